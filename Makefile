@@ -1,0 +1,38 @@
+# Every target does its own set-up: a virtual environment in .venv with the pinned packages.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint bench slow clean
+
+demo: $(READY)  ## build the interaction graph of a trained modular-addition transformer
+	@echo "Model: the modular-addition transformer that this project trained and ships"
+	@echo "       (src/interbasis/checkpoints/README.md says how)."
+	$(BIN)/interbasis build modadd --basis lib --out runs/demo --overwrite
+
+test: $(READY)  ## run the tests
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: $(READY)  ## style and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(READY)  ## speed, as ratios measured in one run
+	cd benchmarks && ../$(BIN)/python basis.py
+	cd benchmarks && ../$(BIN)/python wide_mlp.py
+
+slow: $(READY)  ## checks that take minutes
+	$(BIN)/python -m pytest -m slow
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "interbasis needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) runs

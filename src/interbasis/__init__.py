@@ -1,0 +1,49 @@
+"""interbasis: the features a neural network computes with, and how they act on each other.
+
+The public surface. Names are imported when they are first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from interbasis.attribution import Sources, completeness, edges
+    from interbasis.basis import LayerBasis
+    from interbasis.config import BuildConfig
+    from interbasis.errors import InterbasisError
+    from interbasis.graph import InteractionGraph, load
+    from interbasis.models import modadd
+    from interbasis.models.sequential import from_torch
+    from interbasis.network import Network, NodeLayer, Section
+    from interbasis.pipeline import build
+
+_HOMES = {
+    "from_torch": "models.sequential",
+    "modadd": "models",
+    "build": "pipeline",
+    "edges": "attribution",
+    "completeness": "attribution",
+    "Sources": "attribution",
+    "load": "graph",
+    "InteractionGraph": "graph",
+    "BuildConfig": "config",
+    "LayerBasis": "basis",
+    "Network": "network",
+    "NodeLayer": "network",
+    "Section": "network",
+    "InterbasisError": "errors",
+}
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'interbasis' has no attribute {name!r}")
+    value = getattr(import_module(f"interbasis.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

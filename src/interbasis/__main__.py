@@ -1,0 +1,5 @@
+"""python -m interbasis."""
+
+from interbasis.cli import main
+
+main()

@@ -1,0 +1,124 @@
+"""The command line: parse, call, print."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, CycloptsError, Parameter
+from rich.console import Console
+
+app = App(
+    name="interbasis",
+    help="Find the features a neural network computes with, and how they act on each other.",
+    version_flags=["--version"],
+)
+
+
+@app.command
+def build(
+    model: str,
+    /,
+    *,
+    out: Annotated[Path, Parameter(help="Folder to write the run to.")],
+    basis: Annotated[
+        Literal["lib", "gib", "pca", "neuron", "random"], Parameter(help="Kind of basis.")
+    ] = "lib",
+    edge_method: Annotated[
+        Literal["gradient", "exact", "quadrature", "trapezoid", "none"],
+        Parameter(help="How integrated gradients are taken; none leaves the edges out."),
+    ] = "gradient",
+    edge_points: Annotated[int, Parameter(help="Nodes of the integration rule, where it has any.")] = 16,
+    edge_group: Annotated[
+        int | None, Parameter(help="Tokens per group of stochastic sources; exact without it.")
+    ] = None,
+    edge_sources: Annotated[int, Parameter(help="Sets of random signs per group.")] = 2,
+    threshold: Annotated[float, Parameter(help="Absolute noise floor of spectra.")] = 1e-15,
+    relative_threshold: Annotated[
+        float | None, Parameter(help="Relative noise floor; width·2.2e-16 without it, 0 is the paper's rule.")
+    ] = None,
+    rotate_last: Annotated[
+        bool | None, Parameter(help="Rotate the last layer; the family's way without it.")
+    ] = None,
+    seed: Annotated[int, Parameter(help="Seed of everything random.")] = 0,
+    dtype: Annotated[
+        Literal["float64", "float32"], Parameter(help="What the network computes in.")
+    ] = "float64",
+    overwrite: Annotated[bool, Parameter(help="Replace a run that is there already.", negative="")] = False,
+    as_json: Annotated[
+        bool, Parameter(name="--json", help="Print the summary as JSON.", negative="")
+    ] = False,
+) -> None:
+    """Build the interaction graph of a model and save it as a run.
+
+    MODEL is modadd:PATH, a modular-addition checkpoint in safetensors format, or modadd for the one that
+    comes with interbasis. Example: interbasis build modadd --basis lib --out runs/lib
+    """
+    from interbasis.errors import InterbasisError
+    from interbasis.pipeline import build as run
+    from interbasis.progress import progress_bar
+    from interbasis.specs import open_model
+    from interbasis.summary import summarise
+
+    if out.exists() and any(out.iterdir() if out.is_dir() else [out]) and not overwrite:
+        raise InterbasisError(f"{out} exists already; name a new folder or add --overwrite")
+    opened = open_model(model)
+    with progress_bar() as progress:
+        graph = run(
+            opened.network, opened.data, basis, model=opened.spec, progress=progress,
+            edge_method=None if edge_method == "none" else edge_method, edge_points=edge_points,
+            edge_group=edge_group, edge_sources=edge_sources, threshold=threshold,
+            relative_threshold=relative_threshold, rotate_last=rotate_last, seed=seed, dtype=dtype,
+        )  # fmt: skip
+    graph.save(out)
+    _print(summarise(graph) | {"run": str(out)}, as_json)
+
+
+@app.command
+def show(
+    run: Path,
+    /,
+    *,
+    as_json: Annotated[
+        bool, Parameter(name="--json", help="Print the summary as JSON.", negative="")
+    ] = False,
+) -> None:
+    """Summarise a run.
+
+    Example: interbasis show runs/lib
+    """
+    from interbasis.graph import load
+    from interbasis.summary import summarise
+
+    _print(summarise(load(run)) | {"run": str(run)}, as_json)
+
+
+def _print(summary: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(summary, indent=2))
+        return
+    from interbasis.summary import tables
+
+    console = Console()
+    for table in tables(summary):
+        console.print(table)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; bad input ends with one sentence on standard error and exit code 2."""
+    from interbasis.errors import InterbasisError
+
+    try:
+        app(arguments, exit_on_error=False, print_error=False)
+    except (InterbasisError, CycloptsError) as error:
+        message = str(error).strip() or type(error).__name__
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {_escape(message)}", highlight=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

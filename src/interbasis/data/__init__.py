@@ -1,0 +1,5 @@
+"""Data as plain batches."""
+
+from interbasis.data.batches import Batches
+
+__all__ = ["Batches"]

@@ -1,0 +1,95 @@
+"""Whatever the user calls data, as chunks of inputs that can be passed over again and again."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, RandomSampler
+
+from interbasis.errors import InterbasisError
+
+Data = Tensor | tuple[Tensor, Tensor] | Sequence[Tensor | tuple[Tensor, Tensor]] | DataLoader | np.ndarray
+
+
+class Batches:
+    """A tensor of inputs, a pair (inputs, labels), a list of batches of either, or a DataLoader.
+
+    Batch sizes do not matter to any result: chunks are cut anew to the size a calculation wants.
+    """
+
+    def __init__(self, data: Data, name: str = "data"):
+        self.name = name
+        self._batches = _as_batches(data, name)
+        self.shuffled = isinstance(data, DataLoader) and isinstance(data.sampler, RandomSampler)
+        self._length: int | None = None
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        if self._length is None:
+            self._length = sum(len(inputs) for inputs in self._inputs())
+        return self._length
+
+    def first(self) -> Tensor:
+        """The first sample, as a batch of one."""
+        return next(self._inputs())[:1]
+
+    def chunks(self, size: int) -> Iterator[tuple[int, Tensor]]:
+        """(index of the first sample, inputs) with exactly ``size`` samples each, fewer in the last."""
+        held: list[Tensor] = []
+        count, start = 0, 0
+        for inputs in self._inputs():
+            held.append(inputs)
+            count += len(inputs)
+            if count < size:
+                continue
+            joined = held[0] if len(held) == 1 else torch.cat(held)
+            whole = count - count % size
+            for offset in range(0, whole, size):
+                yield start + offset, joined[offset : offset + size]
+            start, count, held = start + whole, count - whole, [joined[whole:]] if count > whole else []
+        if count:
+            yield start, torch.cat(held)
+
+    def fingerprint(self) -> str:
+        """SHA-256 over the inputs' type, shape and bytes, the same for every way of batching."""
+        digest = hashlib.sha256()
+        first = self.first()
+        digest.update(f"{first.dtype}{list(first.shape[1:])}".encode())
+        for inputs in self._inputs():
+            digest.update(inputs.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def _inputs(self) -> Iterator[Tensor]:
+        empty = True
+        for batch in self._batches:
+            inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
+            if not isinstance(inputs, Tensor) or inputs.ndim == 0:
+                raise InterbasisError(
+                    f"{self.name}: a batch is a tensor of inputs or (inputs, labels), "
+                    f"not {type(inputs).__name__}"
+                )
+            if len(inputs):
+                empty = False
+                yield inputs
+        if empty:
+            raise InterbasisError(f"{self.name} is empty: expected at least one sample")
+
+
+def _as_batches(data: Data, name: str) -> Iterable[Any]:
+    if isinstance(data, np.ndarray):
+        return [torch.from_numpy(data)]
+    if isinstance(data, Tensor):
+        return [data]
+    if isinstance(data, tuple):
+        if len(data) != 2 or not all(isinstance(part, Tensor) for part in data):
+            raise InterbasisError(f"{name}: a tuple is (inputs, labels), two tensors; wrap batches in a list")
+        return [data]
+    if isinstance(data, Iterator) or not hasattr(data, "__iter__"):
+        raise InterbasisError(
+            f"{name}: expected a tensor, (inputs, labels), a list of batches or a DataLoader, received "
+            f"{type(data).__name__}; data are passed over several times, so put a generator into a list"
+        )
+    return data

@@ -1,0 +1,132 @@
+"""From a network and data to an interaction graph."""
+
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from interbasis.attribution import measure
+from interbasis.basis import LayerBasis, Settings, fit
+from interbasis.config import BuildConfig
+from interbasis.data.batches import Batches, Data
+from interbasis.errors import InterbasisError
+from interbasis.graph import InteractionGraph, Provenance
+from interbasis.jacobian import JacobianGram, Jacobians
+from interbasis.network import Network
+from interbasis.progress import Progress, silent
+from interbasis.statistics import collect
+
+
+def build(
+    network: Network,
+    data: Data,
+    basis: str = "lib",
+    jacobian_data: Data | None = None,
+    edge_data: Data | None = None,
+    *,
+    model: str = "",
+    progress: Progress = silent,
+    **settings: Any,
+) -> InteractionGraph:
+    """Find the basis of every node layer and the edges between neighbours.
+
+    ``data`` is a tensor of inputs, a pair (inputs, labels), a list of batches of either, or a DataLoader;
+    labels are not looked at. The Jacobians are averaged over ``jacobian_data`` and the edges over
+    ``edge_data``, which default to ``data``. ``settings`` are the fields of `interbasis.BuildConfig`.
+    """
+    config = BuildConfig.of(basis=basis, **settings)
+    if not isinstance(network, Network):
+        raise InterbasisError(
+            f"expected an interbasis Network, received {type(network).__name__}; make one with "
+            "interbasis.from_torch(module)"
+        )
+    batches = {"data": Batches(data, "data")}
+    for name, other in (("jacobian_data", jacobian_data), ("edge_data", edge_data)):
+        batches[name] = batches["data"] if other is None or other is data else Batches(other, name)
+    computing = network.to(config.torch_dtype)
+    clock = _Clock()
+    layers = _fit(computing, batches, config, clock, progress)
+    edges, errors = [], []
+    if config.edge_rule is not None:
+        with clock("edges"):
+            found = measure(
+                computing, layers, batches["edge_data"], config.edge_rule, config.sources, progress
+            )
+        edges = [section.rms for section in found]
+        errors = [section.error for section in found if section.error is not None]
+    with clock("fingerprints"):
+        provenance = _provenance(network, model, batches, clock.seconds)
+    return InteractionGraph(layers, edges, config, provenance, errors)
+
+
+def _fit(
+    network: Network, batches: dict[str, Batches], config: BuildConfig, clock: "_Clock", progress: Progress
+) -> list[LayerBasis]:
+    rotate = network.rotate_last if config.rotate_last is None else config.rotate_last
+    rotate = rotate and config.basis != "neuron"
+    needs_jacobian = config.basis in ("lib", "gib", "random")
+    together = batches["jacobian_data"] is batches["data"]
+    with clock("statistics"):
+        statistics = collect(
+            network, batches["data"], rotate_last=rotate, cores=needs_jacobian and together,
+            grams=config.basis != "neuron", progress=progress,
+        )  # fmt: skip
+        about_jacobians = statistics
+        if needs_jacobian and not together:
+            about_jacobians = collect(network, batches["jacobian_data"], grams=False, progress=progress)
+    jacobians = Jacobians(
+        network, about_jacobians, batches["jacobian_data"], config.jacobian_sources, config.seed, progress
+    )
+    reach = jacobians.to_last if config.basis == "gib" else jacobians.to_next
+
+    def jacobian(index: int, target: LayerBasis) -> JacobianGram:
+        with clock("Jacobians"):
+            return reach(index, target.transform)
+
+    with clock("bases"):
+        chosen = Settings(config.basis, config.floor, rotate, config.seed)
+        return fit(network.nodes, statistics.layers, jacobian, chosen)
+
+
+def _provenance(
+    network: Network, model: str, batches: dict[str, Batches], timings: dict[str, float]
+) -> Provenance:
+    fingerprints: dict[int, str] = {}
+    for data in batches.values():
+        if id(data) not in fingerprints:
+            fingerprints[id(data)] = data.fingerprint()
+    return Provenance(
+        family=network.family,
+        model=model,
+        model_fingerprint=network.fingerprint(),
+        widths=tuple(node.width for node in network.nodes),
+        data_fingerprints={name: fingerprints[id(data)] for name, data in batches.items()},
+        samples={name: len(data) for name, data in batches.items()},
+        versions={
+            "interbasis": version("interbasis"),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+        timings=timings,
+    )
+
+
+class _Clock:
+    """Seconds per phase; time in a phase within a phase counts for the inner one only."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        inner_before, start = sum(self.seconds.values()), time.perf_counter()
+        try:
+            yield
+        finally:
+            inner = sum(self.seconds.values()) - inner_before
+            passed = time.perf_counter() - start - inner
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + passed

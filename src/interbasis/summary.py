@@ -1,0 +1,134 @@
+"""A graph in a few numbers, for a person or a machine."""
+
+from typing import Any
+
+import torch
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
+
+from interbasis.basis import LayerBasis
+from interbasis.graph import InteractionGraph
+from interbasis.linalg import Cut
+
+
+def summarise(graph: InteractionGraph) -> dict[str, Any]:
+    """What a run holds, as plain data."""
+    names = [layer.name for layer in graph.layers]
+    return {
+        "model": graph.provenance.model,
+        "family": graph.provenance.family,
+        "basis": graph.config.basis,
+        "edge_method": graph.config.edge_method,
+        "samples": graph.provenance.samples,
+        "seconds": {phase: round(t, 3) for phase, t in graph.provenance.timings.items()},
+        "versions": graph.provenance.versions,
+        "layers": [
+            _layer(layer, width) for layer, width in zip(graph.layers, graph.provenance.widths, strict=True)
+        ],
+        "sections": [
+            {"from": names[k], "to": names[k + 1]}
+            | _section(edges, graph.edge_errors[k] if graph.edge_errors else None, *graph.layers[k : k + 2])
+            for k, edges in enumerate(graph.edges)
+        ],
+    }
+
+
+def _layer(layer: LayerBasis, width: int) -> dict[str, Any]:
+    first = 1 if layer.constant else 0
+    ranking = layer.eigenvalues[first:] if layer.eigenvalues is not None else torch.zeros(0)
+    return {
+        "name": layer.name,
+        "width": width,
+        "features": layer.features,
+        "dropped_as_noise": _dropped(layer.variance_cut),
+        "dropped_as_unused": _dropped(layer.jacobian_cut),
+        "last_kept_over_floor": _margin(layer.jacobian_cut or layer.variance_cut),
+        "effective_features": _participation(ranking),
+        "largest": ranking.max().item() if len(ranking) else None,
+    }
+
+
+def _section(edges: Tensor, error: Tensor | None, source: LayerBasis, target: LayerBasis) -> dict[str, Any]:
+    inner = edges[1 if target.constant else 0 :, 1 if source.constant else 0 :]
+    squares = inner.square().flatten().sort(descending=True).values
+    shares = squares.cumsum(0) / squares.sum().clamp_min(1e-300)
+    result = {
+        "edges": inner.numel(),
+        "largest": inner.max().item() if inner.numel() else None,
+        "edges_for_90_percent": int((shares < 0.9).sum()) + 1 if inner.numel() else 0,
+        "edges_for_99_percent": int((shares < 0.99).sum()) + 1 if inner.numel() else 0,
+    }
+    if error is not None:
+        relative = error / edges.clamp_min(1e-300)
+        result["median_relative_error"] = relative[edges > 0].median().item()
+    return result
+
+
+def _dropped(cut: Cut | None) -> int:
+    return cut.dropped if cut else 0
+
+
+def _margin(cut: Cut | None) -> float | None:
+    """How many times the floor the last kept value is; near 1 means the cut runs through a continuum."""
+    return cut.smallest_kept / cut.floor if cut and cut.smallest_kept and cut.floor else None
+
+
+def _participation(values: Tensor) -> float:
+    """(Σλ)² / Σλ²: how many features there would be if all were as important as each other."""
+    values = values.clamp_min(0)
+    return (values.sum().square() / values.square().sum().clamp_min(1e-300)).item()
+
+
+def tables(summary: dict[str, Any]) -> list[RenderableType]:
+    """The summary for a terminal."""
+    seconds = sum(summary["seconds"].values())
+    head = Text.assemble(
+        ("\n" + summary["basis"].upper(), "bold"), " of ", (summary["model"] or summary["family"], "bold"),
+        f" · {summary['samples']['data']:,} samples · {seconds:.1f} s · saved in {summary['run']}",
+    )  # fmt: skip
+    layers = Table(box=box.SIMPLE_HEAD, title="Node layers", title_justify="left")
+    for title in (
+        "layer",
+        "width",
+        "features",
+        "noise",
+        "unused",
+        "margin",
+        "effective",
+        "largest",
+    ):
+        layers.add_column(title, justify="left" if title == "layer" else "right")
+    for row in summary["layers"]:
+        margin, largest = row["last_kept_over_floor"], row["largest"]
+        layers.add_row(
+            row["name"], str(row["width"]), str(row["features"]), str(row["dropped_as_noise"]),
+            str(row["dropped_as_unused"]), f"{margin:.3g}" if margin else "–",
+            f"{row['effective_features']:.1f}", f"{largest:.3g}" if largest is not None else "–",
+        )  # fmt: skip
+    layers.caption = (
+        "Features count the constant. Noise: directions whose variance is rounding; unused: "
+        "directions without effect on the next layer. Margin: how many times the noise floor "
+        "the last kept one is. Effective: participation ratio of what ranks the features "
+        "(Λ; variance in PCA and at the end)."
+    )
+    layers.caption_justify = "left"
+    if not summary["sections"]:
+        return [head, layers]
+    edges = Table(
+        box=box.SIMPLE_HEAD, title="Interaction edges Ê, the constant's left out", title_justify="left"
+    )
+    for title in ("section", "edges", "largest", "carry 90 % of Ê²", "carry 99 %"):
+        edges.add_column(title, justify="left" if title == "section" else "right")
+    estimated = "median_relative_error" in summary["sections"][0]
+    if estimated:
+        edges.add_column("median error", justify="right")
+    for row in summary["sections"]:
+        cells = [
+            f"{row['from']} → {row['to']}", f"{row['edges']:,}", f"{row['largest']:.4g}",
+            f"{row['edges_for_90_percent']:,}", f"{row['edges_for_99_percent']:,}",
+        ]  # fmt: skip
+        edges.add_row(*cells, *([f"{row['median_relative_error']:.1%}"] if estimated else []))
+    return [head, layers, edges]

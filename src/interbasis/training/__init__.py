@@ -1,0 +1,1 @@
+"""Training the small models that interbasis is tried on."""

@@ -1,0 +1,154 @@
+"""The models that the tests share: small, float64, seeded, each with inputs."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+import interbasis
+from interbasis.cores import Attention, General
+from interbasis.models import modadd
+from interbasis.network import Network, NodeLayer, Section
+from interbasis.training.modadd import Recipe, initial_weights
+
+ACTIVATIONS = {
+    "relu": nn.ReLU(),
+    "gelu": nn.GELU(),
+    "gelu-tanh": nn.GELU(approximate="tanh"),
+    "silu": nn.SiLU(),
+    "tanh": nn.Tanh(),
+    "sigmoid": nn.Sigmoid(),
+    "leaky": nn.LeakyReLU(0.2),
+    "softplus": nn.Softplus(),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, the function it was made from, and inputs."""
+
+    network: Network
+    original: Callable[[Tensor], Tensor]
+    inputs: Tensor
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=seeded(seed), dtype=torch.float64)
+
+
+def mlp(activation: nn.Module, widths=(6, 9, 7, 4), bias: bool = True, samples: int = 40) -> Case:
+    torch.manual_seed(1)
+    modules: list[nn.Module] = []
+    for i, o in pairwise(widths):
+        modules += [nn.Linear(i, o, bias=bias), activation, nn.Dropout(0.5)]
+    module = nn.Sequential(*modules[:-2]).double().eval()
+    return Case(interbasis.from_torch(module), module, normal(samples, widths[0], seed=2) + 0.3)
+
+
+def modular_addition(blocks: int = 1, p: int = 7, samples: int = 20) -> Case:
+    """A random modular-addition transformer, with an independent plain forward pass beside it."""
+    recipe = Recipe(seed=3, p=p, width=12, heads=3, hidden=17)
+    weights = {name: w.double() for name, w in initial_weights(recipe).items()}
+    for block in range(1, blocks):
+        for name in [n for n in weights if n.startswith("blocks.0.")]:
+            weights[name.replace("blocks.0.", f"blocks.{block}.")] = weights[name].flip(-1) * 0.9
+    for k, name in enumerate(sorted(n for n in weights if ".b_" in n)):
+        weights[name] = 0.3 * normal(*weights[name].shape, seed=100 + k)
+    weights = {name: w * (2.0 if "attn" in name else 1.0) for name, w in weights.items()}
+
+    def original(tokens: Tensor) -> Tensor:
+        return plain_transformer(weights, blocks, tokens)[:, -1]
+
+    tokens = modadd.pairs(p).inputs
+    chosen = torch.randperm(len(tokens), generator=seeded(4))[:samples]
+    return Case(modadd.from_weights(weights), original, tokens[chosen])
+
+
+def plain_transformer(w: dict[str, Tensor], blocks: int, tokens: Tensor) -> Tensor:
+    """The transformer as a textbook would write it."""
+    x = w["embed.W_E"][tokens] + w["pos_embed.W_pos"][: tokens.shape[1]]
+    mask = torch.ones(tokens.shape[1], tokens.shape[1]).triu(1).bool()
+    for b in range(blocks):
+        part = {n.removeprefix(f"blocks.{b}."): t for n, t in w.items() if n.startswith(f"blocks.{b}.")}
+        heads = []
+        for h in range(len(part["attn.W_Q"])):
+            q, k, v = (x @ part[f"attn.W_{n}"][h] + part[f"attn.b_{n}"][h] for n in "QKV")
+            scores = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(mask, -math.inf)
+            heads.append(scores.softmax(-1) @ v @ part["attn.W_O"][h])
+        x = x + sum(heads) + part["attn.b_O"]
+        hidden = torch.relu(x @ part["mlp.W_in"] + part["mlp.b_in"])
+        x = x + hidden @ part["mlp.W_out"] + part["mlp.b_out"]
+    return x @ w["unembed.W_U"] + w["unembed.b_U"]
+
+
+def general_mlp() -> Case:
+    """A layer norm and a softmax, neither of which has a closed form here."""
+    torch.manual_seed(5)
+    module = nn.Sequential(
+        nn.Linear(5, 8),
+        nn.LayerNorm(8),
+        nn.Tanh(),
+        nn.Linear(8, 6),
+        nn.GELU(),
+        nn.Linear(6, 4),
+        nn.Softmax(-1),
+    ).double()
+    return Case(interbasis.from_torch(module, general=True), module, normal(30, 5, seed=6))
+
+
+CASES = {
+    **{name: lambda a=a: mlp(a) for name, a in ACTIVATIONS.items()},
+    "no-bias": lambda: mlp(nn.GELU(), bias=False),
+    "linear": lambda: mlp(nn.Identity()),
+    "positionwise": lambda: positionwise(),
+    "modadd": lambda: modular_addition(),
+    "modadd-2-blocks": lambda: modular_addition(blocks=2),
+    "general": general_mlp,
+}
+
+
+def positionwise() -> Case:
+    torch.manual_seed(7)
+    module = nn.Sequential(nn.Linear(5, 7), nn.SiLU(), nn.Linear(7, 3)).double()
+    return Case(interbasis.from_torch(module), module, normal(9, 4, 5, seed=8))
+
+
+def attention_section(heads: int, head: int, causal: bool, last_only: bool, seed: int = 0) -> Section:
+    """Attention with random weights and biases between layers of different widths."""
+    d_in, d_out = 6, 5
+    skip = normal(d_out, d_in, seed=seed)
+    skip[0] = 0
+    skip[0, 0] = 1
+    write = normal(d_out, heads * head, seed=seed + 1)
+    write[0] = 0
+    read = normal(3 * heads * head, d_in, seed=seed + 2) / math.sqrt(d_in)
+    return Section(
+        NodeLayer("in", d_in),
+        NodeLayer("out", d_out),
+        skip,
+        read,
+        write,
+        Attention(heads, head, causal),
+        last_only,
+    )
+
+
+def as_general(section: Section) -> Section:
+    """The same section with a core that is only known as a function."""
+    core = section.core
+    last = section.last_only
+    general = General(lambda u: core(u, 1 if last else u.shape[1]))
+    return Section(section.source, section.target, section.skip, section.read, section.write, general, last)
+
+
+def activations(section: Section, samples: int, positions: int, seed: int = 9) -> Tensor:
+    f = normal(samples, positions, section.source.width, seed=seed)
+    f[..., 0] = 1
+    return f

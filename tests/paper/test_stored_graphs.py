@@ -1,0 +1,106 @@
+"""The authors' stored graphs of their own modular-addition models, seeds 0 and 1.
+
+They hold Ê² (mean of squares), row vectors times C, the bias coordinate last, at float32 precision. The
+constant feature is left out: its scale is arbitrary.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+import interbasis
+from interbasis import InteractionGraph, LayerBasis, Network, modadd
+
+NAMES = ["ln1.0", "ln2.0", "unembed", "output"]
+SECTIONS = ["attention", "MLP", "unembedding"]
+RUNS = [(kind, seed) for kind in ("lib", "pca") for seed in (0, 1)]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One of the authors' runs."""
+
+    tensors: dict[str, Tensor]
+    network: Network
+    data: Tensor
+
+    def squares(self, k: int) -> Tensor:
+        """Ê² of section k without the constant feature."""
+        return without_constant(self.tensors[f"edges.{NAMES[k]}->{NAMES[k + 1]}"], k)
+
+    def layers(self) -> list[LayerBasis]:
+        """Their bases in our convention: column vectors, constant first."""
+        there = [constant_first(self.tensors[f"C.{name}"].T) for name in NAMES[:-1]]
+        back = [constant_first(self.tensors[f"C_pinv.{name}"]).T for name in NAMES[:-1]]
+        layers = [LayerBasis(*matrices) for matrices in zip(NAMES, there, back, strict=False)]
+        identity = torch.eye(114, dtype=torch.float64)
+        return [*layers, LayerBasis("output", identity, identity, constant=False)]
+
+
+def constant_first(matrix: Tensor) -> Tensor:
+    return matrix.roll(1, dims=-1)
+
+
+def without_constant(edges: Tensor, k: int) -> Tensor:
+    return edges[1:, 1:] if k < 2 else edges[:, 1:]
+
+
+@pytest.fixture(params=RUNS, ids=lambda run: f"{run[0]}-seed{run[1]}")
+def run(request, shared) -> tuple[str, Stored, InteractionGraph]:
+    return stored(shared, *request.param)
+
+
+@functools.cache
+def stored(shared, kind: str, seed: int) -> tuple[str, Stored, InteractionGraph]:
+    folder = shared / "modadd"
+    network = modadd.load(folder / f"seed{seed}.safetensors")
+    train, _ = modadd.split()
+    theirs = Stored(load_file(folder / f"paper_{kind}_seed{seed}.safetensors"), network, train.inputs)
+    return kind, theirs, interbasis.build(network, train, kind, relative_threshold=0)
+
+
+def test_edges_in_their_bases(run):
+    _, theirs, _ = run
+    found = interbasis.edges(theirs.network, theirs.layers(), theirs.data)
+    for k, edges in enumerate(found):
+        expected, squares = theirs.squares(k), without_constant(edges.square(), k)
+        matters = expected >= 1e-8 * expected.max()
+        assert ((squares - expected).abs() / expected)[matters].max() <= 1e-6, SECTIONS[k]
+
+
+def test_edges_in_our_bases(run):
+    kind, theirs, graph = run
+    for k, edges in enumerate(graph.edges):
+        expected, squares = theirs.squares(k)[:30, :30], without_constant(edges.square(), k)[:30, :30]
+        matters = expected >= 1e-4 * expected.max()
+        tolerance = 2e-2 if (kind, k) == ("lib", 0) else 1e-6
+        assert ((squares - expected).abs() / expected)[matters].max() <= tolerance, SECTIONS[k]
+
+
+def test_spectra(run):
+    kind, theirs, graph = run
+    if kind == "pca":
+        assert "Lambda.unembed" not in theirs.tensors  # nothing is stored to compare with
+        return
+    rules = [
+        (lambda s: s >= 1e-4 * s[0], 1e-3),
+        (lambda s: s >= 1e-8 * s[0], 1e-6),
+        (lambda s: s >= s[49], 1e-7),
+    ]
+    for k, (leading, tolerance) in enumerate(rules):
+        expected = theirs.tensors[f"Lambda.{NAMES[k]}"][1:]
+        count = int(leading(expected).sum())
+        found = graph.layers[k].eigenvalues[1 : 1 + count]
+        assert ((found - expected[:count]).abs() / expected[:count]).max() <= tolerance, NAMES[k]
+
+
+@pytest.mark.parametrize(("seed", "accuracy"), [(0, 0.99955), (1, 0.99888)])
+def test_the_models_solve_their_task(shared, seed, accuracy):
+    network = modadd.load(shared / "modadd" / f"seed{seed}.safetensors").double()
+    _, test = modadd.split()
+    found = (network(test.inputs).argmax(-1) == test.labels).double().mean().item()
+    assert abs(found - accuracy) < 1e-5

@@ -1,0 +1,42 @@
+"""The definitions of method and paper, spelled out with full per-sample Jacobians.
+
+Independent of everything in interbasis but `Section.__call__`: forward passes and `torch.func.jacrev`.
+"""
+
+import torch
+from torch import Tensor
+
+
+def jacobians(function, f: Tensor) -> Tensor:  # [n, T, d_in] -> [n, S, d_out, T, d_in]
+    return torch.stack([torch.func.jacrev(lambda x: function(x[None])[0])(x) for x in f])
+
+
+def jacobian_gram(function, f: Tensor, transform: Tensor) -> Tensor:  # [d_in, d_in]
+    """(1/nT) Σ_x Σ_st Σ_i (∂f̂_is/∂f_jt)(∂f̂_is/∂f_j't), T the number of input positions."""
+    J = torch.einsum("ro,nsotj->nsrtj", transform, jacobians(function, f))
+    return torch.einsum("nsrtj,nsrtk->jk", J, J) / (f.shape[0] * f.shape[1])
+
+
+def attributions(section, f: Tensor, source, target, nodes=(1.0,), weights=(1.0,)) -> Tensor:
+    """A [n, S, r_out, r_in] = Σ_t f̂_jt Σ_k w_k ∂F̂_is/∂z_jt at z = α_k f̂."""
+    features = f @ source.transform.T
+
+    def function(z: Tensor) -> Tensor:
+        return section(z @ source.inverse.T) @ target.transform.T
+
+    total = 0.0
+    for node, weight in zip(nodes, weights, strict=True):
+        total = total + weight * torch.einsum(
+            "nsitj,ntj->nsij", jacobians(function, node * features), features
+        )
+    return total
+
+
+def edges(section, f: Tensor, source, target, nodes=(1.0,), weights=(1.0,)) -> Tensor:
+    A = attributions(section, f, source, target, nodes, weights)
+    return (A.square().sum((0, 1)) / (f.shape[0] * f.shape[1])).sqrt()
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    """‖found − expected‖ / ‖expected‖, in the largest entry."""
+    return ((found - expected).abs().max() / expected.abs().max().clamp_min(1e-300)).item()

@@ -1,0 +1,128 @@
+"""The command line as a person or a script would use it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import interbasis
+from cases import modular_addition
+from interbasis.cli import main
+from interbasis.training.modadd import Recipe, initial_weights
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "small.safetensors"
+    save_file(initial_weights(Recipe(seed=3, p=11, width=16, heads=2, hidden=24)), path)
+    return path
+
+
+def run(capsys, *arguments: object) -> tuple[int, str, str]:
+    try:
+        main([str(argument) for argument in arguments])
+        code = 0
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_build_writes_a_run_and_show_reads_it(capsys, checkpoint, tmp_path):
+    code, out, err = run(capsys, "build", f"modadd:{checkpoint}", "--basis", "lib", "--out", tmp_path / "run")
+    assert (code, err) == (0, "")
+    assert "attn_in.0 → mlp_in.0" in out
+    code, shown, _ = run(capsys, "show", tmp_path / "run")
+    assert code == 0
+    assert "Node layers" in shown
+    graph = interbasis.load(tmp_path / "run")
+    assert graph.provenance.model == f"modadd:{checkpoint}"
+    assert graph.provenance.samples["data"] == 36
+
+
+@pytest.mark.parametrize("basis", ["lib", "gib", "pca", "neuron", "random"])
+def test_json_is_for_machines(capsys, checkpoint, tmp_path, basis):
+    arguments = ["build", f"modadd:{checkpoint}", "--basis", basis, "--out", tmp_path / "run", "--json"]
+    code, out, _ = run(capsys, *arguments, "--edge-method", "exact", "--edge-group", "4")
+    assert code == 0
+    summary = json.loads(out)
+    graph = interbasis.load(tmp_path / "run")
+    assert summary["basis"] == basis
+    assert [row["features"] for row in summary["layers"]] == [layer.features for layer in graph.layers]
+    assert [row["name"] for row in summary["layers"]] == ["attn_in.0", "mlp_in.0", "unembed", "output"]
+    assert summary["sections"][0]["largest"] == graph.edges[0][1:, 1:].max().item()
+    assert summary["sections"][1]["median_relative_error"] > 0
+    _, again, _ = run(capsys, "show", tmp_path / "run", "--json")
+    assert json.loads(again) == summary
+
+
+def test_the_number_of_edges_that_carry_a_share_is_the_smallest(capsys, checkpoint, tmp_path):
+    _, out, _ = run(capsys, "build", f"modadd:{checkpoint}", "--out", tmp_path / "run", "--json")
+    edges = interbasis.load(tmp_path / "run").edges[1][1:, 1:].square().flatten().sort(descending=True).values
+    count = json.loads(out)["sections"][1]["edges_for_90_percent"]
+    assert edges[:count].sum() >= 0.9 * edges.sum() > edges[: count - 1].sum()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["build", "modadd:/nowhere/x.safetensors", "--out", "OUT"], "there is no such file"),
+        (["build", "bert:x", "--out", "OUT"], "expected a model as modadd:PATH"),
+        (["build", "CHECKPOINT", "--out", "OUT", "--basis", "ica"], "--basis"),
+        (["build", "CHECKPOINT", "--out", "OUT", "--edge-points", "0"], "edge_points cannot be 0"),
+        (["build", "CHECKPOINT", "--out", "OUT", "--edge-sources", "0"], "edge_sources cannot be 0"),
+        (["build", "CHECKPOINT"], "--out"),
+        (["show", "OUT"], "is no folder"),
+        (["shwo", "OUT"], "shwo"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(capsys, checkpoint, tmp_path, arguments, message):
+    places = {"OUT": str(tmp_path / "run"), "CHECKPOINT": f"modadd:{checkpoint}"}
+    code, out, err = run(capsys, *(places.get(argument, argument) for argument in arguments))
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_checkpoints_that_are_none_are_refused(capsys, tmp_path):
+    text = tmp_path / "text.safetensors"
+    text.write_text("not a checkpoint")
+    code, _, err = run(capsys, "build", f"modadd:{text}", "--out", tmp_path / "run")
+    assert (code, "could not read" in err) == (2, True)
+    other = tmp_path / "other.safetensors"
+    save_file({"weight": torch.zeros(2)}, other)
+    code, _, err = run(capsys, "build", f"modadd:{other}", "--out", tmp_path / "run")
+    assert (code, "embed.W_E is missing" in err) == (2, True)
+    weights = initial_weights(Recipe(p=11, width=16, heads=2, hidden=24))
+    save_file(weights | {"blocks.0.mlp.b_in": torch.zeros(7)}, other)
+    code, _, err = run(capsys, "build", f"modadd:{other}", "--out", tmp_path / "run")
+    assert (code, "blocks.0.mlp.b_in has shape [7], expected [24]" in err) == (2, True)
+
+
+def test_a_run_is_not_overwritten_unless_asked(capsys, checkpoint, tmp_path):
+    arguments = ["build", f"modadd:{checkpoint}", "--out", tmp_path / "run"]
+    assert run(capsys, *arguments)[0] == 0
+    code, _, err = run(capsys, *arguments, "--basis", "pca")
+    assert (code, "--overwrite" in err) == (2, True)
+    assert interbasis.load(tmp_path / "run").config.basis == "lib"
+    assert run(capsys, *arguments, "--basis", "pca", "--overwrite")[0] == 0
+    assert interbasis.load(tmp_path / "run").config.basis == "pca"
+
+
+def test_the_installed_command_and_the_lazy_surface():
+    found = subprocess.run(
+        [sys.executable, "-m", "interbasis", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "build" in found.stdout
+    code = "import sys, interbasis; interbasis.InterbasisError; print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
+    assert {"build", "edges", "load", "modadd", "from_torch"} <= set(dir(interbasis))
+    with pytest.raises(AttributeError, match="no attribute 'biuld'"):
+        interbasis.biuld  # noqa: B018
+    assert modular_addition().network.family == "modadd"

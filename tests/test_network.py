@@ -1,0 +1,154 @@
+"""Rewritten as sections, a network computes what it computed before."""
+
+import pytest
+import torch
+from torch import nn
+
+import interbasis
+from cases import CASES, mlp, modular_addition
+from interbasis import InterbasisError
+from reference import relative_error
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_outputs_are_the_models_own(name):
+    case = CASES[name]()
+    assert relative_error(case.network(case.inputs), case.original(case.inputs)) <= 1e-12
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "modadd" not in name])
+def test_input_gradients_are_the_models_own(name):
+    case = CASES[name]()
+    x = case.inputs.clone().requires_grad_()
+    weights = torch.randn_like(case.original(x))
+    (expected,) = torch.autograd.grad((case.original(x) * weights).sum(), x)
+    (found,) = torch.autograd.grad((case.network(x) * weights).sum(), x)
+    assert relative_error(found, expected) <= 1e-10
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_constant_is_one_at_every_node_layer_and_zero_maps_to_zero(name):
+    case = CASES[name]()
+    for node, f in zip(case.network.nodes, case.network.activations(case.inputs), strict=True):
+        assert f.shape[2] == node.width
+        if node.constant:
+            assert torch.equal(f[..., 0], torch.ones_like(f[..., 0]))
+    for section in case.network.sections:
+        nothing = torch.zeros(2, 3, section.source.width, dtype=torch.float64)
+        assert section(nothing).abs().max() <= 1e-15
+
+
+def test_a_longer_context_leaves_earlier_positions_unchanged():
+    case = modular_addition(blocks=2)
+    before_last_attention = case.network.layers.index("attn_in.1")
+    full = case.network.activations_at(before_last_attention, case.inputs)
+    shorter = case.network.activations_at(before_last_attention, case.inputs[:, :2])
+    assert relative_error(full[:, :2], shorter) <= 1e-14
+
+
+def test_node_layers_have_the_documented_names():
+    assert mlp(nn.ReLU()).network.layers == ["linear.0", "linear.1", "linear.2", "output"]
+    assert modular_addition(2).network.layers == [
+        "attn_in.0", "mlp_in.0", "attn_in.1", "mlp_in.1", "unembed", "output",
+    ]  # fmt: skip
+
+
+def test_positions_come_and_go_with_the_inputs():
+    assert CASES["positionwise"]().network(torch.zeros(2, 3, 5, dtype=torch.float64)).shape == (2, 3, 3)
+    assert CASES["positionwise"]().network(torch.zeros(2, 5, dtype=torch.float64)).shape == (2, 3)
+    case = modular_addition()
+    assert case.network(case.inputs).shape == (20, 8)
+    assert [f.shape[1] for f in case.network.activations(case.inputs)] == [3, 1, 1, 1]
+
+
+def test_flattened_images_and_what_precedes_the_first_linear():
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(1, 2, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Sequential(nn.Linear(32, 5), nn.Tanh()),
+        nn.Linear(5, 2),
+    ).double()
+    images = torch.randn(3, 1, 6, 6, dtype=torch.float64)
+    network = interbasis.from_torch(module)
+    assert network.layers == ["linear.0", "linear.1", "output"]
+    assert relative_error(network(images), module(images)) <= 1e-12
+
+
+@pytest.mark.parametrize(
+    "cut", [("attn_in.0", "mlp_in.0"), ("mlp_in.0", "attn_in.1", "mlp_in.1"), ("unembed", "output")]
+)
+def test_a_cut_network_still_gives_the_models_output(cut):
+    case = modular_addition(blocks=2)
+    part = case.network.between(cut)
+    assert part.layers == list(cut)
+    assert relative_error(part(case.inputs), case.original(case.inputs)) <= 1e-12
+    assert relative_error(part.to(torch.float32)(case.inputs).double(), case.original(case.inputs)) <= 1e-4
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["attn_in.0", "unembed"], "without gaps"),
+        (["unembed", "mlp_in.0"], "in the network's order"),
+        (["mlp_in.0", "mlp_in.0"], "repeats"),
+        (["mlp_in.0"], "at least two"),
+        (["attn_in.0", "mlp_in.O"], "did you mean 'mlp_in.0'"),
+    ],
+)  # fmt: skip
+def test_node_layers_that_make_no_chain_are_refused(names, message):
+    with pytest.raises(InterbasisError, match=message):
+        modular_addition().network.between(names)
+
+
+def test_sections_that_do_not_follow_each_other_are_refused():
+    network = modular_addition().network
+    with pytest.raises(InterbasisError, match="follow each other"):
+        interbasis.Network(network.prefix, (network.sections[0], network.sections[2]))
+
+
+def test_a_section_in_a_basis_is_the_section_seen_from_there():
+    case = mlp(nn.GELU())
+    section = case.network.sections[0]
+    f = case.network.activations(case.inputs)[0]
+    there, back = torch.randn(2, 7, 7, dtype=torch.float64)
+    out = torch.randn(3, 10, dtype=torch.float64)
+    found = section.in_basis(torch.linalg.inv(there), out)(f @ there.T)
+    assert relative_error(found, section(f) @ out.T) <= 1e-10
+    assert back.shape == (7, 7)
+
+
+def test_unsupported_modules_are_named_with_a_way_around():
+    module = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.Softmax(-1)), nn.Linear(4, 2))
+    with pytest.raises(InterbasisError, match=r"module '1\.0' is a Softmax.*general=True"):
+        interbasis.from_torch(module)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.Sequential(nn.ReLU()), "at least one nn.Linear"),
+        (nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(5, 2)), "give 4 values, but 2 takes 5"),
+    ],
+)
+def test_modules_that_make_no_network_are_refused(module, message):
+    with pytest.raises(InterbasisError, match=message):
+        interbasis.from_torch(module)
+
+
+def test_inputs_of_the_wrong_kind_are_refused():
+    with pytest.raises(InterbasisError, match=r"\[samples, 6\].*received \[2, 5\]"):
+        mlp(nn.ReLU()).network(torch.zeros(2, 5, dtype=torch.float64))
+    with pytest.raises(InterbasisError, match="integer tokens"):
+        modular_addition().network(torch.zeros(2, 3))
+    with pytest.raises(InterbasisError, match="between 0 and 7"):
+        modular_addition().network(torch.full((2, 3), 8))
+
+
+def test_changing_the_dtype_makes_a_copy():
+    network = mlp(nn.PReLU().double()).network
+    single = network.to(torch.float32)
+    assert (network.dtype, single.dtype) == (torch.float64, torch.float32)
+    assert single(torch.zeros(1, 6)).dtype == torch.float32
+    assert network(torch.zeros(1, 6)).dtype == torch.float64
