@@ -72,7 +72,7 @@ def ours(section: Section, transform: Tensor, f: Tensor, chunk: int) -> Tensor:
 def compare(
     name: str, section: Section, f: Tensor, chunk: int, few: tuple[int, int], flops: tuple[float, float]
 ) -> None:
-    """``few`` samples of f for the autograd references, which take long; ``flops`` per token, ours and theirs."""
+    """``few`` samples of f are for autograd, which takes long; ``flops`` per token, ours and theirs."""
     transform = torch.linalg.qr(torch.randn(WIDTH + 1, WIDTH + 1, dtype=torch.float64))[0].to(DTYPE)
     figures: dict[str, object] = machine() | {"dtype": str(DTYPE)}
 
