@@ -258,6 +258,30 @@ def test_floor_never_takes_a_negative_eigenvalue_for_signal():
     assert (cut.kept, cut.dropped, cut.smallest_kept, cut.largest_dropped) == (2, 2, 0.125, 2.0**-60)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_dead_layer_leaves_the_constant_alone(kind):
+    module = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)).double()
+    module[0].bias.data[:] = -100
+    graph = build(interbasis.from_torch(module), normal(50, 4), kind)
+    assert graph.layers[1].features == (6 if kind == "neuron" else 1)
+    assert all(edges.isfinite().all() for edges in graph.edges)
+    assert relative_error(graph.layers[1].inverse[:, 0], torch.eye(6, dtype=torch.float64)[0]) == 0
+
+
+@pytest.mark.parametrize("name", ["gelu", "modadd-2-blocks", "general"])
+def test_small_parts_of_the_data_change_nothing_in_the_general_path(name, monkeypatch):
+    from interbasis import autograd
+
+    case = CASES[name]()
+    whole = build(case.network, case.inputs, "gib", edge_method="quadrature", edge_points=2)
+    monkeypatch.setattr(autograd, "BUDGET", 1)
+    parts = build(case.network, case.inputs, "gib", edge_method="quadrature", edge_points=2)
+    for mine, theirs in zip(parts.layers, whole.layers, strict=True):
+        assert relative_error(mine.eigenvalues, theirs.eigenvalues) <= 1e-10
+    for mine, theirs in zip(parts.edges, whole.edges, strict=True):
+        assert relative_error(mine, theirs) <= 1e-10
+
+
 def test_jacobians_may_be_averaged_over_other_data():
     case = mlp(nn.GELU())
     other = normal(25, 6, seed=11)

@@ -16,7 +16,7 @@ X, Y = normal(23, 4), torch.arange(23)
 @pytest.mark.parametrize(
     "data",
     [X, (X, Y), [X], list(X.split(5)), [(X[:7], Y[:7]), (X[7:], Y[7:])], X.numpy(),
-     DataLoader(TensorDataset(X, Y), batch_size=4), [[X[:3], Y[:3]], [X[3:], Y[3:]]]],
+     TensorDataset(X, Y), DataLoader(TensorDataset(X, Y), batch_size=4), [[X[:3], Y[:3]], [X[3:], Y[3:]]]],
 )  # fmt: skip
 @pytest.mark.parametrize("size", [1, 6, 23, 100])
 def test_every_kind_of_data_gives_the_same_samples_in_chunks_of_any_size(data, size):

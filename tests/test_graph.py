@@ -95,6 +95,13 @@ def test_a_crash_while_saving_leaves_the_old_run_whole(run, graph, monkeypatch):
     assert len(list(run.iterdir())) == 2
 
 
+def test_what_a_kill_during_the_first_save_leaves_does_not_block_the_next(graph, tmp_path):
+    (tmp_path / ".graph.safetensors.new.abc.tmp").write_bytes(b"half")
+    (tmp_path / "graph-0123456789ab.safetensors").write_bytes(b"whole, but no config.json yet")
+    graph.save(tmp_path)
+    assert torch.equal(interbasis.load(tmp_path).edges[0], graph.edges[0])
+
+
 def test_folders_that_hold_something_else_are_not_written_to(graph, tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(InterbasisError, match="not empty and not an interbasis run"):
@@ -196,6 +203,13 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
     case = mlp(nn.GELU())
     with pytest.raises(InterbasisError, match=message):
         build(case.network, case.inputs, **settings)
+
+
+def test_progress_is_told_to_whoever_asks():
+    told = []
+    case = modular_addition()
+    build(case.network, case.inputs, progress=lambda *what: told.append(what))
+    assert told == [("statistics", 20, 20), ("Jacobian at attn_in.0", 20, 20), ("edges", 20, 20)]
 
 
 def test_modules_must_be_made_networks_first():

@@ -150,8 +150,14 @@ def randomly_rotated(principal: Principal, gram: JacobianGram, floor: Floor, see
     return principal.whitened(V[: cut.kept], Λ[: cut.kept], cut)
 
 
-Jacobian = Callable[[int, LayerBasis], JacobianGram]
-"""jacobian(k, target): the Gram of the Jacobian from node layer k to the target's features."""
+@dataclass(frozen=True)
+class JacobianSource:
+    """Where the Grams of Jacobians come from."""
+
+    to_next: Callable[[int, Tensor], JacobianGram]
+    """to_next(k, C): from node layer k to the features C of the one after it."""
+    to_end: Callable[[Tensor], list[JacobianGram]]
+    """to_end(C): from every node layer to the features C of the last one."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +171,7 @@ class Settings:
 
 
 def fit(
-    nodes: Sequence[NodeLayer], layers: Sequence[Covariance], jacobian: Jacobian, settings: Settings
+    nodes: Sequence[NodeLayer], layers: Sequence[Covariance], jacobians: JacobianSource, settings: Settings
 ) -> list[LayerBasis]:
     """The bases of all node layers, from the last to the first.
 
@@ -179,15 +185,18 @@ def fit(
     else:
         last = unrotated(nodes[-1], layers[-1])
     bases = [last]
+    to_end = jacobians.to_end(last.transform) if settings.basis == "gib" else []
     for index in reversed(range(len(nodes) - 1)):
         principal = Principal.of(nodes[index], layers[index], settings.floor)
         if settings.basis == "pca":
             basis = principal.rotated()
-        elif settings.basis == "random":
-            gram = jacobian(index, bases[0])
-            basis = randomly_rotated(principal, gram, settings.floor, settings.seed + index)
+        elif settings.basis == "gib":
+            basis = interacting(principal, to_end[index], settings.floor)
         else:
-            target = bases[0] if settings.basis == "lib" else last
-            basis = interacting(principal, jacobian(index, target), settings.floor)
+            gram = jacobians.to_next(index, bases[0].transform)
+            if settings.basis == "lib":
+                basis = interacting(principal, gram, settings.floor)
+            else:
+                basis = randomly_rotated(principal, gram, settings.floor, settings.seed + index)
         bases.insert(0, basis)
     return bases

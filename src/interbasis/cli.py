@@ -30,7 +30,8 @@ def build(
     ] = "gradient",
     edge_points: Annotated[int, Parameter(help="Nodes of the integration rule, where it has any.")] = 16,
     edge_group: Annotated[
-        int | None, Parameter(help="Tokens per group of stochastic sources; exact without it.")
+        int | Literal["positions"] | None,
+        Parameter(help="Tokens per group of stochastic sources, or positions; exact without it."),
     ] = None,
     edge_sources: Annotated[int, Parameter(help="Sets of random signs per group.")] = 2,
     threshold: Annotated[float, Parameter(help="Absolute noise floor of spectra.")] = 1e-15,
@@ -56,20 +57,18 @@ def build(
     """
     from interbasis.errors import InterbasisError
     from interbasis.pipeline import build as run
-    from interbasis.progress import progress_bar
     from interbasis.specs import open_model
     from interbasis.summary import summarise
 
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]) and not overwrite:
         raise InterbasisError(f"{out} exists already; name a new folder or add --overwrite")
     opened = open_model(model)
-    with progress_bar() as progress:
-        graph = run(
-            opened.network, opened.data, basis, model=opened.spec, progress=progress,
-            edge_method=None if edge_method == "none" else edge_method, edge_points=edge_points,
-            edge_group=edge_group, edge_sources=edge_sources, threshold=threshold,
-            relative_threshold=relative_threshold, rotate_last=rotate_last, seed=seed, dtype=dtype,
-        )  # fmt: skip
+    graph = run(
+        opened.network, opened.data, basis, model=opened.spec,
+        edge_method=None if edge_method == "none" else edge_method, edge_points=edge_points,
+        edge_group=edge_group, edge_sources=edge_sources, threshold=threshold,
+        relative_threshold=relative_threshold, rotate_last=rotate_last, seed=seed, dtype=dtype,
+    )  # fmt: skip
     graph.save(out)
     _print(summarise(graph) | {"run": str(out)}, as_json)
 

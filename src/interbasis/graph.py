@@ -26,6 +26,8 @@ from interbasis.linalg import Cut
 FORMAT = "interbasis-graph"
 SCHEMA = 1
 CONFIG = "config.json"
+OURS = re.compile(r"\.?graph.*\.safetensors.*|\.config\.json\..*\.tmp")
+"""What an interrupted first save may leave behind."""
 PER_LAYER = ("transform", "inverse", "mean", "eigenvalues", "variances")
 
 
@@ -194,7 +196,7 @@ def _check_is_free(folder: Path) -> None:
     """A folder may be written to if it is new, empty, or an interbasis run."""
     if folder.exists() and not folder.is_dir():
         raise InterbasisError(f"{folder} is a file; name a folder for the run")
-    if folder.is_dir() and any(folder.iterdir()):
+    if folder.is_dir() and any(not OURS.fullmatch(path.name) for path in folder.iterdir()):
         try:
             _read_header(folder)
         except InterbasisError as error:

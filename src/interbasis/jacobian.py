@@ -70,24 +70,26 @@ class Jacobians:
         source, target = self.statistics.layers[index : index + 2]
         return assemble(section, transform, write, moments, target.count, source.count)
 
-    def to_last(self, index: int, transform: Tensor) -> JacobianGram:
-        """From node layer ``index`` to the features C [r, d] of the last one, by the general path."""
-        if index == len(self.network.sections) - 1:
-            return self.to_next(index, transform)
+    def to_end(self, transform: Tensor) -> list[JacobianGram]:
+        """From every node layer to the features C [r, d] of the last one, by the general path.
+
+        The last section alone has its closed form; all other layers share one pass over the data.
+        """
         network = self.network
+        *rest, last = range(len(network.sections))
+        result = [self.to_next(last, transform)]
+        if not rest:
+            return result
         transform = transform.to(network.device, network.dtype)
-        rest = network.sections[index:]
-
-        def function(f: Tensor) -> Tensor:
-            for section in rest:
-                f = section(f)
-            return f
-
-        total = torch.zeros(rest[0].source.width, rest[0].source.width, dtype=torch.float64)
-        for signs, f in self._pass(index, [section.last_only for section in rest]):
-            total += autograd.moments(function, f, transform.T @ transform, signs)[1].double().cpu()
-        total = total[1:, 1:] / self.statistics.layers[index].count
-        return JacobianGram(torch.eye(len(total), dtype=torch.float64), total)
+        totals: list[Tensor] = []
+        for signs, f in self._pass(0, [section.last_only for section in network.sections]):
+            found = autograd.grams_to_end(network.sections, f, transform, signs)
+            totals = [a + b for a, b in zip(totals, found, strict=True)] if totals else found
+        for index in reversed(rest):
+            first = 1 if network.nodes[index].constant else 0
+            gram = totals[index][first:, first:].cpu() / self.statistics.layers[index].count
+            result.insert(0, JacobianGram(torch.eye(len(gram), dtype=torch.float64), gram))
+        return result
 
     def _moments(self, index: int, section: Section, metric: Tensor) -> Moments:
         metric = metric.to(self.network.dtype)

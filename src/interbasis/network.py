@@ -187,12 +187,14 @@ class Network:
         return self.to(torch.float64)
 
     def fingerprint(self) -> str:
-        """SHA-256 over the weights of all sections, rounded to float32: the same model, the same string."""
+        """SHA-256 over all weights, rounded to float32: the same model, the same string."""
         digest = hashlib.sha256()
+        for name, tensor in sorted(self.prefix.state_dict().items()):
+            digest.update(name.encode() + _bytes_of(tensor))
         for section in [*self.sections, *self.tail]:
             digest.update(f"{section.source}{section.target}{section.core}{section.last_only}".encode())
             for matrix in (section.skip, section.read, section.write):
-                digest.update(matrix.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
+                digest.update(_bytes_of(matrix))
         return digest.hexdigest()
 
 
@@ -222,3 +224,7 @@ class Head(Prefix):
 def with_constant(f: Tensor) -> Tensor:  # [..., d] -> [..., d + 1]
     """Put the constant 1 in front."""
     return torch.cat([torch.ones_like(f[..., :1]), f], dim=-1)
+
+
+def _bytes_of(tensor: Tensor) -> bytes:
+    return tensor.detach().to("cpu", torch.float32).contiguous().numpy().tobytes()

@@ -2,23 +2,26 @@
 
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from interbasis.attribution import measure
-from interbasis.basis import LayerBasis, Settings, fit
+from interbasis.basis import JacobianSource, LayerBasis, Settings, fit
 from interbasis.config import BuildConfig
 from interbasis.data.batches import Batches, Data
 from interbasis.errors import InterbasisError
 from interbasis.graph import InteractionGraph, Provenance
-from interbasis.jacobian import JacobianGram, Jacobians
+from interbasis.jacobian import Jacobians
 from interbasis.network import Network
-from interbasis.progress import Progress, silent
+from interbasis.progress import Progress, progress_bar
 from interbasis.statistics import collect
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def build(
@@ -29,7 +32,7 @@ def build(
     edge_data: Data | None = None,
     *,
     model: str = "",
-    progress: Progress = silent,
+    progress: Progress | bool | None = None,
     **settings: Any,
 ) -> InteractionGraph:
     """Find the basis of every node layer and the edges between neighbours.
@@ -37,6 +40,7 @@ def build(
     ``data`` is a tensor of inputs, a pair (inputs, labels), a list of batches of either, or a DataLoader;
     labels are not looked at. The Jacobians are averaged over ``jacobian_data`` and the edges over
     ``edge_data``, which default to ``data``. ``settings`` are the fields of `interbasis.BuildConfig`.
+    Progress is shown on a terminal; True or False say so, or give a function to be told of it.
     """
     config = BuildConfig.of(basis=basis, **settings)
     if not isinstance(network, Network):
@@ -49,15 +53,16 @@ def build(
         batches[name] = batches["data"] if other is None or other is data else Batches(other, name)
     computing = network.to(config.torch_dtype)
     clock = _Clock()
-    layers = _fit(computing, batches, config, clock, progress)
     edges, errors = [], []
-    if config.edge_rule is not None:
-        with clock("edges"):
-            found = measure(
-                computing, layers, batches["edge_data"], config.edge_rule, config.sources, progress
-            )
-        edges = [section.rms for section in found]
-        errors = [section.error for section in found if section.error is not None]
+    with progress_bar(progress) as tell:
+        layers = _fit(computing, batches, config, clock, tell)
+        if config.edge_rule is not None:
+            with clock("edges"):
+                found = measure(
+                    computing, layers, batches["edge_data"], config.edge_rule, config.sources, tell
+                )
+            edges = [section.rms for section in found]
+            errors = [section.error for section in found if section.error is not None]
     with clock("fingerprints"):
         provenance = _provenance(network, model, batches, clock.seconds)
     return InteractionGraph(layers, edges, config, provenance, errors)
@@ -81,15 +86,12 @@ def _fit(
     jacobians = Jacobians(
         network, about_jacobians, batches["jacobian_data"], config.jacobian_sources, config.seed, progress
     )
-    reach = jacobians.to_last if config.basis == "gib" else jacobians.to_next
-
-    def jacobian(index: int, target: LayerBasis) -> JacobianGram:
-        with clock("Jacobians"):
-            return reach(index, target.transform)
-
+    source = JacobianSource(
+        clock.timing("Jacobians", jacobians.to_next), clock.timing("Jacobians", jacobians.to_end)
+    )
     with clock("bases"):
         chosen = Settings(config.basis, config.floor, rotate, config.seed)
-        return fit(network.nodes, statistics.layers, jacobian, chosen)
+        return fit(network.nodes, statistics.layers, source, chosen)
 
 
 def _provenance(
@@ -130,3 +132,12 @@ class _Clock:
             inner = sum(self.seconds.values()) - inner_before
             passed = time.perf_counter() - start - inner
             self.seconds[phase] = self.seconds.get(phase, 0.0) + passed
+
+    def timing(self, phase: str, function: Callable[P, R]) -> Callable[P, R]:
+        """The same function, its time counted for a phase."""
+
+        def timed(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self(phase):
+                return function(*args, **kwargs)
+
+        return timed

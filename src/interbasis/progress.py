@@ -13,8 +13,14 @@ def silent(phase: str, done: int, total: int) -> None:
 
 
 @contextmanager
-def progress_bar(show: bool | None = None) -> Iterator[Progress]:
-    """A bar per phase on standard error, with the time left; by default only where that is a terminal."""
+def progress_bar(show: Progress | bool | None = None) -> Iterator[Progress]:
+    """A bar per phase on standard error, with the time left; by default only where that is a terminal.
+
+    A function that was given takes the bars' place.
+    """
+    if callable(show):
+        yield show
+        return
     if not (sys.stderr.isatty() if show is None else show):
         yield silent
         return

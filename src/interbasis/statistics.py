@@ -101,13 +101,19 @@ def collect(
     """
     result = Statistics()
     for first, inputs in chunks(network, batches):
-        result.merge(_of_chunk(network, inputs, first, rotate_last, grams, cores))
+        result.merge(_of_chunk(network, inputs, first, batches, rotate_last, grams, cores))
         progress("statistics", first + len(inputs), len(batches))
     return result
 
 
 def _of_chunk(
-    network: Network, inputs: Tensor, first: int, rotate_last: bool, grams: bool, cores: bool
+    network: Network,
+    inputs: Tensor,
+    first: int,
+    batches: Batches,
+    rotate_last: bool,
+    grams: bool,
+    cores: bool,
 ) -> Statistics:
     last = len(network.sections)
     layers, sums = [], []
@@ -117,9 +123,10 @@ def _of_chunk(
         with_gram = grams and (rotate_last or index < last)
         covariance = Covariance.of(x.flatten(0, 1), with_gram)
         if not covariance.mean.isfinite().all():
+            bad = first + int((~f.isfinite()).flatten(1).any(1).int().argmax())
             raise InterbasisError(
-                f"activations at node layer {node.name!r} are not finite (NaN or infinite) among samples "
-                f"{first} to {first + len(inputs) - 1}; look at those inputs or at the model's weights"
+                f"activations at node layer {node.name!r} are not finite (NaN or infinite), first for sample "
+                f"{bad} of the {batches.name}; look at that input or at the model's weights"
             )
         layers.append(covariance)
         if index == last:

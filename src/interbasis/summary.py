@@ -89,7 +89,7 @@ def tables(summary: dict[str, Any]) -> list[RenderableType]:
         ("\n" + summary["basis"].upper(), "bold"), " of ", (summary["model"] or summary["family"], "bold"),
         f" · {summary['samples']['data']:,} samples · {seconds:.1f} s · saved in {summary['run']}",
     )  # fmt: skip
-    layers = Table(box=box.SIMPLE_HEAD, title="Node layers", title_justify="left")
+    layers = Table(box=box.SIMPLE_HEAD, title="Node layers", title_justify="left", padding=(0, 1, 0, 0))
     for title in (
         "layer",
         "width",
@@ -105,8 +105,8 @@ def tables(summary: dict[str, Any]) -> list[RenderableType]:
         margin, largest = row["last_kept_over_floor"], row["largest"]
         layers.add_row(
             row["name"], str(row["width"]), str(row["features"]), str(row["dropped_as_noise"]),
-            str(row["dropped_as_unused"]), f"{margin:.3g}" if margin else "–",
-            f"{row['effective_features']:.1f}", f"{largest:.3g}" if largest is not None else "–",
+            str(row["dropped_as_unused"]), _number(margin),
+            f"{row['effective_features']:.1f}", _number(largest),
         )  # fmt: skip
     layers.caption = (
         "Features count the constant. Noise: directions whose variance is rounding; unused: "
@@ -127,8 +127,12 @@ def tables(summary: dict[str, Any]) -> list[RenderableType]:
         edges.add_column("median error", justify="right")
     for row in summary["sections"]:
         cells = [
-            f"{row['from']} → {row['to']}", f"{row['edges']:,}", f"{row['largest']:.4g}",
+            f"{row['from']} → {row['to']}", f"{row['edges']:,}", _number(row["largest"]),
             f"{row['edges_for_90_percent']:,}", f"{row['edges_for_99_percent']:,}",
         ]  # fmt: skip
         edges.add_row(*cells, *([f"{row['median_relative_error']:.1%}"] if estimated else []))
     return [head, layers, edges]
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"

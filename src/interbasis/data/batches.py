@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from interbasis.errors import InterbasisError
 
-Data = Tensor | tuple[Tensor, Tensor] | Sequence[Tensor | tuple[Tensor, Tensor]] | DataLoader | np.ndarray
+Batch = Tensor | tuple[Tensor, Tensor]
+Data = Batch | Sequence[Batch] | DataLoader | Dataset | np.ndarray
 
 
 class Batches:
-    """A tensor of inputs, a pair (inputs, labels), a list of batches of either, or a DataLoader.
+    """A tensor of inputs, a pair (inputs, labels), a list of batches of either, a DataLoader or a Dataset.
 
     Batch sizes do not matter to any result: chunks are cut anew to the size a calculation wants.
     """
@@ -87,6 +88,8 @@ def _as_batches(data: Data, name: str) -> Iterable[Any]:
         if len(data) != 2 or not all(isinstance(part, Tensor) for part in data):
             raise InterbasisError(f"{name}: a tuple is (inputs, labels), two tensors; wrap batches in a list")
         return [data]
+    if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
+        return DataLoader(data, batch_size=1024)
     if isinstance(data, Iterator) or not hasattr(data, "__iter__"):
         raise InterbasisError(
             f"{name}: expected a tensor, (inputs, labels), a list of batches or a DataLoader, received "

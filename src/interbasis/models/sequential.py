@@ -58,7 +58,10 @@ def from_torch(module: nn.Module, *, general: bool = False) -> Network:
     modules = [(name, m) for name, m in _flatten(module, "") if not isinstance(m, NOTHING)]
     starts = [i for i, (_, m) in enumerate(modules) if isinstance(m, nn.Linear)]
     if not starts:
-        raise InterbasisError(f"expected an nn.Sequential with at least one nn.Linear, received {module}")
+        raise InterbasisError(
+            f"expected an nn.Sequential with at least one nn.Linear, received {type(module).__name__}; "
+            "put the layers of a module of your own into an nn.Sequential"
+        )
     linears = [cast(nn.Linear, modules[i][1]) for i in starts]
     nodes = [NodeLayer(f"linear.{k}", linear.in_features + 1) for k, linear in enumerate(linears)]
     sections: list[Section] = []
