@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import interbasis
-from cases import CASES, mlp, modular_addition, normal
+from cases import CASES, as_general, mlp, modular_addition, normal
 from interbasis import build
 from interbasis.linalg import Floor, haar_rotation, symmetric_product
 from reference import jacobian_gram, relative_error
@@ -309,6 +309,17 @@ def test_stochastic_sources_for_jacobians_are_exact_for_one_position_and_converg
         return sum(relative_error(g.layers[0].eigenvalues[1:4], exact[1:4]) for g in found) / 4
 
     assert 1e-6 < error(64) < error(1) < 0.5
+
+
+def test_one_source_is_exact_where_positions_do_not_mix():
+    case = CASES["positionwise"]()
+    sections = tuple(as_general(section) for section in case.network.sections)
+    general = interbasis.Network(case.network.prefix, sections)
+    exact = build(case.network, case.inputs, edge_method=None).layers
+    for sources in (1, 3):
+        found = build(general, case.inputs, edge_method=None, jacobian_sources=sources).layers
+        for mine, theirs in zip(found, exact, strict=True):
+            assert relative_error(mine.transform, theirs.transform) <= 1e-9
 
 
 def test_symmetric_products_by_tiles():

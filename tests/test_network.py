@@ -152,3 +152,14 @@ def test_changing_the_dtype_makes_a_copy():
     assert (network.dtype, single.dtype) == (torch.float64, torch.float32)
     assert single(torch.zeros(1, 6)).dtype == torch.float32
     assert network(torch.zeros(1, 6)).dtype == torch.float64
+
+
+def test_things_show_themselves_in_a_line():
+    case = modular_addition()
+    graph = interbasis.build(case.network, case.inputs)
+    assert repr(case.network) == "Network(modadd: attn_in.0 (13) → mlp_in.0 (13) → unembed (13) → output (8))"
+    assert repr(case.network.sections[0]) == (
+        "Section(attn_in.0 → mlp_in.0: Attention(3 heads of 4, causal), 13 → 13, last position)"
+    )
+    assert repr(graph.layers[-1]) == "LayerBasis(output: 8 features of 8 coordinates)"
+    assert repr(graph).startswith("InteractionGraph(lib: attn_in.0 (")

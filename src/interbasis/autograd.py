@@ -117,6 +117,6 @@ def grams_to_end(
 
 def _parts(u: Tensor, coordinates: int) -> Iterator[slice]:
     """Runs of samples whose Jacobian rows fit into the budget."""
-    samples = max(1, BUDGET // (coordinates * u.shape[1] * u.shape[2]))
+    samples = max(1, BUDGET // max(1, coordinates * u.shape[1] * u.shape[2]))
     for start in range(0, len(u), samples):
         yield slice(start, start + samples)

@@ -63,6 +63,9 @@ class LayerBasis:
                 f"[width, features], received {list(self.transform.shape)} and {list(self.inverse.shape)}"
             )
 
+    def __repr__(self) -> str:
+        return f"LayerBasis({self.name}: {self.features} features of {self.width} coordinates)"
+
     @property
     def features(self) -> int:
         return len(self.transform)

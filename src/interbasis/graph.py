@@ -63,6 +63,10 @@ class InteractionGraph:
     edge_errors: list[Tensor] = field(default_factory=list)
     """Standard errors of Ê where it was estimated with stochastic sources."""
 
+    def __repr__(self) -> str:
+        layers = " → ".join(f"{layer.name} ({layer.features})" for layer in self.layers)
+        return f"InteractionGraph({self.config.basis}: {layers}; {len(self.edges)} sections with edges)"
+
     def save(self, folder: str | Path) -> Path:
         """Write the run to a folder, in place of an older run if there is one; atomically."""
         folder = Path(folder)

@@ -50,6 +50,10 @@ class Section:
     last_only: bool = False
     """Whether only the last position comes out."""
 
+    def __repr__(self) -> str:
+        shape = f"{self.skip.shape[1]} → {self.skip.shape[0]}{', last position' if self.last_only else ''}"
+        return f"Section({self.source.name} → {self.target.name}: {self.core}, {shape})"
+
     def __call__(self, f: Tensor) -> Tensor:  # [n, T, d_in] -> [n, S, d_out]
         kept = self.kept(f)
         return kept @ self.skip.T + self.core(f @ self.read.T, kept.shape[1]) @ self.write.T
@@ -108,6 +112,10 @@ class Network:
                 )
         if not self.sections:
             raise InterbasisError("a network needs at least one section, that is two node layers")
+
+    def __repr__(self) -> str:
+        layers = " → ".join(f"{node.name} ({node.width})" for node in self.nodes)
+        return f"Network({self.family}: {layers})"
 
     @property
     def nodes(self) -> tuple[NodeLayer, ...]:
