@@ -55,12 +55,12 @@ def ours(section: Section, transform: Tensor, f: Tensor, chunk: int) -> Tensor:
     if section.core.has_statistics:
         sums: dict[str, Tensor] = {}
         for some in f.split(chunk):
-            found = section.core.statistics(some @ section.read.T, some.shape[1])
+            found = section.core.statistics(some @ section.read.T, section.outputs(some))
             sums = {name: sums.get(name, 0) + total.double() for name, total in found.items()}
         moments = section.core.moments(sums, metric)
     else:
         parts = [
-            section.core.batch_moments(some @ section.read.T, some.shape[1], metric.to(f.dtype), None)
+            section.core.batch_moments(some @ section.read.T, section.outputs(some), metric.to(f.dtype), None)
             for some in f.split(chunk)
         ]
         moments = Moments(sum(part.local for part in parts), sum(part.gram for part in parts))

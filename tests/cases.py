@@ -33,6 +33,7 @@ class Case:
     network: Network
     original: Callable[[Tensor], Tensor]
     inputs: Tensor
+    weights: dict[str, Tensor] | None = None
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -68,13 +69,19 @@ def modular_addition(blocks: int = 1, p: int = 7, samples: int = 20) -> Case:
 
     tokens = modadd.pairs(p).inputs
     chosen = torch.randperm(len(tokens), generator=seeded(4))[:samples]
-    return Case(modadd.from_weights(weights), original, tokens[chosen])
+    return Case(modadd.from_weights(weights), original, tokens[chosen], weights)
 
 
 def plain_transformer(w: dict[str, Tensor], blocks: int, tokens: Tensor) -> Tensor:
     """The transformer as a textbook would write it."""
-    x = w["embed.W_E"][tokens] + w["pos_embed.W_pos"][: tokens.shape[1]]
-    mask = torch.ones(tokens.shape[1], tokens.shape[1]).triu(1).bool()
+    return plain_transformer_from_stream(
+        w, blocks, w["embed.W_E"][tokens] + w["pos_embed.W_pos"][: tokens.shape[1]]
+    )
+
+
+def plain_transformer_from_stream(w: dict[str, Tensor], blocks: int, x: Tensor) -> Tensor:
+    """The same from the embedded stream on."""
+    mask = torch.ones(x.shape[1], x.shape[1]).triu(1).bool()
     for b in range(blocks):
         part = {n.removeprefix(f"blocks.{b}."): t for n, t in w.items() if n.startswith(f"blocks.{b}.")}
         heads = []
@@ -143,9 +150,10 @@ def attention_section(heads: int, head: int, causal: bool, last_only: bool, seed
 def as_general(section: Section) -> Section:
     """The same section with a core that is only known as a function."""
     core = section.core
-    last = section.last_only
-    general = General(lambda u: core(u, 1 if last else u.shape[1]))
-    return Section(section.source, section.target, section.skip, section.read, section.write, general, last)
+    general = General(lambda u: core(u, slice(0, u.shape[1])))
+    return Section(
+        section.source, section.target, section.skip, section.read, section.write, general, section.last_only
+    )
 
 
 def activations(section: Section, samples: int, positions: int, seed: int = 9) -> Tensor:

@@ -17,3 +17,12 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip(f"needs the paper's checkpoints and stored graphs, and there is no {SHARED}")
     return SHARED
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Passes over the data in chunks of a few samples, as over data that do not fit in memory."""
+    from interbasis import attribution, statistics
+
+    monkeypatch.setattr(statistics, "CHUNK_BYTES", 3000)
+    monkeypatch.setattr(attribution, "PASS_BYTES", 2000)

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import save_file
 
 import interbasis
-from cases import modular_addition
 from interbasis.cli import main
+from interbasis.summary import summarise, tables
 from interbasis.training.modadd import Recipe, initial_weights
 
 
@@ -46,7 +46,8 @@ def test_build_writes_a_run_and_show_reads_it(capsys, checkpoint, tmp_path):
 @pytest.mark.parametrize("basis", ["lib", "gib", "pca", "neuron", "random"])
 def test_json_is_for_machines(capsys, checkpoint, tmp_path, basis):
     arguments = ["build", f"modadd:{checkpoint}", "--basis", basis, "--out", tmp_path / "run", "--json"]
-    code, out, _ = run(capsys, *arguments, "--edge-method", "exact", "--edge-group", "4")
+    group = "positions" if basis == "pca" else "4"
+    code, out, _ = run(capsys, *arguments, "--edge-method", "exact", "--edge-group", group)
     assert code == 0
     summary = json.loads(out)
     graph = interbasis.load(tmp_path / "run")
@@ -54,7 +55,8 @@ def test_json_is_for_machines(capsys, checkpoint, tmp_path, basis):
     assert [row["features"] for row in summary["layers"]] == [layer.features for layer in graph.layers]
     assert [row["name"] for row in summary["layers"]] == ["attn_in.0", "mlp_in.0", "unembed", "output"]
     assert summary["sections"][0]["largest"] == graph.edges[0][1:, 1:].max().item()
-    assert summary["sections"][1]["median_relative_error"] > 0
+    # one output position: exact with "positions"
+    assert (summary["sections"][1]["median_relative_error"] > 0) == (group == "4")
     _, again, _ = run(capsys, "show", tmp_path / "run", "--json")
     assert json.loads(again) == summary
 
@@ -66,6 +68,15 @@ def test_the_number_of_edges_that_carry_a_share_is_the_smallest(capsys, checkpoi
     assert edges[:count].sum() >= 0.9 * edges.sum() > edges[: count - 1].sum()
 
 
+def test_a_summary_of_nothing_counts_nothing(tmp_path):
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    module[0].weight.data.zero_()
+    graph = interbasis.build(interbasis.from_torch(module), torch.randn(20, 3), "neuron", edge_group=4)
+    first = summarise(graph)["sections"][0]
+    assert (first["edges"], first["edges_for_90_percent"], first["median_relative_error"]) == (12, 0, 0)
+    assert tables(summarise(graph) | {"run": "nowhere"})
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -75,6 +86,7 @@ def test_the_number_of_edges_that_carry_a_share_is_the_smallest(capsys, checkpoi
         (["build", "CHECKPOINT", "--out", "OUT", "--edge-points", "0"], "edge_points cannot be 0"),
         (["build", "CHECKPOINT", "--out", "OUT", "--edge-sources", "0"], "edge_sources cannot be 0"),
         (["build", "CHECKPOINT"], "--out"),
+        (["build", "modadd:", "--out", "OUT"], "expected a model as modadd:PATH"),
         (["show", "OUT"], "is no folder"),
         (["shwo", "OUT"], "shwo"),
     ],
@@ -98,6 +110,14 @@ def test_checkpoints_that_are_none_are_refused(capsys, tmp_path):
     save_file({"weight": torch.zeros(2)}, other)
     code, _, err = run(capsys, "build", f"modadd:{other}", "--out", tmp_path / "run")
     assert (code, "embed.W_E is missing" in err) == (2, True)
+    for name in ("blocks.0.attn.W_Q", "embed.W_E"):
+        save_file(initial_weights(Recipe(p=11, width=16, heads=2, hidden=24)) | {name: torch.zeros(5)}, other)
+        code, _, err = run(capsys, "build", f"modadd:{other}", "--out", tmp_path / "run")
+        assert (code, f"{name} has shape [5]" in err) == (2, True)
+    save_file(
+        initial_weights(Recipe(p=11, width=16, heads=2, hidden=24)) | {"blocks.x.y": torch.zeros(5)}, other
+    )
+    assert run(capsys, "build", f"modadd:{other}", "--out", tmp_path / "fine")[0] == 0
     weights = initial_weights(Recipe(p=11, width=16, heads=2, hidden=24))
     save_file(weights | {"blocks.0.mlp.b_in": torch.zeros(7)}, other)
     code, _, err = run(capsys, "build", f"modadd:{other}", "--out", tmp_path / "run")
@@ -114,6 +134,12 @@ def test_a_run_is_not_overwritten_unless_asked(capsys, checkpoint, tmp_path):
     assert interbasis.load(tmp_path / "run").config.basis == "pca"
 
 
+def test_foreign_folders_are_refused_before_the_work_begins(capsys, checkpoint, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    code, _, err = run(capsys, "build", f"modadd:{checkpoint}", "--out", tmp_path, "--overwrite")
+    assert (code, "nothing was written there" in err) == (2, True)
+
+
 def test_the_installed_command_and_the_lazy_surface():
     found = subprocess.run(
         [sys.executable, "-m", "interbasis", "--help"], capture_output=True, text=True, check=True
@@ -125,4 +151,3 @@ def test_the_installed_command_and_the_lazy_surface():
     assert {"build", "edges", "load", "modadd", "from_torch"} <= set(dir(interbasis))
     with pytest.raises(AttributeError, match="no attribute 'biuld'"):
         interbasis.biuld  # noqa: B018
-    assert modular_addition().network.family == "modadd"

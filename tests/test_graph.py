@@ -97,9 +97,38 @@ def test_a_crash_while_saving_leaves_the_old_run_whole(run, graph, monkeypatch):
 
 def test_what_a_kill_during_the_first_save_leaves_does_not_block_the_next(graph, tmp_path):
     (tmp_path / ".graph.safetensors.new.abc.tmp").write_bytes(b"half")
+    (tmp_path / "graph.safetensors.new").write_bytes(b"whole")
     (tmp_path / "graph-0123456789ab.safetensors").write_bytes(b"whole, but no config.json yet")
     graph.save(tmp_path)
     assert torch.equal(interbasis.load(tmp_path).edges[0], graph.edges[0])
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_other_peoples_tensors_are_not_taken_for_ours(run, graph, tmp_path):
+    (run / "graph-final.safetensors").write_bytes(b"mine")
+    graph.save(run)
+    assert (run / "graph-final.safetensors").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "graph-final.safetensors").write_bytes(b"mine")
+    with pytest.raises(InterbasisError, match="not an interbasis run"):
+        graph.save(tmp_path / "other")
+
+
+def test_a_run_that_is_replaced_while_it_is_read_is_read_anew(run, monkeypatch):
+    from interbasis import graph as module
+
+    case = mlp(nn.ReLU())
+    other = build(case.network, case.inputs)
+    read, calls = module._read_tensors, []
+
+    def replaced_meanwhile(folder, header):
+        if not calls:
+            calls.append(1)
+            other.save(run)
+        return read(folder, header)
+
+    monkeypatch.setattr(module, "_read_tensors", replaced_meanwhile)
+    assert torch.equal(interbasis.load(run).edges[0], other.edges[0])
 
 
 def test_folders_that_hold_something_else_are_not_written_to(graph, tmp_path):
@@ -156,9 +185,23 @@ def cut_config(run):
         (remove_tensors, "is missing"),
         (cut_config, "not readable JSON"),
         (poison, r"edges\.0 holds NaN"),
-        (shrink, "edges of section 0 have shape"),
+        (shrink, r"edges\.0 has shape"),
         (edit(format="somebody-elses"), "not an interbasis run"),
-        (edit(schema=2), "schema 2, this version reads up to 1; upgrade"),
+        (edit(schema=2), "schema 2, this version reads 1 to 1; upgrade"),
+        (edit(schema=-3), "schema -3"),
+        (edit(layers=[]), "0 layers do not go with 3 sections"),
+        (edit(edges=1), "4 layers do not go with 1 sections"),
+        (edit(provenance={}), "damaged"),
+        (edit(provenance="x"), "damaged"),
+        (edit(layers=[{"name": 3, "constant": True, "variance_cut": None, "jacobian_cut": None}]), "damaged"),
+        (
+            edit(
+                layers=[
+                    {"name": "x", "constant": True, "variance_cut": {"kept": "many"}, "jacobian_cut": None}
+                ]
+            ),
+            "damaged",
+        ),
         (edit(schema="x"), "schema x"),
         (edit(tensors={"file": "../../etc/passwd", "sha256": ""}), "no tensor file of a run"),
         (edit(tensors=None), "names no tensor file"),
@@ -180,6 +223,27 @@ def test_folders_that_are_no_runs_are_refused(tmp_path):
     (tmp_path / "config.json").write_text("[1, 2]")
     with pytest.raises(InterbasisError, match="not an interbasis run"):
         interbasis.load(tmp_path)
+
+
+def test_folders_one_may_not_use_are_refused(graph, tmp_path, monkeypatch):
+    from interbasis import files
+
+    def forbidden(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.tempfile, "mkstemp", forbidden)
+        with pytest.raises(InterbasisError, match=r"could not write.*Permission denied.*untouched"):
+            graph.save(tmp_path / "run")
+    with pytest.raises(InterbasisError, match="File name too long"):
+        graph.save(tmp_path / ("x" * 300))
+    with pytest.raises(InterbasisError, match="File name too long"):
+        interbasis.load(tmp_path / ("x" * 300))
+    graph.save(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr("interbasis.graph.sha256_of", forbidden)
+        with pytest.raises(InterbasisError, match=r"could not read.*Permission denied"):
+            interbasis.load(tmp_path / "run")
 
 
 def test_graphs_with_nan_are_not_saved(graph, tmp_path):
@@ -221,3 +285,26 @@ def test_the_same_model_has_the_same_fingerprint_in_any_dtype():
     network = mlp(nn.GELU()).network.to(torch.float32)
     assert network.fingerprint() == network.double().fingerprint()
     assert network.fingerprint() != mlp(nn.ReLU()).network.fingerprint()
+
+
+@pytest.mark.parametrize("where", ["layer norm", "slope", "prefix", "head"])
+def test_every_weight_counts_for_the_fingerprint(where):
+    def network(value: float):
+        torch.manual_seed(0)
+        norm, slope = nn.LayerNorm(5), nn.PReLU()
+        first = nn.Linear(4, 4)
+        module = nn.Sequential(nn.Flatten(), first, slope, nn.Linear(4, 5), norm, nn.Linear(5, 2))
+        changed = {
+            "layer norm": norm.weight,
+            "slope": slope.weight,
+            "head": first.weight,
+            "prefix": first.weight,
+        }
+        changed[where].data.mul_(value)
+        if where == "prefix":
+            module = nn.Sequential(nn.BatchNorm1d(4), *module)
+            module[0].running_mean += value
+        result = interbasis.from_torch(module, general=True)
+        return result.between(["linear.1", "linear.2"]) if where == "head" else result
+
+    assert network(1).fingerprint() == network(1).fingerprint() != network(2).fingerprint()

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import interbasis
-from cases import CASES, mlp, modular_addition
+from cases import CASES, mlp, modular_addition, normal, plain_transformer_from_stream
 from interbasis import InterbasisError
 from reference import relative_error
 
@@ -24,6 +24,21 @@ def test_input_gradients_are_the_models_own(name):
     (expected,) = torch.autograd.grad((case.original(x) * weights).sum(), x)
     (found,) = torch.autograd.grad((case.network(x) * weights).sum(), x)
     assert relative_error(found, expected) <= 1e-10
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_gradients_by_the_stream_are_the_transformers_own(blocks):
+    case = modular_addition(blocks)
+    stream = case.network.prefix(case.inputs).requires_grad_()
+    f = stream
+    for section in case.network.sections:
+        f = section(f)
+    x = stream.detach()[..., 1:].requires_grad_()
+    expected = plain_transformer_from_stream(case.weights, blocks, x)[:, -1]
+    weights = normal(*expected.shape, seed=33)
+    (found,) = torch.autograd.grad((f[:, -1] * weights).sum(), stream)
+    (wanted,) = torch.autograd.grad((expected * weights).sum(), x)
+    assert relative_error(found[..., 1:], wanted) <= 1e-10
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -112,11 +127,9 @@ def test_a_section_in_a_basis_is_the_section_seen_from_there():
     case = mlp(nn.GELU())
     section = case.network.sections[0]
     f = case.network.activations(case.inputs)[0]
-    there, back = torch.randn(2, 7, 7, dtype=torch.float64)
-    out = torch.randn(3, 10, dtype=torch.float64)
+    there, out = normal(7, 7, seed=31), normal(3, 10, seed=32)
     found = section.in_basis(torch.linalg.inv(there), out)(f @ there.T)
     assert relative_error(found, section(f) @ out.T) <= 1e-10
-    assert back.shape == (7, 7)
 
 
 def test_unsupported_modules_are_named_with_a_way_around():
@@ -137,11 +150,100 @@ def test_modules_that_make_no_network_are_refused(module, message):
         interbasis.from_torch(module)
 
 
+def test_activations_in_place_are_not_left_in_place():
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.ReLU(inplace=True), nn.Linear(3, 4), nn.SiLU(inplace=True), nn.Linear(4, 2)
+    ).double()
+    plain = nn.Sequential(nn.ReLU(), module[1], nn.SiLU(), module[3])
+    inputs = normal(30, 3)
+    graphs = [
+        interbasis.build(interbasis.from_torch(m), inputs.clone(), edge_method="exact")
+        for m in (module, plain)
+    ]
+    for mine, theirs in zip(graphs[0].edges, graphs[1].edges, strict=True):
+        assert torch.equal(mine, theirs)
+    assert module[2].inplace
+
+
+def test_tokens_may_be_embedded_before_the_first_linear():
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Embedding(7, 3), nn.Flatten(), nn.Linear(6, 4), nn.GELU(), nn.Linear(4, 2)
+    ).double()
+    tokens = torch.randint(0, 7, (20, 2))
+    network = interbasis.from_torch(module)
+    assert relative_error(network(tokens), module(tokens)) <= 1e-12
+    assert len(interbasis.build(network, tokens).edges) == 2
+
+
+def test_flattening_between_linears_needs_inputs_without_positions():
+    module = nn.Sequential(nn.Linear(3, 4), nn.Flatten(), nn.Linear(4, 2)).double()
+    network = interbasis.from_torch(module)
+    assert relative_error(network(normal(5, 3)), module(normal(5, 3))) <= 1e-12
+    with pytest.raises(InterbasisError, match="flattens after a linear layer"):
+        network(normal(5, 1, 3))
+
+
+class Residual(nn.Sequential):
+    def forward(self, x):
+        return x + super().forward(x)
+
+
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize("inner", [Residual(nn.GELU(), nn.Linear(4, 4)), Doubled(4, 4)])
+def test_modules_with_a_forward_of_their_own_are_not_taken_for_what_they_inherit(inner):
+    module = nn.Sequential(nn.Linear(3, 4), inner, nn.Linear(4, 2)).double()
+    with pytest.raises(InterbasisError, match=f"module '1' is a {type(inner).__name__}"):
+        interbasis.from_torch(module)
+    assert (
+        relative_error(interbasis.from_torch(module, general=True)(normal(5, 3)), module(normal(5, 3)))
+        <= 1e-12
+    )
+
+
+@pytest.mark.parametrize("strange", [nn.Softmax(dim=1), nn.Softmax(dim=0), nn.Softmax(dim=2), nn.Flatten(0)])
+def test_modules_that_mix_samples_or_positions_are_refused(strange):
+    with pytest.raises(InterbasisError, match="does not treat its last dimension row by row"):
+        interbasis.from_torch(nn.Sequential(nn.Linear(3, 4), strange, nn.Linear(4, 2)), general=True)
+
+
+def test_general_modules_that_change_the_width_or_see_positions():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 8), nn.GLU(), nn.LayerNorm(4), nn.Linear(4, 2)).double()
+    network = interbasis.from_torch(module, general=True)
+    for inputs in (normal(6, 3), normal(6, 4, 3)):
+        assert relative_error(network(inputs), module(inputs)) <= 1e-12
+    rows, sequences = (
+        interbasis.build(network, x, "gib") for x in (normal(24, 3), normal(24, 3).view(6, 4, 3))
+    )
+    for mine, theirs in zip(rows.edges, sequences.edges, strict=True):
+        assert relative_error(mine, theirs) <= 1e-10
+
+
+@pytest.mark.parametrize("activation", [nn.Softplus(), nn.LogSigmoid()])
+def test_a_float32_model_gains_no_error_in_float64(activation):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 5), activation, nn.Linear(5, 2))
+    network, inputs = interbasis.from_torch(module).double(), normal(9, 3)
+    assert relative_error(network(inputs), module.double()(inputs)) <= 1e-14
+    assert network.sections[0](torch.zeros(1, 1, 4).double()).abs().max() == 0
+    general = nn.Sequential(nn.Linear(3, 5), activation, nn.LayerNorm(5), nn.Linear(5, 2)).float()
+    network = interbasis.from_torch(general, general=True).double()
+    assert relative_error(network(inputs), general.double()(inputs)) <= 1e-13
+
+
 def test_inputs_of_the_wrong_kind_are_refused():
     with pytest.raises(InterbasisError, match=r"\[samples, 6\].*received \[2, 5\]"):
         mlp(nn.ReLU()).network(torch.zeros(2, 5, dtype=torch.float64))
     with pytest.raises(InterbasisError, match="integer tokens"):
         modular_addition().network(torch.zeros(2, 3))
+    tokens = modular_addition().inputs
+    assert torch.equal(modular_addition().network(tokens.to(torch.uint8)), modular_addition().network(tokens))
     with pytest.raises(InterbasisError, match="between 0 and 7"):
         modular_addition().network(torch.full((2, 3), 8))
 

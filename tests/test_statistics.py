@@ -7,7 +7,7 @@ from torch import nn
 import interbasis
 from cases import mlp, modular_addition, normal
 from interbasis.data import Batches
-from interbasis.statistics import Covariance, collect
+from interbasis.statistics import Covariance, Statistics, collect
 from reference import relative_error
 
 
@@ -45,8 +45,11 @@ def test_the_diagonal_alone_agrees_with_the_full_scatter():
 @pytest.mark.parametrize("case", [mlp(nn.GELU()), modular_addition(2)], ids=["mlp", "modadd"])
 def test_statistics_of_parts_merge_into_those_of_the_whole(case):
     whole = collect(case.network, Batches(case.inputs))
-    merged = collect(case.network, Batches(case.inputs[:3]))
-    merged.merge(collect(case.network, Batches(case.inputs[3:])))
+    first, second = (collect(case.network, Batches(part)) for part in (case.inputs[:3], case.inputs[3:]))
+    merged = Statistics()
+    for part in (Statistics(), first, second, Statistics()):
+        merged.merge(part)
+    assert first.layers[0].count == first.samples * whole.layers[0].count // whole.samples  # left alone
     assert merged.samples == whole.samples
     for mine, theirs in zip(merged.layers, whole.layers, strict=True):
         assert mine.count == theirs.count
@@ -74,3 +77,28 @@ def test_activations_that_are_not_finite_are_traced_to_layer_and_samples():
         interbasis.InterbasisError, match=r"'linear\.0' are not finite.*sample 17 of the data"
     ):
         interbasis.build(case.network, inputs)
+    with pytest.raises(
+        interbasis.InterbasisError, match=r"'linear\.0' are not finite.*sample 17 of the edge_data"
+    ):
+        interbasis.build(case.network, case.inputs, edge_data=inputs)
+    with pytest.raises(interbasis.InterbasisError, match=r"too large to be squared, in a sample of the data"):
+        interbasis.build(case.network, 1e200 * case.inputs)
+    with pytest.raises(interbasis.InterbasisError, match="no positions"):
+        interbasis.build(case.network, case.inputs[:, None][:, :0])
+
+
+def test_a_mean_a_million_times_the_spread_in_a_whole_build(small_chunks):
+    """The first layer of a network that sees x + 2²³ and takes it away again is that of one that sees x."""
+    x = torch.randint(-8, 9, (300, 4), generator=torch.Generator().manual_seed(1)).double() / 8
+    torch.manual_seed(0)
+    near = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)).double()
+    far = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)).double()
+    far.load_state_dict(near.state_dict())
+    shift = 2.0**20
+    far[0].bias.data -= far[0].weight.data.sum(1) * shift
+    expected = interbasis.build(interbasis.from_torch(near), x).layers[0]
+    found = interbasis.build(interbasis.from_torch(far), x + shift).layers[0]
+    assert found.features == expected.features
+    # the far network itself rounds at 2²⁰ · ε relative to the spread, about 1e-9
+    assert relative_error(found.variances, expected.variances) <= 1e-10
+    assert relative_error(found.transform[:, 1:], expected.transform[:, 1:]) <= 1e-7

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from interbasis.attribution import Sources, completeness, edges
+    from interbasis.attribution import Sources, completeness, edges, estimate_edges
     from interbasis.basis import LayerBasis
     from interbasis.config import BuildConfig
     from interbasis.errors import InterbasisError
@@ -22,6 +22,7 @@ _HOMES = {
     "modadd": "models",
     "build": "pipeline",
     "edges": "attribution",
+    "estimate_edges": "attribution",
     "completeness": "attribution",
     "Sources": "attribution",
     "load": "graph",

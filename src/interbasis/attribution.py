@@ -13,22 +13,30 @@ groups of tokens, Σ_x,s A² = E_φ Σ_groups (Σ φ A)².
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from interbasis.basis import LayerBasis
+from interbasis.choices import Group, Method
+from interbasis.cores import Linear
+from interbasis.cores.core import into_groups
 from interbasis.data.batches import Batches, Data
 from interbasis.errors import InterbasisError
-from interbasis.integration import Method, Rule, rule
+from interbasis.integration import Rule, rule
 from interbasis.network import Network, Section
 from interbasis.progress import Progress, silent
 from interbasis.random_signs import random_signs
-from interbasis.statistics import chunks
+from interbasis.statistics import chunks, refuse_infinite
 
 BUDGET = 2**19
 """Elements that one block of attributions may hold: few enough to stay in the cache while squared."""
+
+AT_LEAST = 8
+"""Tokens in a block, however large they are."""
+
+PASS_BYTES = 2**23
+"""What the activations of the samples between two reports of progress may weigh."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,7 @@ class Sources:
     the error; with one set it is estimated from Var X ≈ ⅔ E[X²], right where no token dominates its group.
     """
 
-    group: int | Literal["positions"] = "positions"
+    group: Group = "positions"
     count: int = 2
     seed: int = 0
 
@@ -61,6 +69,35 @@ class Edges:
     """Standard error of Ê from the stochastic sources, same shape; None where the sum was exact."""
 
 
+@dataclass
+class EdgeSums:
+    """Sums over data from which edges follow; those of other data can be merged in."""
+
+    square: Tensor  # Σ A² or its estimate  [r_out, r_in]
+    variance: Tensor | None  # of that estimate, None where it is exact
+    tokens: int = 0  # n·T, input positions
+
+    @classmethod
+    def zero(cls, section: Section, estimated: bool) -> "EdgeSums":
+        zeros = torch.zeros_like(section.skip, dtype=torch.float64)
+        return cls(zeros, zeros.clone() if estimated else None)
+
+    def merge(self, other: "EdgeSums") -> None:
+        self.square = self.square + other.square
+        self.tokens += other.tokens
+        if self.variance is not None and other.variance is not None:
+            self.variance = self.variance + other.variance
+
+    @property
+    def edges(self) -> Edges:
+        rms = (self.square / self.tokens).sqrt().cpu()
+        if self.variance is None:
+            return Edges(rms)
+        # error of a root: σ(Ê) = σ(Ê²) / 2Ê
+        error = (self.variance.sqrt() / self.tokens).cpu() / (2 * rms)
+        return Edges(rms, torch.where(rms > 0, error, 0.0))
+
+
 def edges(
     network: Network,
     layers: Sequence[LayerBasis],
@@ -75,9 +112,23 @@ def edges(
     ``method`` is ``gradient`` (the integrand at α = 1, as in the paper), ``exact`` (the closed form of the
     integral where a core has one), ``quadrature`` (Gauss–Legendre with ``points`` nodes) or ``trapezoid``.
     """
-    batches = Batches(data)
-    found = measure(network.to(dtype), layers, batches, rule(method, points))
-    return [section.rms for section in found]
+    sums = measure(network.to(dtype), layers, Batches(data), rule(method, points))
+    return [section.edges.rms for section in sums]
+
+
+def estimate_edges(
+    network: Network,
+    layers: Sequence[LayerBasis],
+    data: Data,
+    sources: Sources,
+    method: Method = "gradient",
+    *,
+    points: int = 16,
+    dtype: torch.dtype = torch.float64,
+) -> list[Edges]:
+    """Ê of every section estimated with stochastic sources, each with its standard error."""
+    sums = measure(network.to(dtype), layers, Batches(data), rule(method, points), sources)
+    return [section.edges for section in sums]
 
 
 @torch.no_grad()
@@ -88,33 +139,38 @@ def measure(
     integral: Rule,
     sources: Sources | None = None,
     progress: Progress = silent,
-) -> list[Edges]:
-    """The edges of all sections in one pass over the data: exact, or estimated with stochastic sources."""
-    if sources is not None and batches.shuffled:
+) -> list[EdgeSums]:
+    """Sums for the edges of all sections in one pass over the data, exact or with stochastic sources.
+
+    Of data split over processes every part but the last should hold a whole number of groups.
+    """
+    if sources is not None:
+        refuse_shuffled(batches)
+    sections = sections_in_bases(network, layers)
+    sums = [EdgeSums.zero(section, sources is not None) for section in sections]
+    whole = _whole_groups(network, batches, sources)
+    for first, activations in _passes(network, layers, batches, whole):
+        for k, (section, f) in enumerate(zip(sections, activations, strict=True)):
+            _add(sums[k], section, f, integral, _signs(section, f, sources, k, first))
+        progress("edges", first + len(activations[0]) - batches.offset, len(batches))
+    return sums
+
+
+def _whole_groups(network: Network, batches: Batches, sources: Sources | None) -> int:
+    """The fewest samples that hold a whole number of groups in every section."""
+    if sources is None or sources.group == "positions":
+        return 1
+    outputs = [f.shape[1] for f in network.activations(batches.first().to(network.device))[1:]]
+    return math.lcm(*(math.lcm(sources.group, count) // count for count in outputs))
+
+
+def refuse_shuffled(batches: Batches) -> None:
+    """Stochastic sources want data in a fixed order."""
+    if batches.shuffled:
         raise InterbasisError(
             f"{batches.name}: signs belong to samples by their place in the data, which a shuffling "
             "DataLoader changes with every pass; turn shuffling off"
         )
-    sections = sections_in_bases(network, layers)
-    sums = [_Sum.zero(section) for section in sections]
-    whole = 1 if sources is None or sources.group == "positions" else sources.group
-    tokens = [0] * len(sections)
-    for first, activations in _passes(network, layers, batches, whole):
-        for k, (section, f) in enumerate(zip(sections, activations[:-1], strict=True)):
-            tokens[k] += f.shape[0] * f.shape[1]
-            if section.write.shape[1] == 0:  # linear: A_ij = P̂_ij f̂_j, for exact sums and for groups alike
-                sums[k].square += section.skip.square() * section.kept(f).square().sum(
-                    (0, 1), dtype=torch.float64
-                )
-            elif sources is None:
-                for _, columns, block in token_attributions(section, f, integral):
-                    sums[k].square[:, columns] += block.square_().sum(1, dtype=torch.float64)
-            else:
-                _add_groups(sums[k], section, f, integral, sources, (sources.seed, k), first)
-        progress("edges", first + len(activations[0]), len(batches))
-    return [
-        total.edges(count, estimated=sources is not None) for total, count in zip(sums, tokens, strict=True)
-    ]
 
 
 @torch.no_grad()
@@ -135,11 +191,12 @@ def completeness(
     sections = sections_in_bases(network, layers)
     missing, size = [0.0] * len(sections), [0.0] * len(sections)
     for _, activations in _passes(network, layers, batches, 1):
-        for k, (section, f) in enumerate(zip(sections, activations[:-1], strict=True)):
+        for k, (section, f) in enumerate(zip(sections, activations, strict=True)):
             residual = section(f).permute(2, 0, 1).contiguous()  # F̂ [r_out, n, S]
             size[k] += residual.square().sum().item()
-            for samples, _, block in token_attributions(section, f, integral):
-                residual[:, samples] -= block.sum(2).view_as(residual[:, samples])
+            for samples, outputs, block in token_attributions(section, f, integral):
+                part = residual[:, samples, outputs]
+                part -= block.sum(2).view_as(part)
             missing[k] += residual.square().sum().item()
     return [(m / s) ** 0.5 if s else 0.0 for m, s in zip(missing, size, strict=True)]
 
@@ -166,101 +223,78 @@ def sections_in_bases(network: Network, layers: Sequence[LayerBasis]) -> list[Se
 
 
 def token_attributions(section: Section, f: Tensor, integral: Rule) -> Iterator[tuple[slice, slice, Tensor]]:
-    """A_is,j in blocks that fit in memory: (samples, columns j, block [r_out, tokens, columns]).
+    """A_is,j in blocks that fit in memory: (samples, outputs, block [r_out, tokens, r_in]).
 
-    ``section`` and f [n, T, r_in] are in the coordinates of the bases.
+    ``section`` and f [n, T, r_in] are in the coordinates of the bases. A block holds several samples, or some
+    of one sample's output positions.
     """
-    width = f.shape[2]
-    outputs = section.kept(f).shape[1]
-    rows = section.write.shape[0] + section.write.shape[1]
-    columns = max(1, min(width, BUDGET // (rows * outputs)))
-    samples = max(1, BUDGET // (rows * outputs * columns))
-    for start in range(0, len(f), samples):
-        some = f[start : start + samples]
+    at = section.outputs(f)
+    tokens = max(AT_LEAST, BUDGET // (sum(section.write.shape) * f.shape[2]))
+    positions = min(tokens, at.stop - at.start)
+    for start in range(0, len(f), max(1, tokens // (at.stop - at.start))):
+        some = f[start : start + max(1, tokens // (at.stop - at.start))]
         u = some @ section.read.T
-        kept = section.kept(some).flatten(0, 1)  # [tokens, r_in]
-        for left in range(0, width, columns):
-            part = slice(left, min(left + columns, width))
-            inner = section.core.attributions(u, some[..., part], section.read[:, part], outputs, integral)
+        for left in range(at.start, at.stop, positions):
+            here = slice(left, min(left + positions, at.stop))
+            inner = section.core.attributions(u, some, section.read, here, integral)
             block = _write(section.write, inner)
-            block.addcmul_(section.skip[:, None, part], kept[None, :, part])
-            yield slice(start, start + len(some)), part, block
+            block.addcmul_(section.skip[:, None], some[:, here].flatten(0, 1)[None])
+            yield slice(start, start + len(some)), slice(here.start - at.start, here.stop - at.start), block
 
 
-def _write(
-    write: Tensor, inner: Tensor
-) -> Tensor:  # B̂ [r_out, c_out], [c_out, tokens, r] -> [r_out, tokens, r]
+def _write(write: Tensor, inner: Tensor) -> Tensor:  # [r_out, c_out], [c_out, n, r] -> [r_out, n, r]
     return (write @ inner.flatten(1)).view(len(write), *inner.shape[1:])
 
 
-@dataclass
-class _Sum:
-    square: Tensor  # Σ A² or its estimate  [r_out, r_in]
-    variance: Tensor  # of that estimate     [r_out, r_in]
-
-    @classmethod
-    def zero(cls, section: Section) -> "_Sum":
-        zeros = torch.zeros_like(section.skip, dtype=torch.float64)
-        return cls(zeros, zeros.clone())
-
-    def edges(self, tokens: int, estimated: bool) -> Edges:
-        rms = (self.square / tokens).sqrt().cpu()
-        if not estimated:
-            return Edges(rms)
-        # error of a root: σ(Ê) = σ(Ê²) / 2Ê
-        error = (self.variance.sqrt() / tokens).cpu() / (2 * rms)
-        return Edges(rms, torch.where(rms > 0, error, 0.0))
-
-
-def _add_groups(
-    total: _Sum,
-    section: Section,
-    f: Tensor,
-    integral: Rule,
-    sources: Sources,
-    key: tuple[int, int],
-    first: int,
-) -> None:
-    outputs = section.kept(f).shape[1]
+def _signs(section: Section, f: Tensor, sources: Sources | None, k: int, first: int) -> Tensor | None:
+    """The signs of these samples' tokens in groups, [groups, g, R]; None where groups are single tokens."""
+    at = section.outputs(f)
+    outputs = at.stop - at.start
+    if sources is None or outputs == 1 == (1 if sources.group == "positions" else sources.group):
+        return None
+    signs = random_signs(("edges", sources.seed, k), first, len(f), outputs * sources.count).to(f)
     group = outputs if sources.group == "positions" else sources.group
-    signs = random_signs(key, first, len(f), outputs * sources.count).to(f)
-    signs = signs.view(-1, sources.count)  # [tokens, R]
-    per_block = _samples_per_block(section, f, outputs, group, sources.count)
-    for start in range(0, len(f), per_block):
-        some = f[start : start + per_block]
-        theirs = signs[start * outputs : (start + len(some)) * outputs]
-        _add_block_of_groups(total, section, some, integral, _into_groups(theirs, group))
+    return into_groups(signs.view(-1, sources.count), group)
 
 
-def _samples_per_block(section: Section, f: Tensor, outputs: int, group: int, count: int) -> int:
-    """Samples whose groups' sums fit in memory, a whole number of groups."""
+def _add(total: EdgeSums, section: Section, f: Tensor, integral: Rule, signs: Tensor | None) -> None:
+    total.tokens += f.shape[0] * f.shape[1]
+    if isinstance(section.core, Linear):  # A_ij = P̂_ij f̂_j, summed in closed form
+        squares = f[:, section.outputs(f)].square().sum((0, 1), dtype=torch.float64)
+        total.square += section.skip.square() * squares
+    elif signs is None or signs.shape[1] == 1:
+        for _, _, block in token_attributions(section, f, integral):
+            total.square += block.square_().sum(1, dtype=torch.float64)
+    else:
+        _add_groups(total, section, f, integral, signs)
+
+
+def _add_groups(total: EdgeSums, section: Section, f: Tensor, integral: Rule, signs: Tensor) -> None:
+    """Squares of signed sums, a few groups at a time; signs [groups, g, R]."""
+    _, group, count = signs.shape
+    at = section.outputs(f)
+    outputs = at.stop - at.start
     per_group = count * (sum(section.write.shape) * f.shape[2] + group * section.write.shape[1])
-    groups = max(1, BUDGET // max(1, per_group))
-    whole = math.lcm(group, outputs) // outputs
-    return max(1, groups * group // (outputs * whole)) * whole
+    whole = math.lcm(group, outputs)  # tokens in the smallest number of samples that holds whole groups
+    tokens = max(1, BUDGET * group // (per_group * whole)) * whole
+    for start in range(0, len(f), tokens // outputs):
+        some = f[start : start + tokens // outputs]
+        first = start * outputs // group
+        _add_block_of_groups(total, section, some, integral, signs[first : first + tokens // group])
 
 
-def _into_groups(tokens: Tensor, group: int) -> Tensor:  # [tokens, ...] -> [groups, group, ...]
-    groups = -(-len(tokens) // group)
-    padding = [0, 0] * (tokens.ndim - 1) + [0, groups * group - len(tokens)]
-    return torch.nn.functional.pad(tokens, padding).unflatten(0, (groups, group))
-
-
-def _add_block_of_groups(total: _Sum, section: Section, f: Tensor, integral: Rule, signs: Tensor) -> None:
-    """signs [groups, g, R]."""
-    kept = section.kept(f)
-    inner = section.core.signed_attributions(
-        f @ section.read.T, f, section.read, kept.shape[1], integral, signs
-    )  # [c_out, groups·R, r_in]
-    signed = torch.einsum("gtj,gtr->grj", _into_groups(kept.flatten(0, 1), signs.shape[1]), signs)
+def _add_block_of_groups(total: EdgeSums, section: Section, f: Tensor, integral: Rule, signs: Tensor) -> None:
+    at = section.outputs(f)
+    inner = section.core.signed_attributions(f @ section.read.T, f, section.read, at, integral, signs)
+    tokens = into_groups(f[:, at].flatten(0, 1), signs.shape[1])  # [groups, g, r_in]
+    signed = torch.einsum("gtj,gtr->grj", tokens, signs)
     block = _write(section.write, inner)
     block.addcmul_(section.skip[:, None], signed.flatten(0, 1)[None])
     block = block.square_().double().unflatten(1, signs.shape[::2])  # X [r_out, groups, R, r_in]
-    count = signs.shape[2]
     total.square += block.mean(2).sum(1)
-    if count > 1:
-        total.variance += block.var(2).sum(1) / count
-    elif signs.shape[1] > 1:
+    if block.shape[2] > 1:
+        total.variance += block.var(2).sum(1) / block.shape[2]
+    else:
         total.variance += 2 / 3 * block.square().sum((1, 2))
 
 
@@ -268,8 +302,11 @@ def _add_block_of_groups(total: _Sum, section: Section, f: Tensor, integral: Rul
 def _passes(
     network: Network, layers: Sequence[LayerBasis], batches: Batches, whole: int
 ) -> Iterator[tuple[int, list[Tensor]]]:
-    """(index of the first sample, f̂ at every node layer) over the data; chunks are multiples of ``whole``."""
-    transforms = [layer.transform.to(network.sections[0].skip) for layer in layers]
-    for first, inputs in chunks(network, batches, whole):
-        activations = network.activations(inputs)
+    """(index of the first sample, f̂ at every section's source) over the data, in multiples of ``whole``."""
+    transforms = [layer.transform.to(network.sections[0].skip) for layer in layers[:-1]]
+    for first, inputs in chunks(network, batches, whole, PASS_BYTES):
+        activations = network.activations(inputs)[:-1]
+        for name, f in zip(network.layers, activations, strict=False):
+            if not f.isfinite().all():
+                refuse_infinite(name, f, batches.name, first)
         yield first, [f @ C.T for f, C in zip(activations, transforms, strict=True)]

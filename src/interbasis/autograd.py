@@ -32,11 +32,8 @@ def jacobian_rows(
     with torch.enable_grad():
         u = u.detach().requires_grad_()
         output = function(u)  # [n, S, c_out]
-    n, outputs, width = output.shape
-    if signs is None:
-        signs = torch.eye(outputs, dtype=u.dtype, device=u.device).expand(n, -1, -1)
-    unit = torch.eye(width, dtype=u.dtype, device=u.device)
-    for weights in signs.unbind(dim=2):
+    unit = torch.eye(output.shape[2], dtype=u.dtype, device=u.device)
+    for weights in _sources(output, signs).unbind(dim=2):
         cotangents = weights[None, :, :, None] * unit[:, None, None, :]  # [c_out, n, S, c_out]
         (rows,) = torch.autograd.grad(
             output, u, cotangents, retain_graph=True, is_grads_batched=True, materialize_grads=True
@@ -45,21 +42,21 @@ def jacobian_rows(
 
 
 def moments(
-    function: Function, u: Tensor, metric: Tensor, signs: Tensor | None = None
+    function: Function, u: Tensor, metric: Tensor, at: slice, signs: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Σ N_ss [c_out, c_in] and Σ_st N_stᵀQN_st [c_in, c_in] over a batch; with sources, unbiased estimates.
 
-    u [n, T, c_in], metric Q [c_out, c_out], signs [n, S, R].
+    u [n, T, c_in], metric Q [c_out, c_out], signs [n, S, R]; ``at`` are the input positions of the outputs.
     """
     width = u.shape[2]
-    local, gram = torch.zeros(2, dtype=torch.float64, device=u.device)
+    local = torch.zeros(len(metric), width, dtype=torch.float64, device=u.device)
+    gram = torch.zeros(width, width, dtype=torch.float64, device=u.device)
     sources = 1 if signs is None else signs.shape[2]
     for part in _parts(u, len(metric)):
         for weights, rows in jacobian_rows(function, u[part], None if signs is None else signs[part]):
-            first = u.shape[1] - weights.shape[1]
-            local = local + torch.einsum("cnsi,ns->ci", rows[:, :, first:], weights)
+            local += torch.einsum("cnsi,ns->ci", rows[:, :, at], weights)
             weighted = metric @ rows.flatten(1)  # [c_out, n·T·c_in]
-            gram = gram + rows.reshape(-1, width).T @ weighted.reshape(-1, width)
+            gram += rows.reshape(-1, width).T @ weighted.reshape(-1, width)
     return local / sources, gram / sources
 
 
@@ -86,37 +83,51 @@ def attributions(
 
 
 def grams_to_end(
-    steps: Sequence[Function], f: Tensor, transform: Tensor, signs: Tensor | None = None
+    steps: Sequence[Callable[[Tensor], list[Tensor]]],
+    f: Tensor,
+    transform: Tensor,
+    signs: Tensor | None = None,
 ) -> list[Tensor]:
-    """Σ JᵀCᵀCJ of the Jacobian from every stage of a chain of functions to its end, [width, width] each.
+    """Σ JᵀCᵀCJ of the Jacobian from every stage of a chain to its end, [width, width] each, in float64.
 
-    One backward pass through the chain gives the rows for all stages at once. f [n, T, width], transform
-    C [r, d], signs [n, S, R].
+    A step takes f to [stage, next f]. One backward pass through the chain gives the rows of all stages at
+    once. f [n, T, width], transform C [r, d], signs [n, S, R].
     """
     totals: list[Tensor] = []
-    for part in _parts(f, len(transform)):
+    with torch.no_grad():
+        stage, output = f[:1], f[:1]
+        widest = 0
+        for step in steps:
+            stage, output = step(output)
+            widest = max(widest, stage[0].numel(), output[0].numel())
+    for part in _parts(f, len(transform), widest):
         with torch.enable_grad():
-            stages = [f[part].detach().requires_grad_()]
+            stages, output = [], f[part].detach().requires_grad_()
             for step in steps:
-                stages.append(step(stages[-1]))
-        output = stages.pop()  # [n, S, d]
-        n, outputs, _ = output.shape
-        if signs is None:
-            weights = torch.eye(outputs, dtype=f.dtype, device=f.device).expand(n, -1, -1)
-        else:
-            weights = signs[part] / signs.shape[2] ** 0.5
-        for weight in weights.unbind(dim=2):
+                stage, output = step(output)
+                stages.append(stage)
+        sources = _sources(output, None if signs is None else signs[part])
+        for weight in sources.unbind(dim=2):
             cotangents = weight[None, :, :, None] * transform[:, None, None, :]  # [r, n, S, d]
             rows = torch.autograd.grad(
                 output, stages, cotangents, retain_graph=True, is_grads_batched=True, materialize_grads=True
             )
-            found = [symmetric_product(row.flatten(0, 2)).double() for row in rows]
+            scale = 1 if signs is None else signs.shape[2]
+            found = [symmetric_product(row.flatten(0, 2)).double() / scale for row in rows]
             totals = [total + gram for total, gram in zip(totals, found, strict=True)] if totals else found
     return totals
 
 
-def _parts(u: Tensor, coordinates: int) -> Iterator[slice]:
-    """Runs of samples whose Jacobian rows fit into the budget."""
-    samples = max(1, BUDGET // max(1, coordinates * u.shape[1] * u.shape[2]))
+def _sources(output: Tensor, signs: Tensor | None) -> Tensor:  # [n, S, c_out] -> [n, S, blocks]
+    """Weights of the output positions, one backward pass per block: the signs, or each position by itself."""
+    if signs is not None:
+        return signs
+    n, outputs, _ = output.shape
+    return torch.eye(outputs, dtype=output.dtype, device=output.device).expand(n, -1, -1)
+
+
+def _parts(u: Tensor, coordinates: int, widest: int = 0) -> Iterator[slice]:
+    """Runs of samples whose Jacobian rows fit into the budget, at u and where a sample is widest."""
+    samples = max(1, BUDGET // max(1, coordinates * max(widest, u[0].numel())))
     for start in range(0, len(u), samples):
         yield slice(start, start + samples)

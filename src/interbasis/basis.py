@@ -17,19 +17,17 @@ pseudo-inverse of C. The other bases differ in one step each:
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from interbasis.choices import Basis
 from interbasis.errors import InterbasisError
 from interbasis.jacobian import JacobianGram
 from interbasis.linalg import Cut, Floor, eigenbasis, fix_signs, haar_rotation
 from interbasis.network import NodeLayer
 from interbasis.statistics import Covariance
-
-Basis = Literal["lib", "gib", "pca", "neuron", "random"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,12 +138,16 @@ def interacting(principal: Principal, gram: JacobianGram, floor: Floor) -> Layer
     """The features of LIB and GIB: eigenvectors of the Jacobian Gram M in whitened coordinates."""
     Λ, V = gram.eigenbasis(principal.spread)
     cut = floor.cut(Λ, principal.node.width)
+    # directions that the decomposition's small side never saw have Λ = 0 and count as dropped
+    cut = replace(cut, dropped=len(principal.D) - cut.kept)
     return principal.whitened(V[: cut.kept], Λ[: cut.kept], cut)
 
 
-def randomly_rotated(principal: Principal, gram: JacobianGram, floor: Floor, seed: int) -> LayerBasis:
+def randomly_rotated(
+    principal: Principal, gram: JacobianGram, floor: Floor, key: tuple[int, int]
+) -> LayerBasis:
     """The control: a random rotation of the whitened space, each feature scaled by its own (V M Vᵀ)_jj."""
-    V = haar_rotation(len(principal.D), seed)
+    V = haar_rotation(len(principal.D), key)
     Λ = gram.along(V @ principal.spread)
     order = Λ.argsort(descending=True, stable=True)
     Λ, V = Λ[order], fix_signs(V[order])
@@ -168,7 +170,8 @@ class Settings:
     """Which basis, and where spectra are cut."""
 
     basis: Basis = "lib"
-    floor: Floor = field(default_factory=Floor)
+    variance_floor: Floor = field(default_factory=Floor)
+    jacobian_floor: Floor = field(default_factory=Floor)
     rotate_last: bool = True
     seed: int = 0
 
@@ -190,16 +193,16 @@ def fit(
     bases = [last]
     to_end = jacobians.to_end(last.transform) if settings.basis == "gib" else []
     for index in reversed(range(len(nodes) - 1)):
-        principal = Principal.of(nodes[index], layers[index], settings.floor)
+        principal = Principal.of(nodes[index], layers[index], settings.variance_floor)
         if settings.basis == "pca":
             basis = principal.rotated()
         elif settings.basis == "gib":
-            basis = interacting(principal, to_end[index], settings.floor)
+            basis = interacting(principal, to_end[index], settings.jacobian_floor)
         else:
             gram = jacobians.to_next(index, bases[0].transform)
             if settings.basis == "lib":
-                basis = interacting(principal, gram, settings.floor)
+                basis = interacting(principal, gram, settings.jacobian_floor)
             else:
-                basis = randomly_rotated(principal, gram, settings.floor, settings.seed + index)
+                basis = randomly_rotated(principal, gram, settings.jacobian_floor, (settings.seed, index))
         bases.insert(0, basis)
     return bases

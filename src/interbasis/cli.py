@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
+from interbasis.choices import Basis, Dtype, Group, Method
+
 app = App(
     name="interbasis",
     help="Find the features a neural network computes with, and how they act on each other.",
@@ -17,20 +19,18 @@ app = App(
 
 @app.command
 def build(
-    model: str,
+    model: Annotated[str, Parameter(help="modadd:PATH, or modadd for the one that is shipped.")],
     /,
     *,
     out: Annotated[Path, Parameter(help="Folder to write the run to.")],
-    basis: Annotated[
-        Literal["lib", "gib", "pca", "neuron", "random"], Parameter(help="Kind of basis.")
-    ] = "lib",
+    basis: Annotated[Basis, Parameter(help="Kind of basis.")] = "lib",
     edge_method: Annotated[
-        Literal["gradient", "exact", "quadrature", "trapezoid", "none"],
+        Method | Literal["none"],
         Parameter(help="How integrated gradients are taken; none leaves the edges out."),
     ] = "gradient",
     edge_points: Annotated[int, Parameter(help="Nodes of the integration rule, where it has any.")] = 16,
     edge_group: Annotated[
-        int | Literal["positions"] | None,
+        Group | None,
         Parameter(help="Tokens per group of stochastic sources, or positions; exact without it."),
     ] = None,
     edge_sources: Annotated[int, Parameter(help="Sets of random signs per group.")] = 2,
@@ -41,13 +41,16 @@ def build(
     rotate_last: Annotated[
         bool | None, Parameter(help="Rotate the last layer; the family's way without it.")
     ] = None,
+    jacobian_sources: Annotated[
+        int | None, Parameter(help="Stochastic sources where no closed form is known; exact without it.")
+    ] = None,
     seed: Annotated[int, Parameter(help="Seed of everything random.")] = 0,
-    dtype: Annotated[
-        Literal["float64", "float32"], Parameter(help="What the network computes in.")
-    ] = "float64",
-    overwrite: Annotated[bool, Parameter(help="Replace a run that is there already.", negative="")] = False,
+    dtype: Annotated[Dtype, Parameter(help="What the network computes in.")] = "float64",
+    overwrite: Annotated[
+        bool, Parameter(help="Replace a run that is there already.", negative="", show_default=False)
+    ] = False,
     as_json: Annotated[
-        bool, Parameter(name="--json", help="Print the summary as JSON.", negative="")
+        bool, Parameter(name="--json", help="Print the summary as JSON.", negative="", show_default=False)
     ] = False,
 ) -> None:
     """Build the interaction graph of a model and save it as a run.
@@ -56,18 +59,21 @@ def build(
     comes with interbasis. Example: interbasis build modadd --basis lib --out runs/lib
     """
     from interbasis.errors import InterbasisError
+    from interbasis.graph import check_is_free
     from interbasis.pipeline import build as run
     from interbasis.specs import open_model
     from interbasis.summary import summarise
 
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]) and not overwrite:
         raise InterbasisError(f"{out} exists already; name a new folder or add --overwrite")
+    check_is_free(out)
     opened = open_model(model)
     graph = run(
         opened.network, opened.data, basis, model=opened.spec,
         edge_method=None if edge_method == "none" else edge_method, edge_points=edge_points,
         edge_group=edge_group, edge_sources=edge_sources, threshold=threshold,
-        relative_threshold=relative_threshold, rotate_last=rotate_last, seed=seed, dtype=dtype,
+        relative_threshold=relative_threshold, rotate_last=rotate_last,
+        jacobian_sources=jacobian_sources, seed=seed, dtype=dtype,
     )  # fmt: skip
     graph.save(out)
     _print(summarise(graph) | {"run": str(out)}, as_json)
@@ -75,11 +81,11 @@ def build(
 
 @app.command
 def show(
-    run: Path,
+    run: Annotated[Path, Parameter(help="Folder of a run.")],
     /,
     *,
     as_json: Annotated[
-        bool, Parameter(name="--json", help="Print the summary as JSON.", negative="")
+        bool, Parameter(name="--json", help="Print the summary as JSON.", negative="", show_default=False)
     ] = False,
 ) -> None:
     """Summarise a run.

@@ -1,14 +1,14 @@
 """What a build was asked for: frozen, complete, and refusing what it does not know."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from interbasis.attribution import Sources
-from interbasis.basis import Basis
+from interbasis.choices import Basis, Dtype, Method
 from interbasis.errors import InterbasisError
-from interbasis.integration import Method, Rule, rule
+from interbasis.integration import Rule, rule
 from interbasis.linalg import Floor
 
 
@@ -23,20 +23,21 @@ class BuildConfig(BaseModel):
     threshold: float = Field(1e-15, ge=0)
     """Directions whose variance, or whose Λ, is at most this are dropped."""
     relative_threshold: float | None = Field(None, ge=0, lt=1)
-    """The same as a fraction of the largest one; None is width · 2.2e-16, 0 gives the paper's rule."""
+    """The same as a fraction of the largest one; None is width · 2.2e-16 (and not less than
+    float32 rounding where that is computed in), 0 gives the paper's rule."""
     jacobian_sources: int | None = Field(None, ge=1)
     """Stochastic sources over output positions where no closed form is known; None is exact."""
     edge_method: Method | None = "gradient"
     """How edges are integrated; None builds no edges."""
     edge_points: int = Field(16, ge=1)
     """Nodes of the integration rule, where it has any."""
-    edge_group: int | Literal["positions"] | None = None
+    edge_group: Annotated[int, Field(ge=1)] | Literal["positions"] | None = None
     """Tokens in a group of stochastic sources for the edges; None is exact."""
     edge_sources: int = Field(2, ge=1)
     """Sets of signs per group."""
     seed: int = Field(0, ge=0, lt=2**63)
-    dtype: Literal["float64", "float32"] = "float64"
-    """What the network computes in; sums and decompositions are float64 always."""
+    dtype: Dtype = "float64"
+    """What the network computes in; sums over the data and decompositions are float64 always."""
 
     @classmethod
     def of(cls, **settings: Any) -> "BuildConfig":
@@ -53,8 +54,18 @@ class BuildConfig(BaseModel):
             raise InterbasisError(f"the setting {name} cannot be {first['input']!r}: {reason}") from error
 
     @property
-    def floor(self) -> Floor:
-        return Floor(self.threshold, self.relative_threshold)
+    def variance_floor(self) -> Floor:
+        """Grams are float64 sums of activations: float32 ones bring noise of the order of ε²."""
+        return Floor(self.threshold, self.relative_threshold, self._rounding**2)
+
+    @property
+    def jacobian_floor(self) -> Floor:
+        """The cores' sums are products in the network's dtype: float32 brings noise of the order of ε."""
+        return Floor(self.threshold, self.relative_threshold, self._rounding)
+
+    @property
+    def _rounding(self) -> float:
+        return 8 * torch.finfo(torch.float32).eps if self.dtype == "float32" else 0.0
 
     @property
     def torch_dtype(self) -> torch.dtype:

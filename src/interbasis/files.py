@@ -11,10 +11,11 @@ from interbasis.errors import InterbasisError
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` fill a temporary file beside ``path``, flush it to disk and rename it into place."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary: Path | None = None
     try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
         write(temporary)
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
@@ -26,7 +27,8 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             "free some space or choose another folder"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def write_text_atomically(path: Path, text: str) -> None:

@@ -8,11 +8,11 @@ old run or the new one. Other results may lie beside them.
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -26,14 +26,18 @@ from interbasis.linalg import Cut
 FORMAT = "interbasis-graph"
 SCHEMA = 1
 CONFIG = "config.json"
-OURS = re.compile(r"\.?graph.*\.safetensors.*|\.config\.json\..*\.tmp")
-"""What an interrupted first save may leave behind."""
+TENSORS = re.compile(r"graph-[0-9a-f]{12}\.safetensors")
+"""The tensor file of a run, named by its content."""
+LEFTOVER = re.compile(r"graph\.safetensors\.new|\.graph\.safetensors\.new\..*\.tmp|\.config\.json\..*\.tmp")
+"""What an interrupted save may leave behind."""
+CUT: TypeAdapter[Cut | None] = TypeAdapter(Cut | None)
 PER_LAYER = ("transform", "inverse", "mean", "eigenvalues", "variances")
 
 
-@dataclass(frozen=True)
-class Provenance:
+class Provenance(BaseModel):
     """Where a graph comes from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
     family: str
     """Kind of network, "mlp" or "modadd"."""
@@ -73,7 +77,7 @@ class InteractionGraph:
         tensors = self._tensors()
         for name, tensor in tensors.items():
             _check_finite(name, tensor, f"this graph was not saved to {folder}")
-        _check_is_free(folder)
+        check_is_free(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -98,11 +102,11 @@ class InteractionGraph:
             "edges": len(self.edges),
             "edge_errors": len(self.edge_errors),
             "config": self.config.model_dump(),
-            "provenance": asdict(self.provenance),
+            "provenance": self.provenance.model_dump(),
         }
         write_text_atomically(folder / CONFIG, json.dumps(header, indent=2) + "\n")
-        for old in folder.glob("graph-*.safetensors"):
-            if old != file:
+        for old in folder.iterdir():
+            if old != file and _is_ours(old):
                 old.unlink()
         return folder
 
@@ -121,31 +125,55 @@ class InteractionGraph:
 def load(folder: str | Path) -> InteractionGraph:
     """Read a run's folder; one that is truncated, foreign, newer or holds NaN is refused."""
     folder = Path(folder)
-    header = _read_header(folder)
-    tensors = _read_tensors(folder, header)
     try:
-        layers = [
-            LayerBasis(
-                spec["name"],
-                **_given(tensors, f"layers.{k}."),
-                constant=spec["constant"],
-                variance_cut=_cut(spec["variance_cut"]),
-                jacobian_cut=_cut(spec["jacobian_cut"]),
-            )
-            for k, spec in enumerate(header["layers"])
-        ]
-        edges = [tensors[f"edges.{k}"] for k in range(header["edges"])]
-        errors = [tensors[f"edge_errors.{k}"] for k in range(header["edge_errors"])]
-        provenance = dict(header["provenance"])
-        provenance["widths"] = tuple(provenance["widths"])
-        config = BuildConfig.of(**header["config"])
-        graph = InteractionGraph(layers, edges, config, Provenance(**provenance), errors)
-    except (KeyError, TypeError, AttributeError) as error:
+        header = _read_header(folder)
+        try:
+            tensors = _read_tensors(folder, header)
+        except InterbasisError:
+            if _read_header(folder) == header:
+                raise
+            header = _read_header(folder)  # the run was replaced just now
+            tensors = _read_tensors(folder, header)
+    except OSError as error:
+        raise InterbasisError(f"could not read {folder} ({error.strerror or error})") from error
+    try:
+        graph = _assemble(header, tensors)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, InterbasisError):
+            raise
         raise InterbasisError(
-            f"{folder / CONFIG} is damaged: something is missing or misplaced ({error}); build the run again"
+            f"{folder / CONFIG} is damaged: something is missing or misplaced "
+            f"({str(error).splitlines()[0]}); build the run again"
         ) from error
-    _check_shapes(folder, layers, [*edges, *errors])
+    _check_shapes(folder, graph)
     return graph
+
+
+def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> InteractionGraph:
+    layers = [
+        LayerBasis(
+            _text(spec["name"]),
+            **_given(tensors, f"layers.{k}."),
+            constant=bool(spec["constant"]),
+            variance_cut=CUT.validate_python(spec["variance_cut"]),
+            jacobian_cut=CUT.validate_python(spec["jacobian_cut"]),
+        )
+        for k, spec in enumerate(header["layers"])
+    ]
+    edges = [tensors[f"edges.{k}"] for k in range(header["edges"])]
+    errors = [tensors[f"edge_errors.{k}"] for k in range(header["edge_errors"])]
+    config, provenance = BuildConfig.of(**header["config"]), Provenance(**header["provenance"])
+    return InteractionGraph(layers, edges, config, provenance, errors)
+
+
+def _given(tensors: dict[str, Tensor], prefix: str) -> dict[str, Any]:
+    return {name: tensors.get(prefix + name) for name in PER_LAYER}
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a layer is called {value!r}")
+    return value
 
 
 def _read_header(folder: Path) -> dict[str, Any]:
@@ -155,15 +183,15 @@ def _read_header(folder: Path) -> dict[str, Any]:
         raise InterbasisError(f"expected a run made by 'interbasis build', but {folder} {there}")
     try:
         header = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise InterbasisError(f"{path} is not readable JSON ({error}); build the run again") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise InterbasisError(f"{folder} is not an interbasis run: {path.name} has no format {FORMAT!r}")
     schema = header.get("schema")
-    if not isinstance(schema, int) or schema > SCHEMA:
+    if not isinstance(schema, int) or not 1 <= schema <= SCHEMA:
         raise InterbasisError(
-            f"{folder} was written with schema {schema}, this version reads up to {SCHEMA}; "
-            "upgrade interbasis to read it"
+            f"{folder} was written with schema {schema}, this version reads 1 to {SCHEMA}; "
+            "upgrade interbasis to read a newer one"
         )
     return header
 
@@ -173,7 +201,7 @@ def _read_tensors(folder: Path, header: dict[str, Any]) -> dict[str, Tensor]:
         name, digest = header["tensors"]["file"], header["tensors"]["sha256"]
     except (KeyError, TypeError) as error:
         raise InterbasisError(f"{folder / CONFIG} is damaged: it names no tensor file") from error
-    if not re.fullmatch(r"graph-[0-9a-f]+\.safetensors", str(name)):
+    if not TENSORS.fullmatch(str(name)):
         raise InterbasisError(f"{folder / CONFIG} is damaged: {name!r} is no tensor file of a run")
     path = folder / name
     if not path.is_file():
@@ -196,38 +224,55 @@ def _check_finite(name: str, tensor: Tensor, consequence: str) -> None:
         raise InterbasisError(f"{name} holds NaN or infinite values, so {consequence}; build the run again")
 
 
-def _check_is_free(folder: Path) -> None:
+def check_is_free(folder: Path) -> None:
     """A folder may be written to if it is new, empty, or an interbasis run."""
-    if folder.exists() and not folder.is_dir():
-        raise InterbasisError(f"{folder} is a file; name a folder for the run")
-    if folder.is_dir() and any(not OURS.fullmatch(path.name) for path in folder.iterdir()):
-        try:
-            _read_header(folder)
-        except InterbasisError as error:
-            raise InterbasisError(
-                f"{folder} is not empty and not an interbasis run, so nothing was written there; "
-                "name a new folder"
-            ) from error
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise InterbasisError(f"{folder} is a file; name a folder for the run")
+        if not folder.is_dir() or all(_is_ours(path) for path in folder.iterdir()):
+            return
+    except OSError as error:
+        raise InterbasisError(f"could not look into {folder} ({error.strerror})") from error
+    try:
+        _read_header(folder)
+    except InterbasisError as error:
+        raise InterbasisError(
+            f"{folder} is not empty and not an interbasis run, so nothing was written there; "
+            "name a new folder"
+        ) from error
 
 
-def _check_shapes(folder: Path, layers: Sequence[LayerBasis], matrices: Sequence[Tensor]) -> None:
-    for k, edges in enumerate(matrices):
-        k = k % (len(layers) - 1)
-        expected = (layers[k + 1].features, layers[k].features)
-        if tuple(edges.shape) != expected:
+def _is_ours(path: Path) -> bool:
+    return bool(TENSORS.fullmatch(path.name) or LEFTOVER.fullmatch(path.name))
+
+
+def _check_shapes(folder: Path, graph: InteractionGraph) -> None:
+    """All parts of a run fit together."""
+    layers, sections = graph.layers, len(graph.layers) - 1
+    fits = len(graph.provenance.widths) == len(layers)
+    if (
+        not fits
+        or sections < 1
+        or len(graph.edges) not in (0, sections)
+        or len(graph.edge_errors) not in (0, sections)
+    ):
+        raise InterbasisError(
+            f"{folder} is damaged: {len(layers)} layers do not go with {len(graph.edges)} sections of edges "
+            f"and {len(graph.edge_errors)} of errors; build the run again"
+        )
+    shapes: dict[str, tuple[Tensor | None, tuple[int, ...]]]
+    shapes = {f"layers.{k}.eigenvalues": (v.eigenvalues, (v.features,)) for k, v in enumerate(layers)}
+    shapes |= {f"layers.{k}.mean": (v.mean, (v.width,)) for k, v in enumerate(layers)}
+    for name, many in (("edges", graph.edges), ("edge_errors", graph.edge_errors)):
+        for k, matrix in enumerate(many):
+            shapes[f"{name}.{k}"] = (matrix, (layers[k + 1].features, layers[k].features))
+    for name, (tensor, expected) in shapes.items():
+        if tensor is not None and tuple(tensor.shape) != expected:
             raise InterbasisError(
-                f"{folder} is damaged: the edges of section {k} have shape {list(edges.shape)}, its layers "
-                f"want {list(expected)}; build the run again"
+                f"{folder} is damaged: {name} has shape {list(tensor.shape)}, expected {list(expected)}; "
+                "build the run again"
             )
-
-
-def _given(tensors: dict[str, Tensor], prefix: str) -> dict[str, Any]:
-    return {name: tensors.get(prefix + name) for name in PER_LAYER}
 
 
 def _plain(cut: Cut | None) -> dict[str, Any] | None:
     return None if cut is None else asdict(cut)
-
-
-def _cut(plain: dict[str, Any] | None) -> Cut | None:
-    return None if plain is None else Cut(**plain)

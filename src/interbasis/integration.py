@@ -1,13 +1,12 @@
 """How ∫₀¹ dα along the straight line from 0 to the activation is taken."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
+from interbasis.choices import Method
 from interbasis.errors import InterbasisError
-
-Method = Literal["gradient", "exact", "quadrature", "trapezoid"]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ n being the number of output positions in the data and T the number of *input* p
 from the core: from statistics collected once, or from a pass over the data where they depend on Q.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -73,31 +73,44 @@ class Jacobians:
     def to_end(self, transform: Tensor) -> list[JacobianGram]:
         """From every node layer to the features C [r, d] of the last one, by the general path.
 
-        The last section alone has its closed form; all other layers share one pass over the data.
+        The last section alone has its closed form; all other layers share one pass over the data. A layer
+        that is read through A alone has M′ = Aᵀ K A with K the Gram of the Jacobian by u = A f.
         """
         network = self.network
-        *rest, last = range(len(network.sections))
+        last = len(network.sections) - 1
         result = [self.to_next(last, transform)]
-        if not rest:
+        if last == 0:
             return result
         transform = transform.to(network.device, network.dtype)
+        narrow = [_reads_only(section) for section in network.sections]
         totals: list[Tensor] = []
+        mixing = any(section.core.mixes_positions or section.last_only for section in network.sections)
         for signs, f in self._pass(0, [section.last_only for section in network.sections]):
-            found = autograd.grams_to_end(network.sections, f, transform, signs)
+            if not mixing:  # every token by itself: one backward pass per coordinate does for all
+                signs, f = None, f.flatten(0, 1)[:, None]
+            found = autograd.grams_to_end(_stages(network.sections, narrow), f, transform, signs)
             totals = [a + b for a, b in zip(totals, found, strict=True)] if totals else found
-        for index in reversed(rest):
-            first = 1 if network.nodes[index].constant else 0
-            gram = totals[index][first:, first:].cpu() / self.statistics.layers[index].count
-            result.insert(0, JacobianGram(torch.eye(len(gram), dtype=torch.float64), gram))
+        for index in reversed(range(last)):
+            section, count = network.sections[index], self.statistics.layers[index].count
+            gram, first = totals[index].cpu() / count, 1 if section.source.constant else 0
+            if narrow[index]:
+                result.insert(0, JacobianGram(section.read.double().cpu()[:, first:], gram))
+            else:
+                identity = torch.eye(len(gram) - first, dtype=torch.float64)
+                result.insert(0, JacobianGram(identity, gram[first:, first:]))
         return result
 
     def _moments(self, index: int, section: Section, metric: Tensor) -> Moments:
         metric = metric.to(self.network.dtype)
-        local, gram = torch.zeros(2, 1, dtype=torch.float64, device=metric.device)
-        for signs, f in self._pass(index, [section.last_only]):
-            outputs = section.kept(f).shape[1]
-            some = section.core.batch_moments(f @ section.read.T, outputs, metric, signs)
-            local, gram = local + some.local.double(), gram + some.gram.double()
+        parts = (
+            section.core.batch_moments(f @ section.read.T, section.outputs(f), metric, signs)
+            for signs, f in self._pass(index, [section.last_only])
+        )
+        total = next(parts)
+        local, gram = total.local.double(), total.gram.double()
+        for some in parts:
+            local += some.local
+            gram += some.gram
         return Moments(local, gram)
 
     @torch.no_grad()
@@ -109,10 +122,32 @@ class Jacobians:
             outputs = 1 if any(last_only) else f.shape[1]
             signs = None
             if self.sources is not None and outputs > 1:
-                signs = random_signs((self.seed, index), first, len(f), outputs * self.sources)
+                signs = random_signs(("jacobian", self.seed, index), first, len(f), outputs * self.sources)
                 signs = signs.view(len(f), outputs, self.sources).to(f)
             yield signs, f
-            self.progress(f"Jacobian at {name}", first + len(inputs), len(self.batches))
+            self.progress(f"Jacobian at {name}", first + len(inputs) - self.batches.offset, len(self.batches))
+
+
+def _reads_only(section: Section) -> bool:
+    """Whether a section sees its source through its read-outs alone, and they are fewer than coordinates."""
+    first = 1 if section.source.constant else 0
+    return not section.skip[:, first:].any() and len(section.read) < section.source.width
+
+
+def _stages(sections: Sequence[Section], narrow: Sequence[bool]) -> list[Callable[[Tensor], list[Tensor]]]:
+    """For every section, f ↦ [stage, next f]; the stage is f, or u = A f where that is narrower."""
+
+    def whole(section: Section) -> Callable[[Tensor], list[Tensor]]:
+        return lambda f: [f, section(f)]
+
+    def read_first(section: Section) -> Callable[[Tensor], list[Tensor]]:
+        def step(f: Tensor) -> list[Tensor]:
+            u, at = f @ section.read.T, section.outputs(f)
+            return [u, f[:, at] @ section.skip.T + section.core(u, at) @ section.write.T]
+
+        return step
+
+    return [read_first(s) if n else whole(s) for s, n in zip(sections, narrow, strict=True)]
 
 
 def assemble(
@@ -124,7 +159,8 @@ def assemble(
     A = section.read.double()[:, first:].cpu()  # [c_in, w]
     cross = (write @ moments.local).cpu()  # [r, c_in]
     inner = moments.gram.cpu()
-    P, cross = P[P.any(dim=1)], cross[P.any(dim=1)]
+    used = P.any(dim=1)
+    P, cross = P[used], cross[used]
     if len(P) + len(A) < A.shape[1]:
         X = torch.cat([P, A])
         diagonal = outputs * torch.eye(len(P), dtype=torch.float64)

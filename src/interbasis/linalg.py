@@ -63,9 +63,12 @@ def square_root_factor(matrix: Tensor) -> Tensor:  # [k, k] -> [k, k]
     return values.clamp_min(0).sqrt()[:, None] * vectors
 
 
-def haar_rotation(width: int, seed: int) -> Tensor:  # [width, width]
-    """A rotation drawn uniformly from the orthogonal group: QR of a Gaussian matrix, signs of R fixed."""
-    generator = np.random.Generator(np.random.Philox(key=seed))
+def haar_rotation(width: int, key: tuple[int, int]) -> Tensor:  # [width, width]
+    """A rotation drawn uniformly from the orthogonal group: QR of a Gaussian matrix, signs of R fixed.
+
+    The key is (seed, stream): different streams of one seed are independent.
+    """
+    generator = np.random.Generator(np.random.Philox(key=np.array(key, dtype=np.uint64)))
     q, r = torch.linalg.qr(torch.from_numpy(generator.standard_normal((width, width))))
     return (q * r.diagonal().sign()).T
 
@@ -74,16 +77,18 @@ def haar_rotation(width: int, seed: int) -> Tensor:  # [width, width]
 class Floor:
     """Where a spectrum is cut: drop values ≤ max(absolute, relative · largest).
 
-    ``relative=None`` means width · ε with ε = 2.2e-16, the usual tolerance of a matrix rank; 0 leaves the
-    absolute cut alone, which is the paper's rule.
+    ``relative=None`` means width · ε with ε = 2.2e-16, the usual tolerance of a matrix rank, and at least
+    ``rounding``, what the numbers that went in were rounded to; 0 leaves the absolute cut alone: the paper's
+    rule.
     """
 
     absolute: float = 1e-15
     relative: float | None = None
+    rounding: float = 0.0
 
     def cut(self, values: Tensor, width: int) -> "Cut":
         """Cut a descending spectrum of a matrix acting on ``width`` coordinates."""
-        relative = width * EPSILON if self.relative is None else self.relative
+        relative = max(width * EPSILON, self.rounding) if self.relative is None else self.relative
         largest = values[0].item() if len(values) else 0.0
         floor = max(self.absolute, relative * largest)
         kept = int((values > floor).sum())

@@ -55,12 +55,12 @@ class Section:
         return f"Section({self.source.name} → {self.target.name}: {self.core}, {shape})"
 
     def __call__(self, f: Tensor) -> Tensor:  # [n, T, d_in] -> [n, S, d_out]
-        kept = self.kept(f)
-        return kept @ self.skip.T + self.core(f @ self.read.T, kept.shape[1]) @ self.write.T
+        at = self.outputs(f)
+        return f[:, at] @ self.skip.T + self.core(f @ self.read.T, at) @ self.write.T
 
-    def kept(self, f: Tensor) -> Tensor:  # [n, T, d] -> [n, S, d]
+    def outputs(self, f: Tensor) -> slice:  # [n, T, d]
         """The positions that come out."""
-        return f[:, -1:] if self.last_only else f
+        return slice(f.shape[1] - 1 if self.last_only else 0, f.shape[1])
 
     def in_basis(self, inverse: Tensor, transform: Tensor) -> "Section":
         """The same map from source features to target features, F̂(f̂) = C_out F(C_in⁺ f̂).
@@ -74,9 +74,21 @@ class Section:
             write=transform @ self.write,
         )
 
+    def tensors(self) -> list[Tensor]:
+        """All weights, the core's among them."""
+        return [self.skip, self.read, self.write, *self.core.tensors()]
+
     def to(self, *args: Any, **kwargs: Any) -> "Section":
+        """A copy in another dtype or on another device."""
         skip, read, write = (matrix.to(*args, **kwargs) for matrix in (self.skip, self.read, self.write))
-        return replace(self, skip=skip, read=read, write=write, core=self.core.to(*args, **kwargs))
+        core = self.core.to(*args, **kwargs)
+        # the constant's column holds B · act(0), which may be known to more digits now than it was rounded to
+        like = self.read.new_zeros(len(self.read))
+        known = core.at_zero(like.to(*args, **kwargs)) - self.core.at_zero(like).to(*args, **kwargs)
+        if known.any():
+            skip = skip.clone()
+            skip[:, 0] += write @ known.expand(write.shape[1])
+        return replace(self, skip=skip, read=read, write=write, core=core)
 
 
 class Prefix(nn.Module):
@@ -85,6 +97,10 @@ class Prefix(nn.Module):
     def has_positions(self, inputs: Tensor) -> bool:
         """Whether these inputs are sequences; rows without positions are treated as sequences of one."""
         return True
+
+    def tensors(self) -> list[Tensor]:
+        """All weights."""
+        return list(self.state_dict().values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,13 +212,10 @@ class Network:
 
     def fingerprint(self) -> str:
         """SHA-256 over all weights, rounded to float32: the same model, the same string."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.prefix.state_dict().items()):
-            digest.update(name.encode() + _bytes_of(tensor))
-        for section in [*self.sections, *self.tail]:
-            digest.update(f"{section.source}{section.target}{section.core}{section.last_only}".encode())
-            for matrix in (section.skip, section.read, section.write):
-                digest.update(_bytes_of(matrix))
+        chain = [*self.sections, *self.tail]
+        digest = hashlib.sha256("\n".join(map(repr, [self.prefix, *chain])).encode())
+        for tensor in self.prefix.tensors() + [tensor for section in chain for tensor in section.tensors()]:
+            digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
         return digest.hexdigest()
 
 
@@ -218,6 +231,10 @@ class Head(Prefix):
         last_only = any(section.last_only for section in self.sections)
         return self.prefix.has_positions(inputs) and not last_only
 
+    def tensors(self) -> list[Tensor]:
+        inner = [tensor for section in self.sections for tensor in section.tensors()]
+        return self.prefix.tensors() + inner
+
     def forward(self, inputs: Tensor) -> Tensor:
         f = self.prefix(inputs)
         for section in self.sections:
@@ -232,7 +249,3 @@ class Head(Prefix):
 def with_constant(f: Tensor) -> Tensor:  # [..., d] -> [..., d + 1]
     """Put the constant 1 in front."""
     return torch.cat([torch.ones_like(f[..., :1]), f], dim=-1)
-
-
-def _bytes_of(tensor: Tensor) -> bytes:
-    return tensor.detach().to("cpu", torch.float32).contiguous().numpy().tobytes()

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from interbasis.attribution import measure
+from interbasis.attribution import measure, refuse_shuffled
 from interbasis.basis import JacobianSource, LayerBasis, Settings, fit
 from interbasis.config import BuildConfig
 from interbasis.data.batches import Batches, Data
@@ -18,7 +18,7 @@ from interbasis.graph import InteractionGraph, Provenance
 from interbasis.jacobian import Jacobians
 from interbasis.network import Network
 from interbasis.progress import Progress, progress_bar
-from interbasis.statistics import collect
+from interbasis.statistics import Wanted, collect
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,7 +40,8 @@ def build(
     ``data`` is a tensor of inputs, a pair (inputs, labels), a list of batches of either, or a DataLoader;
     labels are not looked at. The Jacobians are averaged over ``jacobian_data`` and the edges over
     ``edge_data``, which default to ``data``. ``settings`` are the fields of `interbasis.BuildConfig`.
-    Progress is shown on a terminal; True or False say so, or give a function to be told of it.
+    ``model`` is a name to remember the model by. Progress is shown on a terminal; True or False say so, or
+    give a function to be told of it.
     """
     config = BuildConfig.of(basis=basis, **settings)
     if not isinstance(network, Network):
@@ -51,6 +52,10 @@ def build(
     batches = {"data": Batches(data, "data")}
     for name, other in (("jacobian_data", jacobian_data), ("edge_data", edge_data)):
         batches[name] = batches["data"] if other is None or other is data else Batches(other, name)
+    if config.jacobian_sources is not None:
+        refuse_shuffled(batches["jacobian_data"])
+    if config.sources is not None:
+        refuse_shuffled(batches["edge_data"])
     computing = network.to(config.torch_dtype)
     clock = _Clock()
     edges, errors = [], []
@@ -61,10 +66,20 @@ def build(
                 found = measure(
                     computing, layers, batches["edge_data"], config.edge_rule, config.sources, tell
                 )
-            edges = [section.rms for section in found]
-            errors = [section.error for section in found if section.error is not None]
+            edges = [section.edges.rms for section in found]
+            errors = [error for section in found if (error := section.edges.error) is not None]
     with clock("fingerprints"):
-        provenance = _provenance(network, model, batches, clock.seconds)
+        fingerprints = {name: data.fingerprint() for name, data in batches.items()}
+    provenance = Provenance(
+        family=network.family,
+        model=str(model),
+        model_fingerprint=network.fingerprint(),
+        widths=tuple(node.width for node in network.nodes),
+        data_fingerprints=fingerprints,
+        samples={name: len(data) for name, data in batches.items()},
+        versions=_versions(),
+        timings=clock.seconds,
+    )
     return InteractionGraph(layers, edges, config, provenance, errors)
 
 
@@ -75,14 +90,12 @@ def _fit(
     rotate = rotate and config.basis != "neuron"
     needs_jacobian = config.basis in ("lib", "gib", "random")
     together = batches["jacobian_data"] is batches["data"]
+    wanted = Wanted(config.basis != "neuron", last_gram=rotate, cores=needs_jacobian and together)
     with clock("statistics"):
-        statistics = collect(
-            network, batches["data"], rotate_last=rotate, cores=needs_jacobian and together,
-            grams=config.basis != "neuron", progress=progress,
-        )  # fmt: skip
+        statistics = collect(network, batches["data"], wanted, progress)
         about_jacobians = statistics
         if needs_jacobian and not together:
-            about_jacobians = collect(network, batches["jacobian_data"], grams=False, progress=progress)
+            about_jacobians = collect(network, batches["jacobian_data"], Wanted(grams=False), progress)
     jacobians = Jacobians(
         network, about_jacobians, batches["jacobian_data"], config.jacobian_sources, config.seed, progress
     )
@@ -90,31 +103,16 @@ def _fit(
         clock.timing("Jacobians", jacobians.to_next), clock.timing("Jacobians", jacobians.to_end)
     )
     with clock("bases"):
-        chosen = Settings(config.basis, config.floor, rotate, config.seed)
+        chosen = Settings(config.basis, config.variance_floor, config.jacobian_floor, rotate, config.seed)
         return fit(network.nodes, statistics.layers, source, chosen)
 
 
-def _provenance(
-    network: Network, model: str, batches: dict[str, Batches], timings: dict[str, float]
-) -> Provenance:
-    fingerprints: dict[int, str] = {}
-    for data in batches.values():
-        if id(data) not in fingerprints:
-            fingerprints[id(data)] = data.fingerprint()
-    return Provenance(
-        family=network.family,
-        model=model,
-        model_fingerprint=network.fingerprint(),
-        widths=tuple(node.width for node in network.nodes),
-        data_fingerprints={name: fingerprints[id(data)] for name, data in batches.items()},
-        samples={name: len(data) for name, data in batches.items()},
-        versions={
-            "interbasis": version("interbasis"),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
-        timings=timings,
-    )
+def _versions() -> dict[str, str]:
+    return {
+        "interbasis": version("interbasis"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
 
 
 class _Clock:

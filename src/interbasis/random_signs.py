@@ -12,13 +12,18 @@ from torch import Tensor
 BITS_PER_COUNTER = 256
 
 
-def random_signs(key: tuple[int, int], first: int, samples: int, per_sample: int) -> Tensor:
+PURPOSES = {"jacobian": 1, "edges": 2}
+
+
+def random_signs(key: tuple[str, int, int], first: int, samples: int, per_sample: int) -> Tensor:
     """Signs [samples, per_sample] of the samples with indices first … first + samples − 1, as ±1.
 
-    The key is (seed, stream): different streams of one seed are independent.
+    The key is (purpose, seed, number of the section); different keys give independent signs.
     """
+    purpose, seed, section = key
     counters = -(-per_sample // BITS_PER_COUNTER)
-    generator = np.random.Philox(key=np.array(key, dtype=np.uint64), counter=first * counters)
+    words = np.array([seed, (PURPOSES[purpose] << 32) + section], dtype=np.uint64)
+    generator = np.random.Philox(key=words, counter=first * counters)
     raw = generator.random_raw(samples * counters * 4).astype("<u8").view(np.uint8)
     bits = np.unpackbits(raw.reshape(samples, -1), axis=1, count=per_sample)
     return torch.from_numpy(2.0 * bits - 1.0)

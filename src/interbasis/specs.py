@@ -22,8 +22,8 @@ class Model:
 
 def open_model(spec: str) -> Model:
     """`modadd:PATH`, or `modadd` alone for the checkpoint that comes with interbasis."""
-    family, _, path = spec.partition(":")
-    if family != "modadd":
+    family, colon, path = spec.partition(":")
+    if family != "modadd" or (colon and not path):
         raise InterbasisError(
             f"expected a model as modadd:PATH (a safetensors checkpoint), or modadd for the one that comes "
             f"with interbasis, received {spec!r}; other models are built from Python with interbasis.build"

@@ -6,6 +6,7 @@ that is a million times the spread costs no digits.
 """
 
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import torch
@@ -31,11 +32,11 @@ class Covariance:
     scatter: Tensor  # [w, w], or its diagonal [w] where no more is wanted
 
     @classmethod
-    def of(cls, x: Tensor, full: bool = True) -> "Covariance":  # [n, w]
+    def of(cls, x: Tensor, full: bool = True) -> "Covariance":
+        """Of the rows x [n, w]; their full scatter, or its diagonal alone."""
         mean = x.mean(0, dtype=torch.float64)
-        centred = (x - mean).to(x.dtype)
-        scatter = symmetric_product(centred) if full else centred.square().sum(0, dtype=torch.float64)
-        return cls(len(x), mean, scatter.double())
+        centred = x - mean  # float64, whatever x is
+        return cls(len(x), mean, symmetric_product(centred) if full else centred.square().sum(0))
 
     def merge(self, other: "Covariance") -> None:
         """Take in another stream: scatters add, plus the scatter of the two means about their common one."""
@@ -72,9 +73,15 @@ class Statistics:
     """Per section, the sums of its core; empty for cores that need a pass of their own."""
 
     def merge(self, other: "Statistics") -> None:
-        """Take in the statistics of other data."""
+        """Take in the statistics of other data, which are left as they are."""
+        if not other.samples:
+            return
         if not self.samples:
-            self.samples, self.layers, self.cores = other.samples, other.layers, other.cores
+            self.samples, self.layers, self.cores = (
+                other.samples,
+                deepcopy(other.layers),
+                deepcopy(other.cores),
+            )
             return
         self.samples += other.samples
         for mine, theirs in zip(self.layers, other.layers, strict=True):
@@ -84,72 +91,72 @@ class Statistics:
                 total += more[name]
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What a pass collects beside counts and means."""
+
+    grams: bool = True
+    """Centred Grams of the node layers; else their diagonals."""
+    last_gram: bool = True
+    """The last layer's too; a vocabulary's would be enormous."""
+    cores: bool = True
+    """The sums of the cores that have any."""
+
+
 @torch.no_grad()
 def collect(
-    network: Network,
-    batches: Batches,
-    *,
-    rotate_last: bool = True,
-    grams: bool = True,
-    cores: bool = True,
-    progress: Progress = silent,
+    network: Network, batches: Batches, wanted: Wanted | None = None, progress: Progress = silent
 ) -> Statistics:
-    """Pass once over the data.
-
-    ``rotate_last=False`` leaves out the last layer's Gram (a vocabulary's would be enormous), ``grams=False``
-    all of them, ``cores=False`` the cores' statistics.
-    """
+    """Pass once over the data; all there is to collect unless something else is wanted."""
+    wanted = wanted or Wanted()
     result = Statistics()
     for first, inputs in chunks(network, batches):
-        result.merge(_of_chunk(network, inputs, first, batches, rotate_last, grams, cores))
-        progress("statistics", first + len(inputs), len(batches))
+        result.merge(_of_chunk(network, inputs, wanted, batches.name, first))
+        progress("statistics", first + len(inputs) - batches.offset, len(batches))
     return result
 
 
-def _of_chunk(
-    network: Network,
-    inputs: Tensor,
-    first: int,
-    batches: Batches,
-    rotate_last: bool,
-    grams: bool,
-    cores: bool,
-) -> Statistics:
-    last = len(network.sections)
+def _of_chunk(network: Network, inputs: Tensor, wanted: Wanted, name: str, first: int) -> Statistics:
     layers, sums = [], []
     f = network.prefix(inputs)
     for index, node in enumerate(network.nodes):
+        last = index == len(network.sections)
         x = f[..., 1:] if node.constant else f
-        with_gram = grams and (rotate_last or index < last)
-        covariance = Covariance.of(x.flatten(0, 1), with_gram)
-        if not covariance.mean.isfinite().all():
-            bad = first + int((~f.isfinite()).flatten(1).any(1).int().argmax())
-            raise InterbasisError(
-                f"activations at node layer {node.name!r} are not finite (NaN or infinite), first for sample "
-                f"{bad} of the {batches.name}; look at that input or at the model's weights"
-            )
+        covariance = Covariance.of(x.flatten(0, 1), wanted.grams and (wanted.last_gram or not last))
+        if not covariance.scatter.isfinite().all():
+            refuse_infinite(node.name, f, name, first)
         layers.append(covariance)
-        if index == last:
+        if last:
             break
         section = network.sections[index]
-        if cores and section.core.has_statistics:
-            outputs = section.kept(f).shape[1]
-            sums.append(
-                {k: v.double() for k, v in section.core.statistics(f @ section.read.T, outputs).items()}
-            )
-        else:
-            sums.append({})
+        found: Sums = {}
+        if wanted.cores and section.core.has_statistics:
+            found = section.core.statistics(f @ section.read.T, section.outputs(f))
+        sums.append({kind: total.double() for kind, total in found.items()})
         f = section(f)
     return Statistics(len(inputs), layers, sums)
 
 
-def chunks(network: Network, batches: Batches, multiple_of: int = 1) -> Iterator[tuple[int, Tensor]]:
-    """Chunks of samples that fit in memory, on the network's device: (index of the first, inputs)."""
-    positions = network.prefix(batches.first().to(network.device)).shape[1]
-    widest = sum(
-        node.width + len(section.read) for node, section in zip(network.nodes, network.sections, strict=False)
+def refuse_infinite(layer: str, f: Tensor, name: str, first: int) -> None:
+    """Say at which layer and for which sample activations f [n, T, width] are not finite, or too large."""
+    bad = (~f.isfinite()).flatten(1).any(1)
+    sample = first + int(bad.int().argmax())
+    which = f"first for sample {sample}" if bad.any() else "or too large to be squared, in a sample"
+    raise InterbasisError(
+        f"activations at node layer {layer!r} are not finite (NaN or infinite), {which} of the {name}; "
+        "look at that input or at the model's weights"
     )
-    size = CHUNK_BYTES // (8 * positions * widest)
-    size = max(1, size // multiple_of) * multiple_of
-    for first, inputs in batches.chunks(size):
+
+
+def chunks(
+    network: Network, batches: Batches, multiple_of: int = 1, size: int | None = None
+) -> Iterator[tuple[int, Tensor]]:
+    """Chunks of samples whose activations weigh about ``size`` bytes: (index of the first, inputs)."""
+    positions = network.prefix(batches.first().to(network.device)).shape[1]
+    if positions == 0:
+        raise InterbasisError(f"{batches.name}: samples have no positions; expected at least one")
+    pairs = zip(network.nodes, network.sections, strict=False)
+    coordinates = sum(node.width + len(section.read) for node, section in pairs)
+    samples = (size or CHUNK_BYTES) // (8 * positions * coordinates)
+    for first, inputs in batches.chunks(max(1, samples // multiple_of) * multiple_of):
         yield first, inputs.to(network.device)

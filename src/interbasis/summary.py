@@ -54,16 +54,21 @@ def _layer(layer: LayerBasis, width: int) -> dict[str, Any]:
 def _section(edges: Tensor, error: Tensor | None, source: LayerBasis, target: LayerBasis) -> dict[str, Any]:
     inner = edges[1 if target.constant else 0 :, 1 if source.constant else 0 :]
     squares = inner.square().flatten().sort(descending=True).values
-    shares = squares.cumsum(0) / squares.sum().clamp_min(1e-300)
+    shares = squares.cumsum(0) / squares.sum()
+
+    def carrying(share: float) -> int:
+        """How many of the largest edges; none where all are 0."""
+        return int((shares < share).sum()) + 1 if squares.numel() and squares[0] > 0 else 0
+
     result = {
         "edges": inner.numel(),
         "largest": inner.max().item() if inner.numel() else None,
-        "edges_for_90_percent": int((shares < 0.9).sum()) + 1 if inner.numel() else 0,
-        "edges_for_99_percent": int((shares < 0.99).sum()) + 1 if inner.numel() else 0,
+        "edges_for_90_percent": carrying(0.9),
+        "edges_for_99_percent": carrying(0.99),
     }
     if error is not None:
-        relative = error / edges.clamp_min(1e-300)
-        result["median_relative_error"] = relative[edges > 0].median().item()
+        relative = (error[-inner.shape[0] :, -inner.shape[1] :] / inner)[inner > 0]
+        result["median_relative_error"] = relative.median().item() if len(relative) else 0.0
     return result
 
 
@@ -87,51 +92,57 @@ def tables(summary: dict[str, Any]) -> list[RenderableType]:
     seconds = sum(summary["seconds"].values())
     head = Text.assemble(
         ("\n" + summary["basis"].upper(), "bold"), " of ", (summary["model"] or summary["family"], "bold"),
-        f" · {summary['samples']['data']:,} samples · {seconds:.1f} s · saved in {summary['run']}",
+        f" · {summary['samples']['data']:,} samples · {seconds:.1f} s · saved in {summary['run']}\n",
     )  # fmt: skip
-    layers = Table(box=box.SIMPLE_HEAD, title="Node layers", title_justify="left", padding=(0, 1, 0, 0))
-    for title in (
-        "layer",
-        "width",
-        "features",
-        "noise",
-        "unused",
-        "margin",
-        "effective",
-        "largest",
-    ):
-        layers.add_column(title, justify="left" if title == "layer" else "right")
-    for row in summary["layers"]:
-        margin, largest = row["last_kept_over_floor"], row["largest"]
-        layers.add_row(
+    parts: list[RenderableType] = [head, _layer_table(summary["layers"])]
+    return [*parts, _edge_table(summary["sections"])] if summary["sections"] else parts
+
+
+def _layer_table(rows: list[dict[str, Any]]) -> Table:
+    table = _table(
+        "Node layers", "layer", "width", "features", "noise", "unused", "margin", "effective", "largest"
+    )
+    for row in rows:
+        table.add_row(
             row["name"], str(row["width"]), str(row["features"]), str(row["dropped_as_noise"]),
-            str(row["dropped_as_unused"]), _number(margin),
-            f"{row['effective_features']:.1f}", _number(largest),
+            str(row["dropped_as_unused"]), _number(row["last_kept_over_floor"]),
+            f"{row['effective_features']:.1f}", _number(row["largest"]),
         )  # fmt: skip
-    layers.caption = (
+    table.caption = (
         "Features count the constant. Noise: directions whose variance is rounding; unused: "
         "directions without effect on the next layer. Margin: how many times the noise floor "
         "the last kept one is. Effective: participation ratio of what ranks the features "
-        "(Λ; variance in PCA and at the end)."
+        "(Λ; variance in PCA and at the end).\n"
     )
-    layers.caption_justify = "left"
-    if not summary["sections"]:
-        return [head, layers]
-    edges = Table(
-        box=box.SIMPLE_HEAD, title="Interaction edges Ê, the constant's left out", title_justify="left"
-    )
-    for title in ("section", "edges", "largest", "carry 90 % of Ê²", "carry 99 %"):
-        edges.add_column(title, justify="left" if title == "section" else "right")
-    estimated = "median_relative_error" in summary["sections"][0]
-    if estimated:
-        edges.add_column("median error", justify="right")
-    for row in summary["sections"]:
+    return table
+
+
+def _edge_table(rows: list[dict[str, Any]]) -> Table:
+    estimated = "median_relative_error" in rows[0]
+    titles = ["section", "edges", "largest", "90 % of Ê²", "99 % of Ê²"]
+    table = _table("Interaction edges Ê", *titles, *(["error"] if estimated else []))
+    for row in rows:
         cells = [
             f"{row['from']} → {row['to']}", f"{row['edges']:,}", _number(row["largest"]),
             f"{row['edges_for_90_percent']:,}", f"{row['edges_for_99_percent']:,}",
         ]  # fmt: skip
-        edges.add_row(*cells, *([f"{row['median_relative_error']:.1%}"] if estimated else []))
-    return [head, layers, edges]
+        table.add_row(*cells, *([f"{row['median_relative_error']:.1%}"] if estimated else []))
+    table.caption = (
+        "The constant's edges are left out. 90 % of Ê²: how many of the largest edges carry so much."
+    )
+    if estimated:
+        table.caption += " Error: median relative standard error of Ê."
+    return table
+
+
+def _table(title: str, first: str, *others: str) -> Table:
+    """One column of names, the others of numbers."""
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0))
+    table.caption_justify = "left"
+    table.add_column(first, no_wrap=True)
+    for other in others:
+        table.add_column(other, justify="right", no_wrap=True)
+    return table
 
 
 def _number(value: float | None) -> str:

@@ -1,5 +1,7 @@
 """Every closed form against per-sample Jacobians and against the general path, in float64."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,6 +12,7 @@ from cases import ACTIVATIONS, activations, as_general, attention_section, norma
 from interbasis.cores import Elementwise, Linear
 from interbasis.integration import rule
 from interbasis.jacobian import assemble
+from interbasis.models.sequential import ELEMENTWISE
 from interbasis.network import NodeLayer, Section
 from reference import jacobian_gram, jacobians, relative_error
 
@@ -27,7 +30,7 @@ def elementwise_section(
 
 
 def moments_of(section: Section, f: torch.Tensor, transform: torch.Tensor, signs=None):
-    u, outputs = f @ section.read.T, section.kept(f).shape[1]
+    u, outputs = f @ section.read.T, section.outputs(f)
     write = transform @ section.write
     metric = write.T @ write
     if section.core.has_statistics:
@@ -37,7 +40,7 @@ def moments_of(section: Section, f: torch.Tensor, transform: torch.Tensor, signs
 
 def gram_of(section: Section, f: torch.Tensor, transform: torch.Tensor, signs=None) -> torch.Tensor:
     moments = moments_of(section, f, transform, signs)
-    outputs = len(f) * section.kept(f).shape[1]
+    outputs = f[:, section.outputs(f)].shape[:2].numel()
     gram = assemble(section, transform, transform @ section.write, moments, outputs, f.shape[0] * f.shape[1])
     return gram.X.T @ gram.K @ gram.X
 
@@ -52,11 +55,11 @@ def check(section: Section, f: torch.Tensor) -> None:
     closed, reference = moments_of(section, f, transform), moments_of(general, f, transform)
     assert relative_error(closed.local, reference.local) <= CLOSE
     assert relative_error(closed.gram, reference.gram) <= CLOSE
-    u, outputs = f @ section.read.T, section.kept(f).shape[1]
+    u, at = f @ section.read.T, section.outputs(f)
     for method in ("gradient", "quadrature", "trapezoid"):
-        arguments = (u, f, section.read, outputs, rule(method, 3))
+        arguments = (u, f, section.read, at, rule(method, 3))
         found, wanted = section.core.attributions(*arguments), general.core.attributions(*arguments)
-        assert found.shape == (section.write.shape[1], len(f) * outputs, f.shape[2])
+        assert found.shape == (section.write.shape[1], f[:, at].shape[:2].numel(), f.shape[2])
         assert relative_error(found, wanted) <= CLOSE
 
 
@@ -96,15 +99,23 @@ def test_attention_over_several_blocks_of_queries_and_samples(monkeypatch):
         check(section, activations(section, 4, 5))
 
 
-def test_linear():
-    section = attention_section(1, 2, True, False)
-    section = Section(
-        section.source, section.target, section.skip, section.read[:0], section.write[:, :0], Linear()
-    )
-    f, transform = activations(section, 3, 2), normal(4, 5)
+@given(
+    widths=st.tuples(st.integers(2, 7), st.integers(1, 6)),
+    positions=st.integers(1, 3),
+    last_only=st.booleans(),
+    seed=st.integers(0, 10_000),
+)
+def test_linear(widths, positions, last_only, seed):
+    d_in, d_out = widths
+    nothing = torch.zeros(0, d_in).double(), torch.zeros(d_out, 0).double()
+    nodes = NodeLayer("in", d_in), NodeLayer("out", d_out)
+    section = Section(*nodes, normal(d_out, d_in, seed=seed), *nothing, Linear(), last_only)
+    f, transform = activations(section, 3, positions, seed=seed + 1), normal(4, d_out, seed=77)
     expected = jacobian_gram(section, f, transform)[1:, 1:]
     assert relative_error(gram_of(section, f, transform), expected) <= CLOSE
-    assert section.core.attributions(f @ section.read.T, f, section.read, 2, rule()).shape == (0, 6, 6)
+    at = section.outputs(f)
+    found = section.core.attributions(f @ section.read.T, f, section.read, at, rule())
+    assert found.shape == (0, f[:, at].shape[:2].numel(), d_in)
 
 
 @pytest.mark.parametrize("sources", [1, 3])
@@ -125,22 +136,38 @@ def test_stochastic_sources_are_unbiased_and_exact_for_one_position(sources):
     assert relative_error(gram_of(last, f, transform, signs), gram_of(last, f, transform)) <= CLOSE
 
 
-@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
-def test_the_secant_slope_is_the_integral(name):
-    core = Elementwise(ACTIVATIONS[name])
-    u = torch.cat([normal(300) * 3, torch.tensor([0.0, 1e-12, -1e-7, 1e-5, -1e-4, 15.0, -15.0]).double()])
-    fine = core.mean_slope(u, rule("quadrature", 200))
-    assert relative_error(core.mean_slope(u, rule("exact")), fine) <= 1e-12
+KINKED_NEAR_ZERO = [nn.Hardtanh(-0.005, 0.005), nn.Softshrink(0.003)]
+
+
+@pytest.mark.parametrize("activation", [*(kind() for kind in ELEMENTWISE), *KINKED_NEAR_ZERO], ids=str)
+def test_the_secant_slope_is_the_integral(activation):
+    core = Elementwise(activation)
+    u = torch.cat(
+        [normal(300) * 3, torch.tensor([0.0, 1e-12, -1e-7, 1e-5, -1e-4, 0.004, 15.0, -15.0]).double()]
+    )
+    exact = core.mean_slope(u, rule("exact"))
     # what integrated gradients promise: slope · u = act(u) − act(0), to the last digit, also near 0
-    completed = core.mean_slope(u, rule("exact")) * u
-    assert (completed - core(u[None, :, None], len(u))[0, :, 0]).abs().max() <= 1e-14
+    completed = exact * u
+    assert (completed - core(u[None, :, None], slice(0, len(u)))[0, :, 0]).abs().max() <= 1e-14
+    # and the integral itself: many panels, so that a kink spoils one of them only
+    edges = torch.linspace(0, 1, 2001).double()
+    panels = [core.slope((a + b) / 2 * u) * (b - a) for a, b in pairwise(edges)]
+    assert relative_error(torch.stack(panels).sum(0), exact) <= 1e-3
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(ACTIVATIONS) if name not in ("relu", "leaky")])
+def test_the_secant_slope_agrees_with_quadrature_to_all_digits(name):
+    core = Elementwise(ACTIVATIONS[name])
+    u = torch.cat([normal(300) * 3, torch.tensor([0.0, 1e-12, -1e-7, 1e-5, -2e-4, 15.0, -15.0]).double()])
+    fine = core.mean_slope(u, rule("quadrature", 200))
+    assert relative_error(core.mean_slope(u, rule("exact")), fine) <= 1e-11
 
 
 def test_the_general_core_keeps_the_definition():
     """The general path itself against per-sample Jacobians, beyond what `check` compares."""
     section = as_general(attention_section(2, 3, True, False))
     f = activations(section, 3, 4)
-    J = jacobians(lambda x: section.core(x @ section.read.T, 4), f)  # [n, S, c, T, d]
+    J = jacobians(lambda x: section.core(x @ section.read.T, slice(0, 4)), f)  # [n, S, c, T, d]
     expected = torch.einsum("nsctj,ntj->cnsj", J, f).flatten(1, 2)
-    found = section.core.attributions(f @ section.read.T, f, section.read, 4, rule())
+    found = section.core.attributions(f @ section.read.T, f, section.read, slice(0, 4), rule())
     assert relative_error(found, expected) <= CLOSE

@@ -1,6 +1,5 @@
 """Multi-head softmax attention on queries, keys and values that were read already."""
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -18,11 +17,18 @@ BUDGET = 2**21
 
 @dataclass(frozen=True)
 class _Heads:
-    """What a batch looks like to every head. Queries are those of the output positions."""
+    """What a batch looks like to every head; the queries sit at positions first … first + S − 1."""
 
     q: Tensor  # [heads, n, S, h]
     k: Tensor  # [heads, n, T, h]
     v: Tensor  # [heads, n, T, h]
+    first: int
+
+    def queries(self, start: int, count: int, causal: bool) -> "_Heads":
+        """Some of the queries, with the keys and values they can see."""
+        q = self.q[:, :, start : start + count]
+        seen = self.first + start + q.shape[2] if causal else self.k.shape[2]
+        return _Heads(q, self.k[:, :, :seen], self.v[:, :, :seen], self.first + start)
 
 
 class Attention(Core):
@@ -47,49 +53,50 @@ class Attention(Core):
     block of queries.
     """
 
+    mixes_positions = True
+
     def __init__(self, heads: int, head_width: int, causal: bool = True, scale: float | None = None):
         self.heads = heads
         self.head_width = head_width
         self.causal = causal
-        self.scale = 1 / math.sqrt(head_width) if scale is None else scale
+        self.scale = head_width**-0.5 if scale is None else scale
 
     def __repr__(self) -> str:
         kind = "causal" if self.causal else "bidirectional"
-        return f"Attention({self.heads} heads of {self.head_width}, {kind})"
+        scaled = "" if self.scale == self.head_width**-0.5 else f", scale {self.scale:.6g}"
+        return f"Attention({self.heads} heads of {self.head_width}, {kind}{scaled})"
 
-    def __call__(self, u: Tensor, outputs: int) -> Tensor:
-        x = self._split(u, outputs)
-        pattern = self._pattern(x.q, x.k, u.shape[1] - outputs)
-        return (pattern @ x.v).permute(1, 2, 0, 3).flatten(2)
+    def __call__(self, u: Tensor, at: slice) -> Tensor:
+        x = self._split(u, at)
+        return (self._pattern(x) @ x.v).permute(1, 2, 0, 3).flatten(2)
 
-    def _split(self, u: Tensor, outputs: int) -> _Heads:
-        parts = u.unflatten(2, (3, self.heads, self.head_width)).permute(2, 3, 0, 1, 4)
+    def _split(self, u: Tensor, at: slice) -> _Heads:
+        seen = at.stop if self.causal else u.shape[1]
+        parts = u[:, :seen].unflatten(2, (3, self.heads, self.head_width)).permute(2, 3, 0, 1, 4)
         q, k, v = parts.contiguous()  # each [heads, n, T, h]
-        return _Heads(q[:, :, u.shape[1] - outputs :], k, v)
+        return _Heads(q[:, :, at], k, v, at.start)
 
-    def _pattern(self, q: Tensor, k: Tensor, first: int) -> Tensor:
-        """Softmax of the scores, [heads, n, S, T]; the queries sit at positions first … first + S − 1."""
-        scores = self.scale * (q @ k.mT)
+    def _pattern(self, x: _Heads) -> Tensor:
+        """Softmax of the scores, [heads, n, S, T]."""
+        scores = self.scale * (x.q @ x.k.mT)
         if self.causal:
-            query = torch.arange(first, first + q.shape[2], device=q.device)
-            key = torch.arange(k.shape[2], device=q.device)
+            query = torch.arange(x.first, x.first + x.q.shape[2], device=x.q.device)
+            key = torch.arange(x.k.shape[2], device=x.q.device)
             scores = scores.masked_fill(key > query[:, None], -torch.inf)
         return scores.softmax(dim=-1)
 
-    def batch_moments(self, u: Tensor, outputs: int, metric: Tensor, signs: Tensor | None) -> Moments:
+    def batch_moments(self, u: Tensor, at: slice, metric: Tensor, signs: Tensor | None) -> Moments:
         """Exact, whatever the signs: the closed form needs no sources."""
         sums = _Sums.zero(self.heads, self.head_width, u)
-        block = min(BLOCK, outputs)
-        samples = max(1, BUDGET // (self.heads * block * self.head_width**2))
+        block = min(BLOCK, at.stop - at.start)
+        largest = max(self.heads * block, u.shape[1]) * self.head_width**2  # covariances, or v kᵀ of one head
+        samples = max(1, BUDGET // largest)
         for some in u.split(samples):
-            x = self._split(some, outputs)
-            products = self._value_products(x.v, metric)
-            before = u.shape[1] - outputs
-            for start in range(0, outputs, block):
-                stop = min(start + block, outputs)
-                seen = before + stop if self.causal else u.shape[1]
-                part = _Heads(x.q[:, :, start:stop], x.k[:, :, :seen], x.v[:, :, :seen])
-                self._add_block(sums, part, before + start, metric, products[..., :seen])
+            whole = self._split(some, at)
+            products = self._value_products(whole.v, metric)
+            for start in range(0, at.stop - at.start, block):
+                part = whole.queries(start, block, self.causal)
+                self._add_block(sums, part, metric, products[..., : part.k.shape[2]])
         return sums.assemble(metric, self.scale)
 
     def _value_products(self, v: Tensor, metric: Tensor) -> Tensor:
@@ -101,20 +108,17 @@ class Attention(Core):
             rows.append(weighted.unflatten(2, (self.heads, -1)).sum(-1).permute(2, 0, 1))
         return torch.stack(rows)
 
-    def _add_block(
-        self, sums: "_Sums", x: _Heads, first: int, metric: Tensor, value_products: Tensor
-    ) -> None:
-        q, k, v = x.q, x.k, x.v
+    def _add_block(self, sums: "_Sums", x: _Heads, metric: Tensor, value_products: Tensor) -> None:
+        q, k, v, first = x.q, x.k, x.v, x.first
         heads, _, outputs, width = q.shape
         Q = metric.unflatten(0, (heads, width)).unflatten(2, (heads, width))  # [h, i, g, j]
-        a = self._pattern(q, k, first)  # [H, n, S, T]
+        a = self._pattern(x)  # [H, n, S, T]
         z = a @ v  # [H, n, S, h]
         sums.pattern += a.flatten(1) @ a.flatten(1).T
         self._add_key_terms(sums, x, a, z, Q, value_products)
         cov = self._covariances(a, k, v, z)  # [H, i, n·S, j]
-        own = torch.arange(first, first + outputs, device=q.device)
         diagonal = a.diagonal(first, dim1=2, dim2=3)[..., :outputs]  # a_ss, [H, n, S]
-        deviation = diagonal[..., None] * (v[:, :, own] - z)  # a_ss (v_s − z_s)
+        deviation = diagonal[..., None] * (v[:, :, first : first + outputs] - z)  # a_ss (v_s − z_s)
         sums.diagonal += diagonal.sum((1, 2))
         sums.local_k += self.scale * (deviation.flatten(1, 2).mT @ q.flatten(1, 2))
         sums.local_q += cov.sum(2)
@@ -172,7 +176,7 @@ class Attention(Core):
             rows = rows.view(g + 1, width * tokens, width)
             sums.qq[: g + 1, g] += torch.bmm(cov[: g + 1].flatten(1, 2).mT, rows)
 
-    def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: int, rule: Rule) -> Tensor:
+    def attributions(self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule) -> Tensor:
         """Gradient or quadrature; attention has no closed form along the line.
 
         Σ_t N_st c_j f_jt = (W_V c_j)(a f_j)_s + σ (q_sᵀW_K c_j)[Σ_t a_st v_t f_jt − z_s (a f_j)_s]
@@ -180,27 +184,29 @@ class Attention(Core):
         """
         total = u.new_zeros(())
         for node, weight in zip(rule.nodes, rule.weights, strict=True):
-            total = total + weight * self._attributions(node * u, f, read, outputs)
+            total = total + weight * self._attributions(node * u, f, read, at)
         return total
 
-    def _attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: int) -> Tensor:
-        x = self._split(u, outputs)
+    def _attributions(self, u: Tensor, f: Tensor, read: Tensor, at: slice) -> Tensor:
+        x = self._split(u, at)
         read_q, read_k, read_v = read.unflatten(0, (3, self.heads, self.head_width))  # [H, h, r]
-        a = self._pattern(x.q, x.k, u.shape[1] - outputs)
+        a = self._pattern(x)
         z = a @ x.v
-        own = f[:, u.shape[1] - outputs :]  # f_js, [n, S, r]
-        seen = a @ f  # Σ_t a_st f_jt, [H, n, S, r]
-        heads, n, _, width = x.v.shape
-        mixing = (a[:, :, :, None, :] * x.v.mT[:, :, None]).flatten(2, 3)  # a_st v_ti, [H, n, S·h, T]
-        moved = (mixing @ f).unflatten(2, (outputs, width))  # Σ_t a_st v_ti f_jt
-        pulled = (x.q @ read_k[:, None])[..., None, :]  # q_sᵀW_K c_j, [H, n, S, 1, r]
-        through_keys = self.scale * pulled * (moved - z[..., None] * seen[..., None, :])
-        through_values = read_v[:, None, None] * seen[..., None, :]
-        mixed = torch.einsum("hnsti,hntj->hnsij", (a[..., None] * x.v[:, :, None]), x.k)
-        cov = self.scale * (mixed - z[..., None] * (a @ x.k)[..., None, :])  # [H, n, S, h, h]
-        through_queries = (cov @ read_q[:, None, None]) * own[:, :, None, :]
-        result = through_values + through_keys + through_queries  # [H, n, S, h, r]
-        return result.permute(0, 3, 1, 2, 4).reshape(heads * width, n * outputs, -1)
+        _, n, outputs, width = z.shape
+        own, all_seen = f[:, at], f[:, : x.v.shape[2]]  # f_js [n, S, r] and f_jt [n, T, r]
+        seen = a @ all_seen  # Σ_t a_st f_jt, [H, n, S, r]
+        result = u.new_empty(self.heads, width, n, outputs, f.shape[2])
+        for h in range(self.heads):
+            weighted = a[h, :, :, None, :] * x.v[h].mT[:, None]  # a_st v_ti, [n, S, h, T]
+            moved = (weighted.flatten(1, 2) @ all_seen).unflatten(1, (outputs, width))  # Σ_t a_st v_ti f_jt
+            moved -= z[h, ..., None] * seen[h, ..., None, :]
+            pulled = self.scale * (x.q[h] @ read_k[h])  # σ q_sᵀW_K c_j, [n, S, r]
+            cov = weighted.flatten(1, 2) @ x.k[h]  # [n, S·h, h]
+            cov = cov.unflatten(1, (outputs, width)) - z[h, ..., None] * (a[h] @ x.k[h])[..., None, :]
+            through_queries = self.scale * (cov @ read_q[h]) * own[:, :, None, :]
+            total = moved * pulled[..., None, :] + read_v[h] * seen[h, ..., None, :] + through_queries
+            result[h] = total.permute(2, 0, 1, 3)
+        return result.flatten(0, 1).flatten(1, 2)
 
 
 @dataclass

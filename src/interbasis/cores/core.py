@@ -6,6 +6,7 @@ Everything else about a section is linear and lives in `network.Section`.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,9 @@ from torch import Tensor
 from interbasis.integration import Rule
 
 Sums = dict[str, Tensor]
+
+MOST = 64
+"""Tokens whose attributions are held at once while they are summed with signs."""
 
 
 class Moments(NamedTuple):
@@ -24,9 +28,9 @@ class Moments(NamedTuple):
 
 
 class Core(ABC):
-    """A differentiable map u ↦ core(u), [n, positions, c_in] → [n, outputs, c_out], with core(0) = 0.
+    """A differentiable map u ↦ core(u) with core(0) = 0, [n, T, c_in] → [n, S, c_out].
 
-    The outputs belong to the *last* ``outputs`` of the input positions.
+    The outputs belong to the S input positions ``at``, a slice with start and stop.
 
     A core is one of two kinds. Where both sums follow from statistics that do not depend on Q
     (``has_statistics``), it implements `statistics` and `moments`, and one pass over the data serves all
@@ -34,42 +38,77 @@ class Core(ABC):
     """
 
     has_statistics: bool = False
+    mixes_positions: bool = False
+    """Whether an output position depends on other input positions than its own."""
 
     @abstractmethod
-    def __call__(self, u: Tensor, outputs: int) -> Tensor: ...  # [n, T, c_in] -> [n, S, c_out]
+    def __call__(self, u: Tensor, at: slice) -> Tensor: ...  # [n, T, c_in] -> [n, S, c_out]
 
-    def statistics(self, u: Tensor, outputs: int) -> Sums:  # u [n, T, c_in]
+    def statistics(self, u: Tensor, at: slice) -> Sums:  # u [n, T, c_in]
         """Sums over the batch from which `moments` follow for any Q."""
         raise NotImplementedError
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:  # Q [c_out, c_out]
         raise NotImplementedError
 
-    def batch_moments(self, u: Tensor, outputs: int, metric: Tensor, signs: Tensor | None) -> Moments:
-        """Both sums over a batch; ``signs`` [n, outputs, R] are stochastic sources, where they are needed."""
+    def batch_moments(self, u: Tensor, at: slice, metric: Tensor, signs: Tensor | None) -> Moments:
+        """Both sums over a batch; ``signs`` [n, S, R] are stochastic sources, where they are needed."""
         raise NotImplementedError
 
     def to(self, *args: Any, **kwargs: Any) -> "Core":
         """The core in another dtype or on another device; one without parameters is the same everywhere."""
         return self
 
+    def at_zero(self, like: Tensor) -> Tensor:  # [] or [c_out]
+        """What was taken away so that core(0) = 0, in the dtype and on the device of ``like``."""
+        return like.new_zeros(())
+
+    def tensors(self) -> list[Tensor]:
+        """The core's own weights, if it has any."""
+        return []
+
     @abstractmethod
-    def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: int, rule: Rule) -> Tensor:
+    def attributions(self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule) -> Tensor:
         """Σ_t N̄_st A_j f_jt, with N̄ the Jacobian averaged along the line from 0 to u by ``rule``.
 
-        u [n, T, c_in], f [n, T, r], read [c_in, r] -> [c_out, n·outputs, r]
+        u [n, T, c_in], f [n, T, r], read [c_in, r] -> [c_out, n·S, r]
         """
 
     def signed_attributions(
-        self, u: Tensor, f: Tensor, read: Tensor, outputs: int, rule: Rule, signs: Tensor
+        self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule, signs: Tensor
     ) -> Tensor:
-        """`attributions` summed with signs over groups: signs [groups, g, R] cover the n·outputs tokens.
+        """`attributions` summed with signs over groups: signs [groups, g, R] cover the n·S tokens.
 
         The last group may be padded with zeros. Returns [c_out, groups·R, r].
         """
-        tokens = self.attributions(u, f, read, outputs, rule)  # [c_out, n·S, r]
-        groups, size, _ = signs.shape
-        padding = groups * size - tokens.shape[1]
-        tokens = torch.nn.functional.pad(tokens, (0, 0, 0, padding))
-        tokens = tokens.unflatten(1, (groups, size))
-        return torch.einsum("cgtj,gtr->cgrj", tokens, signs).flatten(1, 2)
+        groups, size, sources = signs.shape
+        sums: Tensor | None = None
+        for samples, here, first in _token_blocks(len(u), at):
+            found = self.attributions(u[samples], f[samples], read, here, rule)  # [c_out, tokens, r]
+            # the signs of these tokens, each in the columns of its own group
+            last = first + found.shape[1] - 1
+            spanned = slice(first // size, last // size + 1)
+            weights = torch.block_diag(*signs[spanned])[first - spanned.start * size :][: found.shape[1]]
+            if sums is None:
+                sums = found.new_zeros(len(found), groups * sources, f.shape[2])
+            part = sums[:, spanned.start * sources : spanned.stop * sources]
+            part += torch.einsum("ctj,tg->cgj", found, weights)
+        assert sums is not None
+        return sums
+
+
+def _token_blocks(samples: int, at: slice) -> Iterator[tuple[slice, slice, int]]:
+    """Runs of at most MOST tokens: (samples, positions, number of the first token)."""
+    outputs = at.stop - at.start
+    together = max(1, MOST // outputs)
+    for start in range(0, samples, together):
+        for left in range(at.start, at.stop, MOST):
+            here = slice(left, min(left + MOST, at.stop))
+            yield slice(start, start + together), here, start * outputs + left - at.start
+
+
+def into_groups(tokens: Tensor, size: int) -> Tensor:  # [tokens, …] -> [groups, size, …]
+    """Consecutive tokens in groups, the last one filled up with zeros."""
+    groups = -(-len(tokens) // size)
+    padding = [0, 0] * (tokens.ndim - 1) + [0, groups * size - len(tokens)]
+    return torch.nn.functional.pad(tokens, padding).unflatten(0, (groups, size))

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interbasis.cores.core import Core, Moments, Sums
+from interbasis.cores.core import Core, Moments, Sums, into_groups
 from interbasis.integration import Rule, rule
 from interbasis.linalg import symmetric_product
 
-NEAR_ZERO = 1e-2
+NEAR_ZERO = 1e-4
 THREE_NODES = rule("quadrature", 3)
 
 
@@ -36,50 +36,52 @@ class Elementwise(Core):
     def to(self, *args: Any, **kwargs: Any) -> "Elementwise":
         return Elementwise(deepcopy(self.activation).to(*args, **kwargs))
 
-    def at_zero(self, like: Tensor) -> Tensor:  # []
+    def tensors(self) -> list[Tensor]:
+        return list(self.activation.state_dict().values())
+
+    def at_zero(self, like: Tensor) -> Tensor:
         return self.activation(like.new_zeros(()))
 
-    def __call__(self, u: Tensor, outputs: int) -> Tensor:
-        u = u[:, u.shape[1] - outputs :]
-        return self.activation(u) - self.at_zero(u)
+    def __call__(self, u: Tensor, at: slice) -> Tensor:
+        return self.activation(u[:, at]) - self.at_zero(u)
 
-    def slope(self, u: Tensor) -> Tensor:  # act′(u), same shape
+    def slope(self, u: Tensor) -> Tensor:
+        """act′(u), same shape."""
         with torch.enable_grad():
             u = u.detach().requires_grad_()
             return torch.autograd.grad(self.activation(u).sum(), u)[0]
 
-    def mean_slope(self, u: Tensor, integral: Rule) -> Tensor:  # ∫ act′(αu) dα, same shape
+    def mean_slope(self, u: Tensor, integral: Rule) -> Tensor:
+        """∫₀¹ act′(αu) dα, same shape."""
         if not integral.closed_form:
             slopes = [w * self.slope(a * u) for a, w in zip(integral.nodes, integral.weights, strict=True)]
             return torch.stack(slopes).sum(0)
-        # where act(u) − act(0) would cancel, three Gauss–Legendre nodes give the secant up to O(u⁶)
-        secant = (self.activation(u) - self.at_zero(u)) / u
-        return torch.where(u.abs() < NEAR_ZERO, self.mean_slope(u, THREE_NODES), secant)
+        zero = self.at_zero(u)
+        # act(u) − act(0) cancels near 0 unless act(0) = 0; there three Gauss–Legendre nodes do, up to O(u⁶)
+        near = u.abs() < (NEAR_ZERO if zero != 0 else torch.finfo(u.dtype).tiny)
+        secant = (self.activation(u) - zero) / torch.where(near, 1.0, u)
+        return torch.where(near, self.mean_slope(u, THREE_NODES), secant)
 
-    def statistics(self, u: Tensor, outputs: int) -> Sums:
-        d = self.slope(u[:, u.shape[1] - outputs :]).flatten(0, 1)  # [n·S, m]
+    def statistics(self, u: Tensor, at: slice) -> Sums:
+        d = self.slope(u[:, at]).flatten(0, 1)  # [n·S, m]
         return {"slopes": d.sum(0, dtype=torch.float64), "slope_products": symmetric_product(d)}
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:
         return Moments(torch.diag(sums["slopes"]), metric * sums["slope_products"])
 
-    def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: int, rule: Rule) -> Tensor:
-        d, f = self._tokens(u, f, outputs, rule)
+    def attributions(self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule) -> Tensor:
+        d, f = self._tokens(u, f, at, rule)
         return d.T[:, :, None] * f * read[:, None, :]
 
     def signed_attributions(
-        self, u: Tensor, f: Tensor, read: Tensor, outputs: int, rule: Rule, signs: Tensor
+        self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule, signs: Tensor
     ) -> Tensor:
         """A group costs one product S = Σ φ d f̂ᵀ, then S ∘ A."""
-        d, f = self._tokens(u, f, outputs, rule)
-        groups, size, sources = signs.shape
-        padding = groups * size - len(d)
-        d = torch.nn.functional.pad(d, (0, 0, 0, padding)).unflatten(0, (groups, size))
-        f = torch.nn.functional.pad(f, (0, 0, 0, padding)).unflatten(0, (groups, size))
+        d, f = self._tokens(u, f, at, rule)
+        d, f = into_groups(d, signs.shape[1]), into_groups(f, signs.shape[1])  # [groups, g, ·]
         signed = (d[:, :, None, :] * signs[..., None]).flatten(2)  # [groups, g, R·m]
-        sums = torch.bmm(signed.mT, f).unflatten(1, (sources, -1))  # [groups, R, m, r]
+        sums = torch.bmm(signed.mT, f).unflatten(1, (signs.shape[2], -1))  # [groups, R, m, r]
         return (sums * read).permute(2, 0, 1, 3).flatten(1, 2)
 
-    def _tokens(self, u: Tensor, f: Tensor, outputs: int, rule: Rule) -> tuple[Tensor, Tensor]:
-        first = u.shape[1] - outputs
-        return self.mean_slope(u[:, first:], rule).flatten(0, 1), f[:, first:].flatten(0, 1)
+    def _tokens(self, u: Tensor, f: Tensor, at: slice, rule: Rule) -> tuple[Tensor, Tensor]:
+        return self.mean_slope(u[:, at], rule).flatten(0, 1), f[:, at].flatten(0, 1)

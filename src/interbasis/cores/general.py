@@ -12,15 +12,21 @@ from interbasis.integration import Rule
 
 
 class General(Core):
-    """A core that is only known as a function [n, T, c_in] → [n, S, c_out] with function(0) = 0.
+    """A core that is only known as a function [n, T, c_in] → [n, T, c_out] with function(0) = 0.
 
     Exact sums take one backward pass per output coordinate and output position; stochastic sources over
     the positions, Σ_s ≈ (1/R) Σ_r (Σ_s φ_rs ·)², take R passes per output coordinate instead.
     """
 
-    def __init__(self, function: nn.Module | Callable[[Tensor], Tensor], name: str = "general"):
+    def __init__(
+        self,
+        function: nn.Module | Callable[[Tensor], Tensor],
+        name: str = "general",
+        mixes_positions: bool = True,
+    ):
         self.function = function
         self.name = name
+        self.mixes_positions = mixes_positions
 
     def __repr__(self) -> str:
         return f"General({self.name})"
@@ -28,21 +34,32 @@ class General(Core):
     def to(self, *args: Any, **kwargs: Any) -> "General":
         if not isinstance(self.function, nn.Module):
             return self
-        return General(deepcopy(self.function).to(*args, **kwargs), self.name)
+        return General(deepcopy(self.function).to(*args, **kwargs), self.name, self.mixes_positions)
 
-    def __call__(self, u: Tensor, outputs: int) -> Tensor:
-        return self.function(u)[:, -outputs:]
+    def tensors(self) -> list[Tensor]:
+        return list(self.function.state_dict().values()) if isinstance(self.function, nn.Module) else []
 
-    def batch_moments(self, u: Tensor, outputs: int, metric: Tensor, signs: Tensor | None) -> Moments:
-        return Moments(*autograd.moments(lambda u: self(u, outputs), u, metric, signs))
+    def __call__(self, u: Tensor, at: slice) -> Tensor:
+        return self.function(u)[:, at]
 
-    def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: int, rule: Rule) -> Tensor:
-        return autograd.attributions(lambda u: self(u, outputs), u, f, read, rule)
+    def at_zero(self, like: Tensor) -> Tensor:
+        known = getattr(self.function, "at_zero", None)
+        return like.new_zeros(()) if known is None else known(like)
+
+    def batch_moments(self, u: Tensor, at: slice, metric: Tensor, signs: Tensor | None) -> Moments:
+        if not self.mixes_positions:  # every token by itself: one backward pass per coordinate does for all
+            u, at, signs = u[:, at].flatten(0, 1)[:, None], slice(0, 1), None
+        return Moments(*autograd.moments(lambda u: self(u, at), u, metric, at, signs))
+
+    def attributions(self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule) -> Tensor:
+        if not self.mixes_positions:
+            u, f, at = u[:, at].flatten(0, 1)[:, None], f[:, at].flatten(0, 1)[:, None], slice(0, 1)
+        return autograd.attributions(lambda u: self(u, at), u, f, read, rule)
 
     def signed_attributions(
-        self, u: Tensor, f: Tensor, read: Tensor, outputs: int, rule: Rule, signs: Tensor
+        self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule, signs: Tensor
     ) -> Tensor:
         """Where a group is one sample's positions, the signs go into R backward passes per coordinate."""
-        if signs.shape[:2] != (u.shape[0], outputs):
-            return super().signed_attributions(u, f, read, outputs, rule, signs)
-        return autograd.attributions(lambda u: self(u, outputs), u, f, read, rule, signs)
+        if not self.mixes_positions or signs.shape[:2] != u[:, at].shape[:2]:
+            return super().signed_attributions(u, f, read, at, rule, signs)
+        return autograd.attributions(lambda u: self(u, at), u, f, read, rule, signs)

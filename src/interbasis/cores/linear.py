@@ -14,14 +14,14 @@ class Linear(Core):
     def __repr__(self) -> str:
         return "Linear()"
 
-    def __call__(self, u: Tensor, outputs: int) -> Tensor:
-        return u.new_zeros(u.shape[0], outputs, 0)
+    def __call__(self, u: Tensor, at: slice) -> Tensor:
+        return u[:, at, :0]
 
-    def statistics(self, u: Tensor, outputs: int) -> Sums:
+    def statistics(self, u: Tensor, at: slice) -> Sums:
         return {}
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:
         return Moments(metric, metric)  # both [0, 0]
 
-    def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: int, rule: Rule) -> Tensor:
-        return f.new_zeros(0, f.shape[0] * outputs, f.shape[2])
+    def attributions(self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule) -> Tensor:
+        return f.new_zeros(0, f[:, at].shape[:2].numel(), f.shape[2])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler
 
 from interbasis.errors import InterbasisError
 
@@ -18,14 +18,23 @@ Data = Batch | Sequence[Batch] | DataLoader | Dataset | np.ndarray
 class Batches:
     """A tensor of inputs, a pair (inputs, labels), a list of batches of either, a DataLoader or a Dataset.
 
-    Batch sizes do not matter to any result: chunks are cut anew to the size a calculation wants.
+    Batch sizes do not matter to any result: chunks are cut anew to the size a calculation wants. Of data that
+    are split over processes, ``offset`` is the index of the first sample in the whole.
     """
 
-    def __init__(self, data: Data, name: str = "data"):
+    def __init__(self, data: Data, name: str = "data", offset: int = 0):
         self.name = name
+        self.offset = offset
         self._batches = _as_batches(data, name)
-        self.shuffled = isinstance(data, DataLoader) and isinstance(data.sampler, RandomSampler)
         self._length: int | None = None
+        self._fingerprint = ""
+
+    @property
+    def shuffled(self) -> bool:
+        """Whether every pass sees another order."""
+        return isinstance(self._batches, DataLoader) and not isinstance(
+            self._batches.sampler, SequentialSampler
+        )
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -40,7 +49,7 @@ class Batches:
     def chunks(self, size: int) -> Iterator[tuple[int, Tensor]]:
         """(index of the first sample, inputs) with exactly ``size`` samples each, fewer in the last."""
         held: list[Tensor] = []
-        count, start = 0, 0
+        count, start = 0, self.offset
         for inputs in self._inputs():
             held.append(inputs)
             count += len(inputs)
@@ -56,14 +65,20 @@ class Batches:
 
     def fingerprint(self) -> str:
         """SHA-256 over the inputs' type, shape and bytes, the same for every way of batching."""
+        if self.shuffled:
+            return "shuffled anew with every pass"
+        if self._fingerprint:
+            return self._fingerprint
         digest = hashlib.sha256()
         first = self.first()
         digest.update(f"{first.dtype}{list(first.shape[1:])}".encode())
         for inputs in self._inputs():
             digest.update(inputs.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-        return digest.hexdigest()
+        self._fingerprint = digest.hexdigest()
+        return self._fingerprint
 
     def _inputs(self) -> Iterator[Tensor]:
+        first: Tensor | None = None
         empty = True
         for batch in self._batches:
             inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
@@ -71,6 +86,13 @@ class Batches:
                 raise InterbasisError(
                     f"{self.name}: a batch is a tensor of inputs or (inputs, labels), "
                     f"not {type(inputs).__name__}"
+                )
+            first = inputs if first is None else first
+            if inputs.shape[1:] != first.shape[1:] or inputs.dtype != first.dtype:
+                raise InterbasisError(
+                    f"{self.name}: samples of {first.dtype} and shape {list(first.shape[1:])} precede "
+                    f"{inputs.dtype} of shape {list(inputs.shape[1:])}; inputs with their labels are a tuple "
+                    "(inputs, labels), a list holds batches"
                 )
             if len(inputs):
                 empty = False

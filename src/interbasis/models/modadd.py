@@ -1,12 +1,20 @@
-"""Modular addition: the task z = x + y mod p, and the transformer that learns it.
+"""The transformer that learns modular addition, as a network.
 
 A sequence is [x, y, =], with "=" as token p; the label belongs to the last position. The transformer has
 one or more blocks of causal attention and a ReLU MLP, no layer norm. From the last attention on only the
-last position is kept.
+last position is kept. Its tensors, with x @ W as the convention and k the number of the block:
+
+    embed.W_E [p + 1, d]                     pos_embed.W_pos [context, d]
+    blocks.k.attn.W_{Q,K,V} [heads, d, h]    blocks.k.attn.b_{Q,K,V} [heads, h]
+    blocks.k.attn.W_O [heads, h, d]          blocks.k.attn.b_O [d]
+    blocks.k.mlp.W_in [d, hidden]            blocks.k.mlp.b_in [hidden]
+    blocks.k.mlp.W_out [hidden, d]           blocks.k.mlp.b_out [d]
+    unembed.W_U [d, vocabulary]              unembed.b_U [vocabulary]
 """
 
+import re
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import cast
 
 import torch
 from safetensors import SafetensorError
@@ -14,36 +22,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from interbasis.cores import Attention, Elementwise, Linear
+from interbasis.data.modadd import Labelled, pairs, split
 from interbasis.errors import InterbasisError
 from interbasis.network import Network, NodeLayer, Prefix, Section, with_constant
 
-
-class Labelled(NamedTuple):
-    """Inputs with their labels."""
-
-    inputs: Tensor
-    labels: Tensor
-
-
-def pairs(p: int = 113) -> Labelled:
-    """All p² sequences [x, y, =], x-major, with labels x + y mod p."""
-    x, y = torch.arange(p).repeat_interleave(p), torch.arange(p).repeat(p)
-    return Labelled(torch.stack([x, y, torch.full_like(x, p)], dim=1), (x + y) % p)
-
-
-def split(p: int = 113, fraction: float = 0.3, seed: int = 0) -> tuple[Labelled, Labelled]:
-    """The paper's training and test sets: a random split of all pairs by a generator seeded ``seed``."""
-    if not 0 < fraction < 1:
-        raise InterbasisError(f"the training fraction lies between 0 and 1, not at {fraction}")
-    everything = pairs(p)
-    total = len(everything.labels)
-    train = int(total * fraction)
-    generator = torch.Generator().manual_seed(seed)
-    index: Any = range(total)
-    parts = torch.utils.data.random_split(index, [train, total - train], generator)
-    chosen = [torch.tensor(list(part.indices)) for part in parts]
-    training, test = (Labelled(everything.inputs[c], everything.labels[c]) for c in chosen)
-    return training, test
+__all__ = ["Labelled", "from_weights", "load", "modulus", "pairs", "split"]
 
 
 class Embedding(Prefix):
@@ -56,7 +39,12 @@ class Embedding(Prefix):
 
     def forward(self, inputs: Tensor) -> Tensor:  # [n, T] -> [n, T, d + 1]
         vocabulary, context = len(self.tokens), len(self.positions)
-        if inputs.is_floating_point() or inputs.ndim != 2 or inputs.shape[1] > context:
+        if (
+            inputs.is_floating_point()
+            or inputs.dtype == torch.bool
+            or inputs.ndim != 2
+            or inputs.shape[1] > context
+        ):
             raise InterbasisError(
                 f"expected integer tokens of shape [samples, at most {context} positions], received "
                 f"{inputs.dtype} of shape {list(inputs.shape)}"
@@ -65,7 +53,7 @@ class Embedding(Prefix):
             raise InterbasisError(
                 f"tokens lie between 0 and {vocabulary - 1}; received {inputs.min()} to {inputs.max()}"
             )
-        return with_constant(self.tokens[inputs] + self.positions[: inputs.shape[1]])
+        return with_constant(self.tokens[inputs.long()] + self.positions[: inputs.shape[1]])
 
 
 def modulus(network: Network) -> int:
@@ -89,7 +77,8 @@ def load(path: str | Path) -> Network:
 
 def from_weights(weights: dict[str, Tensor], origin: str = "the given weights") -> Network:
     """The network of a modular-addition transformer's named tensors."""
-    blocks = 1 + max((int(name.split(".")[1]) for name in weights if name.startswith("blocks.")), default=-1)
+    found = {int(match[1]) for name in weights if (match := re.match(r"blocks\.(\d+)\.", name))}
+    blocks = max(found, default=0) + 1
     _check(weights, blocks, origin)
     width = weights["embed.W_E"].shape[1]
     nodes = [
@@ -148,37 +137,32 @@ def _below_constant(write: Tensor) -> Tensor:  # [d, c] -> [d + 1, c]
 
 
 def _check(weights: dict[str, Tensor], blocks: int, origin: str) -> None:
-    names = ["embed.W_E", "pos_embed.W_pos", "unembed.W_U", "unembed.b_U"]
-    for block in range(max(blocks, 1)):
-        names += [f"blocks.{block}.attn.{kind}_{x}" for kind in "Wb" for x in "QKVO"]
-        names += [f"blocks.{block}.mlp.{kind}_{x}" for kind in "Wb" for x in ("in", "out")]
-    missing = [name for name in names if name not in weights]
+    """Every tensor is there and all shapes agree; a letter stands for one size wherever it is met."""
+    shapes = {"embed.W_E": "vd", "pos_embed.W_pos": "cd", "unembed.W_U": "do", "unembed.b_U": "o"}
+    for k in range(blocks):
+        shapes |= {f"blocks.{k}.attn.W_{x}": "adh" for x in "QKV"}
+        shapes |= {f"blocks.{k}.attn.b_{x}": "ah" for x in "QKV"}
+        shapes |= {f"blocks.{k}.attn.W_O": "ahd", f"blocks.{k}.attn.b_O": "d"}
+        shapes |= {f"blocks.{k}.mlp.W_in": "dm", f"blocks.{k}.mlp.b_in": "m"}
+        shapes |= {f"blocks.{k}.mlp.W_out": "md", f"blocks.{k}.mlp.b_out": "d"}
+    missing = [name for name in shapes if name not in weights]
     if missing:
+        there = ", ".join(sorted(weights)[:8]) or "none"
         raise InterbasisError(
             f"{origin} is not a modular-addition transformer: the tensor {missing[0]} is missing "
-            f"({len(missing)} of {len(names)} are); its tensors are {', '.join(sorted(weights)) or 'none'}"
+            f"({len(missing)} of {len(shapes)} are); it has {there}{' …' if len(weights) > 8 else ''}"
         )
-    width = weights["embed.W_E"].shape[1]
-    heads, _, head = weights["blocks.0.attn.W_Q"].shape
-    hidden = weights["blocks.0.mlp.W_in"].shape[-1]
-    shapes = {
-        "pos_embed.W_pos": (len(weights["pos_embed.W_pos"]), width),
-        "unembed.W_U": (width, weights["unembed.W_U"].shape[-1]),
-        "unembed.b_U": (weights["unembed.W_U"].shape[-1],),
-    }
-    for block in range(blocks):
-        shapes |= {f"blocks.{block}.attn.W_{x}": (heads, width, head) for x in "QKV"}
-        shapes |= {f"blocks.{block}.attn.b_{x}": (heads, head) for x in "QKV"}
-        shapes |= {
-            f"blocks.{block}.attn.W_O": (heads, head, width),
-            f"blocks.{block}.attn.b_O": (width,),
-            f"blocks.{block}.mlp.W_in": (width, hidden),
-            f"blocks.{block}.mlp.b_in": (hidden,),
-            f"blocks.{block}.mlp.W_out": (hidden, width),
-            f"blocks.{block}.mlp.b_out": (width,),
-        }
-    for name, shape in shapes.items():
-        if tuple(weights[name].shape) != shape:
-            raise InterbasisError(
-                f"{origin}: {name} has shape {list(weights[name].shape)}, expected {list(shape)}"
-            )
+    odd = [name for name in shapes if not weights[name].is_floating_point()]
+    if odd:
+        raise InterbasisError(
+            f"{origin}: {odd[0]} holds {weights[odd[0]].dtype}, expected floating-point weights"
+        )
+    sizes: dict[str, int] = {}
+    for name, letters in shapes.items():
+        shape = list(weights[name].shape)
+        if len(shape) == len(letters):
+            for letter, size in zip(letters, shape, strict=True):
+                sizes.setdefault(letter, size)
+        expected = [sizes.get(letter, letter) for letter in letters]
+        if shape != expected:
+            raise InterbasisError(f"{origin}: {name} has shape {shape}, expected {expected}".replace("'", ""))

@@ -18,8 +18,8 @@ from interbasis.network import Network, NodeLayer, Prefix, Section, with_constan
 
 ELEMENTWISE = (
     nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.Softplus,
-    nn.Softsign, nn.Mish, nn.Hardtanh, nn.ReLU6, nn.Hardswish, nn.Hardsigmoid, nn.LogSigmoid, nn.Tanhshrink,
-    nn.Softshrink, nn.Hardshrink, nn.Threshold,
+    nn.Softsign, nn.Mish, nn.Hardtanh, nn.ReLU6, nn.Hardswish, nn.LogSigmoid, nn.Tanhshrink,
+    nn.Softshrink,
 )  # fmt: skip
 NOTHING = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.AlphaDropout)
 
@@ -27,10 +27,11 @@ NOTHING = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.AlphaDropout)
 class Rows(Prefix):
     """Everything before the first Linear (flattening, say), then the constant in front."""
 
-    def __init__(self, modules: list[nn.Module], width: int, dtype: torch.dtype):
+    def __init__(self, modules: list[nn.Module], width: int, dtype: torch.dtype, flat: bool = False):
         super().__init__()
         self.steps = nn.Sequential(*modules)
         self.width = width
+        self.flat = flat
         self.like = nn.Buffer(torch.zeros((), dtype=dtype))
 
     def has_positions(self, inputs: Tensor) -> bool:
@@ -43,10 +44,16 @@ class Rows(Prefix):
                 f"expected inputs of shape [samples, {self.width}] (or [samples, positions, {self.width}]) "
                 f"at the first linear layer, received {list(f.shape)}; add an nn.Flatten if they are images"
             )
+        if f.ndim == 3 and self.flat:
+            raise InterbasisError(
+                "this module flattens after a linear layer, which mixes positions and is not supported; "
+                "expected inputs without positions, or the nn.Flatten before the first nn.Linear"
+            )
         return with_constant(f if f.ndim == 3 else f[:, None])
 
     def _run(self, inputs: Tensor) -> Tensor:
-        return self.steps(inputs.to(self.like.dtype))
+        embeds = any(isinstance(module, nn.Embedding) for module in self.steps.modules())
+        return self.steps(inputs if embeds and not inputs.is_floating_point() else inputs.to(self.like.dtype))
 
 
 def from_torch(module: nn.Module, *, general: bool = False) -> Network:
@@ -56,7 +63,7 @@ def from_torch(module: nn.Module, *, general: bool = False) -> Network:
     ``general=True``, handled by automatic differentiation: exact too, but slower.
     """
     modules = [(name, m) for name, m in _flatten(module, "") if not isinstance(m, NOTHING)]
-    starts = [i for i, (_, m) in enumerate(modules) if isinstance(m, nn.Linear)]
+    starts = [i for i, (_, m) in enumerate(modules) if type(m).forward is nn.Linear.forward]
     if not starts:
         raise InterbasisError(
             f"expected an nn.Sequential with at least one nn.Linear, received {type(module).__name__}; "
@@ -74,24 +81,34 @@ def from_torch(module: nn.Module, *, general: bool = False) -> Network:
                 f"takes {target.width - 1}"
             )
         sections.append(_section(linears[k], core, at_zero, nodes[k], target))
-    before = [deepcopy(m).eval() for _, m in modules[: starts[0]]]
-    prefix = Rows(before, linears[0].in_features, linears[0].weight.dtype)
+    before = [_snapshot(m) for _, m in modules[: starts[0]]]
+    flat = any(_is_late_flatten(m) for _, m in modules[starts[0] :])
+    prefix = Rows(before, linears[0].in_features, linears[0].weight.dtype, flat)
     return Network(prefix, tuple(sections), family="mlp")
 
 
 def _flatten(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
-    if isinstance(module, nn.Sequential):
+    if type(module).forward is nn.Sequential.forward:
         for child, part in module._modules.items():  # named_children() would skip a module used twice
+            assert part is not None
             yield from _flatten(part, f"{name}.{child}" if name else child)
     else:
         yield name or type(module).__name__, module
 
 
+def _snapshot(module: nn.Module) -> nn.Module:
+    """A copy as it computes in evaluation mode, never in place: its input is needed afterwards."""
+    module = deepcopy(module).eval()
+    for part in module.modules():
+        if getattr(part, "inplace", False):
+            setattr(part, "inplace", False)  # noqa: B010
+    return module
+
+
 @torch.no_grad()
 def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool) -> tuple[Core, Tensor]:
     """The non-linearity between one Linear and the next, and what it would make of 0."""
-    # after a Linear, rows are flat already: a Flatten that starts at dimension 1 changes nothing
-    modules = [(n, m) for n, m in modules if not (isinstance(m, nn.Flatten) and m.start_dim == 1)]
+    modules = [(n, m) for n, m in modules if not _is_late_flatten(m)]
     strange = [(n, m) for n, m in modules if not _is_elementwise(m)]
     if strange and not general:
         name, module = strange[0]
@@ -102,12 +119,23 @@ def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool
     nothing = torch.zeros_like(linear.weight[:, 0])  # [out_features]
     if not modules:
         return Linear(), nothing
-    steps = [deepcopy(m).eval() for _, m in modules]
+    steps = [_snapshot(m) for _, m in modules]
     function = steps[0] if len(steps) == 1 else nn.Sequential(*steps)
     if not strange:
         return Elementwise(function), function(nothing)
+    if not _acts_on_rows(function, nothing):
+        raise InterbasisError(
+            f"module {strange[0][0]!r} ({type(strange[0][1]).__name__}) does not treat its last dimension "
+            "row by row, so samples or positions would mix; use dim=-1, or put it before the first nn.Linear"
+        )
     centred = _Centred(function)
-    return General(centred, " → ".join(type(m).__name__ for m in steps)), centred.at_zero(nothing)
+    name = " → ".join(type(m).__name__ for m in steps)
+    return General(centred, name, mixes_positions=False), centred.at_zero(nothing)
+
+
+def _is_late_flatten(module: nn.Module) -> bool:
+    """After a Linear rows are flat already and a Flatten does nothing (`Rows` refuses positions)."""
+    return isinstance(module, nn.Flatten) and module.start_dim == 1
 
 
 def _is_elementwise(module: nn.Module) -> bool:
@@ -115,7 +143,7 @@ def _is_elementwise(module: nn.Module) -> bool:
 
 
 class _Centred(nn.Module):
-    """function(u) − function(0), so that 0 is mapped to 0."""
+    """function(u) − function(0), so that 0 is mapped to 0; the function acts on rows."""
 
     def __init__(self, function: nn.Module):
         super().__init__()
@@ -126,6 +154,18 @@ class _Centred(nn.Module):
 
     def forward(self, u: Tensor) -> Tensor:  # [n, T, c_in] -> [n, T, c_out]
         return self.function(u.flatten(0, 1)).unflatten(0, u.shape[:2]) - self.at_zero(u)
+
+
+def _acts_on_rows(function: nn.Module, like: Tensor) -> bool:
+    """Whether [n, c] is treated row by row, and [n, T, c] as n·T rows."""
+    function = deepcopy(function).double()
+    rows = torch.linspace(-9, 9, 6 * len(like), dtype=torch.float64, device=like.device).sin().view(6, -1)
+    try:
+        one_by_one = torch.cat([function(row[None]) for row in rows])
+        sequences = function(rows.view(2, 3, -1)).flatten(0, 1)
+        return torch.allclose(function(rows), one_by_one) and torch.allclose(sequences, one_by_one)
+    except (RuntimeError, ValueError, IndexError):
+        return False
 
 
 @torch.no_grad()

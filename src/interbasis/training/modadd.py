@@ -21,9 +21,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from interbasis.data.modadd import split
 from interbasis.errors import InterbasisError
 from interbasis.files import write_atomically
-from interbasis.models.modadd import split
 
 Weights = dict[str, Tensor]
 Report = Callable[[int, float, float], None]

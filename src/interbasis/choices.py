@@ -1,0 +1,8 @@
+"""The words a user chooses from; no imports, so that the command line can list them at once."""
+
+from typing import Literal
+
+Basis = Literal["lib", "gib", "pca", "neuron", "random"]
+Method = Literal["gradient", "exact", "quadrature", "trapezoid"]
+Group = int | Literal["positions"]
+Dtype = Literal["float64", "float32"]
