@@ -35,9 +35,6 @@ BUDGET = 2**19
 AT_LEAST = 8
 """Tokens in a block, however large they are."""
 
-PASS_BYTES = 2**23
-"""What the activations of the samples between two reports of progress may weigh."""
-
 
 @dataclass(frozen=True)
 class Sources:
@@ -304,7 +301,7 @@ def _passes(
 ) -> Iterator[tuple[int, list[Tensor]]]:
     """(index of the first sample, f̂ at every section's source) over the data, in multiples of ``whole``."""
     transforms = [layer.transform.to(network.sections[0].skip) for layer in layers[:-1]]
-    for first, inputs in chunks(network, batches, whole, PASS_BYTES):
+    for first, inputs in chunks(network, batches, whole, fine=True):
         activations = network.activations(inputs)[:-1]
         for name, f in zip(network.layers, activations, strict=False):
             if not f.isfinite().all():

@@ -85,7 +85,7 @@ class Jacobians:
         narrow = [_reads_only(section) for section in network.sections]
         totals: list[Tensor] = []
         mixing = any(section.core.mixes_positions or section.last_only for section in network.sections)
-        for signs, f in self._pass(0, [section.last_only for section in network.sections]):
+        for signs, f in self._pass(0, network.sections, "Jacobians to the end"):
             if not mixing:  # every token by itself: one backward pass per coordinate does for all
                 signs, f = None, f.flatten(0, 1)[:, None]
             found = autograd.grams_to_end(_stages(network.sections, narrow), f, transform, signs)
@@ -104,7 +104,7 @@ class Jacobians:
         metric = metric.to(self.network.dtype)
         parts = (
             section.core.batch_moments(f @ section.read.T, section.outputs(f), metric, signs)
-            for signs, f in self._pass(index, [section.last_only])
+            for signs, f in self._pass(index, [section], f"Jacobian at {section.source.name}")
         )
         total = next(parts)
         local, gram = total.local.double(), total.gram.double()
@@ -114,18 +114,20 @@ class Jacobians:
         return Moments(local, gram)
 
     @torch.no_grad()
-    def _pass(self, index: int, last_only: list[bool]) -> Iterator[tuple[Tensor | None, Tensor]]:
-        """(signs, activations at a node layer) over the data, in chunks."""
-        name = self.network.layers[index]
-        for first, inputs in chunks(self.network, self.batches):
+    def _pass(
+        self, index: int, sections: Sequence[Section], phase: str
+    ) -> Iterator[tuple[Tensor | None, Tensor]]:
+        """(signs for the outputs of some sections, activations at a node layer) over the data, in chunks."""
+        last_only = any(section.last_only for section in sections)
+        for first, inputs in chunks(self.network, self.batches, fine=True):
             f = self.network.activations_at(index, inputs)
-            outputs = 1 if any(last_only) else f.shape[1]
+            outputs = 1 if last_only else f.shape[1]
             signs = None
             if self.sources is not None and outputs > 1:
                 signs = random_signs(("jacobian", self.seed, index), first, len(f), outputs * self.sources)
                 signs = signs.view(len(f), outputs, self.sources).to(f)
             yield signs, f
-            self.progress(f"Jacobian at {name}", first + len(inputs) - self.batches.offset, len(self.batches))
+            self.progress(phase, first + len(inputs) - self.batches.offset, len(self.batches))
 
 
 def _reads_only(section: Section) -> bool:

@@ -20,7 +20,10 @@ from interbasis.network import Network
 from interbasis.progress import Progress, silent
 
 CHUNK_BYTES = 2**26
-"""What the activations of one chunk of samples may weigh."""
+"""What the activations of one chunk of samples may weigh: large, for Grams of wide layers."""
+
+FINE_CHUNK_BYTES = 2**23
+"""The same for passes that do more with every sample, so that they can tell how far they are."""
 
 
 @dataclass
@@ -149,14 +152,15 @@ def refuse_infinite(layer: str, f: Tensor, name: str, first: int) -> None:
 
 
 def chunks(
-    network: Network, batches: Batches, multiple_of: int = 1, size: int | None = None
+    network: Network, batches: Batches, multiple_of: int = 1, *, fine: bool = False
 ) -> Iterator[tuple[int, Tensor]]:
-    """Chunks of samples whose activations weigh about ``size`` bytes: (index of the first, inputs)."""
+    """Chunks of samples that fit in memory, on the network's device: (index of the first, inputs)."""
     positions = network.prefix(batches.first().to(network.device)).shape[1]
     if positions == 0:
         raise InterbasisError(f"{batches.name}: samples have no positions; expected at least one")
     pairs = zip(network.nodes, network.sections, strict=False)
     coordinates = sum(node.width + len(section.read) for node, section in pairs)
-    samples = (size or CHUNK_BYTES) // (8 * positions * coordinates)
+    size = FINE_CHUNK_BYTES if fine else CHUNK_BYTES
+    samples = size // (8 * positions * coordinates)
     for first, inputs in batches.chunks(max(1, samples // multiple_of) * multiple_of):
         yield first, inputs.to(network.device)
