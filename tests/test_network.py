@@ -195,7 +195,12 @@ class Doubled(nn.Linear):
         return 2 * super().forward(x)
 
 
-@pytest.mark.parametrize("inner", [Residual(nn.GELU(), nn.Linear(4, 4)), Doubled(4, 4)])
+class Shifted(nn.Identity):
+    def forward(self, x):
+        return x + 1
+
+
+@pytest.mark.parametrize("inner", [Residual(nn.GELU(), nn.Linear(4, 4)), Doubled(4, 4), Shifted()])
 def test_modules_with_a_forward_of_their_own_are_not_taken_for_what_they_inherit(inner):
     module = nn.Sequential(nn.Linear(3, 4), inner, nn.Linear(4, 2)).double()
     with pytest.raises(InterbasisError, match=f"module '1' is a {type(inner).__name__}"):

@@ -228,8 +228,9 @@ def token_attributions(section: Section, f: Tensor, integral: Rule) -> Iterator[
     at = section.outputs(f)
     tokens = max(AT_LEAST, BUDGET // (sum(section.write.shape) * f.shape[2]))
     positions = min(tokens, at.stop - at.start)
-    for start in range(0, len(f), max(1, tokens // (at.stop - at.start))):
-        some = f[start : start + max(1, tokens // (at.stop - at.start))]
+    samples = max(1, tokens // (at.stop - at.start))
+    for start in range(0, len(f), samples):
+        some = f[start : start + samples]
         u = some @ section.read.T
         for left in range(at.start, at.stop, positions):
             here = slice(left, min(left + positions, at.stop))
@@ -245,12 +246,14 @@ def _write(write: Tensor, inner: Tensor) -> Tensor:  # [r_out, c_out], [c_out, n
 
 def _signs(section: Section, f: Tensor, sources: Sources | None, k: int, first: int) -> Tensor | None:
     """The signs of these samples' tokens in groups, [groups, g, R]; None where groups are single tokens."""
+    if sources is None:
+        return None
     at = section.outputs(f)
     outputs = at.stop - at.start
-    if sources is None or outputs == 1 == (1 if sources.group == "positions" else sources.group):
+    group = outputs if sources.group == "positions" else sources.group
+    if group == 1:
         return None
     signs = random_signs(("edges", sources.seed, k), first, len(f), outputs * sources.count).to(f)
-    group = outputs if sources.group == "positions" else sources.group
     return into_groups(signs.view(-1, sources.count), group)
 
 
@@ -259,7 +262,7 @@ def _add(total: EdgeSums, section: Section, f: Tensor, integral: Rule, signs: Te
     if isinstance(section.core, Linear):  # A_ij = P̂_ij f̂_j, summed in closed form
         squares = f[:, section.outputs(f)].square().sum((0, 1), dtype=torch.float64)
         total.square += section.skip.square() * squares
-    elif signs is None or signs.shape[1] == 1:
+    elif signs is None:
         for _, _, block in token_attributions(section, f, integral):
             total.square += block.square_().sum(1, dtype=torch.float64)
     else:

@@ -88,10 +88,10 @@ def grams_to_end(
     transform: Tensor,
     signs: Tensor | None = None,
 ) -> list[Tensor]:
-    """Σ JᵀCᵀCJ of the Jacobian from every stage of a chain to its end, [width, width] each, in float64.
+    """Σ JᵀCᵀCJ of the Jacobian from every stage of a chain but the last to its end, [width, width] each.
 
     A step takes f to [stage, next f]. One backward pass through the chain gives the rows of all stages at
-    once. f [n, T, width], transform C [r, d], signs [n, S, R].
+    once. f [n, T, width], transform C [r, d], signs [n, S, R]; the sums are float64.
     """
     totals: list[Tensor] = []
     with torch.no_grad():
@@ -110,7 +110,12 @@ def grams_to_end(
         for weight in sources.unbind(dim=2):
             cotangents = weight[None, :, :, None] * transform[:, None, None, :]  # [r, n, S, d]
             rows = torch.autograd.grad(
-                output, stages, cotangents, retain_graph=True, is_grads_batched=True, materialize_grads=True
+                output,
+                stages[:-1],
+                cotangents,
+                retain_graph=True,
+                is_grads_batched=True,
+                materialize_grads=True,
             )
             scale = 1 if signs is None else signs.shape[2]
             found = [symmetric_product(row.flatten(0, 2)).double() / scale for row in rows]

@@ -138,9 +138,9 @@ def load(folder: str | Path) -> InteractionGraph:
         raise InterbasisError(f"could not read {folder} ({error.strerror or error})") from error
     try:
         graph = _assemble(header, tensors)
+    except InterbasisError:
+        raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, InterbasisError):
-            raise
         raise InterbasisError(
             f"{folder / CONFIG} is damaged: something is missing or misplaced "
             f"({str(error).splitlines()[0]}); build the run again"
@@ -249,13 +249,8 @@ def _is_ours(path: Path) -> bool:
 def _check_shapes(folder: Path, graph: InteractionGraph) -> None:
     """All parts of a run fit together."""
     layers, sections = graph.layers, len(graph.layers) - 1
-    fits = len(graph.provenance.widths) == len(layers)
-    if (
-        not fits
-        or sections < 1
-        or len(graph.edges) not in (0, sections)
-        or len(graph.edge_errors) not in (0, sections)
-    ):
+    whole = len(graph.provenance.widths) == len(layers) >= 2
+    if not whole or any(len(many) not in (0, sections) for many in (graph.edges, graph.edge_errors)):
         raise InterbasisError(
             f"{folder} is damaged: {len(layers)} layers do not go with {len(graph.edges)} sections of edges "
             f"and {len(graph.edge_errors)} of errors; build the run again"

@@ -1,8 +1,9 @@
 """One streaming pass over the data: means, centred Grams, and the cores' sufficient statistics.
 
-All of it is sums that merge, so data may be split over batches, processes and machines. Sums are float64
-whatever the network computes in. Grams are centred as they grow (Chan, Golub & LeVeque 1979), so a mean
-that is a million times the spread costs no digits.
+All of it is sums that merge, so data may be split over batches, processes and machines. They are float64
+whatever the network computes in; within a chunk, the cores' products are in the network's dtype. Grams are
+centred as they grow (Chan, Golub & LeVeque 1979), so a mean that is a million times the spread costs no
+digits.
 """
 
 from collections.abc import Iterator
@@ -80,11 +81,8 @@ class Statistics:
         if not other.samples:
             return
         if not self.samples:
-            self.samples, self.layers, self.cores = (
-                other.samples,
-                deepcopy(other.layers),
-                deepcopy(other.cores),
-            )
+            self.samples = other.samples
+            self.layers, self.cores = deepcopy(other.layers), deepcopy(other.cores)
             return
         self.samples += other.samples
         for mine, theirs in zip(self.layers, other.layers, strict=True):

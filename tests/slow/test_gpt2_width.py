@@ -11,7 +11,7 @@ from interbasis.cores import Attention, Elementwise
 from interbasis.network import NodeLayer, Section
 from reference import relative_error
 
-WIDTH, HIDDEN, HEADS, POSITIONS = 768, 3072, 12, 6
+WIDTH, HIDDEN, HEADS, POSITIONS = 768, 3072, 12, 24
 NODES = NodeLayer("in", WIDTH + 1), NodeLayer("out", WIDTH + 1)
 
 pytestmark = pytest.mark.slow

@@ -62,8 +62,8 @@ def from_torch(module: nn.Module, *, general: bool = False) -> Network:
     Modules that are neither linear nor known to act elementwise are refused by name, or, with
     ``general=True``, handled by automatic differentiation: exact too, but slower.
     """
-    modules = [(name, m) for name, m in _flatten(module, "") if not isinstance(m, NOTHING)]
-    starts = [i for i, (_, m) in enumerate(modules) if type(m).forward is nn.Linear.forward]
+    modules = [(name, m) for name, m in _flatten(module, "") if not _computes_as(m, *NOTHING)]
+    starts = [i for i, (_, m) in enumerate(modules) if _computes_as(m, nn.Linear)]
     if not starts:
         raise InterbasisError(
             f"expected an nn.Sequential with at least one nn.Linear, received {type(module).__name__}; "
@@ -88,12 +88,17 @@ def from_torch(module: nn.Module, *, general: bool = False) -> Network:
 
 
 def _flatten(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
-    if type(module).forward is nn.Sequential.forward:
+    if _computes_as(module, nn.Sequential):
         for child, part in module._modules.items():  # named_children() would skip a module used twice
             assert part is not None
             yield from _flatten(part, f"{name}.{child}" if name else child)
     else:
         yield name or type(module).__name__, module
+
+
+def _computes_as(module: nn.Module, *kinds: type[nn.Module]) -> bool:
+    """Whether it is one of these and has no forward of its own, which a subclass may."""
+    return any(isinstance(module, kind) and type(module).forward is kind.forward for kind in kinds)
 
 
 def _snapshot(module: nn.Module) -> nn.Module:
@@ -135,11 +140,13 @@ def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool
 
 def _is_late_flatten(module: nn.Module) -> bool:
     """After a Linear rows are flat already and a Flatten does nothing (`Rows` refuses positions)."""
-    return isinstance(module, nn.Flatten) and module.start_dim == 1
+    return isinstance(module, nn.Flatten) and _computes_as(module, nn.Flatten) and module.start_dim == 1
 
 
 def _is_elementwise(module: nn.Module) -> bool:
-    return isinstance(module, ELEMENTWISE) or (isinstance(module, nn.PReLU) and module.num_parameters == 1)
+    if isinstance(module, nn.PReLU):
+        return _computes_as(module, nn.PReLU) and module.num_parameters == 1
+    return _computes_as(module, *ELEMENTWISE)
 
 
 class _Centred(nn.Module):
