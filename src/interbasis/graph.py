@@ -149,6 +149,11 @@ def load(folder: str | Path) -> InteractionGraph:
     return graph
 
 
+def graph_digest(folder: str | Path) -> str:
+    """What identifies the graph in a run's folder: the SHA-256 of its tensors."""
+    return str(_read_header(Path(folder))["tensors"]["sha256"])
+
+
 def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> InteractionGraph:
     layers = [
         LayerBasis(

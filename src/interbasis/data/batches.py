@@ -48,20 +48,32 @@ class Batches:
 
     def chunks(self, size: int) -> Iterator[tuple[int, Tensor]]:
         """(index of the first sample, inputs) with exactly ``size`` samples each, fewer in the last."""
-        held: list[Tensor] = []
+        for start, (inputs,) in self._cut(size, ((inputs,) for inputs in self._inputs())):
+            yield start, inputs
+
+    def labelled_chunks(self, size: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """(index of the first sample, inputs, labels), cut as in `chunks`."""
+        for start, (inputs, labels) in self._cut(size, self._pairs()):
+            yield start, inputs, labels
+
+    def _cut(
+        self, size: int, batches: Iterable[tuple[Tensor, ...]]
+    ) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
+        held: list[tuple[Tensor, ...]] = []
         count, start = 0, self.offset
-        for inputs in self._inputs():
-            held.append(inputs)
-            count += len(inputs)
+        for batch in batches:
+            held.append(batch)
+            count += len(batch[0])
             if count < size:
                 continue
-            joined = held[0] if len(held) == 1 else torch.cat(held)
+            joined = held[0] if len(held) == 1 else tuple(map(torch.cat, zip(*held, strict=True)))
             whole = count - count % size
             for offset in range(0, whole, size):
-                yield start + offset, joined[offset : offset + size]
-            start, count, held = start + whole, count - whole, [joined[whole:]] if count > whole else []
+                yield start + offset, tuple(part[offset : offset + size] for part in joined)
+            rest = tuple(part[whole:] for part in joined)
+            start, count, held = start + whole, count - whole, [rest] if count > whole else []
         if count:
-            yield start, torch.cat(held)
+            yield start, tuple(map(torch.cat, zip(*held, strict=True)))
 
     def fingerprint(self) -> str:
         """SHA-256 over the inputs' type, shape and bytes, the same for every way of batching."""
@@ -77,11 +89,33 @@ class Batches:
         self._fingerprint = digest.hexdigest()
         return self._fingerprint
 
+    def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """(inputs, labels) of every batch; labels [n], or [n, T] where every position has one."""
+        for inputs, labels in self._checked():
+            if not isinstance(labels, Tensor):
+                raise InterbasisError(
+                    f"{self.name}: labels are needed here; give (inputs, labels) or a list of such batches"
+                )
+            if labels.is_floating_point() or labels.ndim not in (1, 2) or len(labels) != len(inputs):
+                raise InterbasisError(
+                    f"{self.name}: expected integer labels, one for each of the {len(inputs)} samples or for "
+                    f"each of their positions, received {labels.dtype} of shape {list(labels.shape)}"
+                )
+            yield inputs, labels
+
     def _inputs(self) -> Iterator[Tensor]:
+        for inputs, _ in self._checked():
+            yield inputs
+
+    def _checked(self) -> Iterator[tuple[Tensor, Any]]:
+        """(inputs, labels or None) of every batch that is not empty."""
         first: Tensor | None = None
         empty = True
         for batch in self._batches:
-            inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
+            inputs, labels = (
+                batch[:2] if isinstance(batch, (tuple, list)) and len(batch) > 1 else (batch, None)
+            )
+            inputs = inputs[0] if isinstance(inputs, (tuple, list)) else inputs
             if not isinstance(inputs, Tensor) or inputs.ndim == 0:
                 raise InterbasisError(
                     f"{self.name}: a batch is a tensor of inputs or (inputs, labels), "
@@ -96,7 +130,7 @@ class Batches:
                 )
             if len(inputs):
                 empty = False
-                yield inputs
+                yield inputs, labels
         if empty:
             raise InterbasisError(f"{self.name} is empty: expected at least one sample")
 

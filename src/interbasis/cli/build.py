@@ -1,23 +1,14 @@
-"""The command line: parse, call, print."""
+"""`interbasis build`: from a model to a run."""
 
-import json
-import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from cyclopts import App, CycloptsError, Parameter
-from rich.console import Console
+from cyclopts import Parameter
 
 from interbasis.choices import Basis, Dtype, Group, Method
-
-app = App(
-    name="interbasis",
-    help="Find the features a neural network computes with, and how they act on each other.",
-    version_flags=["--version"],
-)
+from interbasis.cli import common
 
 
-@app.command
 def build(
     model: Annotated[str, Parameter(help="modadd:PATH, or modadd for the one that is shipped.")],
     /,
@@ -49,9 +40,7 @@ def build(
     overwrite: Annotated[
         bool, Parameter(help="Replace a run that is there already.", negative="", show_default=False)
     ] = False,
-    as_json: Annotated[
-        bool, Parameter(name="--json", help="Print the summary as JSON.", negative="", show_default=False)
-    ] = False,
+    as_json: common.AsJson = False,
 ) -> None:
     """Build the interaction graph of a model and save it as a run.
 
@@ -62,7 +51,7 @@ def build(
     from interbasis.graph import check_is_free
     from interbasis.pipeline import build as run
     from interbasis.specs import open_model
-    from interbasis.summary import summarise
+    from interbasis.summary import summarise, tables
 
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]) and not overwrite:
         raise InterbasisError(f"{out} exists already; name a new folder or add --overwrite")
@@ -76,54 +65,4 @@ def build(
         jacobian_sources=jacobian_sources, seed=seed, dtype=dtype,
     )  # fmt: skip
     graph.save(out)
-    _print(summarise(graph) | {"run": str(out)}, as_json)
-
-
-@app.command
-def show(
-    run: Annotated[Path, Parameter(help="Folder of a run.")],
-    /,
-    *,
-    as_json: Annotated[
-        bool, Parameter(name="--json", help="Print the summary as JSON.", negative="", show_default=False)
-    ] = False,
-) -> None:
-    """Summarise a run.
-
-    Example: interbasis show runs/lib
-    """
-    from interbasis.graph import load
-    from interbasis.summary import summarise
-
-    _print(summarise(load(run)) | {"run": str(run)}, as_json)
-
-
-def _print(summary: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(summary, indent=2))
-        return
-    from interbasis.summary import tables
-
-    console = Console()
-    for table in tables(summary):
-        console.print(table)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; bad input ends with one sentence on standard error and exit code 2."""
-    from interbasis.errors import InterbasisError
-
-    try:
-        app(arguments, exit_on_error=False, print_error=False)
-    except (InterbasisError, CycloptsError) as error:
-        message = str(error).strip() or type(error).__name__
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {_escape(message)}", highlight=False)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+    common.show(summarise(graph) | {"run": str(out)}, as_json, tables)

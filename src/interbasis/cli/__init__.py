@@ -1,0 +1,29 @@
+"""The command line: parse, call, print. A command is a file, imported when it is called."""
+
+import sys
+
+from cyclopts import App, CycloptsError
+from rich.console import Console
+from rich.markup import escape
+
+app = App(
+    name="interbasis",
+    help="Find the features a neural network computes with, and how they act on each other.",
+    version_flags=["--version"],
+)
+for name in ("build", "show"):
+    app.command(f"interbasis.cli.{name}:{name}", name=name)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; bad input ends with one sentence on standard error and exit code 2."""
+    from interbasis.errors import InterbasisError
+
+    try:
+        app(arguments, exit_on_error=False, print_error=False)
+    except (InterbasisError, CycloptsError) as error:
+        message = str(error).strip() or type(error).__name__
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(message)}", highlight=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
