@@ -127,8 +127,13 @@ def positionwise() -> Case:
     return Case(interbasis.from_torch(module), module, normal(9, 4, 5, seed=8))
 
 
-def attention_section(heads: int, head: int, causal: bool, last_only: bool, seed: int = 0) -> Section:
-    """Attention with random weights and biases between layers of different widths."""
+def attention_section(
+    heads: int, head: int, causal: bool, last_only: bool, seed: int = 0, groups: int = 1, **kind
+) -> Section:
+    """Attention with random weights and biases between layers of different widths.
+
+    ``groups`` heads share keys and values; ``kind`` is what `Attention` takes besides.
+    """
     d_in, d_out = 6, 5
     skip = normal(d_out, d_in, seed=seed)
     skip[0] = 0
@@ -136,13 +141,17 @@ def attention_section(heads: int, head: int, causal: bool, last_only: bool, seed
     write = normal(d_out, heads * head, seed=seed + 1)
     write[0] = 0
     read = normal(3 * heads * head, d_in, seed=seed + 2) / math.sqrt(d_in)
+    if groups > 1:
+        q, k, v = read.unflatten(0, (3, heads, head))
+        repeated = [x[::groups].repeat_interleave(groups, 0)[:heads] for x in (k, v)]
+        read = torch.stack([q, *repeated]).flatten(0, 2)
     return Section(
         NodeLayer("in", d_in),
         NodeLayer("out", d_out),
         skip,
         read,
         write,
-        Attention(heads, head, causal),
+        Attention(heads, head, causal, **kind),
         last_only,
     )
 

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from interbasis.basis import LayerBasis
 from interbasis.choices import Group, Method
-from interbasis.cores import Linear
 from interbasis.cores.core import into_groups
 from interbasis.data.batches import Batches, Data
 from interbasis.errors import InterbasisError
@@ -259,9 +258,9 @@ def _signs(section: Section, f: Tensor, sources: Sources | None, k: int, first: 
 
 def _add(total: EdgeSums, section: Section, f: Tensor, integral: Rule, signs: Tensor | None) -> None:
     total.tokens += f.shape[0] * f.shape[1]
-    if isinstance(section.core, Linear):  # A_ij = P̂_ij f̂_j, summed in closed form
-        squares = f[:, section.outputs(f)].square().sum((0, 1), dtype=torch.float64)
-        total.square += section.skip.square() * squares
+    squares = section.core.squared_attributions(section, f, integral)
+    if squares is not None:  # exact, and cheaper than any estimate
+        total.square += squares
     elif signs is None:
         for _, _, block in token_attributions(section, f, integral):
             total.square += block.square_().sum(1, dtype=torch.float64)
