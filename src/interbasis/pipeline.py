@@ -49,10 +49,12 @@ def build(
             f"expected an interbasis Network, received {type(network).__name__}; make one with "
             "interbasis.from_torch(module)"
         )
+    if config.dtype is None:
+        config = config.model_copy(update={"dtype": network.build_dtype})
     batches = {"data": Batches(data, "data")}
     for name, other in (("jacobian_data", jacobian_data), ("edge_data", edge_data)):
         batches[name] = batches["data"] if other is None or other is data else Batches(other, name)
-    if config.jacobian_sources is not None:
+    if config.jacobian_sources is not None or config.jacobian_queries is not None:
         refuse_shuffled(batches["jacobian_data"])
     if config.sources is not None:
         refuse_shuffled(batches["edge_data"])
@@ -97,13 +99,15 @@ def _fit(
         if needs_jacobian and not together:
             about_jacobians = collect(network, batches["jacobian_data"], Wanted(grams=False), progress)
     jacobians = Jacobians(
-        network, about_jacobians, batches["jacobian_data"], config.jacobian_sources, config.seed, progress
-    )
+        network, about_jacobians, batches["jacobian_data"], config.jacobian_sources, config.seed, progress,
+        config.jacobian_queries,
+    )  # fmt: skip
     source = JacobianSource(
         clock.timing("Jacobians", jacobians.to_next), clock.timing("Jacobians", jacobians.to_end)
     )
     with clock("bases"):
-        chosen = Settings(config.basis, config.variance_floor, config.jacobian_floor, rotate, config.seed)
+        floors = config.variance_floor, config.jacobian_floor
+        chosen = Settings(config.basis, *floors, rotate, config.seed, config.isolate)
         return fit(network.nodes, statistics.layers, source, chosen)
 
 
