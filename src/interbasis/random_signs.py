@@ -30,7 +30,7 @@ def random_signs(key: tuple[str, int, int], first: int, samples: int, per_sample
 
 
 def random_positions(key: tuple[int, int], first: int, samples: int, per_sample: int) -> Tensor:
-    """Numbers in [0, 1), [samples, per_sample], that belong to samples, not to batches; key (seed, section)."""
+    """Numbers in [0, 1), [samples, per_sample], by sample as the signs are; key (seed, section)."""
     seed, section = key
     counters = -(-per_sample // 4)
     words = np.array([seed, (PURPOSES["queries"] << 32) + section], dtype=np.uint64)
