@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -118,7 +119,19 @@ CASES = {
     "modadd": lambda: modular_addition(),
     "modadd-2-blocks": lambda: modular_addition(blocks=2),
     "general": general_mlp,
+    "gpt2": lambda: language_model("gpt2"),
+    "gpt-neox": lambda: language_model("gpt_neox"),
+    "llama": lambda: language_model("llama"),
 }
+
+
+def language_model(name: str) -> Case:
+    """One block of a random Hugging Face model, with what comes after it as the original's rest."""
+    pytest.importorskip("transformers")
+    from tiny_models import random_model, tokens
+
+    network = interbasis.from_hf(random_model(name), 0)
+    return Case(network, lambda inputs: interbasis.from_hf(random_model(name))(inputs), tokens(6, 6))
 
 
 def positionwise() -> Case:

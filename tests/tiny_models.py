@@ -36,7 +36,7 @@ def configs() -> dict:
         "mistral": t.MistralConfig(sliding_window=3, **GROUPED, **SMALL),
         "qwen2": t.Qwen2Config(
             use_sliding_window=True, sliding_window=3, max_window_layers=1,
-            **{k: v for k, v in GROUPED.items() if k != "head_dim"}, **SMALL,
+            **{k: v for k, v in (GROUPED | {"hidden_size": 16}).items() if k != "head_dim"}, **SMALL,
         ),
         "gemma": t.GemmaConfig(**GROUPED, **SMALL),
         "gemma2": t.Gemma2Config(sliding_window=3, **gemma2, **GROUPED, **SMALL),

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from interbasis.attribution import measure, refuse_shuffled
-from interbasis.basis import JacobianSource, LayerBasis, Settings, fit
+from interbasis.basis import DENSE, JacobianSource, LayerBasis, Settings, fit
 from interbasis.config import BuildConfig
 from interbasis.data.batches import Batches, Data
 from interbasis.errors import InterbasisError
@@ -90,6 +90,11 @@ def _fit(
 ) -> list[LayerBasis]:
     rotate = network.rotate_last if config.rotate_last is None else config.rotate_last
     rotate = rotate and config.basis != "neuron"
+    last = network.nodes[-1]
+    if rotate and not network.rotate_last and last.width > DENSE:
+        raise InterbasisError(
+            f"the last node layer {last.name!r} is {last.width} wide and never rotated; leave out rotate_last"
+        )
     needs_jacobian = config.basis in ("lib", "gib", "random")
     together = batches["jacobian_data"] is batches["data"]
     wanted = Wanted(config.basis != "neuron", last_gram=rotate, cores=needs_jacobian and together)
