@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from interbasis.config import BuildConfig
     from interbasis.errors import InterbasisError
     from interbasis.graph import InteractionGraph, load
-    from interbasis.models import modadd
+    from interbasis.models import mlp, modadd
     from interbasis.models.sequential import from_torch
     from interbasis.network import Network, NodeLayer, Section
     from interbasis.pipeline import build
 
 _HOMES = {
     "from_torch": "models.sequential",
+    "mlp": "models",
     "modadd": "models",
     "build": "pipeline",
     "edges": "attribution",

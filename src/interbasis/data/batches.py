@@ -9,14 +9,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler
 
+from interbasis.data.samples import Samples
 from interbasis.errors import InterbasisError
 
 Batch = Tensor | tuple[Tensor, Tensor]
-Data = Batch | Sequence[Batch] | DataLoader | Dataset | np.ndarray
+Data = Batch | Sequence[Batch] | DataLoader | Dataset | np.ndarray | Samples
 
 
 class Batches:
-    """A tensor of inputs, a pair (inputs, labels), a list of batches of either, a DataLoader or a Dataset.
+    """A tensor of inputs, a pair (inputs, labels), a list of batches of either, `Samples`, a DataLoader or
+    a Dataset.
 
     Batch sizes do not matter to any result: chunks are cut anew to the size a calculation wants. Of data that
     are split over processes, ``offset`` is the index of the first sample in the whole.
