@@ -1,6 +1,7 @@
 """Training on images: learns, survives being killed, and writes checkpoints that `mlp:PATH` reads."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from interbasis.training.cifar10 import Recipe, epoch_order, measure_accuracy, t
 INPUTS = normal(300, 12).float()
 LABELS = (INPUTS @ normal(12, 3).float()).argmax(1)
 DATA = Samples(300, lambda a, b: (INPUTS[a:b], LABELS[a:b]), classes=("x", "y", "z"))
-SMALL = Recipe(seed=2, hidden=(10, 8), epochs=6, batch=32)
+SMALL = Recipe(seed=2, hidden=(10, 8), epochs=6, batch=32, learning_rate=0.02)
 
 
 def test_it_learns_and_the_checkpoint_is_the_model(tmp_path):
@@ -50,9 +51,7 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path, monke
     with pytest.raises(KilledError):
         train(SMALL, (DATA, DATA), tmp_path / "parts.safetensors", kill)
     with pytest.raises(InterbasisError, match="begun with batch = 32, not 16"):
-        train(
-            Recipe(seed=2, hidden=(10, 8), epochs=6, batch=16), (DATA, DATA), tmp_path / "parts.safetensors"
-        )
+        train(replace(SMALL, batch=16), (DATA, DATA), tmp_path / "parts.safetensors")
     parts = mlp.load_module(train(SMALL, (DATA, DATA), tmp_path / "parts.safetensors"))
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), parts.parameters(), strict=True))
 

@@ -5,6 +5,8 @@ import hashlib
 import io
 import struct
 import tarfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -65,36 +67,55 @@ def test_cifar10_is_the_same_from_every_form_of_it(tmp_path, split):
     assert opened[0].classes[labels[3]] == "cat"
 
 
-def test_files_are_fetched_once_resumed_and_checked(tmp_path, monkeypatch):
-    home = tmp_path / "home"
-    home.mkdir()
+@pytest.fixture
+def home(tmp_path):
+    """A data set's home that can go on in the middle of a file, and counts what it is asked for."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            content = (tmp_path / "home" / self.path.strip("/")).read_bytes()
+            asked.append(self.headers.get("Range"))
+            start = int((asked[-1] or "bytes=0-").removeprefix("bytes=").removesuffix("-"))
+            self.send_response(206 if asked[-1] else 200)
+            self.send_header("Content-Length", str(len(content) - start))
+            self.end_headers()
+            self.wfile.write(content[start:])
+
+        def log_message(self, *arguments):
+            pass
+
+    (tmp_path / "home").mkdir()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield tmp_path / "home", f"http://127.0.0.1:{server.server_port}/", asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_files_are_fetched_once_resumed_and_checked(home):
+    folder, address, asked = home
     content = np.random.default_rng(0).bytes(300_000)
-    (home / "file.bin").write_bytes(content)
-    digest = hashlib.sha256(content).hexdigest()
-    remote = download.Remote("file.bin", (home.as_uri() + "/",), digest, len(content))
-    monkeypatch.setattr("urllib.request.AbstractHTTPHandler.do_open", None)
-    opener = download.urllib.request.urlopen
-
-    def urlopen(request, timeout):
-        answer = opener(request.full_url)
-        start = request.get_header("Range")
-        answer.status = 206 if start else 200
-        if start:
-            answer.seek(int(start.removeprefix("bytes=").removesuffix("-")))
-        return answer
-
-    monkeypatch.setattr(download.urllib.request, "urlopen", urlopen)
+    (folder / "file.bin").write_bytes(content)
+    remote = download.Remote("file.bin", (address,), hashlib.sha256(content).hexdigest(), len(content))
     cache = download.cache_folder()
     cache.mkdir()
     (cache / "file.bin.part").write_bytes(content[:100_000])
     assert download.fetch(remote).read_bytes() == content
-    (home / "file.bin").unlink()
     assert download.fetch(remote) == cache / "file.bin"
+    assert asked == ["bytes=100000-"]
     (cache / "file.bin").unlink()
-    (cache / "file.bin.part").write_bytes(b"x" * len(content))
+    (folder / "file.bin").write_bytes(b"x" * len(content))
     with pytest.raises(InterbasisError, match="thrown away"):
         download.fetch(remote)
-    with pytest.raises(InterbasisError, match=r"could not fetch file.bin .* put it at"):
+    (cache / "file.bin").write_bytes(b"x")
+    with pytest.raises(InterbasisError, match="has 1 bytes, expected 300000"):
+        download.fetch(remote)
+
+
+def test_without_a_network_one_sentence_says_what_to_put_where():
+    remote = download.Remote("file.bin", ("http://127.0.0.1:9/",), "0" * 64, 5)
+    with pytest.raises(InterbasisError, match=r"could not fetch file.bin .* put it at .*cache/file.bin"):
         download.fetch(remote)
 
 
@@ -218,7 +239,7 @@ def test_text_is_cut_into_documents_and_tokenized_once(tmp_path, monkeypatch):
     inputs, labels = open_data(spec + ",per=document").all()
     assert inputs.tolist() == [[1, 2, 3, 0], [1, 5, 5, 0], [1, 0, 0, 0]]
     assert labels.tolist() == [[2, 3, 4, -100], [5, 5, 3, -100], [4, -100, -100, -100]]
-    monkeypatch.setattr(text, "_tokenized", None)
+    monkeypatch.setattr(text, "documents_of", None)
     assert open_data(spec)[0][0].tolist() == [1, 2, 3, 4]
 
 

@@ -59,7 +59,7 @@ def load(path: str | Path | None = None, split: Split = "train") -> Samples:
         )
     if labels.dtype.kind not in "iu" or (labels.size and not 0 <= labels.min() <= labels.max() < 10):
         raise InterbasisError(f"{where}: expected integer labels from 0 to 9, received {labels.dtype}")
-    rows, targets = np.ascontiguousarray(pixels).reshape(len(pixels), -1), labels.astype(np.int64)
+    rows, targets = pixels.reshape(len(pixels), -1), labels.astype(np.int64)
 
     def read(first: int, last: int) -> Pair:
         return scale_pixels(torch.from_numpy(rows[first:last])), torch.from_numpy(targets[first:last])
@@ -97,4 +97,4 @@ def read_idx(path: Path) -> np.ndarray:
         raise InterbasisError(
             f"{path} is not an idx file of bytes, or not whole ({len(content)} bytes); fetch it again"
         )
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
