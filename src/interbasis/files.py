@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from interbasis.errors import InterbasisError
 
 
@@ -21,9 +23,10 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             os.fsync(file.fileno())
         temporary.chmod(0o644)
         temporary.replace(path)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:  # safetensors has an error of its own for a full disk
+        reason = getattr(error, "strerror", None) or error
         raise InterbasisError(
-            f"could not write {path} ({error.strerror or error}); what was there before is untouched; "
+            f"could not write {path} ({reason}); what was there before is untouched; "
             "free some space or choose another folder"
         ) from error
     finally:

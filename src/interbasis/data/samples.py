@@ -41,7 +41,11 @@ class Samples:
         return self.length
 
     def __iter__(self) -> Iterator[Pair]:
-        for first in range(0, self.length, self.batch):
+        return self.behind(0)
+
+    def behind(self, start: int) -> Iterator[Pair]:
+        """The batches of a pass without the first ``start`` samples, which are not read."""
+        for first in range(start, self.length, self.batch):
             yield self.read(first, min(first + self.batch, self.length))
 
     def __getitem__(self, index: int) -> Pair:
