@@ -183,7 +183,12 @@ def _from_python(rest: str) -> Network:
         raise InterbasisError(f"the module {module_name} has no {function_name}") from error
     if not callable(function):
         raise InterbasisError(f"{rest} is no function, but {type(function).__name__}")
-    made = function()
+    try:
+        made = function()
+    except InterbasisError:
+        raise
+    except Exception as error:  # somebody else's code
+        raise InterbasisError(f"{rest}() failed with {type(error).__name__}: {error}") from error
     if isinstance(made, Network):
         return made
     if isinstance(made, nn.Module):
