@@ -41,7 +41,10 @@ CASES = {
     "function fails": (["build", "python:json:dumps", "--out", "{out}"], "failed with TypeError"),
     "function gives no module": (["build", "python:builtins:dict", "--out", "{out}"], "returned dict"),
     "unsupported module": (["build", "python:bad_models:norm", "--out", "{out}"], "'1' is a LayerNorm"),
-    "hub model that is not there": (["build", "hf:{zoo}/none", "--out", "{out}"], "hf"),
+    "no such language model": (["build", "hf:{zoo}/none", "--out", "{out}"], "with a config.json"),
+    "Hub id with no network": (["build", "hf:no-one/nothing", "--out", "{out}"], "while there is a network"),
+    "blocks of what": (["build", "hf:{zoo}/none,block=1", "--out", "{out}"], "have no option 'block'"),
+    "Hub data with no network": ([*WITH, "hf:no-one/nothing"], "could not fetch the data set no-one/nothing"),
     # data
     "model without data": (["build", "mlp:{zoo}/alone.safetensors", "--out", "{out}"], "with --data"),
     "unknown data": ([*WITH, "imagenet"], "expected data as modadd"),
@@ -199,6 +202,7 @@ def test_one_sentence_exit_code_2_and_nothing_written(case, zoo, tmp_path, capsy
     arguments, message = CASES[case]
     monkeypatch.chdir(zoo)
     monkeypatch.setenv("INTERBASIS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     before = {path: path.stat().st_mtime_ns for path in zoo.rglob("*") if "__pycache__" not in path.parts}
     with pytest.raises(SystemExit) as stop:
         main([argument.format(zoo=zoo, out=tmp_path / "out") for argument in arguments])

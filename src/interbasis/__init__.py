@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from interbasis.errors import InterbasisError
     from interbasis.graph import InteractionGraph, load
     from interbasis.models import mlp, modadd
+    from interbasis.models.hf.load import from_hf
     from interbasis.models.sequential import from_torch
     from interbasis.network import Network, NodeLayer, Section
     from interbasis.pipeline import build
 
 _HOMES = {
     "from_torch": "models.sequential",
+    "from_hf": "models.hf.load",
     "mlp": "models",
     "modadd": "models",
     "build": "pipeline",

@@ -10,6 +10,7 @@ column, tokenizer (`interbasis.data.streams`).
 
 import importlib
 import json
+import logging
 import sys
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -146,14 +147,25 @@ def _pairs(p: int, split: Split) -> Samples:
 
 
 def _from_hub(spec: str, name: str) -> Model:
-    """A Hugging Face model; its folder may say how many positions it was made for."""
+    """A Hugging Face model, `hf:NAME,blocks=4-6` or `hf:NAME,output=yes` for other node layers.
+
+    Its folder may say how many positions it was made for.
+    """
+    name, options = split_options(name)
+    blocks, output = options.pop("blocks", None), options.pop("output", "no")
+    if options or output not in ("yes", "no"):
+        odd = next(iter(options), "output=" + output)
+        raise InterbasisError(
+            f"{spec!r}: models have no option {odd!r}; blocks=FIRST-LAST and output=yes are"
+        )
     try:
         from interbasis import from_hf
     except (ImportError, AttributeError) as error:
         raise InterbasisError(
             f"{spec} needs the transformers package; install it with: pip install 'interbasis[hf]'"
         ) from error
-    network = from_hf(name)
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells of every attempt to connect
+    network = from_hf(name, blocks, output=output == "yes")
     return Model(spec, network, context=_positions(Path(name)) or LONGEST, tokenizer=name)
 
 

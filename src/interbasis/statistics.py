@@ -194,7 +194,7 @@ def chunks(
     if positions == 0:
         raise InterbasisError(f"{batches.name}: samples have no positions; expected at least one")
     pairs = zip(network.nodes, network.sections, strict=False)
-    coordinates = sum(node.width + len(section.read) for node, section in pairs)
+    coordinates = sum(node.width + len(section.read) for node, section in pairs) + network.nodes[-1].width
     size = FINE_CHUNK_BYTES if fine else CHUNK_BYTES
     samples = size // (8 * positions * coordinates)
     for first, inputs in batches.chunks(max(1, samples // multiple_of) * multiple_of, start):

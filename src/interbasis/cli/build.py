@@ -58,9 +58,15 @@ def build(
     jacobian_sources: Annotated[
         int | None, Parameter(help="Stochastic sources where no closed form is known; exact without it.")
     ] = None,
+    jacobian_queries: Annotated[
+        int | None, Parameter(help="Query positions sampled per sequence in attention; all without it.")
+    ] = None,
+    isolate: Annotated[
+        bool | None, Parameter(help="Keep a layer norm's variance as a feature of its own; yes without it.")
+    ] = None,
     seed: Annotated[int | None, Parameter(help="Seed of everything random; 0 without it.")] = None,
     dtype: Annotated[
-        Dtype | None, Parameter(help="What the network computes in; float64 without it.")
+        Dtype | None, Parameter(help="What the network computes in; the family's way without it.")
     ] = None,
     threads: Annotated[
         int | None, Parameter(help="Threads to compute with; the same number gives the same bits.")
@@ -87,7 +93,9 @@ def build(
         "layers": layers.split(",") if layers else None, "basis": basis, "edge_points": edge_points,
         "edge_group": edge_group, "edge_sources": edge_sources, "threshold": threshold,
         "relative_threshold": relative_threshold, "rotate_last": rotate_last,
-        "jacobian_sources": jacobian_sources, "seed": seed, "dtype": dtype, "threads": threads,
+        "jacobian_sources": jacobian_sources,
+        "jacobian_queries": jacobian_queries, "isolate": isolate, "seed": seed, "dtype": dtype,
+        "threads": threads,
     }  # fmt: skip
     given = {name: value for name, value in given.items() if value is not None}
     if edge_method is not None:
