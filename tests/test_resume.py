@@ -59,6 +59,8 @@ def build_with_kills(network, data, run, **settings) -> tuple[interbasis.Interac
         ("relu", {"basis": "random", "edge_group": 4}),
         ("general", {"basis": "lib", "jacobian_sources": 2}),
         ("gelu", {"basis": "pca"}),
+        ("gpt2", {"basis": "lib"}),
+        ("llama", {"basis": "lib", "jacobian_queries": 2, "edge_group": 4}),
     ],
 )
 def test_a_build_that_is_killed_again_and_again_has_the_same_bits(tmp_path, small_chunks, case, settings):
@@ -198,13 +200,26 @@ def same_runs(one: Path, other: Path) -> None:
     assert headers[0] == headers[1]
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_sigkill_at_random_moments_of_a_build(tmp_path, kills, monkeypatch):
-    """A small model for a quick look; the shipped one, often, for a thorough one."""
+def survives(tmp_path, kills: int, arguments: list[str], monkeypatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    save_file(initial_weights(Recipe(p=31, width=32, heads=2, hidden=64)), tmp_path / "small.safetensors")
-    arguments = ["modadd" if kills > 2 else f"modadd:{tmp_path}/small.safetensors"]
     whole = [sys.executable, "-m", "interbasis", "build", *arguments, "--out", str(tmp_path / "whole")]
     subprocess.run(whole, check=True, stdout=subprocess.DEVNULL)
     assert killed_build(tmp_path / "parts", kills, arguments, seed=kills) > 0
     same_runs(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_sigkill_at_random_moments_of_a_build(tmp_path, monkeypatch):
+    save_file(initial_weights(Recipe(p=31, width=32, heads=2, hidden=64)), tmp_path / "small.safetensors")
+    survives(tmp_path, 2, [f"modadd:{tmp_path}/small.safetensors"], monkeypatch)
+
+
+@pytest.mark.slow
+def test_many_sigkills_of_the_shipped_model(tmp_path, monkeypatch):
+    survives(tmp_path, 20, ["modadd"], monkeypatch)
+
+
+@pytest.mark.slow
+def test_many_sigkills_of_a_language_model(tmp_path, monkeypatch, shared):
+    folder = shared / "tinystories-gpt-280k"
+    data = f"tokens:{folder}/tokens_train.uint16,context=32,samples=40"
+    survives(tmp_path, 20, [f"hf:{folder}", "--data", data, "--edge-group", "8"], monkeypatch)

@@ -165,6 +165,10 @@ def _from_hub(spec: str, name: str) -> Model:
             f"{spec} needs the transformers package; install it with: pip install 'interbasis[hf]'"
         ) from error
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells of every attempt to connect
+    if not sys.stderr.isatty():
+        from transformers.utils.logging import disable_progress_bar
+
+        disable_progress_bar()
     network = from_hf(name, blocks, output=output == "yes")
     return Model(spec, network, context=_positions(Path(name)) or LONGEST, tokenizer=name)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from interbasis.data.samples import Samples
 from interbasis.errors import InterbasisError
 from interbasis.models import mlp
-from interbasis.training.state import restore_state, save_state
+from interbasis.training.state import discard_state, restore_state, save_state
 
 Report = Callable[[int, int, float, float], None]
 """Called as report(step, steps in all, training loss, test accuracy)."""
@@ -89,7 +89,7 @@ def train(recipe: Recipe, data: tuple[Samples, Samples], path: Path, report: Rep
         "torch": torch.__version__,
     }
     mlp.save(module, path, "cifar10", training)
-    state.unlink(missing_ok=True)
+    discard_state(state)
     return path
 
 

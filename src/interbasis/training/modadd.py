@@ -22,7 +22,7 @@ from torch import Tensor
 
 from interbasis.data.modadd import split
 from interbasis.files import write_atomically
-from interbasis.training.state import restore_state, save_state
+from interbasis.training.state import discard_state, restore_state, save_state
 
 Weights = dict[str, Tensor]
 Report = Callable[[int, float, float], None]
@@ -147,7 +147,7 @@ def train(recipe: Recipe, path: Path, report: Report | None = None) -> Path:
     }  # fmt: skip
     tensors = {name: weight.detach().contiguous() for name, weight in weights.items()}
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
-    state.unlink(missing_ok=True)
+    discard_state(state)
     return path
 
 

@@ -1,5 +1,6 @@
 """The state of a training run on disk: weights and Adam's moments, so that it goes on where it was killed."""
 
+import glob
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,6 +65,13 @@ def restore_state(
         raise InterbasisError(
             f"{path} is not a readable training state ({error}); delete it to start anew"
         ) from error
+
+
+def discard_state(path: Path) -> None:
+    """Remove the state of a run that has ended, and what a kill in the middle of a save left beside it."""
+    path.unlink(missing_ok=True)
+    for left_over in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        left_over.unlink(missing_ok=True)
 
 
 def _refuse_changes(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
