@@ -99,6 +99,8 @@ CASES = {
     "config without model": (["build", "--config", "{zoo}/empty.json", "--out", "{out}"], "expected a model"),
     "run made from Python": (["build", "--config", "{zoo}/run", "--out", "{out}"], "was built from Python"),
     "a file in the way": ([*SMALL[:-1], "{zoo}/text"], "is a file"),
+    "a folder in a file": ([*SMALL[:-1], "{zoo}/text/run"], "since {zoo}/text is a file"),
+    "a checkpoint in a file": (["train", "modadd", "--out", "{zoo}/text/m.safetensors"], "is a file"),
     "a foreign folder": ([*SMALL[:-1], "{zoo}"], "not an interbasis run"),
     "a run in the way": ([*SMALL[:-1], "{zoo}/run"], "--overwrite"),
     # runs
@@ -209,7 +211,7 @@ def test_one_sentence_exit_code_2_and_nothing_written(case, zoo, tmp_path, capsy
     captured = capsys.readouterr()
     assert stop.value.code == 2
     assert captured.out == ""
-    assert message in captured.err
+    assert message.replace("{zoo}", str(zoo)) in captured.err
     assert captured.err.count("\n") == 1
     assert captured.err.startswith("error: ")
     assert not (tmp_path / "out").exists()

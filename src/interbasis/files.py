@@ -34,6 +34,16 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def check_writable(folder: Path) -> None:
+    """A folder can be made, or written to where it is there, as far as that can be known without trying."""
+    place = folder.absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        reason = "is a file" if place.is_file() else "cannot be written to"
+        raise InterbasisError(f"could not write to {folder}, since {place} {reason}; choose another folder")
+
+
 def write_text_atomically(path: Path, text: str) -> None:
     write_atomically(path, lambda temporary: _write_text(temporary, text))
 

@@ -111,11 +111,13 @@ def _run(request: "BuildRequest", out: Path, overwrite: bool) -> "InteractionGra
     """The graph that was asked for, in its folder: built, or finished, or there already."""
     import torch
 
+    from interbasis.files import check_writable
     from interbasis.graph import check_is_free
     from interbasis.pipeline import build
     from interbasis.specs import open_model
 
     check_is_free(out)
+    check_writable(out)
     if request.threads and request.threads != torch.get_num_threads():
         torch.set_num_threads(request.threads)
     opened = open_model(request.model)

@@ -33,6 +33,7 @@ def train(
     from safetensors import safe_open
 
     from interbasis.errors import InterbasisError
+    from interbasis.files import check_writable
 
     path = out or Path(f"{task}-seed{seed}.safetensors")
     if path.exists():
@@ -46,6 +47,7 @@ def train(
     for option, value in {"--steps": steps, "--epochs": epochs}.items():
         if value is not None and value < 1:
             raise InterbasisError(f"{option} is at least 1, not {value}")
+    check_writable(path.parent)
     with _live_line() as line:
         if task == "modadd":
             _modadd(seed, steps, path, line)
