@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from interbasis.cores.attention import edges
+from interbasis.cores.attention import edges, table
 from interbasis.cores.attention.heads import Heads, Shape
 from interbasis.cores.attention.moments import add_block, value_products
 from interbasis.cores.attention.rotary import Rotary
@@ -83,6 +83,10 @@ class Attention(Core):
     def __call__(self, u: Tensor, at: slice) -> Tensor:
         x = self._heads(u, at)
         return (x.pattern()[0] @ x.v).permute(1, 2, 0, 3).flatten(2)
+
+    def written_from_table(self, rows: Tensor, index: Tensor, at: slice, write: Tensor) -> Tensor:
+        found = table.written(self.shape, rows, index, at, write)
+        return self.written(rows[index], at, write) if found is None else found
 
     def _heads(self, u: Tensor, at: slice) -> Heads:
         seen = at.stop if self.shape.causal else u.shape[1]
