@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from interbasis import features
     from interbasis.attribution import Sources, completeness, edges, estimate_edges
     from interbasis.basis import LayerBasis
     from interbasis.config import BuildConfig
@@ -35,10 +36,14 @@ _HOMES = {
     "InterbasisError": "errors",
 }
 
-__all__ = list(_HOMES)
+_PACKAGES = ("features",)
+
+__all__ = [*_HOMES, *_PACKAGES]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"interbasis.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'interbasis' has no attribute {name!r}")
     value = getattr(import_module(f"interbasis.{_HOMES[name]}"), name)
