@@ -11,15 +11,15 @@ shares are
     sin(k_x x)·sin(k_y y)  (A₊ − A₋)² / total
 
 with A± = |f'_{k_x,±k_y}|. Either form describes the feature completely: its shares add up to 1, and
-amplitudes and phases give the feature back. With φ± the phases of f'_{k_x,±k_y}, the product form has
-the phases α = (φ₊ + φ₋)/2 on x and β = (φ₊ − φ₋)/2 on y:
+amplitudes and phases give the feature back. With φ± the phases of f'_{k_x,±k_y}, the product form has the
+phases α = (φ₊ + φ₋)/2 on x and β = (φ₊ − φ₋)/2 on y:
 
     2A₊ cos(k_x x + k_y y + φ₊) + 2A₋ cos(k_x x − k_y y + φ₋)
       = 2(A₊ + A₋) cos(k_x x + α) cos(k_y y + β) − 2(A₊ − A₋) sin(k_x x + α) sin(k_y y + β).
 
-Which form is written is chosen once per feature. `leading` takes the form with the larger leading share: it
-is for people. `paper` takes the sum form iff ΣA₊²/ΣA₋² > Σ(A₊+A₋)²/Σ(A₊−A₋)², for comparison with the paper.
-At the highest frequency of an even p the two forms coincide, and the sum form is written.
+Which form is written is chosen once per feature. `leading` takes the form with the larger leading share:
+it is for people. `paper` takes the sum form iff ΣA₊²/ΣA₋² > Σ(A₊+A₋)²/Σ(A₊−A₋)², for comparison with the
+paper. At the highest frequency of an even p the two forms coincide, and the sum form is written.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Set a feature to a value, run on, and see what becomes of the metric.
 
-In feature coordinates: f' = f + C⁺[:, j] (value − f̂_j). Everything else the activation holds stays as it is,
-dropped directions too.
+In feature coordinates: f' = f + C⁺[:, j] (value − f̂_j). Everything else the activation holds stays as it
+is, dropped directions too.
 """
 
 from collections.abc import Sequence
