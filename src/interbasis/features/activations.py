@@ -96,8 +96,12 @@ def chunk_size(source: Source, batches: Batches) -> int:
 
 @torch.no_grad()
 def values_of(source: Source, inputs: Tensor, name: str, first: int) -> Tensor:  # [n, S, features]
-    """What the source answers, finite, float64, on the CPU; rows without positions become [n, 1, ·]."""
-    values = source(inputs)
+    """What the source answers; rows without positions become [n, 1, ·]."""
+    return checked(source(inputs), inputs, name, first)
+
+
+def checked(values: Tensor, inputs: Tensor, name: str, first: int) -> Tensor:  # [n, S, features]
+    """Values of samples from number ``first`` on: of the right shape, finite, float64, on the CPU."""
     if values.ndim == 2:
         values = values[:, None]
     if values.ndim != 3 or len(values) != len(inputs):

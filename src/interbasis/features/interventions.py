@@ -61,8 +61,8 @@ def intervene(
     targets = torch.tensor([0.0 if value is None else value], dtype=torch.float64)
     if value is None:
         means = batches if mean_data is None else Batches(mean_data, "mean_data")
-        found = class_means(features, means, groups)
-        targets = found.means[:, feature].where(found.counts > 0, torch.nan)
+        found = class_means(_only(features, feature), means, groups)
+        targets = found.means[:, 0].where(found.counts > 0, torch.nan)
     before, after = _Score(), _Score()
     size = chunk_size(features, batches)
     for first, inputs, labels in batches.labelled_chunks(size):
@@ -74,6 +74,13 @@ def intervene(
         layer.name, feature, tuple(targets.tolist()),
         (before.accuracy, after.accuracy), (before.loss, after.loss), len(batches),
     )  # fmt: skip
+
+
+def _only(features: Features, feature: int) -> Features:
+    """A source of one feature: a layer may have thousands."""
+    layer, here = features.layer, slice(feature, feature + 1)
+    one = LayerBasis(layer.name, layer.transform[here], layer.inverse[:, here], constant=False)
+    return Features(features.network, one, features.index)
 
 
 def class_means(features: Features, data: Batches, groups: Sequence[int] | None = None) -> Grouped:

@@ -12,6 +12,9 @@ from interbasis.features.activations import Source, chunks
 from interbasis.features.moments import Grouped
 from interbasis.progress import Progress, silent
 
+BLOCK = 2**22
+"""Values that are ranked at a time."""
+
 
 def auroc(values: Tensor, positive: Tensor) -> Tensor:
     """AUROC of every feature as a classifier of binary attributes, from ranks with ties counted half.
@@ -36,13 +39,17 @@ def auroc(values: Tensor, positive: Tensor) -> Tensor:
     negatives = len(truth) - positives
     if (positives == 0).any() or (negatives == 0).any():
         raise InterbasisError("AUROC needs at least one sample with the attribute and one without it")
-    rows = values.T.contiguous()  # [features, n]
-    ordered = rows.sort(dim=1).values
-    ranks = torch.searchsorted(ordered, rows) + torch.searchsorted(ordered, rows, right=True)
-    ranks = (ranks + 1).double() / 2  # [features, n], the middle of the ranks that equal values share
-    sums = truth.T @ ranks.T  # [A, features]
+    block = max(1, BLOCK // len(values))
+    sums = torch.cat([truth.T @ ranks(some) for some in values.split(block, dim=1)], dim=1)  # [A, features]
     area = (sums - (positives * (positives + 1) / 2)[:, None]) / (positives * negatives)[:, None]
     return area[0] if positive.ndim == 1 else area
+
+
+def ranks(values: Tensor) -> Tensor:  # [n, features] -> [n, features]
+    """Ranks from 1 to n in every column; equal values share the middle of theirs."""
+    ordered, order = values.T.contiguous().sort(dim=1)  # [features, n]
+    middle = torch.searchsorted(ordered, ordered) + torch.searchsorted(ordered, ordered, right=True) + 1
+    return torch.empty_like(ordered).scatter_(1, order, middle / 2.0).T
 
 
 def separation(area: Tensor) -> Tensor:

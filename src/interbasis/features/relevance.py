@@ -13,8 +13,9 @@ from torch import Tensor
 from interbasis.errors import InterbasisError
 from interbasis.graph import InteractionGraph
 
-FRACTION = 0.1
-"""An edge of a tenth of the largest has a hundredth of its Ê², which is what line widths show."""
+FRACTION = 0.03
+"""Such an edge has a thousandth of the largest one's Ê², which is what line widths show: it cannot be seen.
+Counts hang on this choice; give it with them."""
 
 
 @dataclass(frozen=True)

@@ -24,16 +24,18 @@ from torch import Tensor, nn
 from interbasis.basis import LayerBasis
 from interbasis.choices import Basis
 from interbasis.errors import InterbasisError
-from interbasis.features.activations import of
+from interbasis.features.activations import collect, of
 from interbasis.features.interventions import intervene
-from interbasis.features.probes import auroc, best, probe, separation
+from interbasis.features.probes import auroc, best, explained_variance, separation
 from interbasis.models.sequential import from_torch
 from interbasis.network import Network
 from interbasis.pipeline import build
-from interbasis.progress import Progress, silent
+from interbasis.progress import Progress, progress_bar, silent
 
 ANIMALS = (2, 3, 4, 5, 6, 7)
 """bird, cat, deer, dog, frog, horse; the others are airplane, automobile, ship, truck."""
+CHOOSING = 10_000
+"""Training images that the features are chosen on; ranks need all values of all features at once."""
 GROUPS = tuple(int(label in ANIMALS) for label in range(10))
 
 
@@ -92,13 +94,11 @@ def directions(
 
 def _layer(network: Network, layer: LayerBasis, images: Images, progress: Progress) -> dict[str, Any]:
     source = of(network, layer)
-    fitted = probe(source, images.train, ANIMALS, progress)
-    tested = probe(source, images.test, ANIMALS, progress)
-    assert fitted.attribute_area is not None
-    assert tested.attribute_area is not None
-    assert tested.attribute_explained is not None
-    (feature, _), (second, _) = best(separation(fitted.attribute_area), 2)
-    area = separation(tested.attribute_area)
+    chosen_on = torch.isin(images.train[1][:CHOOSING], torch.tensor(ANIMALS))
+    fitted = separation(auroc(collect(source, images.train[0][:CHOOSING]), chosen_on))
+    (feature, _), (second, _) = best(fitted, 2)
+    values, animal = collect(source, images.test[0]), torch.isin(images.test[1], torch.tensor(ANIMALS))
+    area, explained = separation(auroc(values, animal)), explained_variance(values, animal.long())
     changed = intervene(
         network, layer, images.test, feature, groups=GROUPS, mean_data=images.train, progress=progress
     )
@@ -109,7 +109,7 @@ def _layer(network: Network, layer: LayerBasis, images: Images, progress: Progre
         "auroc": area[feature].item(),
         "second_feature": second,
         "second_auroc": area[second].item(),
-        "explained": tested.attribute_explained[feature].item(),
+        "explained": explained[feature].item(),
         "accuracy_before": changed.accuracy[0],
         "accuracy_after": changed.accuracy[1],
     }
@@ -137,7 +137,8 @@ def animal_direction(
     """C4–C6 for several models: {"models": [{"checkpoint", "whole", "bases": {basis: [layer, …]}}, …]}."""
     images = Images.load(data)
     models = []
-    for path in checkpoints:
+    for done, path in enumerate(checkpoints):
+        progress("models", done, len(checkpoints))
         network = load_mlp(path)
         found = {basis: directions(network, images, basis, progress) for basis in bases}
         models.append({"checkpoint": Path(path).name, "whole": whole_model(network, images), "bases": found})
@@ -169,7 +170,8 @@ def main() -> None:
     parser.add_argument("checkpoints", nargs="+", help="safetensors checkpoints of ReLU MLPs")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     given = parser.parse_args()
-    result = animal_direction(given.data, given.checkpoints)
+    with progress_bar() as tell:
+        result = animal_direction(given.data, given.checkpoints, progress=tell)
     print(json.dumps(result, indent=2) if given.json else table(result))
 
 
