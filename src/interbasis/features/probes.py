@@ -49,7 +49,7 @@ def ranks(values: Tensor) -> Tensor:  # [n, features] -> [n, features]
     """Ranks from 1 to n in every column; equal values share the middle of theirs."""
     ordered, order = values.T.contiguous().sort(dim=1)  # [features, n]
     middle = torch.searchsorted(ordered, ordered) + torch.searchsorted(ordered, ordered, right=True) + 1
-    return torch.empty_like(ordered).scatter_(1, order, middle / 2.0).T
+    return torch.empty_like(ordered).scatter_(1, order, middle.double() / 2).T
 
 
 def separation(area: Tensor) -> Tensor:
