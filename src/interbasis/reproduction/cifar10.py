@@ -11,7 +11,7 @@ come from the training images; AUROC, explained variance and accuracy are measur
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +21,26 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from interbasis.basis import LayerBasis
-from interbasis.choices import Basis
+from interbasis.basis import LayerBasis, Principal, interacting
+from interbasis.data.batches import Batches
 from interbasis.errors import InterbasisError
 from interbasis.features.activations import collect, of
 from interbasis.features.interventions import intervene
 from interbasis.features.probes import auroc, best, explained_variance, separation
+from interbasis.jacobian import Jacobians
+from interbasis.linalg import Floor
 from interbasis.models.sequential import from_torch
-from interbasis.network import Network
-from interbasis.pipeline import build
+from interbasis.network import Network, NodeLayer
 from interbasis.progress import Progress, progress_bar, silent
+from interbasis.statistics import Covariance, Wanted
+from interbasis.statistics import collect as collect_statistics
 
 ANIMALS = (2, 3, 4, 5, 6, 7)
 """bird, cat, deer, dog, frog, horse; the others are airplane, automobile, ship, truck."""
 CHOOSING = 10_000
 """Training images that the features are chosen on; ranks need all values of all features at once."""
+PROBED = 512
+"""The first features of a layer that are looked at; only PCA at the input has more."""
 GROUPS = tuple(int(label in ANIMALS) for label in range(10))
 
 
@@ -83,16 +88,50 @@ def load_mlp(path: str | Path) -> Network:
     return from_torch(nn.Sequential(*modules[:-1]))
 
 
-def directions(
-    network: Network, images: Images, basis: Basis, progress: Progress = silent
-) -> list[dict[str, Any]]:
-    """What each layer's features say about animal against vehicle, and what setting the best one does."""
-    graph = build(network, images.train, basis, edge_method=None, progress=progress)
-    computing = network.double()
-    return [_layer(computing, layer, images, progress) for layer in graph.layers]
+@dataclass(frozen=True, eq=False)
+class Pixels:
+    """The principal directions of the images: all models read the same ones, so they are found once."""
+
+    covariance: Covariance
+    principal: Principal
+
+    @classmethod
+    def of(cls, images: Images, progress: Progress = silent) -> "Pixels":
+        total: Covariance | None = None
+        for first, rows in Batches(images.train).chunks(2048):
+            found = Covariance.of(rows)
+            if total is None:
+                total = found
+            else:
+                total.merge(found)
+            progress("pixels", first + len(rows), len(images.train[0]))
+        assert total is not None
+        node = NodeLayer("linear.0", images.train[0].shape[1] + 1)
+        return cls(total, Principal.of(node, total, Floor()))
+
+
+def bases(
+    network: Network, images: Images, pixels: Pixels, progress: Progress
+) -> dict[str, list[LayerBasis]]:
+    """What `interbasis.build` finds with basis="lib" and "pca", for a float64 network."""
+    batches = Batches(images.train)
+    statistics = collect_statistics(network, batches, Wanted(grams=False), progress)
+    later = collect_statistics(network.between(network.layers[1:]), batches, Wanted(cores=False), progress)
+    statistics.layers = [pixels.covariance, *later.layers]
+    jacobians = Jacobians(network, statistics, batches, None, 0, progress)
+    principals = [pixels.principal] + [
+        Principal.of(node, covariance, Floor())
+        for node, covariance in zip(network.nodes[1:-1], later.layers[:-1], strict=True)
+    ]
+    last = Principal.of(network.nodes[-1], later.layers[-1], None).rotated()
+    lib = [last]
+    for k in reversed(range(len(principals))):
+        lib.insert(0, interacting(principals[k], jacobians.to_next(k, lib[0].transform), Floor()))
+    return {"lib": lib, "pca": [*(principal.rotated() for principal in principals), last]}
 
 
 def _layer(network: Network, layer: LayerBasis, images: Images, progress: Progress) -> dict[str, Any]:
+    layer = replace(layer, transform=layer.transform[:PROBED], inverse=layer.inverse[:, :PROBED])
     source = of(network, layer)
     chosen_on = torch.isin(images.train[1][:CHOOSING], torch.tensor(ANIMALS))
     fitted = separation(auroc(collect(source, images.train[0][:CHOOSING]), chosen_on))
@@ -104,7 +143,6 @@ def _layer(network: Network, layer: LayerBasis, images: Images, progress: Progre
     )
     return {
         "layer": layer.name,
-        "features": layer.features,
         "feature": feature,
         "auroc": area[feature].item(),
         "second_feature": second,
@@ -119,7 +157,7 @@ def _layer(network: Network, layer: LayerBasis, images: Images, progress: Progre
 def whole_model(network: Network, images: Images) -> dict[str, float]:
     """The model's own classifier of the attribute: AUROC of log P(animal), and accuracies."""
     inputs, labels = images.test
-    logits = network.double()(inputs)
+    logits = network(inputs)
     animal = torch.tensor(GROUPS, dtype=torch.bool)
     score = logits[:, animal].logsumexp(1) - logits[:, ~animal].logsumexp(1)
     truth = animal[labels]
@@ -131,17 +169,21 @@ def whole_model(network: Network, images: Images) -> dict[str, float]:
 
 
 def animal_direction(
-    data: str | Path, checkpoints: Sequence[str | Path], bases: Sequence[Basis] = ("lib", "pca"),
-    progress: Progress = silent,
-) -> dict[str, Any]:  # fmt: skip
+    data: str | Path, checkpoints: Sequence[str | Path], progress: Progress = silent
+) -> dict[str, Any]:
     """C4–C6 for several models: {"models": [{"checkpoint", "whole", "bases": {basis: [layer, …]}}, …]}."""
     images = Images.load(data)
+    pixels = Pixels.of(images, progress)
     models = []
     for done, path in enumerate(checkpoints):
         progress("models", done, len(checkpoints))
-        network = load_mlp(path)
-        found = {basis: directions(network, images, basis, progress) for basis in bases}
-        models.append({"checkpoint": Path(path).name, "whole": whole_model(network, images), "bases": found})
+        network = load_mlp(path).double()
+        found = {
+            basis: [_layer(network, layer, images, progress) for layer in layers]
+            for basis, layers in bases(network, images, pixels, progress).items()
+        }
+        whole = whole_model(network, images)
+        models.append({"checkpoint": Path(path).name, "whole": whole, "bases": found})
     return {"models": models}
 
 
