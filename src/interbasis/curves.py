@@ -27,6 +27,7 @@ from interbasis.graph import InteractionGraph
 from interbasis.metrics import Score
 from interbasis.network import Network
 from interbasis.progress import Progress, progress_bar
+from interbasis.resume import NOTHING, Part, Resume
 
 FRACTIONS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
@@ -72,11 +73,12 @@ def sparsity_curves(
     ranking: Sequence[Tensor] | None = None,
     seed: int = 0,
     progress: Progress | bool | None = None,
+    resume: Resume = NOTHING,
 ) -> Curves:
     """The metric at fractions of the edges kept, per section and for the whole network.
 
     The largest edges are kept; ``ranking``, a matrix per section of the shape of its edges, ranks them by
-    something else. ``seed`` is the bootstrap's.
+    something else. ``seed`` is the bootstrap's. ``resume`` keeps unfinished work.
     """
     if not graph.edges:
         raise InterbasisError("the graph has no edges to ablate; build it with an edge_method")
@@ -95,7 +97,8 @@ def sparsity_curves(
             def done(step: int, before: int = number * (len(chosen) + 1)) -> None:
                 tell("curves", before + step, steps)
 
-            curves.append(_Tracer(evaluation, ranks, seed).curve(sections, chosen, done))
+            part = resume.part(f"curve.{number}", total=len(chosen) + 1)
+            curves.append(_Tracer(evaluation, ranks, seed).curve(sections, chosen, part, done))
     return Curves(metric, evaluation.baseline.value, chosen, tuple(curves[:-1]), curves[-1])
 
 
@@ -106,14 +109,23 @@ class _Tracer:
     seed: int
 
     def curve(
-        self, sections: tuple[int, ...], fractions: tuple[float, ...], done: Callable[[int], None]
+        self,
+        sections: tuple[int, ...],
+        fractions: tuple[float, ...],
+        part: Part,
+        done: Callable[[int], None],
     ) -> Curve:
-        scores, counts = [], []
+        losses, counts = part.tensors, []
+        labelled = self.evaluation.baseline.counts
         for step, fraction in enumerate((0.0, *fractions)):
             kept = {k: round(fraction * self.possible(k)) for k in sections}
-            scores.append(self.evaluation.edges({k: self.mask(k, count) for k, count in kept.items()}))
             counts.append(sum(kept.values()))
+            if f"losses.{step}" not in losses:
+                masks = {k: self.mask(k, count) for k, count in kept.items()}
+                losses[f"losses.{step}"] = self.evaluation.edges(masks).losses
+                part.save(step + 1, lambda: (losses, {}))
             done(step + 1)
+        scores = [Score(self.evaluation.metric, losses[f"losses.{k}"], labelled) for k in range(len(counts))]
         return self._assemble(sections, fractions, counts[1:], scores)
 
     def possible(self, k: int) -> int:

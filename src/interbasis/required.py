@@ -8,7 +8,7 @@ on a logarithmic grid from which every larger one passes too.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from torch import Tensor
 
@@ -21,6 +21,7 @@ from interbasis.graph import InteractionGraph
 from interbasis.metrics import Score, passes, worst_allowed
 from interbasis.network import Network
 from interbasis.progress import Progress, progress_bar
+from interbasis.resume import Part
 
 PER_OCTAVE = 2
 """Counts of the logarithmic grid between n and 2n."""
@@ -56,8 +57,8 @@ class EdgesRequired:
     """[features_out, features_in], True for a kept edge; the constant's column is True."""
     value: float
     """The metric with the accepted mask."""
-    stable_count: int
-    """The smallest count from which every larger one on a logarithmic grid passes."""
+    stable_count: int | None
+    """The smallest count from which every larger one on a logarithmic grid passes; None if not asked for."""
     curve: tuple[Visited, ...]
     """All masks tried, by the number of edges kept."""
 
@@ -67,7 +68,7 @@ class EdgesRequired:
 
     @property
     def is_stable(self) -> bool:
-        """Whether the bisection's count and the stable one agree."""
+        """Whether every larger count on the grid passes too, and none that is smaller does."""
         return self.count == self.stable_count
 
 
@@ -168,11 +169,13 @@ class Search:
                 "float64"
             )
 
-    def edges(self, k: int, progress: Progress, stable: bool = True) -> EdgesRequired:
-        """Bisection as in the paper, then the logarithmic grid."""
+    def edges(
+        self, k: int, progress: Progress, stable: bool = True, kept: Part | None = None
+    ) -> EdgesRequired:
+        """Bisection as in the paper, then the logarithmic grid; ``kept`` remembers what was tried."""
         graph = self.graph
         possible = math.prod(graph.provenance.widths[k : k + 2])
-        trial = self._trial(k)
+        trial = self._trial(k, kept)
         steps = math.ceil(math.log2(possible))
         done = 0
         passing, failing = 0, possible  # numbers of ablated edges
@@ -186,15 +189,15 @@ class Search:
             progress(f"edges of {self.name(k)}", min(done, steps), steps)
         count = min(possible - passing, trial.candidates)
         accepted = trial(count)
-        stable_count = self._stable_count(trial, count) if stable else count
+        stable_count = self._stable_count(trial, count) if stable else None
         mask = trial.mask(count)
-        kept = graph.edges[k][:, trial.free :][mask[:, trial.free :]]
+        counted = graph.edges[k][:, trial.free :][mask[:, trial.free :]]
         return EdgesRequired(
             source=graph.layers[k].name,
             target=graph.layers[k + 1].name,
             count=count,
             possible=possible,
-            epsilon=kept.min().item() if len(kept) else 0.0,
+            epsilon=counted.min().item() if len(counted) else 0.0,
             mask=mask,
             value=accepted.value,
             stable_count=stable_count,
@@ -210,7 +213,13 @@ class Search:
             smallest = kept
         return smallest
 
-    def nodes(self, layer: int, progress: Progress, counts: Sequence[int] | None = None) -> NodesRequired:
+    def nodes(
+        self,
+        layer: int,
+        progress: Progress,
+        counts: Sequence[int] | None = None,
+        kept: Part | None = None,
+    ) -> NodesRequired:
         basis = self.graph.layers[layer]
         tried = range(1, basis.features + 1) if counts is None else sorted(set(counts))
         if not tried or not 1 <= tried[0] <= tried[-1] <= basis.features:
@@ -218,10 +227,13 @@ class Search:
                 f"layer {basis.name!r} has {basis.features} features; expected counts from 1 to that, "
                 f"received {list(tried)}"
             )
+        memory = Memory(kept)
         curve = []
-        for done, kept in enumerate(tried, 1):
-            value = self.evaluation.nodes(layer, kept).value
-            curve.append(Visited(kept, value, self.passes(value)))
+        for done, first in enumerate(tried, 1):
+            if first not in memory.visited:
+                value = self.evaluation.nodes(layer, first).value
+                memory.add(Visited(first, value, self.passes(value)))
+            curve.append(memory.visited[first])
             progress(f"nodes of {basis.name}", done, len(tried))
         count = next((visited.kept for visited in curve if visited.passed), None)
         return NodesRequired(basis.name, count, tuple(curve))
@@ -229,12 +241,12 @@ class Search:
     def name(self, k: int) -> str:
         return f"{self.graph.layers[k].name} → {self.graph.layers[k + 1].name}"
 
-    def _trial(self, k: int) -> "Trial":
+    def _trial(self, k: int, kept: Part | None = None) -> "Trial":
         def score(mask: Tensor) -> Score:
             return self.evaluation.edges({k: mask}, self.limit)
 
         constant = self.graph.layers[k].constant
-        return Trial(self.graph.edges[k], constant, score, self.passes)
+        return Trial(self.graph.edges[k], constant, score, self.passes, Memory(kept))
 
 
 class Trial:
@@ -246,11 +258,12 @@ class Trial:
         constant: bool,
         score: Callable[[Tensor], Score],
         passes: Callable[[float], bool],
+        memory: "Memory",
     ):
         self.edges = edges
         self.free = 1 if constant else 0
         self.candidates = edges[:, self.free :].numel()
-        self.visited: dict[int, Visited] = {}
+        self._memory = memory
         self._score = score
         self._passes = passes
 
@@ -261,8 +274,27 @@ class Trial:
         kept = min(kept, self.candidates)
         if kept not in self.visited:
             score = self._score(self.mask(kept))
-            self.visited[kept] = Visited(kept, score.value, self._passes(score.value), score.complete)
+            self._memory.add(Visited(kept, score.value, self._passes(score.value), score.complete))
         return self.visited[kept]
+
+    @property
+    def visited(self) -> dict[int, Visited]:
+        return self._memory.visited
+
+
+class Memory:
+    """What was tried, by the number kept; written to unfinished work where there is a place for it."""
+
+    def __init__(self, part: Part | None = None):
+        self._part = part or Part()
+        rows = self._part.values.get("visited", [])
+        self.visited = {row["kept"]: Visited(**row) for row in rows}
+
+    def add(self, visited: Visited) -> None:
+        self.visited[visited.kept] = visited
+        self._part.save(
+            len(self.visited), lambda: ({}, {"visited": [asdict(row) for row in self.visited.values()]})
+        )
 
 
 def logarithmic(largest: int, also: int = 1) -> Iterator[int]:

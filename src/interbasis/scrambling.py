@@ -27,13 +27,10 @@ def _changed(network: Network, seed: int, change: Change) -> Network:
     def section(old: Section) -> Section:
         first_in = 1 if old.source.constant else 0
         first_out = 1 if old.target.constant else 0
-        new = {}
-        if len(old.read):
-            new["read"] = _inside(old.read, (0, first_in), generator, change)
-            new["write"] = _inside(old.write, (first_out, 0), generator, change)
-        else:
-            new["skip"] = _inside(old.skip, (first_out, first_in), generator, change)
-        return replace(old, **new)
+        if not len(old.read):
+            return replace(old, skip=_inside(old.skip, (first_out, first_in), generator, change))
+        read = _inside(old.read, (0, first_in), generator, change)
+        return replace(old, read=read, write=_inside(old.write, (first_out, 0), generator, change))
 
     return replace(
         network, sections=tuple(map(section, network.sections)), tail=tuple(map(section, network.tail))

@@ -9,7 +9,9 @@ scale count alike; edges of the constant are left out. Per section:
     kurtosis       of all e_ij about 0, E[e⁴] / E[e²]²: 1 if all are equal, large if a few stand out.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,3 +68,8 @@ def _measure(source: str, target: str, e: Tensor) -> Sparsity:
         share_above=tuple((values > level).double().mean().item() for level in LEVELS),
         kurtosis=(squares.square().mean() / squares.mean().square()).item(),
     )
+
+
+def plain(found: Sequence[Sparsity]) -> list[dict[str, Any]]:
+    """As JSON holds it."""
+    return [asdict(section) | {"share_above": list(section.share_above)} for section in found]

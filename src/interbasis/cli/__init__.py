@@ -11,7 +11,10 @@ app = App(
     help="Find the features a neural network computes with, and how they act on each other.",
     version_flags=["--version"],
 )
-for name in ("build", "show", "compare", "train", "doctor"):
+COMMANDS = (
+    "build", "show", "ablate", "curves", "controls", "modules", "features", "compare", "train", "doctor",
+)  # fmt: skip
+for name in COMMANDS:
     app.command(f"interbasis.cli.{name}:{name}", name=name)
 
 

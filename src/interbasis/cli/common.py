@@ -9,6 +9,9 @@ from cyclopts import Parameter
 from rich.console import Console, RenderableType
 
 Run = Annotated[Path, Parameter(help="Folder of a run.")]
+Data = Annotated[
+    str | None, Parameter(help="Data to evaluate on; the test set of what the run was built on without it.")
+]
 AsJson = Annotated[
     bool, Parameter(name="--json", help="Print the result as JSON.", negative="", show_default=False)
 ]

@@ -58,8 +58,9 @@ def controls(
     """All controls in one call.
 
     Graphs are built on ``fit_data`` with ``settings`` (those of `interbasis.build`) and evaluated on
-    ``data``, (inputs, labels). A network that learnt nothing is measured against its own answers: the question is
-    how few edges carry *its* function. ``stressed`` bases also get edges required and the stress test.
+    ``data``, (inputs, labels). A network that learnt nothing is measured against its own answers: the
+    question is how few edges carry *its* function. ``stressed`` bases also get edges required and the stress
+    test.
     """
     rows = []
     with progress_bar(progress) as tell:

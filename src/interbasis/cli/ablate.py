@@ -1,0 +1,45 @@
+"""`interbasis ablate`: how few edges and nodes carry the computation."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from interbasis.choices import Metric
+from interbasis.cli import common
+
+
+def ablate(
+    run: common.Run,
+    /,
+    *,
+    data: common.Data = None,
+    edges: Annotated[bool, Parameter(help="Edges required.", negative="--no-edges")] = True,
+    nodes: Annotated[bool, Parameter(help="Nodes required, too.", negative="")] = False,
+    metric: Annotated[Metric | None, Parameter(help="The family's without it.")] = None,
+    tolerance: Annotated[
+        float | None, Parameter(help="Accuracy that may be lost, or cross-entropy gained; 0.001 or 0.1.")
+    ] = None,
+    sections: Annotated[
+        str | None, Parameter(help="Sections by the names of their source layers, with commas.")
+    ] = None,
+    stable: Annotated[
+        bool, Parameter(help="Look also for the count from which every larger one passes.")
+    ] = True,
+    as_json: common.AsJson = False,
+) -> None:
+    """Find the fewest edges of every section, or nodes of every layer, that keep the model's accuracy.
+
+    The result is stored as ablation.json in the run, the accepted masks beside it. Killed, the same command
+    goes on where it was. Example: interbasis ablate runs/lib --nodes
+    """
+    from interbasis.ablation_run import AblationRequest, ablate_run, tables
+    from interbasis.errors import InterbasisError
+    from interbasis.runs import open_run
+
+    if not (edges or nodes):
+        raise InterbasisError("--no-edges without --nodes leaves nothing to do; add --nodes")
+    request = AblationRequest(
+        edges, nodes, metric, tolerance, sections.split(",") if sections else None, stable
+    )
+    result = ablate_run(open_run(run), request, data)
+    common.show(result | {"run": str(run)}, as_json, tables)

@@ -1,0 +1,47 @@
+"""`interbasis curves`: how the metric falls as edges go."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from interbasis.choices import Metric
+from interbasis.cli import common
+
+
+def curves(
+    run: common.Run,
+    /,
+    *,
+    data: common.Data = None,
+    metric: Annotated[Metric | None, Parameter(help="The family's without it.")] = None,
+    seed: Annotated[int, Parameter(help="Seed of the bootstrap.")] = 0,
+    as_json: common.AsJson = False,
+) -> None:
+    """Measure the metric with 0.1 to 100 % of the edges kept, per section and in all at once.
+
+    The result is stored as curves.json in the run, with 95 % bootstrap intervals over the samples. Example:
+    interbasis curves runs/lib
+    """
+    from interbasis.curves import FRACTIONS, sparsity_curves
+    from interbasis.evidence_tables import curve_tables, plain_curves
+    from interbasis.results import save_result
+    from interbasis.resume import Resume
+    from interbasis.runs import default_metric, open_run
+    from interbasis.sparsity import interaction_sparsity, plain
+
+    opened = open_run(run)
+    samples = opened.data(data)
+    chosen = metric or default_metric(opened)
+    settings = {"metric": chosen, "data": samples.spec, "samples": len(samples), "seed": seed}
+    resume = Resume(run, "curves", settings | {"graph": opened.graph.provenance.model_fingerprint})
+    found = sparsity_curves(
+        opened.network, opened.graph, samples, chosen, fractions=FRACTIONS, seed=seed, resume=resume
+    )
+    names = [layer.name for layer in opened.graph.layers]
+    result = plain_curves(found, names) | {
+        "data": {"spec": samples.spec, "samples": len(samples)},
+        "sparsity": plain(interaction_sparsity(opened.graph)),
+    }
+    save_result(run, "curves", result)
+    resume.finish()
+    common.show(result | {"run": str(run)}, as_json, curve_tables)

@@ -1,0 +1,145 @@
+"""What an example looks like: tokens and their surroundings, an image, a row; which contexts are the same."""
+
+import base64
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interbasis.errors import InterbasisError
+
+Kind = Literal["tokens", "images", "rows"]
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """One example: the value, where it was found, and the feature's values around it."""
+
+    value: float
+    sample: int
+    position: int
+    """In the sample's inputs."""
+    inputs: Tensor
+    label: int | None
+    around: tuple[int, Tensor]
+    """(first position, values) of the feature near by, where the layer has positions."""
+
+
+class Rendering(Protocol):
+    """A kind of context."""
+
+    @property
+    def kind(self) -> Kind: ...
+
+    def show(self, found: Found) -> dict[str, Any]:
+        """An example as plain data, beside its value and place."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens around the active one; ``decode`` gives the text of one."""
+
+    decode: Callable[[int], str] = str
+    before: int = 12
+    after: int = 6
+    kind: Kind = field(default="tokens", init=False)
+
+    def show(self, found: Found) -> dict[str, Any]:
+        first = max(0, found.position - self.before)
+        shown = found.inputs[first : found.position + self.after + 1]
+        start, values = found.around
+        activations = [0.0] * len(shown)  # a position that the layer does not have counts for nothing
+        for offset, value in enumerate(values.tolist()):
+            if 0 <= start + offset - first < len(shown):
+                activations[start + offset - first] = short(value)
+        return {
+            "position": found.position,
+            "tokens": [self.decode(token) for token in shown.tolist()],
+            "activations": activations,
+            "active": found.position - first,
+        }
+
+
+@dataclass(frozen=True)
+class Images:
+    """Rows of pixels as PNG thumbnails; ``shape`` is (channels, height, width), pixels lie in [low, high]."""
+
+    shape: tuple[int, int, int]
+    classes: Sequence[str] = ()
+    low: float = -1.0
+    high: float = 1.0
+    kind: Kind = field(default="images", init=False)
+
+    def show(self, found: Found) -> dict[str, Any]:
+        if found.inputs.numel() != int(np.prod(self.shape)):
+            raise InterbasisError(
+                f"expected images of {self.shape} = {int(np.prod(self.shape))} numbers, received "
+                f"{found.inputs.numel()}"
+            )
+        pixels = (found.inputs.float() - self.low) * (255 / (self.high - self.low))
+        image = pixels.round().clamp(0, 255).to(torch.uint8).view(self.shape).permute(1, 2, 0)
+        return {"image": png(image.numpy()), "label": _name(found.label, self.classes)}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The inputs themselves, the first ``limit`` of them."""
+
+    classes: Sequence[str] = ()
+    limit: int = 32
+    kind: Kind = field(default="rows", init=False)
+
+    def show(self, found: Found) -> dict[str, Any]:
+        numbers = [short(v) for v in found.inputs.flatten()[: self.limit].tolist()]
+        return {"inputs": numbers, "label": _name(found.label, self.classes)}
+
+
+def _name(label: int | None, classes: Sequence[str]) -> str:
+    if label is None:
+        return ""
+    return classes[label] if 0 <= label < len(classes) else str(label)
+
+
+def short(value: float) -> float:
+    """Six digits are enough to look at."""
+    return float(f"{value:.6g}")
+
+
+def png(image: np.ndarray) -> str:
+    """A uint8 image [height, width, 1 or 3] as a PNG data URI."""
+    height, width, channels = image.shape
+    lines = np.pad(image.reshape(height, -1), ((0, 0), (1, 0)))  # each line says "unfiltered" first
+    header = struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2}[channels], 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b"")]
+    body = b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in parts
+    )
+    return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + body).decode()
+
+
+def fingerprints(inputs: Tensor, positions: int, kind: Kind, before: int) -> Tensor:  # [n, positions]
+    """A 64-bit number for each context: equal contexts have equal numbers, others practically never.
+
+    The context of a token is itself and the ``before`` tokens in front of it; of an image or row, all of it.
+    Each is Σ_i a_i · part_i modulo 2⁶⁴ with fixed random odd a_i.
+    """
+    n = len(inputs)
+    if kind != "tokens":
+        parts = inputs.detach().cpu().contiguous().flatten(1).numpy()
+        parts = np.ascontiguousarray(parts).view(np.uint8).reshape(n, -1).astype(np.int64)
+        return torch.from_numpy((parts * _factors(parts.shape[1])).sum(1))[:, None].expand(n, positions)
+    padded = torch.nn.functional.pad(inputs.detach().cpu().long() + 1, (before, 0))
+    windows = padded.unfold(1, before + 1, 1)  # [n, T, before + 1]
+    return (windows * torch.from_numpy(_factors(before + 1))).sum(2)[:, -positions:]
+
+
+def _factors(count: int) -> np.ndarray:
+    generator = np.random.Generator(np.random.Philox(key=np.array([20, 24], dtype=np.uint64)))
+    return generator.integers(-(2**63), 2**63 - 1, count, dtype=np.int64) | 1

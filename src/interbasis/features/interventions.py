@@ -1,0 +1,170 @@
+"""Set a feature to a value, run on, and see what becomes of the metric.
+
+In feature coordinates: f' = f + C⁺[:, j] (value − f̂_j). Everything else the activation holds stays as it
+is, dropped directions too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from interbasis.basis import LayerBasis
+from interbasis.data.batches import Batches, Data
+from interbasis.errors import InterbasisError
+from interbasis.features.activations import Features, chunk_size, of, values_of
+from interbasis.features.moments import Grouped
+from interbasis.network import Network
+from interbasis.progress import Progress, silent
+
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """The metrics of the untouched model and of the one whose feature was set."""
+
+    layer: str
+    feature: int
+    values: tuple[float, ...]
+    """What the feature was set to: one value, or one for each group of classes."""
+    accuracy: tuple[float, float]
+    """Before and after."""
+    loss: tuple[float, float]
+    """Cross-entropy before and after."""
+    samples: int
+
+
+def intervene(
+    network: Network,
+    layer: LayerBasis,
+    data: Data,
+    feature: int,
+    value: float | None = None,
+    *,
+    groups: Sequence[int] | None = None,
+    mean_data: Data | None = None,
+    progress: Progress = silent,
+) -> Intervention:
+    """Set one feature of a node layer to ``value``, or to its mean given the true label, and run on.
+
+    Without a value, the feature is set to its class-conditional mean over ``mean_data`` (the data themselves
+    unless others are given). ``groups`` gives every class a group, and the mean is the group's: [1, 1, 0, …].
+    Data are (inputs, labels).
+    """
+    features = of(network, layer)
+    if not 0 <= feature < layer.features:
+        raise InterbasisError(f"{layer.name!r} has features 0 to {layer.features - 1}, not {feature}")
+    batches = Batches(data)
+    targets = torch.tensor([0.0 if value is None else value], dtype=torch.float64)
+    if value is None:
+        means = batches if mean_data is None else Batches(mean_data, "mean_data")
+        found = class_means(_only(features, feature), means, groups)
+        targets = found.means[:, 0].where(found.counts > 0, torch.nan)
+    before, after = _Score(), _Score()
+    size = chunk_size(features, batches)
+    for first, inputs, labels in batches.labelled_chunks(size):
+        inputs, labels = inputs.to(network.device), labels.to(network.device)
+        group = _group(labels, groups) if value is None else labels.where(labels == IGNORED, 0)
+        _score_both(features, feature, inputs, labels, _goal(targets, group), before, after)
+        progress("intervention", first + len(inputs) - batches.offset, len(batches))
+    return Intervention(
+        layer.name, feature, tuple(targets.tolist()),
+        (before.accuracy, after.accuracy), (before.loss, after.loss), len(batches),
+    )  # fmt: skip
+
+
+def _only(features: Features, feature: int) -> Features:
+    """A source of one feature: a layer may have thousands."""
+    layer, here = features.layer, slice(feature, feature + 1)
+    one = LayerBasis(layer.name, layer.transform[here], layer.inverse[:, here], constant=False)
+    return Features(features.network, one, features.index)
+
+
+def class_means(features: Features, data: Batches, groups: Sequence[int] | None = None) -> Grouped:
+    """Moments of every feature given the true class, or the group of the class; positions count alike."""
+    total: Grouped | None = None
+    for first, inputs, labels in data.labelled_chunks(chunk_size(features, data)):
+        values = values_of(features, inputs, data.name, first)
+        group = _group(labels, groups)
+        group = group[:, None] if group.ndim == 1 else group[:, -values.shape[1] :]
+        found = Grouped.of(values.flatten(0, 1), group.expand(values.shape[:2]).flatten())
+        total = found if total is None else total.merge(found)
+    assert total is not None
+    return total
+
+
+def _goal(targets: Tensor, group: Tensor) -> Tensor:  # [groups], [n] or [n, T] -> the same
+    """What the feature is set to; NaN where the label is ignored and the feature left alone."""
+    known = group != IGNORED
+    unknown = group[known & (group >= len(targets))]
+    goal = targets.to(group.device)[group.where(known, 0).clamp(max=len(targets) - 1)]
+    if len(unknown) or goal[known].isnan().any():
+        missing = unknown[0] if len(unknown) else group[known & goal.isnan()][0]
+        raise InterbasisError(
+            f"there is no mean for label or group {int(missing)}: it does not occur in the data that the "
+            "means were taken from"
+        )
+    return goal.where(known, torch.nan)
+
+
+def _group(labels: Tensor, groups: Sequence[int] | None) -> Tensor:
+    if groups is None:
+        return labels.long()
+    known = labels.clamp_min(0).long()
+    if int(known.max()) >= len(groups):
+        raise InterbasisError(
+            f"groups has an entry for each of {len(groups)} classes, but there is a label {int(known.max())}"
+        )
+    of_class = torch.as_tensor(list(groups), device=labels.device)
+    return torch.where(labels == IGNORED, IGNORED, of_class[known])
+
+
+@torch.no_grad()
+def _score_both(
+    features: Features, feature: int, inputs: Tensor, labels: Tensor, goal: Tensor,
+    before: "_Score", after: "_Score",
+) -> None:  # fmt: skip
+    network, layer = features.network, features.layer
+    f = network.activations_at(features.index, inputs)  # [n, T, width]
+    now = f @ layer.transform[feature].to(f)  # [n, T]
+    goal = goal.to(f)
+    goal = goal[:, None] if goal.ndim == 1 else goal[:, -f.shape[1] :]
+    change = (goal.where(~goal.isnan(), now) - now)[..., None] * layer.inverse[:, feature].to(f)
+    before.add(_run_on(network, features.index, f, labels), labels)
+    after.add(_run_on(network, features.index, f + change, labels), labels)
+
+
+def _run_on(network: Network, index: int, f: Tensor, labels: Tensor) -> Tensor:
+    """The model's output from the activations of a node layer: [n, outputs], or [n, T, outputs]."""
+    chain = [*network.sections[index:], *network.tail]
+    for section in chain:
+        f = section(f)
+    constant = chain[-1].target.constant if chain else network.nodes[-1].constant
+    output = f[..., 1:] if constant else f
+    return output[:, -1] if labels.ndim == 1 else output
+
+
+class _Score:
+    """Accuracy and cross-entropy as running sums; label −100 is ignored."""
+
+    def __init__(self) -> None:
+        self.count, self.right, self.nats = 0, 0, 0.0
+
+    def add(self, outputs: Tensor, labels: Tensor) -> None:
+        outputs = outputs.flatten(0, -2)
+        labels = labels.flatten().long()
+        known = labels != IGNORED
+        self.count += int(known.sum())
+        self.right += int((outputs.argmax(-1) == labels)[known].sum())
+        self.nats += cross_entropy(outputs.double(), labels, ignore_index=IGNORED, reduction="sum").item()
+
+    @property
+    def accuracy(self) -> float:
+        return self.right / max(self.count, 1)
+
+    @property
+    def loss(self) -> float:
+        return self.nats / max(self.count, 1)

@@ -1,0 +1,1 @@
+"""The paper's experiments, each as a function that returns plain data."""

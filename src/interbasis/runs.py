@@ -1,0 +1,48 @@
+"""A run's folder with the model and data it was made from."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from interbasis.data.samples import Samples, Split
+from interbasis.errors import InterbasisError
+from interbasis.graph import InteractionGraph, load
+from interbasis.network import Network
+from interbasis.specs import Model, open_model
+
+
+@dataclass(frozen=True, eq=False)
+class OpenRun:
+    """A graph, and the network that it was built for."""
+
+    folder: Path
+    graph: InteractionGraph
+    network: Network
+    model: Model
+
+    def data(self, spec: str | None = None, split: Split = "test") -> Samples:
+        """The data named, or another split of those that the graph was built on."""
+        return self.model.open_data(spec or self.graph.provenance.request.get("data"), split)
+
+
+def open_run(folder: str | Path) -> OpenRun:
+    """A run with its model, which must still be the one that the graph was built for."""
+    graph = load(folder)
+    if not graph.provenance.model:
+        raise InterbasisError(
+            f"{folder} does not say which model it was built for; runs that the command line works with are "
+            "made by 'interbasis build', others are evaluated from Python"
+        )
+    model = open_model(graph.provenance.model)
+    network = model.network.between([layer.name for layer in graph.layers])
+    if network.fingerprint() != graph.provenance.model_fingerprint:
+        raise InterbasisError(
+            f"{graph.provenance.model} is no longer the model that {folder} was built for: its weights have "
+            "changed; build the run again"
+        )
+    return OpenRun(Path(folder), graph, network, model)
+
+
+def default_metric(run: OpenRun) -> Any:
+    """Accuracy for classifiers, cross-entropy where the data are text, as in the paper."""
+    return "cross_entropy" if run.model.context is not None and run.network.family != "modadd" else "accuracy"

@@ -1,0 +1,106 @@
+"""Features set to a value, against the same thing done by hand on the plain module."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import interbasis
+from cases import mlp, positionwise
+from interbasis import features
+
+
+@pytest.fixture
+def case():
+    made = mlp(nn.ReLU())
+    return made, torch.arange(len(made.inputs)) % 4
+
+
+@pytest.fixture
+def layers(case):
+    return interbasis.build(case[0].network, case[0].inputs, edge_method=None).layers
+
+
+def by_hand(case, layer, at: int, feature: int, values: torch.Tensor):
+    """Set the feature in the module's own hidden layer; values [n]."""
+    made, labels = case
+    modules = list(made.original)
+    start = 3 * at  # Linear, activation, Dropout
+    x = nn.Sequential(*modules[:start])(made.inputs)
+    f = torch.cat([torch.ones(len(x), 1, dtype=x.dtype), x], dim=1)
+    f = f + (values - f @ layer.transform[feature])[:, None] * layer.inverse[:, feature]
+    assert torch.allclose(f @ layer.transform[feature], values)
+    logits = nn.Sequential(*modules[start:])(f[:, 1:])
+    return (logits.argmax(-1) == labels).double().mean().item(), cross_entropy(logits, labels).item()
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_feature_set_to_its_class_mean(case, layers, at):
+    made, labels = case
+    found = features.intervene(made.network, layers[at], case_data(case), 1)
+    f = features.collect(features.of(made.network, layers[at]), made.inputs)[:, 1]
+    means = torch.stack([f[labels == c].mean() for c in range(4)])
+    assert found.values == pytest.approx(means.tolist(), rel=1e-10)
+    accuracy, loss = by_hand(case, layers[at], at, 1, means[labels])
+    assert found.accuracy[1] == accuracy
+    assert found.loss[1] == pytest.approx(loss, rel=1e-10)
+    plain = made.original(made.inputs)
+    assert found.accuracy[0] == (plain.argmax(-1) == labels).double().mean().item()
+    assert found.loss[0] == pytest.approx(cross_entropy(plain, labels).item(), rel=1e-10)
+
+
+def case_data(case):
+    return case[0].inputs, case[1]
+
+
+def test_groups_of_classes_and_any_value(case, layers):
+    made, labels = case
+    group = torch.tensor([0, 1, 1, 0])[labels]
+    found = features.intervene(made.network, layers[1], case_data(case), 2, groups=[0, 1, 1, 0])
+    f = features.collect(features.of(made.network, layers[1]), made.inputs)[:, 2]
+    means = torch.stack([f[group == g].mean() for g in range(2)])
+    assert found.loss[1] == pytest.approx(by_hand(case, layers[1], 1, 2, means[group])[1], rel=1e-10)
+    fixed = features.intervene(made.network, layers[1], case_data(case), 2, 1.5)
+    expected = by_hand(case, layers[1], 1, 2, torch.full((40,), 1.5, dtype=torch.float64))[1]
+    assert fixed.loss[1] == pytest.approx(expected, rel=1e-10)
+    assert fixed.values == (1.5,)
+
+
+def test_means_may_come_from_other_data(case, layers):
+    made, labels = case
+    half = (made.inputs[:20], labels[:20])
+    found = features.intervene(made.network, layers[1], case_data(case), 2, mean_data=half)
+    same = features.intervene(made.network, layers[1], half, 2)
+    assert found.values == pytest.approx(same.values)
+    assert found.samples == 40
+
+
+def test_every_position_may_have_a_label():
+    made = positionwise()
+    labels = torch.arange(36).view(9, 4) % 3
+    layers = interbasis.build(made.network, made.inputs, edge_method=None).layers
+    whole = features.intervene(made.network, layers[0], (made.inputs, labels), 1)
+    flat = features.intervene(made.network, layers[0], (made.inputs.flatten(0, 1), labels.flatten()), 1)
+    assert whole.loss == pytest.approx(flat.loss, rel=1e-10)
+    ignoring = labels.clone()
+    ignoring[:, 0] = -100
+    kept = features.intervene(made.network, layers[0], (made.inputs, ignoring), 1)
+    fewer = features.intervene(made.network, layers[0], (made.inputs[:, 1:], labels[:, 1:]), 1)
+    assert kept.loss == pytest.approx(fewer.loss, rel=1e-10)
+
+
+def test_the_last_layer_can_be_set(case, layers):
+    found = features.intervene(case[0].network, layers[3], case_data(case), 1)
+    assert found.loss[1] != found.loss[0]
+
+
+def test_bad_input_is_refused(case, layers):
+    network, data = case[0].network, case_data(case)
+    with pytest.raises(interbasis.InterbasisError, match="features 0 to"):
+        features.intervene(network, layers[0], data, 99)
+    with pytest.raises(interbasis.InterbasisError, match="each of 2 classes"):
+        features.intervene(network, layers[0], data, 1, groups=[0, 1])
+    with pytest.raises(interbasis.InterbasisError, match="no mean for label or group 2"):
+        features.intervene(network, layers[0], data, 1, mean_data=(data[0][:2], data[1][:2]))
+    with pytest.raises(interbasis.InterbasisError, match="labels are needed"):
+        features.intervene(network, layers[0], data[0], 1)
