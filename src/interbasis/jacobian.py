@@ -102,7 +102,7 @@ class Jacobians:
         count = max(1, (self.queries or 2) // 2)
         totals: list[Moments | None] = [None, None]
         for first, f in self._activations(index, f"Jacobian at {section.source.name}"):
-            u, positions = f @ section.read.T, f.shape[1]
+            u, positions = section.read_outs(f), f.shape[1]
             chosen = random_positions((self.seed, index), first, len(f), 2 * count)  # [n, 2·count] in [0, 1)
             for half in range(2):
                 strata = torch.arange(count) + chosen[:, half * count : (half + 1) * count]
@@ -148,7 +148,7 @@ class Jacobians:
     def _moments(self, index: int, section: Section, metric: Tensor) -> Moments:
         metric = metric.to(self.network.dtype)
         parts = (
-            section.core.batch_moments(f @ section.read.T, section.outputs(f), metric, signs)
+            section.core.batch_moments(section.read_outs(f), section.outputs(f), metric, signs)
             for signs, f in self._pass(index, [section], f"Jacobian at {section.source.name}")
         )
         total = next(parts)
@@ -194,8 +194,8 @@ def _stages(sections: Sequence[Section], narrow: Sequence[bool]) -> list[Callabl
 
     def read_first(section: Section) -> Callable[[Tensor], list[Tensor]]:
         def step(f: Tensor) -> list[Tensor]:
-            u, at = f @ section.read.T, section.outputs(f)
-            return [u, f[:, at] @ section.skip.T + section.core(u, at) @ section.write.T]
+            u = section.read_outs(f)
+            return [u, section.from_read_outs(f, u)]
 
         return step
 
