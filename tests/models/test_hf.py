@@ -207,3 +207,13 @@ def test_the_real_tinystories_model_builds_with_edges(tinystories, windows):
         graph = build(network, windows[:4, :-1], basis, edge_data=windows[:1, :64])
         assert all(edges.isfinite().all() for edges in graph.edges)
         assert [layer.isolated for layer in graph.layers] == [0, 1, 0, 0, 1, 0, 0]
+
+
+def test_the_real_tinystories_model_in_float32_and_float64(tinystories, windows):
+    """Λ spans seven decades before attention; float32 drops none of the features and keeps their Λ."""
+    network, inputs = from_hf(tinystories, "4"), windows[:2, :256]
+    single = build(network, inputs, edge_method=None).layers
+    double = build(network, inputs, edge_method=None, dtype="float64").layers
+    assert [layer.features for layer in single] == [layer.features for layer in double]
+    for mine, theirs in zip(single, double, strict=True):
+        assert ((mine.eigenvalues - theirs.eigenvalues).abs() / theirs.eigenvalues).max() <= 1e-3

@@ -36,7 +36,9 @@ def build(
         int | None, Parameter(help="Stochastic sources where no closed form is known; exact without it.")
     ] = None,
     seed: Annotated[int, Parameter(help="Seed of everything random.")] = 0,
-    dtype: Annotated[Dtype, Parameter(help="What the network computes in.")] = "float64",
+    dtype: Annotated[
+        Dtype | None, Parameter(help="What the network computes in; the family's way without it.")
+    ] = None,
     overwrite: Annotated[
         bool, Parameter(help="Replace a run that is there already.", negative="", show_default=False)
     ] = False,
