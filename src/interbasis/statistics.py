@@ -189,10 +189,11 @@ def _of_chunk(network: Network, inputs: Tensor, wanted: Wanted, name: str, first
             break
         section = network.sections[index]
         found: Sums = {}
+        u = section.read_outs(f)
         if wanted.cores and section.core.has_statistics:
-            found = section.core.statistics(f @ section.read.T, section.outputs(f))
+            found = section.core.statistics(u, section.outputs(f))
         sums.append({kind: total.double() for kind, total in found.items()})
-        f = section(f)
+        f = section.from_read_outs(f, u)
     return Statistics(len(inputs), layers, sums)
 
 
