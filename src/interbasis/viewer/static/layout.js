@@ -1,0 +1,38 @@
+// Where things stand: columns across, features down. Labels stand inside the nodes, edges in the gaps between.
+
+export const TITLE_HEIGHT = 46;
+const SIDE = 16;
+
+export function layout(columns, width, height) {
+  const count = Math.max(columns.length, 1);
+  const rows = Math.max(1, ...columns.map((column) => column.indices.length));
+  const room = width - 2 * SIDE;
+  const fits = room / (count - 0.58) >= 138;
+  const labelled = fits || count <= 8;
+  const box = labelled ? labelledColumns(count, room) : compactColumns(count, room);
+  const free = (height - TITLE_HEIGHT - 12) / rows;
+  const row = labelled ? Math.min(Math.max(free, 19), 27) : Math.min(Math.max(free, 6), 16);
+  const tall = rows * row;
+  return {
+    labelled,
+    columnWidth: box.width,
+    pitch: box.pitch,
+    row,
+    nodeHeight: Math.max(row - (labelled ? 4 : 2), 4),
+    x: columns.map((_, at) => Math.round(SIDE + at * box.pitch)),
+    top: columns.map((column) => TITLE_HEIGHT + (column.indices.length === 1 ? Math.floor((tall - row) / 2) : 0)),
+    width: Math.round(2 * SIDE + (count - 1) * box.pitch + box.width),
+    height: Math.round(TITLE_HEIGHT + tall + 12),
+  };
+}
+
+function labelledColumns(count, room) {
+  const pitch = Math.max(room / (count - 0.58), 138);
+  const width = Math.round(Math.min(Math.max(pitch * 0.42, 66), 168));
+  return { width, pitch: count > 1 ? Math.max((room - width) / (count - 1), width + 72) : 0 };
+}
+
+function compactColumns(count, room) {
+  const width = 16;
+  return { width, pitch: Math.max((room - width) / (count - 1), 78) };
+}
