@@ -70,7 +70,7 @@ def graph_payload(
 
 
 def ranked_by(graph: InteractionGraph, k: int) -> str:
-    """What the numbers that rank a layer's features are: Λ, or a variance at the end and without Jacobians."""
+    """What ranks a layer's features: Λ, or a variance at the end and where no Jacobian was taken."""
     last = k + 1 == len(graph.layers)
     return "variance" if last or graph.config.basis in ("pca", "neuron") else "lambda"
 

@@ -1,9 +1,9 @@
 """A server for one page on this machine, for one person.
 
-It knows two things by heart and maps no path to a file: `GET /` is the page, `PUT /notes/K` saves the notes of
-run K. Whatever else is asked for, in whatever spelling, is not there. It listens on 127.0.0.1, answers only to
-that name or localhost (so that no foreign site can reach it under a name of its own), and writes only with the
-token that the page was given.
+It knows two things by heart and maps no path to a file: `GET /` is the page, `PUT /notes/K` saves the
+notes of run K. Whatever else is asked for, in whatever spelling, is not there. It listens on 127.0.0.1,
+answers only to that name or localhost (so that no foreign site can reach it under a name of its own), and
+writes only with the token that the page was given.
 """
 
 import json
@@ -79,7 +79,8 @@ class _Handler(BaseHTTPRequestHandler):
         except InterbasisError as error:
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
 
-    do_HEAD = do_GET
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def do_PUT(self) -> None:
         if not self._host_is_ours() or not self._may_write():

@@ -2,8 +2,9 @@
 
 import { el, replace } from "./dom.js";
 import { decimal, integer, percent } from "./format.js";
-import { hint } from "./panel.js";
+import { Legend } from "./legend.js";
 import { LOSSES, lowerIsBetter } from "./needed.js";
+import { hint } from "./panel.js";
 
 export class Controls {
   constructor(page) {
@@ -12,6 +13,7 @@ export class Controls {
     this.run = page.parts[0].run;
     this.element = el("form", { class: "controls", "aria-label": "What is shown", onsubmit: (event) => event.preventDefault() });
     this.updates = [];
+    this.legend = new Legend(page);
     this.build();
     this.update();
   }
@@ -38,12 +40,18 @@ export class Controls {
       this.group(
         "Features",
         this.slider("nodes", { label: "In each layer, at most", min: 1, max: Math.min(widest, 200), step: 1, to: Number, from: Number, show: integer }),
-        this.select("sort", "In order of", [["importance", "importance (Λ or variance)"], ["strength", "their edges (Σ Ê²)"], ["module", "module"]], this.hasModules() ? [] : ["module"]),
+        this.select("sort", "In order of", [["importance", "importance"], ["strength", "strength of their edges"], ["module", "module"]], this.hasModules() ? [] : ["module"]),
         this.select("output", "Last layer", [["show", "every output"], ["merge", "as one node"], ["hide", "hidden"]]),
         this.flag("constant", "Show the constant"),
       ),
       this.layerRange(),
+      this.group(
+        "Colours",
+        this.select("colour", "Features are coloured by", [["none", "nothing"], ["module", "module"], ["group", "your groups"]], this.hasModules() ? [] : ["module"]),
+        this.legend.element,
+      ),
     );
+    this.updates.push(() => this.legend.update());
   }
 
   hasModules() {
@@ -57,7 +65,7 @@ export class Controls {
 
   lossText(loss) {
     const { baseline } = this.run.results.ablation ?? {};
-    return loss === 1 ? `of ${decimal(baseline, 4)}` : `of ${decimal(baseline, 4)}`;
+    return loss ? `of ${decimal(baseline, 4)}` : "";
   }
 
   group(title, ...children) {

@@ -7,7 +7,7 @@ const STROKES = 1200;
 const LEVELS = 24;
 
 export const strokeWidth = (weight) => 0.6 + 5.4 * weight;
-export const strokeOpacity = (weight) => 0.1 + 0.72 * weight;
+export const strokeOpacity = (weight) => 0.16 + 0.68 * weight;
 
 // What is in sight, for a window of the layout at (x, y) of the given size.
 export function drawEdges(context, haze, picture, view) {

@@ -147,13 +147,13 @@ export class GraphView {
     let possible = 0;
     for (const section of this.sections) {
       const source = this.run.sections[section.k];
-      shown += section.size;
+      shown += section.counted;
       squares += section.squares / (source.sum_of_squares || 1);
       possible += source.nonzero;
       total += 1;
     }
     const missing = this.run.sections.filter((section) => section.held < section.nonzero);
-    const parts = [`${plural(shown, "edge")} drawn of ${integer(possible)}`];
+    const parts = [`${integer(shown)} of ${plural(possible, "edge")} drawn`];
     if (total) parts.push(`${percent(squares / total)} of Ê² per section on average`);
     if (missing.length) {
       const left = missing.reduce((sum, section) => sum + section.nonzero - section.held, 0);

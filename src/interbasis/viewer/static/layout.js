@@ -28,8 +28,8 @@ export function layout(columns, width, height) {
 
 function labelledColumns(count, room) {
   const pitch = Math.max(room / (count - 0.58), 138);
-  const width = Math.round(Math.min(Math.max(pitch * 0.42, 66), 168));
-  return { width, pitch: count > 1 ? Math.max((room - width) / (count - 1), width + 72) : 0 };
+  const width = Math.round(Math.min(Math.max(pitch * 0.54, 72), 190));
+  return { width, pitch: count > 1 ? Math.max((room - width) / (count - 1), width + 56) : 0 };
 }
 
 function compactColumns(count, room) {

@@ -1,6 +1,8 @@
 // The page: reads what it was given, puts the parts together, and tells them what has changed.
 
+import { aboutTab, notesMenu } from "./about.js";
 import { Controls } from "./controls.js";
+import { curvesTab } from "./curves.js";
 import { Run } from "./data.js";
 import { append, el, name, replace } from "./dom.js";
 import { integer } from "./format.js";
@@ -8,10 +10,12 @@ import { GraphView } from "./graph.js";
 import { Names } from "./labels.js";
 import { NoteBook } from "./notes.js";
 import { Panel } from "./panel.js";
+import { Search } from "./search.js";
 import { State } from "./state.js";
 
 class Page {
   constructor(payload) {
+    this.token = payload.token;
     const runs = payload.runs.map((run, place) => new Run(run, place));
     this.state = new State(defaultsFor(runs));
     this.parts = runs.map((run) => {
@@ -25,20 +29,23 @@ class Page {
     this.selected = this.readSelection();
     this.panel = new Panel(this);
     this.controls = new Controls(this);
+    this.search = new Search(this);
     this.build();
     this.state.listen((changed) => this.changed(changed));
     document.addEventListener("keydown", (event) => this.key(event));
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
     this.applyTheme();
     this.panel.show(this.selected);
+    this.search.update();
   }
 
   build() {
     document.body.classList.toggle("two", this.parts.length > 1);
     this.graphs = el("div", { class: "graphs" }, this.parts.map(({ view }) => view.element));
     this.rail = el("details", { class: "rail", open: window.innerWidth > 760 }, el("summary", {}, "Settings"), this.controls.element);
-    this.main = el("main", { "data-tab": this.state.get("tab") }, this.rail, this.graphs, this.panel.element);
+    this.main = el("main", { "data-tab": this.state.get("tab") }, this.rail, this.graphs, this.panel.element, curvesTab(this), aboutTab(this));
     append(document.body, [this.header(), this.main]);
+    this.showTab();
   }
 
   header() {
@@ -46,7 +53,32 @@ class Page {
     const features = run.layers.reduce((sum, layer) => sum + layer.features - (layer.constant ? 1 : 0), 0);
     const title = this.parts.map(({ run: one }, k) => [k > 0 && " and ", name(one.title)]);
     const facts = this.parts.length === 1 && `${integer(run.layers.length)} layers, ${integer(features)} features`;
-    return el("header", { class: "top" }, el("h1", {}, title), el("p", { class: "facts-line" }, facts));
+    return el(
+      "header", { class: "top" },
+      el("h1", {}, title), facts && el("p", { class: "facts-line" }, facts), el("span", { class: "spring" }),
+      this.search.element, this.tabs(), notesMenu(this), this.themeButton(),
+    );
+  }
+
+  tabs() {
+    this.tabButtons = [["graph", "Graph"], ["curves", "Curves"], ["about", "About"]].map(([value, text]) =>
+      el("button", { type: "button", "data-value": value, onclick: () => this.state.set({ tab: value }) }, text));
+    return el("nav", { "aria-label": "Views" }, this.tabButtons);
+  }
+
+  themeButton() {
+    const next = { auto: "light", light: "dark", dark: "auto" };
+    this.themeText = el("button", { type: "button", class: "quiet theme", onclick: () => this.state.set({ theme: next[this.state.get("theme")] }) });
+    return this.themeText;
+  }
+
+  showTab() {
+    const tab = this.state.get("tab");
+    this.main.dataset.tab = tab;
+    for (const button of this.tabButtons) {
+      if (button.dataset.value === tab) button.setAttribute("aria-current", "page");
+      else button.removeAttribute("aria-current");
+    }
   }
 
   part(place) {
@@ -56,6 +88,9 @@ class Page {
   changed(changed) {
     this.controls.update();
     if (changed.has("theme")) this.applyTheme();
+    if (changed.has("tab")) this.showTab();
+    if (changed.has("q")) this.search.update();
+    if ([...changed].every((key) => ["theme", "tab", "q"].includes(key))) return;
     if (changed.has("sel")) {
       this.selected = this.readSelection();
       this.panel.show(this.selected);
@@ -66,6 +101,8 @@ class Page {
 
   noted(part) {
     this.panel.show(this.selected);
+    this.controls.update();
+    this.search.update();
     part.view.later("arrange");
   }
 
@@ -104,7 +141,7 @@ class Page {
     const typing = event.target.matches?.("input:not([type=range]):not([type=checkbox]), textarea, select");
     if (event.key === "Escape" && this.selected) {
       this.select(null);
-    } else if (event.key === "/" && !typing && this.search) {
+    } else if (event.key === "/" && !typing) {
       event.preventDefault();
       this.search.focus();
     }
@@ -112,6 +149,10 @@ class Page {
 
   applyTheme() {
     const theme = this.state.get("theme");
+    const shown = { auto: "Auto", light: "Light", dark: "Dark" }[theme];
+    replace(this.themeText, shown);
+    this.themeText.title = `Colours: ${shown.toLowerCase()}`;
+    this.themeText.setAttribute("aria-label", `Colours: ${shown}`);
     if (theme === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = theme;
     this.recolour();

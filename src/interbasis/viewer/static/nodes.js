@@ -33,6 +33,7 @@ export class NodeColumns {
     this.marked = null;
     this.rove();
     this.markSelected();
+    this.markFound();
     if (kept) {
       const at = columns.findIndex((column) => column.layer === kept.layer);
       const row = at < 0 ? -1 : columns[at].row[kept.index];
@@ -169,6 +170,17 @@ export class NodeColumns {
     const section = this.view.sections[right ? column : next];
     const strongest = right ? strongestNeighbour(section, row, "from", "to") : strongestNeighbour(section, row, "to", "from");
     return { column: next, row: strongest >= 0 ? strongest : Math.min(row, this.buttons[next].length - 1) };
+  }
+
+  // Features that the search has found.
+  markFound(hits = this.hits ?? []) {
+    this.hits = hits;
+    for (const button of this.element.querySelectorAll(".node.found")) button.classList.remove("found");
+    for (const { place, layer, index } of hits) {
+      const at = place === this.view.run.place ? (this.columns ?? []).findIndex((column) => column.layer === layer && !column.merged) : -1;
+      const row = at < 0 ? -1 : this.columns[at].row[index];
+      if (row >= 0) this.buttons[at][row].classList.add("found");
+    }
   }
 
   // Features without an edge in sight step back.

@@ -93,13 +93,14 @@ export function drawnEdges(run, state, left, right) {
   if (!section || right.layer !== k + 1) return emptyEdges();
   const chosen = chosenCount(run, k, state);
   const edges = right.merged ? mergedEdges(section, left, chosen, state) : plainEdges(section, left, right, chosen);
-  if (state.get("constant") && section.constant && left.row[0] >= 0) addConstant(edges, section, left, right, chosen);
   edges.chosen = chosen;
+  edges.counted = right.merged ? edges.counted : edges.size;
+  if (state.get("constant") && section.constant && left.row[0] >= 0) addConstant(edges, section, left, right, chosen);
   return edges;
 }
 
 function emptyEdges() {
-  return { size: 0, chosen: 0, squares: 0, from: new Int32Array(0), to: new Int32Array(0), value: new Float32Array(0) };
+  return { size: 0, chosen: 0, counted: 0, squares: 0, from: new Int32Array(0), to: new Int32Array(0), value: new Float32Array(0) };
 }
 
 function plainEdges(section, left, right, chosen) {
@@ -135,6 +136,7 @@ function mergedEdges(section, left, chosen, state) {
     edges.squares += sums[index];
   });
   edges.size = order.length;
+  for (let e = 0; e < chosen; e++) if (left.row[section.sources[e]] >= 0) edges.counted++;
   return edges;
 }
 
