@@ -27,10 +27,13 @@ def add_results(run: Path) -> None:
     save_result(run, "examples", examples(graph))
 
 
+def inner_edges(graph: InteractionGraph, k: int) -> torch.Tensor:
+    return graph.edges[k][1 if graph.layers[k + 1].constant else 0 :, 1:]
+
+
 def inner_shares(graph: InteractionGraph, k: int) -> torch.Tensor:
     """Share of Ê² that the strongest edges carry together, by their number."""
-    inner = graph.edges[k][1 if graph.layers[k + 1].constant else 0 :, 1:]
-    squares = inner.square().flatten().sort(descending=True).values
+    squares = inner_edges(graph, k).square().flatten().sort(descending=True).values
     return squares.cumsum(0) / squares.sum()
 
 
@@ -92,7 +95,7 @@ def features(graph: InteractionGraph) -> dict[str, Any]:
                 "index": i, "label": f"cos {i * 5 % 56 + 1}(x + y)" if i % 3 else f"sin {i * 5 % 56 + 1}x",
                 "fourier": {"terms": [{"text": f"cos {i}x", "share": 0.7, "phase": 0.1},
                                       {"text": f"sin {i}y", "share": 0.2, "phase": 0.3}]},
-                "positions": {"means": [0.5, -0.2, 1.5], "share": 0.8} if layer.name.startswith("attn") else None,
+                "positions": {"means": [0.5, -0.2, 1.5], "share": 0.8} if layer.name == "attn_in.0" else None,
                 "classes": {"names": ["cat", "dog"], "means": [0.4, -0.3], "auroc": 0.93} if i == 2 else None,
                 "effects": {"up": [{"name": " 17", "value": 2.5}], "down": [{"name": " 99", "value": -1.5}]},
                 "histogram": {"edges": [-2, -1, 0, 1, 2, 3], "counts": [3, 40, 90, 30, 2]},
@@ -112,10 +115,16 @@ def examples(graph: InteractionGraph) -> dict[str, Any]:
 
     layers = []
     for layer in graph.layers[:-1]:
+        signs = {"most positive": 1.0, "most negative": -1.0}
         found = [
-            {"index": i, "bands": [{"name": "most positive", "examples": [example(i, n, 1.0) for n in range(4)]},
-                                   {"name": "most negative", "examples": [example(i, n, -1.0) for n in range(4)]}]}
+            {
+                "index": i,
+                "bands": [
+                    {"name": name, "examples": [example(i, n, sign) for n in range(4)]}
+                    for name, sign in signs.items()
+                ],
+            }
             for i in range(1, min(layer.features, 30))
-        ]  # fmt: skip
+        ]
         layers.append({"name": layer.name, "features": found})
     return {"kind": "tokens", "layers": layers}

@@ -33,14 +33,15 @@ function strokeThreshold(sections) {
 
 function drawHaze(context, haze, picture, sections, least, view) {
   const coloured = sections.some(({ colours }) => colours);
+  const tints = picture.palette.map((colour) => colour.map((channel, c) => channel - picture.palette[0][c]));
   haze.begin(Math.ceil(view.width), Math.ceil(view.height), coloured);
   for (const { left, right, weights, size, from, to, y0, y1, colours } of sections) {
     const start = Math.round(left - view.x);
     const span = Math.max(Math.round(right - left), 2);
     for (let e = size - 1; e >= 0 && weights[e] < least; e--) {
       const depth = strokeOpacity(weights[e]) * Math.min(strokeWidth(weights[e]), 1);
-      const colour = colours ? picture.palette[colours[e]] : null;
-      haze.curve(start, span, y0[from[e]] - view.y, y1[to[e]] - view.y, depth, colour);
+      const tint = colours && colours[e] ? tints[colours[e]] : null;
+      haze.curve(start, span, y0[from[e]] - view.y, y1[to[e]] - view.y, depth, tint);
     }
   }
   haze.finish(context, picture.palette[0]);

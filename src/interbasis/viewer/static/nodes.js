@@ -63,7 +63,7 @@ export class NodeColumns {
     const label = column.merged ? "all outputs" : names.label(column.layer, index);
     const rank = column.merged ? -1 : page.colourRank(run, column.layer, index);
     const style = { top: `${this.box.top[at] + row * this.box.row}px`, height: `${this.box.nodeHeight}px` };
-    if (page.state.get("colour") !== "none") style["--tint"] = moduleColour(rank);
+    if (rank >= 0) style["--tint"] = moduleColour(rank);
     const button = el(
       "button",
       {
@@ -73,6 +73,7 @@ export class NodeColumns {
       },
       this.box.labelled && el("span", { class: "label" }, name(label)),
     );
+    if (style["--tint"]) button.classList.add("tinted");
     if (!column.merged && notes.isPinned(column.layer, index)) button.classList.add("pinned");
     if (!column.merged && layer.constant && index === 0) button.classList.add("constant");
     return button;
