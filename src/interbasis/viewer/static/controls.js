@@ -59,13 +59,12 @@ export class Controls {
   }
 
   lossLabel() {
-    const { metric, tolerance } = this.run.results.ablation ?? {};
-    return `Needed so that ${(metric ?? "the metric").replaceAll("_", " ")} ${lowerIsBetter(metric) ? "rises" : "falls"} by at most ${decimal(tolerance * this.state.get("loss"))}`;
+    const { metric, baseline } = this.run.results.ablation ?? {};
+    return `Needed so that ${(metric ?? "the metric").replaceAll("_", " ")} ${lowerIsBetter(metric) ? "rises" : "falls"} from ${decimal(baseline, 4)} by at most`;
   }
 
   lossText(loss) {
-    const { baseline } = this.run.results.ablation ?? {};
-    return loss ? `of ${decimal(baseline, 4)}` : "";
+    return decimal((this.run.results.ablation?.tolerance ?? 0) * loss);
   }
 
   group(title, ...children) {
@@ -119,7 +118,7 @@ export class Controls {
       this.updates.push(() => (input.value = String(Math.min(this.state.get(key), last))));
       return input;
     };
-    return this.group("Layers", el("div", { class: "range" }, ends("from", "First layer"), el("span", {}, "to"), ends("to", "Last layer")));
+    return this.group("Layers", el("div", { class: "range" }, "from", ends("from", "First layer"), "to", ends("to", "Last layer")));
   }
 
   moveEnd(key, value) {

@@ -5,6 +5,8 @@ import { css } from "./colours.js";
 
 const STROKES = 1200;
 const LEVELS = 24;
+// Edges of a section from which on thin ones fade, so that a crowd does not turn black.
+const CROWD = 600;
 
 export const strokeWidth = (weight) => 0.6 + 5.4 * weight;
 export const strokeOpacity = (weight) => 0.16 + 0.68 * weight;
@@ -38,8 +40,9 @@ function drawHaze(context, haze, picture, sections, least, view) {
   for (const { left, right, weights, size, from, to, y0, y1, colours } of sections) {
     const start = Math.round(left - view.x);
     const span = Math.max(Math.round(right - left), 2);
+    const thin = Math.min(1, CROWD / size);
     for (let e = size - 1; e >= 0 && weights[e] < least; e--) {
-      const depth = strokeOpacity(weights[e]) * Math.min(strokeWidth(weights[e]), 1);
+      const depth = strokeOpacity(weights[e]) * Math.min(strokeWidth(weights[e]), 1) * thin;
       const tint = colours && colours[e] ? tints[colours[e]] : null;
       haze.curve(start, span, y0[from[e]] - view.y, y1[to[e]] - view.y, depth, tint);
     }

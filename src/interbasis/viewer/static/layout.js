@@ -2,6 +2,7 @@
 
 export const TITLE_HEIGHT = 46;
 const SIDE = 16;
+const COMPACT_SIDE = 40;
 
 export function layout(columns, width, height) {
   const count = Math.max(columns.length, 1);
@@ -9,7 +10,8 @@ export function layout(columns, width, height) {
   const room = width - 2 * SIDE;
   const fits = room / (count - 0.58) >= 138;
   const labelled = fits || count <= 8;
-  const box = labelled ? labelledColumns(count, room) : compactColumns(count, room);
+  const side = labelled ? SIDE : COMPACT_SIDE;
+  const box = labelled ? labelledColumns(count, room) : compactColumns(count, width - 2 * side);
   const free = (height - TITLE_HEIGHT - 12) / rows;
   const row = labelled ? Math.min(Math.max(free, 19), 27) : Math.min(Math.max(free, 6), 16);
   const tall = rows * row;
@@ -19,9 +21,9 @@ export function layout(columns, width, height) {
     pitch: box.pitch,
     row,
     nodeHeight: Math.max(row - (labelled ? 4 : 2), 4),
-    x: columns.map((_, at) => Math.round(SIDE + at * box.pitch)),
+    x: columns.map((_, at) => Math.round(side + at * box.pitch)),
     top: columns.map((column) => TITLE_HEIGHT + (column.indices.length === 1 ? Math.floor((tall - row) / 2) : 0)),
-    width: Math.round(2 * SIDE + (count - 1) * box.pitch + box.width),
+    width: Math.round(2 * side + (count - 1) * box.pitch + box.width),
     height: Math.round(TITLE_HEIGHT + tall + 12),
   };
 }

@@ -150,7 +150,7 @@ class Page {
   applyTheme() {
     const theme = this.state.get("theme");
     const shown = { auto: "Auto", light: "Light", dark: "Dark" }[theme];
-    replace(this.themeText, shown);
+    replace(this.themeText, `◐ ${shown}`);
     this.themeText.title = `Colours: ${shown.toLowerCase()}`;
     this.themeText.setAttribute("aria-label", `Colours: ${shown}`);
     if (theme === "auto") delete document.documentElement.dataset.theme;

@@ -20,10 +20,14 @@ export class NodeColumns {
     });
   }
 
+  // Made anew only where something is different from before.
   build(columns, box) {
-    const focused = this.placeOf(document.activeElement);
-    const kept = focused && this.columns ? { layer: this.columns[focused.column]?.layer, index: this.columns[focused.column]?.indices[focused.row] } : null;
+    const { state, notes } = this.view;
+    const kind = [state.get("colour"), notes.version, JSON.stringify(box), columns.map(({ layer, indices }) => `${layer}:${indices}`)].join("|");
     this.columns = columns;
+    if (kind === this.kind) return this.markSelected();
+    this.kind = kind;
+    const focused = this.element.contains(document.activeElement);
     this.box = box;
     this.pointed = null;
     this.element.classList.toggle("compact", !box.labelled);
@@ -31,14 +35,18 @@ export class NodeColumns {
     replace(this.element, columns.map((column, at) => this.column(column, at)));
     this.idle = null;
     this.marked = null;
-    this.rove();
+    const home = this.homePlace();
+    this.rove(home);
     this.markSelected();
     this.markFound();
-    if (kept) {
-      const at = columns.findIndex((column) => column.layer === kept.layer);
-      const row = at < 0 ? -1 : columns[at].row[kept.index];
-      if (row >= 0) this.buttons[at][row].focus({ preventScroll: true });
-    }
+    if (focused && home) this.buttons[home.column][home.row].focus({ preventScroll: true });
+  }
+
+  // Where the keyboard was last, if that feature is still there.
+  homePlace() {
+    const column = this.columns.findIndex(({ layer }) => layer === this.home?.layer);
+    const row = column < 0 ? -1 : (this.columns[column].row[this.home.index] ?? -1);
+    return row < 0 ? null : { column, row };
   }
 
   column(column, at) {
@@ -142,6 +150,7 @@ export class NodeColumns {
     const last = this.element.querySelector('.node[tabindex="0"]');
     const button = place ? this.buttons[place.column]?.[place.row] : (last ?? this.buttons.find((column) => column.length)?.[0]);
     if (!button) return;
+    if (place) this.home = { layer: this.columns[place.column].layer, index: this.columns[place.column].indices[place.row] };
     if (last && last !== button) last.tabIndex = -1;
     button.tabIndex = 0;
   }

@@ -7,6 +7,7 @@ export class NoteBook {
     this.token = token;
     this.listeners = [];
     this.status = "";
+    this.version = 0;
     this.take(this.remembered() ?? run.results.notes);
   }
 
@@ -104,6 +105,7 @@ export class NoteBook {
   }
 
   changed() {
+    this.version++;
     this.save();
     for (const listener of this.listeners) listener();
   }

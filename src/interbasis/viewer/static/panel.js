@@ -4,7 +4,7 @@ import { bars, histogram, profile } from "./charts.js";
 import { isConstant } from "./data.js";
 import { el, name, replace } from "./dom.js";
 import { exampleBands } from "./examples.js";
-import { decimal, integer, percent } from "./format.js";
+import { decimal, integer, percent, plural } from "./format.js";
 
 const NEIGHBOURS = 8;
 
@@ -139,7 +139,7 @@ function edgeTables(page, run, names, layer, index) {
   const outgoing = neighbours(run.sections[layer], "sources", "targets", index);
   const table = (title, other, { rows, total, count, sum }) =>
     section(
-      title, count ? `${layerName(run, other)}; Ê and share of the ${integer(count)} held here` : layerName(run, other),
+      title, count ? `${layerName(run, other)}; Ê, and share of Ê² among its ${plural(count, "edge")} here` : layerName(run, other),
       rows.length
         ? el("table", { class: "edges-table" }, rows.map((row) => edgeRow(page, run, names, other, row, sum, rows[0].value)))
         : el("p", { class: "hint" }, total ? "No edge of it is strong enough to be held by this page." : "None."),
