@@ -1,8 +1,8 @@
 """The page at its largest: 50 layers × 100 features × 100,000 edges, in a real Chromium.
 
-First paint is the time from the start of the navigation to the end of the frame in which the edges are on the
-canvas. A redraw is the time from a slider's input event to the end of the frame after it; the slider goes from
-few edges to all of them and back.
+First paint is the time from the start of the navigation to the end of the frame in which the edges are on
+the canvas. A redraw is the time from a slider's input event to the end of the frame after it; the slider goes
+from few edges to all of them and back.
 """
 
 import statistics
@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 import torch
-from common import machine, report
 
+from common import machine, report
 from interbasis.basis import LayerBasis
 from interbasis.config import BuildConfig
 from interbasis.graph import InteractionGraph, Provenance

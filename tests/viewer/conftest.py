@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from viewer import chromium, runs
 
 from interbasis.viewer import ViewerServer
+from viewer import chromium, runs
 
 
 @pytest.fixture(scope="session")

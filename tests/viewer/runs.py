@@ -54,7 +54,8 @@ def ablation(graph: InteractionGraph) -> dict[str, Any]:
             {
                 "from": graph.layers[k].name, "to": graph.layers[k + 1].name, "count": count,
                 "epsilon": strengths.values[count - 1].item(), "kept_fraction": count / len(shares),
-                "possible": len(shares), "value": shares[count - 1].item(), "stable_count": count, "curve": curve,
+                "possible": len(shares), "value": shares[count - 1].item(),
+                "stable_count": count, "curve": curve,
             }
         )  # fmt: skip
     return {
@@ -96,7 +97,8 @@ def features(graph: InteractionGraph) -> dict[str, Any]:
                 "fourier": {"terms": [{"text": f"cos {i}x", "share": 0.7, "phase": 0.1},
                                       {"text": f"sin {i}y", "share": 0.2, "phase": 0.3}]},
                 "positions": {"means": [0.5, -0.2, 1.5], "share": 0.8} if layer.name == "attn_in.0" else None,
-                "classes": {"names": ["cat", "dog"], "means": [0.4, -0.3], "auroc": 0.93} if i == 2 else None,
+                "classes": {"names": ["cat", "dog"], "means": [0.4, -0.3], "auroc": [0.93, 0.07],
+                            "explained": 0.4} if i == 2 else None,
                 "effects": {"up": [{"name": " 17", "value": 2.5}], "down": [{"name": " 99", "value": -1.5}]},
                 "histogram": {"edges": [-2, -1, 0, 1, 2, 3], "counts": [3, 40, 90, 30, 2]},
             }

@@ -1,18 +1,19 @@
-"""The page in a real Chromium: looked at, pointed at, typed at; asking no other host; without console errors."""
+"""The page in a real Chromium: looked at, pointed at, typed at; no request to others, no console errors."""
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from viewer.conftest import serving
 
 from interbasis.graph import load
 from interbasis.results import load_result, save_result
 from interbasis.viewer import write_page
+from viewer.conftest import serving
 
 EVIL = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>\u202e<b>x</b>"
-IDLE = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 30))))"
+IDLE = """() => new Promise((done) =>
+  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 30))))"""
 
 
 @contextmanager
@@ -22,7 +23,10 @@ def opened(browser, url: str, **settings) -> Iterator:
     page = context.new_page()
     page.set_default_timeout(15_000)
     complaints, requests = [], []
-    page.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else 0)
+    page.on(
+        "console",
+        lambda message: complaints.append(message.text) if message.type in ("error", "warning") else 0,
+    )
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: requests.append(request.url))
     try:
@@ -104,7 +108,9 @@ def test_sliders_act_at_once(browser, server, lib):
         assert drawn(page) == 30
         slide(page, "count", 1000)
         edges = load(lib).edges
-        assert drawn(page) == sum(int((matrix > 0).sum()) for matrix in (edges[0][1:, 1:], edges[1][1:, 1:], edges[2][:, 1:]))
+        assert drawn(page) == sum(
+            int((matrix > 0).sum()) for matrix in (edges[0][1:, 1:], edges[1][1:, 1:], edges[2][:, 1:])
+        )
         page.get_by_role("button", name="by share").click()
         slide(page, "share", 50)
         few = drawn(page)
@@ -152,7 +158,14 @@ def test_a_feature_opens_with_its_numbers(browser, server, lib):
         assert panel.locator("h2").inner_text() == "cos 11(x + y)"
         strongest = graph.edges[0][2, 1:].max().item()
         assert f"{strongest:.3g}" in panel.inner_text()
-        for title in ("Comes from", "Goes to", "Fourier terms", "Classes", "Activations", "Examples from the data"):
+        for title in (
+            "Comes from",
+            "Goes to",
+            "Fourier terms",
+            "Classes",
+            "Activations",
+            "Examples from the data",
+        ):
             assert panel.get_by_text(title, exact=False).count() >= 1
         assert panel.locator(".token.active").count() == 8
         panel.locator(".edges-table .link").first.click()
@@ -201,7 +214,11 @@ def test_pins_names_and_groups_are_saved_and_come_back(browser, server, lib):
         assert page.evaluate("window.hacked") is None
     notes = load_result(lib, "notes")
     place = {"layer": "mlp_in.0", "index": 5}
-    assert notes == {"pinned": [place], "names": [place | {"name": EVIL}], "groups": [{"name": "carry", "members": [place]}]}
+    assert notes == {
+        "pinned": [place],
+        "names": [place | {"name": EVIL}],
+        "groups": [{"name": "carry", "members": [place]}],
+    }
 
 
 def test_text_from_outside_is_shown_as_text(browser, lib, tmp_path):
@@ -210,15 +227,33 @@ def test_text_from_outside_is_shown_as_text(browser, lib, tmp_path):
     config["provenance"]["model"] = EVIL
     config["layers"][1]["name"] = EVIL
     (lib / "config.json").write_text(json.dumps(config))
-    feature = {"index": 1, "label": EVIL, "classes": {"names": [EVIL], "means": [1.0]}, "fourier": {"terms": [{"text": EVIL, "share": 1}]}}
+    feature = {
+        "index": 1,
+        "label": EVIL,
+        "classes": {"names": [EVIL], "means": [1.0]},
+        "fourier": {"terms": [{"text": EVIL, "share": 1}]},
+    }
     save_result(lib, "features", {"layers": [{"name": EVIL, "features": [feature]}]})
     shown = [
         {"value": 1, "sample": 0, "position": 0, "tokens": [EVIL], "activations": [1], "active": 0},
         {"value": 1, "sample": EVIL, "image": "javascript:window.hacked=3", "label": EVIL},
         {"value": 1, "sample": 0, "inputs": [EVIL], "label": EVIL},
     ]
-    save_result(lib, "examples", {"kind": "tokens", "layers": [{"name": EVIL, "features": [{"index": 1, "bands": [{"name": EVIL, "examples": shown}]}]}]})
-    save_result(lib, "ablation", {"metric": EVIL, "tolerance": 0.1, "baseline": 1, "edges_required": [1, 1, 1], "sections": []})
+    save_result(
+        lib,
+        "examples",
+        {
+            "kind": "tokens",
+            "layers": [
+                {"name": EVIL, "features": [{"index": 1, "bands": [{"name": EVIL, "examples": shown}]}]}
+            ],
+        },
+    )
+    save_result(
+        lib,
+        "ablation",
+        {"metric": EVIL, "tolerance": 0.1, "baseline": 1, "edges_required": [1, 1, 1], "sections": []},
+    )
     file = write_page([lib], tmp_path / "evil.html")
     for tab in ("graph", "curves", "about"):
         with opened(browser, f"{file.as_uri()}#sel=0.1.1&tab={tab}") as page:
@@ -232,7 +267,10 @@ def test_text_from_outside_is_shown_as_text(browser, lib, tmp_path):
 
 
 def test_two_runs_stand_side_by_side_with_the_same_sliders(browser, lib, pca):
-    with serving(lib, pca) as server, opened(browser, server.url + "#by=count&count=20&output=hide&nodes=200") as page:
+    with (
+        serving(lib, pca) as server,
+        opened(browser, server.url + "#by=count&count=20&output=hide&nodes=200") as page,
+    ):
         assert page.locator(".graph").count() == 2
         left, right = (page.locator(".graph").nth(k).bounding_box() for k in range(2))
         assert left["x"] + left["width"] <= right["x"] + 1
@@ -241,7 +279,9 @@ def test_two_runs_stand_side_by_side_with_the_same_sliders(browser, lib, pca):
         assert drawn(page, 0) == drawn(page, 1) > 40
         page.get_by_label("Each section on its own scale").uncheck()
         settle(page)
-        most = page.evaluate("interbasis.parts.map(({view}) => Math.max(...view.sections.map((s) => s.weights[0])))")
+        most = page.evaluate(
+            "interbasis.parts.map(({view}) => Math.max(...view.sections.map((s) => s.weights[0])))"
+        )
         assert max(most) == pytest.approx(1)
         assert min(most) < 0.5  # one scale for both: the features of PCA are smaller
         page.locator(".graph").nth(1).locator(".node").first.click()
@@ -286,7 +326,9 @@ def test_the_keyboard_is_enough(browser, server):
         settle(page)
         assert not page.locator(".panel").is_visible()
         assert page.evaluate(place) == at
-        names = page.locator(".node").evaluate_all("(nodes) => nodes.map((n) => n.getAttribute('aria-label'))")
+        names = page.locator(".node").evaluate_all(
+            "(nodes) => nodes.map((n) => n.getAttribute('aria-label'))"
+        )
         assert all(names)
         assert "Lambda" in names[0]
 
@@ -299,7 +341,8 @@ def test_a_module_can_be_looked_at_alone(browser, server):
         alone = page.locator(".node").count()
         assert 0 < alone < before
         ranks = page.evaluate(
-            "interbasis.parts[0].view.columns.flatMap((c) => c.indices.map((i) => interbasis.parts[0].run.module(c.layer, i)))"
+            """interbasis.parts[0].view.columns.flatMap((column) =>
+            column.indices.map((index) => interbasis.parts[0].run.module(column.layer, index)))"""
         )
         assert set(ranks) == {1}
         page.get_by_role("button", name="Show all modules").click()
@@ -325,7 +368,8 @@ def test_nothing_overlaps_or_sticks_out(browser, server, width):
         settle(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         overlaps = page.evaluate(
-            """() => { const boxes = [...document.querySelectorAll(".node")].map((n) => n.getBoundingClientRect());
+            """() => {
+            const boxes = [...document.querySelectorAll(".node")].map((node) => node.getBoundingClientRect());
             return boxes.filter((a, i) => boxes.some((b, j) => i < j && a.left < b.right && b.left < a.right
               && a.top < b.bottom - 0.5 && b.top < a.bottom - 0.5)).length; }"""
         )
@@ -334,7 +378,9 @@ def test_nothing_overlaps_or_sticks_out(browser, server, width):
 
 def test_a_notebook_frame_draws_the_graph(browser, lib, tmp_path):
     file = tmp_path / "notebook.html"
-    file.write_text(f"<!doctype html><meta charset=utf-8><body>{load(lib)._repr_html_()}</body>", encoding="utf-8")
+    file.write_text(
+        f"<!doctype html><meta charset=utf-8><body>{load(lib)._repr_html_()}</body>", encoding="utf-8"
+    )
     context = browser.new_context(viewport={"width": 1100, "height": 700})
     try:
         page = context.new_page()

@@ -60,7 +60,15 @@ def test_the_policy_lets_only_the_pages_own_script_run(lib):
 def test_sources_name_no_other_host_and_never_make_html_from_text():
     text = script() + style()
     assert set(re.findall(r"https?://[^\s\"'`)]*", text)) == {"http://www.w3.org/2000/svg"}
-    for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "@import"):
+    for word in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "new Function",
+        "@import",
+    ):
         assert word not in text
     assert "</script" not in text
     assert "<!--" not in text

@@ -53,9 +53,11 @@ def test_the_page_comes_with_strict_headers(server):
 @pytest.mark.parametrize(
     "path",
     [
-        "/config.json", "/../config.json", "/..%2fconfig.json", "/%2e%2e/config.json", "/%2e%2e%2fconfig.json",
+        "/config.json", "/../config.json", "/..%2fconfig.json", "/%2e%2e/config.json",
+        "/%2e%2e%2fconfig.json",
         "//etc/passwd", "/etc/passwd", "/./config.json", "/static/../page.py", "/..\\config.json", "/link",
-        "/link/secret.txt", "http://127.0.0.1/etc/passwd", "file:///etc/passwd", "/notes/0", "/%00", "*", "/index.html",
+        "/link/secret.txt", "http://127.0.0.1/etc/passwd", "file:///etc/passwd", "/notes/0", "/%00",
+        "*", "/index.html",
         "/....//....//etc/passwd", "/%252e%252e%252fconfig.json",
     ],
 )  # fmt: skip
@@ -68,7 +70,9 @@ def test_there_is_nothing_but_the_page(server, lib, tmp_path, path):
     assert b"root:" not in body
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example:{port}", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example:{port}", ""]
+)
 def test_other_hosts_are_refused(server, host):
     host = host.format(port=server.server_port)
     status, body, _ = ask(server, host=host) if host else raw(server, b"GET / HTTP/1.1\r\n\r\n")

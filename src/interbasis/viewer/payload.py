@@ -97,7 +97,8 @@ def _section(graph: InteractionGraph, k: int, allowance: int) -> dict[str, Any]:
     inner = _inner(graph, k).double()
     squares = inner.square()
     values, places = inner.flatten().sort(descending=True, stable=True)
-    kept = min(allowance, int((values > 0).sum()))
+    nonzero = int((values > 0).sum())
+    kept = min(allowance, nonzero)
     values, places = values[:kept], places[:kept]
     total = squares.sum().item()
     shown = values.square().sum().item()
@@ -106,9 +107,9 @@ def _section(graph: InteractionGraph, k: int, allowance: int) -> dict[str, Any]:
         "from": source.name,
         "to": target.name,
         "possible": inner.numel(),
-        "nonzero": int((inner > 0).sum()),
+        "nonzero": nonzero,
         "held": kept,
-        "held_share": shown / total if total > 0 else 1.0,
+        "held_share": shown / total if kept < nonzero else 1.0,
         "sum_of_squares": total,
         "sources": _integers(places % columns + (1 if source.constant else 0)),
         "targets": _integers(places // columns + (1 if target.constant else 0)),

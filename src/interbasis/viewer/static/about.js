@@ -9,7 +9,6 @@ const MEANINGS = {
   modules: ["modules", "interbasis modules RUN"],
   features: ["labels and what features respond to", "interbasis features RUN"],
   examples: ["dataset examples", "interbasis features RUN"],
-  notes: ["your notes", "pinning, naming or grouping a feature here"],
 };
 
 export function aboutTab(page) {
@@ -32,8 +31,8 @@ function aboutRun(run) {
       ["Computed in", `${decimal(seconds)} s`],
       ["Settings", settings(about.settings)],
       ["Versions", Object.entries(about.versions).map(([key, value]) => `${key} ${value}`).join(", ")],
-      ["Model", about.model_fingerprint.slice(0, 12)],
-      digest && ["Graph", digest.slice(0, 12)],
+      ["Weights, SHA-256", about.model_fingerprint.slice(0, 12)],
+      digest && ["Graph, SHA-256", digest.slice(0, 12)],
     ]),
     el("table", { class: "about-table" },
       el("thead", {}, el("tr", {}, ["Node layer", "Width", "Features", "Noise", "Unused"].map((title) => el("th", { scope: "col" }, title)))),

@@ -36,7 +36,7 @@ function exampleOf(example, largest) {
 
 function tokensOf({ tokens, activations = [], active, value, sample, position }, largest) {
   return el(
-    "p", { class: "tokens", title: `sample ${sample}, position ${position}: ${decimal(value)}` },
+    "p", { class: tokens.some((token) => /\s/.test(token)) ? "tokens" : "tokens apart", title: `sample ${sample}, position ${position}: ${decimal(value)}` },
     tokens.map((token, at) =>
       el(
         "span",

@@ -16,6 +16,13 @@ export class Names {
     return typeof known === "string" && known.trim() ? known : `feature ${index}`;
   }
 
+  // For a small place: of a label that is a sum of terms with their shares, the first term.
+  short(layer, index) {
+    const label = this.label(layer, index);
+    const terms = label.match(/^\d+% (.+?)( \+ \d+% .*)?$/);
+    return terms ? terms[1] + (terms[2] ? " + …" : "") : label;
+  }
+
   // A label that also says where the feature is.
   full(layer, index) {
     const label = this.label(layer, index);

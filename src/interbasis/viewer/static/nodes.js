@@ -79,7 +79,7 @@ export class NodeColumns {
         "aria-label": column.merged ? `All outputs of ${layer.name} as one` : this.spoken(column.layer, index, label),
         title: this.box.labelled ? label : column.merged ? label : names.full(column.layer, index),
       },
-      this.box.labelled && el("span", { class: "label" }, name(label)),
+      this.box.labelled && el("span", { class: "label" }, name(column.merged ? label : names.short(column.layer, index))),
     );
     if (style["--tint"]) button.classList.add("tinted");
     if (!column.merged && notes.isPinned(column.layer, index)) button.classList.add("pinned");

@@ -7,6 +7,7 @@ import { exampleBands } from "./examples.js";
 import { decimal, integer, percent, plural } from "./format.js";
 
 const NEIGHBOURS = 8;
+const CLASSES = 12;
 
 export class Panel {
   constructor(page) {
@@ -71,15 +72,13 @@ export class Panel {
         bars(fourier.terms.slice(0, 8).map(({ text, share }) => ({ label: text, value: share })), percent),
       ),
       classes?.means && section(
-        "Classes", "mean activation of each class",
-        bars(classes.means.map((value, at) => ({ label: classes.names?.[at] ?? `class ${at}`, value }))),
-        aurocOf(classes),
+        "Classes", classMeaning(classes), classBars(classes), aurocOf(classes),
       ),
       positions?.means && section(
         "Positions", `mean activation by position${Number.isFinite(positions.share) ? `; position explains ${percent(positions.share)} of its variance` : ""}`,
         profile(positions.means),
       ),
-      effects && section("Direct effect on the output", "outputs it raises and lowers most", effectLists(effects)),
+      effects && section("Direct effect on the output", "outputs it raises and lowers most, by one standard deviation of it", effectLists(effects)),
       counts?.counts?.length && section("Activations", "histogram over the data", histogram(counts)),
     ];
   }
@@ -108,9 +107,24 @@ function ordinal(rank) {
   return `${integer(rank)}${ending}`;
 }
 
-function aurocOf({ auroc }) {
-  if (Number.isFinite(auroc)) return el("p", { class: "hint" }, `AUROC ${decimal(auroc)}: how well this feature alone tells the classes apart (0.5 is chance).`);
-  return null;
+function classMeaning({ means, explained }) {
+  const which = means.length > CLASSES ? `mean activation; the ${CLASSES} of ${integer(means.length)} classes farthest from 0` : "mean activation of each class";
+  return Number.isFinite(explained) ? `${which}; the class explains ${percent(explained)} of its variance` : which;
+}
+
+function classBars({ names = [], means }) {
+  const rows = means.map((value, at) => ({ label: String(names[at] ?? `class ${at}`), value }));
+  if (rows.length <= CLASSES) return bars(rows);
+  return bars(rows.sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, CLASSES).sort((a, b) => b.value - a.value));
+}
+
+// One area for all classes, or one for each against the others: then the one that it tells best.
+function aurocOf({ auroc, names = [] }) {
+  const areas = Array.isArray(auroc) ? auroc : [auroc];
+  const best = areas.reduce((most, area, at) => (Math.abs(area - 0.5) > Math.abs(areas[most] - 0.5) ? at : most), 0);
+  if (!Number.isFinite(areas[best])) return null;
+  const what = Array.isArray(auroc) ? [name(String(names[best] ?? `class ${best}`)), " from the others"] : "the classes apart";
+  return el("p", { class: "hint" }, "This feature alone tells ", what, ` with AUROC ${decimal(Math.max(areas[best], 1 - areas[best]))} (0.5 is chance).`);
 }
 
 function effectLists({ up = [], down = [] }) {
@@ -174,7 +188,7 @@ function edgeRow(page, run, names, layer, { index, value, error }, sum, largest)
   const jump = () => page.select({ place: run.place, layer, index });
   return el(
     "tr", {},
-    el("th", { scope: "row" }, el("button", { type: "button", class: "link", onclick: jump }, name(names.label(layer, index)))),
+    el("th", { scope: "row" }, el("button", { type: "button", class: "link", onclick: jump, title: names.full(layer, index) }, name(names.short(layer, index)))),
     el("td", { class: "bar" }, el("span", { class: "positive", style: { left: "0", width: `${(value / largest) * 100}%` } })),
     el("td", { class: "number" }, decimal(value), Number.isFinite(error) && el("small", {}, ` ± ${decimal(error, 1)}`)),
     el("td", { class: "number share" }, percent((value * value) / sum)),
