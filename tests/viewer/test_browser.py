@@ -361,6 +361,24 @@ def test_a_run_without_results_says_what_makes_them(browser, pca, tmp_path):
         assert "not yet" in page.locator(".about").inner_text()
 
 
+LAYERS = [{"name": "mlp_in.0", "features": [None, {"index": 2, "bands": 3, "fourier": {"terms": [4]}}]}]
+
+
+@pytest.mark.parametrize("name", ["ablation", "curves", "modules", "features", "examples", "notes"])
+@pytest.mark.parametrize("layers", [5, LAYERS])
+def test_a_result_in_another_form_costs_its_own_part_only(browser, lib, tmp_path, name, layers):
+    """What a later version writes, or a person breaks, must not take the graph away."""
+    save_result(
+        lib, name, {"layers": layers, "sections": [{"curve": {}}, None], "pinned": [None], "groups": [0]}
+    )
+    file = write_page([lib], tmp_path / "page.html")
+    with opened(browser, f"{file.as_uri()}#sel=0.1.2") as page:
+        assert ink(page, ".edges:not(.over)") > 500
+        assert page.locator(".panel").get_by_text("Comes from").count() == 1
+        for tab in ("Curves", "About", "Graph"):
+            page.get_by_role("button", name=tab, exact=True).click()
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_overlaps_or_sticks_out(browser, server, width):
     with opened(browser, server.url + "#sel=0.1.2") as page:

@@ -60,7 +60,7 @@ export class Controls {
 
   lossLabel() {
     const { metric, baseline } = this.run.results.ablation ?? {};
-    return `Needed so that ${(metric ?? "the metric").replaceAll("_", " ")} ${lowerIsBetter(metric) ? "rises" : "falls"} from ${decimal(baseline, 4)} by at most`;
+    return `Needed so that ${String(metric ?? "the metric").replaceAll("_", " ")} ${lowerIsBetter(metric) ? "rises" : "falls"} from ${decimal(baseline, 4)} by at most`;
   }
 
   lossText(loss) {

@@ -17,7 +17,7 @@ export function curvesTab(page) {
   if (!runs.length) {
     return replace(element, hint("How much of the model survives with few edges is measured by ", "interbasis ablate RUN"), hint("and, over the whole range, by ", "interbasis curves RUN"));
   }
-  const metric = (runs[0].results.curves ?? runs[0].results.ablation).metric;
+  const metric = runs[0].results.ablation?.metric ?? runs[0].results.curves?.metric ?? "metric";
   const words = String(metric).replaceAll("_", " ");
   return replace(
     element,
@@ -39,8 +39,8 @@ function sectionChart(runs, section, k, words) {
   if (!series.length) return null;
   const all = series.flatMap(({ points }) => points);
   const most = Math.max(...all.map(({ kept }) => kept), 2);
-  const baselines = series.map(({ ablation, curves }) => (curves ?? ablation).baseline);
-  const values = [...all.map(({ value }) => value), ...baselines];
+  const baselines = series.map(({ ablation, curves }) => ablation?.baseline ?? curves?.baseline);
+  const values = [...all.map(({ value }) => value), ...baselines.filter(Number.isFinite)];
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const x = (kept) => MARGIN.left + (Math.log(Math.max(kept, 1)) / Math.log(most)) * (WIDE - MARGIN.left - MARGIN.right);
   const y = (value) => TALL - MARGIN.bottom - ((value - low) / (high - low || 1)) * (TALL - MARGIN.top - MARGIN.bottom);
@@ -79,7 +79,7 @@ function seriesLines({ run, points, ablation }, k, x, y, baseline) {
   const count = ablation?.sections?.[k]?.count ?? ablation?.edges_required?.[k];
   const value = points.find(({ kept }) => kept === count)?.value ?? ablation?.sections?.[k]?.value;
   return [
-    svg("line", { class: "baseline", x1: MARGIN.left, x2: WIDE - MARGIN.right, y1: y(baseline), y2: y(baseline), style }),
+    Number.isFinite(baseline) && svg("line", { class: "baseline", x1: MARGIN.left, x2: WIDE - MARGIN.right, y1: y(baseline), y2: y(baseline), style }),
     svg("polyline", { class: "line", points: points.map((point) => `${x(point.kept).toFixed(1)},${y(point.value).toFixed(1)}`).join(" "), style }),
     points.map((point) => svg("circle", { cx: x(point.kept), cy: y(point.value), r: 1.8, style: { fill: runColour(run) } }, svg("title", {}, `${integer(point.kept)} edges: ${decimal(point.value, 4)}`))),
     Number.isFinite(count) && Number.isFinite(value) && [

@@ -22,7 +22,8 @@ export class Run {
   }
 
   examples(layer, index) {
-    return this.layers[layer].examples.get(index) ?? [];
+    const bands = this.layers[layer].examples.get(index)?.bands;
+    return Array.isArray(bands) ? bands : [];
   }
 
   module(layer, index) {
@@ -40,9 +41,7 @@ function decodedLayer(layer, k, payload) {
     ...layer,
     eigenvalues: layer.eigenvalues === null ? null : floats(layer.eigenvalues),
     known: byIndex(sameName(features?.layers, layer.name)?.features),
-    examples: new Map(
-      (sameName(examples?.layers, layer.name)?.features ?? []).map((feature) => [feature.index, feature.bands ?? []]),
-    ),
+    examples: byIndex(sameName(examples?.layers, layer.name)?.features),
   };
 }
 
@@ -51,7 +50,7 @@ function sameName(layers, name) {
 }
 
 function byIndex(features) {
-  return new Map((features ?? []).map((feature) => [feature.index, feature]));
+  return new Map((Array.isArray(features) ? features : []).filter(Boolean).map((feature) => [feature.index, feature]));
 }
 
 function decodedSection(section) {
@@ -85,16 +84,21 @@ export function integers(text) {
 function moduleRanks(result, layers) {
   if (!Array.isArray(result?.layers)) return null;
   const sizes = new Map();
-  for (const { assignment } of result.layers) {
-    for (const module of assignment) if (module >= 0) sizes.set(module, (sizes.get(module) ?? 0) + 1);
+  for (const layer of layers) {
+    for (const module of assignmentOf(result, layer)) if (module >= 0) sizes.set(module, (sizes.get(module) ?? 0) + 1);
   }
   const order = [...sizes.keys()].sort((a, b) => sizes.get(b) - sizes.get(a) || a - b);
   const rank = new Map(order.map((module, k) => [module, k]));
   const ranks = layers.map((layer) => {
-    const assignment = sameName(result.layers, layer.name)?.assignment ?? [];
+    const assignment = assignmentOf(result, layer);
     return Int32Array.from({ length: layer.features }, (_, i) => rank.get(assignment[i]) ?? -1);
   });
   return { ranks, sizes: order.map((module) => sizes.get(module)), ids: order };
+}
+
+function assignmentOf(result, layer) {
+  const assignment = sameName(result.layers, layer.name)?.assignment;
+  return Array.isArray(assignment) ? assignment : [];
 }
 
 export function isConstant(run, layer, index) {

@@ -29,8 +29,9 @@ export function layout(columns, width, height) {
 }
 
 function labelledColumns(count, room) {
-  const pitch = Math.max(room / (count - 0.58), 138);
-  const width = Math.round(Math.min(Math.max(pitch * 0.54, 72), 190));
+  const fitting = room / (count - 0.58);
+  if (fitting < 138) return { width: 108, pitch: 176 }; // it scrolls anyway: labels that can be read
+  const width = Math.round(Math.min(Math.max(fitting * 0.54, 72), 190));
   return { width, pitch: count > 1 ? Math.max((room - width) / (count - 1), width + 56) : 0 };
 }
 

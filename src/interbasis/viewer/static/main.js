@@ -34,6 +34,8 @@ class Page {
     this.state.listen((changed) => this.changed(changed));
     document.addEventListener("keydown", (event) => this.key(event));
     window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
+    window.addEventListener("beforeprint", () => this.print(true));
+    window.addEventListener("afterprint", () => this.print(false));
     this.applyTheme();
     this.panel.show(this.selected);
     this.search.update();
@@ -156,6 +158,15 @@ class Page {
     if (theme === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = theme;
     this.recolour();
+  }
+
+  // On paper the graph has its own size, and colours for white ground.
+  print(on) {
+    const root = document.documentElement;
+    root.classList.toggle("printing", on);
+    if (on) root.dataset.theme = "light";
+    else this.applyTheme();
+    for (const { view } of this.parts) view.arrange();
   }
 
   recolour() {

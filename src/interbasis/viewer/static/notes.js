@@ -87,7 +87,8 @@ export class NoteBook {
     this.pinned = new Set();
     this.names = new Map();
     this.groups = new Map();
-    const there = ({ layer, index } = {}) => {
+    const there = (item) => {
+      const { layer, index } = item ?? {};
       const k = this.run.layerNumber(layer);
       return k >= 0 && Number.isInteger(index) && index >= 0 && index < this.run.layers[k].features ? `${k}.${index}` : null;
     };
@@ -95,7 +96,7 @@ export class NoteBook {
     each(notes?.pinned, (key) => this.pinned.add(key));
     each(notes?.names, (key, { name }) => this.names.set(key, String(name).slice(0, 200)));
     for (const group of Array.isArray(notes?.groups) ? notes.groups : []) {
-      each(group.members, (key) => this.groups.set(key, String(group.name).slice(0, 200)));
+      each(group?.members, (key) => this.groups.set(key, String(group.name).slice(0, 200)));
     }
   }
 
