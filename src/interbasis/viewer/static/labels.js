@@ -16,11 +16,11 @@ export class Names {
     return typeof known === "string" && known.trim() ? known : `feature ${index}`;
   }
 
-  // For a small place: of a label that is a sum of terms with their shares, the first term.
+  // For a small place: of a sum of terms with their shares the first term, and no figures in brackets.
   short(layer, index) {
     const label = this.label(layer, index);
     const terms = label.match(/^\d+% (.+?)( \+ \d+% .*)?$/);
-    return terms ? terms[1] + (terms[2] ? " + …" : "") : label;
+    return terms ? terms[1] + (terms[2] ? " + …" : "") : label.replace(/ \(AUROC [\d.]+\)$/, "");
   }
 
   // A label that also says where the feature is.

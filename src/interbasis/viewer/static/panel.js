@@ -129,6 +129,7 @@ function aurocOf({ auroc, names = [] }) {
 
 function effectLists({ up = [], down = [] }) {
   const rows = [...up.slice(0, 6), ...down.slice(0, 6)].map((effect) => ({ label: effect.name, value: effect.value }));
+  rows.sort((a, b) => b.value - a.value);
   return rows.length ? bars(rows) : null;
 }
 
@@ -199,5 +200,5 @@ function examplesOf(run, layer, index) {
   if (!run.results.examples) return run.results.features ? hint("Dataset examples are made by ", "interbasis features RUN") : null;
   const bands = run.examples(layer, index).filter((band) => band.examples?.length);
   if (!bands.length) return null;
-  return section("Examples from the data", run.results.examples.kind === "tokens" ? "tokens coloured by activation" : "by activation", exampleBands(bands, run.results.examples.kind));
+  return section("Examples from the data", `both ends${bands.length > 2 ? ", and bands of quantiles between" : ""}${run.results.examples.kind === "tokens" ? "; tokens coloured by activation" : ""}`, exampleBands(bands, run.results.examples.kind));
 }
