@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from interbasis.ablation import ablate_edges, ablate_nodes
     from interbasis.attribution import Sources, completeness, edges, estimate_edges
     from interbasis.basis import LayerBasis
     from interbasis.config import BuildConfig
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from interbasis.models.sequential import from_torch
     from interbasis.network import Network, NodeLayer, Section
     from interbasis.pipeline import build
+    from interbasis.required import edges_required, nodes_required
 
 _HOMES = {
     "from_torch": "models.sequential",
@@ -26,6 +28,10 @@ _HOMES = {
     "completeness": "attribution",
     "Sources": "attribution",
     "load": "graph",
+    "ablate_edges": "ablation",
+    "ablate_nodes": "ablation",
+    "edges_required": "required",
+    "nodes_required": "required",
     "InteractionGraph": "graph",
     "BuildConfig": "config",
     "LayerBasis": "basis",

@@ -60,7 +60,11 @@ class Section:
 
     def outputs(self, f: Tensor) -> slice:  # [n, T, d]
         """The positions that come out."""
-        return slice(f.shape[1] - 1 if self.last_only else 0, f.shape[1])
+        return self.positions_out(f.shape[1])
+
+    def positions_out(self, positions: int) -> slice:
+        """Those that come out of so many."""
+        return slice(positions - 1 if self.last_only else 0, positions)
 
     def in_basis(self, inverse: Tensor, transform: Tensor) -> "Section":
         """The same map from source features to target features, F̂(f̂) = C_out F(C_in⁺ f̂).
@@ -153,9 +157,15 @@ class Network:
     def __call__(self, inputs: Tensor) -> Tensor:
         """The model's output for these inputs."""
         f = self.prefix(inputs)
-        chain = [*self.sections, *self.tail]
-        for section in chain:
+        for section in self.sections:
             f = section(f)
+        return self.finish(f, inputs)
+
+    def finish(self, f: Tensor, inputs: Tensor) -> Tensor:  # [n, S, width]
+        """The model's output from the activations of the last node layer; inputs say if it has positions."""
+        for section in self.tail:
+            f = section(f)
+        chain = [*self.sections, *self.tail]
         output = f[..., 1:] if chain[-1].target.constant else f
         last_only = any(section.last_only for section in chain)
         return output[:, -1] if last_only or not self.prefix.has_positions(inputs) else output

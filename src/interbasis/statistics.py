@@ -153,12 +153,17 @@ def chunks(
     network: Network, batches: Batches, multiple_of: int = 1, *, fine: bool = False
 ) -> Iterator[tuple[int, Tensor]]:
     """Chunks of samples that fit in memory, on the network's device: (index of the first, inputs)."""
+    samples = chunk_size(network, batches, fine)
+    for first, inputs in batches.chunks(max(1, samples // multiple_of) * multiple_of):
+        yield first, inputs.to(network.device)
+
+
+def chunk_size(network: Network, batches: Batches, fine: bool = False) -> int:
+    """How many samples fit in memory at once."""
     positions = network.prefix(batches.first().to(network.device)).shape[1]
     if positions == 0:
         raise InterbasisError(f"{batches.name}: samples have no positions; expected at least one")
     pairs = zip(network.nodes, network.sections, strict=False)
     coordinates = sum(node.width + len(section.read) for node, section in pairs)
     size = FINE_CHUNK_BYTES if fine else CHUNK_BYTES
-    samples = size // (8 * positions * coordinates)
-    for first, inputs in batches.chunks(max(1, samples // multiple_of) * multiple_of):
-        yield first, inputs.to(network.device)
+    return max(1, size // (8 * positions * coordinates))

@@ -70,6 +70,22 @@ class Attention(Core):
         x = self._split(u, at)
         return (self._pattern(x) @ x.v).permute(1, 2, 0, 3).flatten(2)
 
+    def written_from_table(self, rows: Tensor, index: Tensor, at: slice, write: Tensor) -> Tensor:
+        """Scores and written values are those of pairs of different tokens; samples look them up.
+
+        out_s = Σ_h Σ_t a^h_st (B^h v^h_t), with scores from [H, queries, U] and B v from [U, H, rows].
+        """
+        q, k, v = rows.unflatten(1, (3, self.heads, self.head_width)).permute(1, 2, 0, 3)  # [H, U, h]
+        asking, which = index[:, at].unique(return_inverse=True)  # [n, S]
+        seen = index[:, : at.stop] if self.causal else index  # [n, T]
+        if len(asking) * len(rows) > which.numel() * seen.shape[1]:
+            return self.written(rows[index], at, write)
+        scores = self.scale * (q[:, asking] @ k.mT)
+        pattern = self._softmax(scores[:, which[:, :, None], seen[:, None]], at.start)  # [H, n, S, T]
+        values = torch.einsum("hui,rhi->uhr", v, write.unflatten(1, (self.heads, self.head_width)))
+        flat = pattern.permute(1, 2, 3, 0).flatten(2)  # [n, S, T·H]
+        return flat @ values[seen].flatten(1, 2)
+
     def _split(self, u: Tensor, at: slice) -> _Heads:
         seen = at.stop if self.causal else u.shape[1]
         parts = u[:, :seen].unflatten(2, (3, self.heads, self.head_width)).permute(2, 3, 0, 1, 4)
@@ -78,10 +94,13 @@ class Attention(Core):
 
     def _pattern(self, x: _Heads) -> Tensor:
         """Softmax of the scores, [heads, n, S, T]."""
-        scores = self.scale * (x.q @ x.k.mT)
+        return self._softmax(self.scale * (x.q @ x.k.mT), x.first)
+
+    def _softmax(self, scores: Tensor, first: int) -> Tensor:  # [..., S, T]
+        """Over the keys that queries from position ``first`` on can see."""
         if self.causal:
-            query = torch.arange(x.first, x.first + x.q.shape[2], device=x.q.device)
-            key = torch.arange(x.k.shape[2], device=x.q.device)
+            query = torch.arange(first, first + scores.shape[-2], device=scores.device)
+            key = torch.arange(scores.shape[-1], device=scores.device)
             scores = scores.masked_fill(key > query[:, None], -torch.inf)
         return scores.softmax(dim=-1)
 

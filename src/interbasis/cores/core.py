@@ -44,6 +44,19 @@ class Core(ABC):
     @abstractmethod
     def __call__(self, u: Tensor, at: slice) -> Tensor: ...  # [n, T, c_in] -> [n, S, c_out]
 
+    def written(self, u: Tensor, at: slice, write: Tensor) -> Tensor:  # [n, T, c_in] -> [n, S, rows]
+        """B · core(u), for some rows B [rows, c_out] of the write matrix."""
+        return self(u, at) @ write.T
+
+    def written_from_table(self, rows: Tensor, index: Tensor, at: slice, write: Tensor) -> Tensor:
+        """The same for u = rows[index], where few different tokens make many samples.
+
+        rows [U, c_in], index [n, T] -> [n, S, rows of B]
+        """
+        if self.mixes_positions:
+            return self.written(rows[index], at, write)
+        return self.written(rows[:, None], slice(0, 1), write)[:, 0][index[:, at]]
+
     def statistics(self, u: Tensor, at: slice) -> Sums:  # u [n, T, c_in]
         """Sums over the batch from which `moments` follow for any Q."""
         raise NotImplementedError

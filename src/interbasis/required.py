@@ -1,0 +1,272 @@
+"""How few edges, how few nodes: the fewest that keep a model's accuracy or cross-entropy.
+
+Edges are ranked by Ê and the largest are kept. The count is the paper's: bisection on the number of ablated
+edges, by midpoints of the whole range 0 … d_in·d_out of the untruncated widths. A metric need not be monotone
+in the number of edges, so the path decides; `stable_count` is reported beside it, the smallest count
+on a logarithmic grid from which every larger one passes too.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from interbasis.ablation import top_edges
+from interbasis.choices import Metric
+from interbasis.data.batches import Data
+from interbasis.errors import InterbasisError
+from interbasis.evaluation import Evaluation
+from interbasis.graph import InteractionGraph
+from interbasis.metrics import Score, passes, worst_allowed
+from interbasis.network import Network
+from interbasis.progress import Progress, progress_bar
+
+PER_OCTAVE = 2
+"""Counts of the logarithmic grid between n and 2n."""
+
+DEFAULT_TOLERANCE: dict[Metric, float] = {"accuracy": 0.001, "cross_entropy": 0.1}
+"""The paper's."""
+
+
+@dataclass(frozen=True)
+class Visited:
+    """One mask that was tried."""
+
+    kept: int
+    value: float
+    """The metric; where the pass was broken off, a bound that it cannot be better than."""
+    passed: bool
+    complete: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class EdgesRequired:
+    """The fewest edges of one section that keep the metric."""
+
+    source: str
+    target: str
+    count: int
+    """Edges kept by the accepted mask, the constant's not counted."""
+    possible: int
+    """d_in · d_out of the untruncated widths, the range of the bisection."""
+    epsilon: float
+    """ε, the smallest edge Ê that the accepted mask keeps."""
+    mask: Tensor
+    """[features_out, features_in], True for a kept edge; the constant's column is True."""
+    value: float
+    """The metric with the accepted mask."""
+    stable_count: int
+    """The smallest count from which every larger one on a logarithmic grid passes."""
+    curve: tuple[Visited, ...]
+    """All masks tried, by the number of edges kept."""
+
+    @property
+    def kept_fraction(self) -> float:
+        return self.count / self.possible
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether the bisection's count and the stable one agree."""
+        return self.count == self.stable_count
+
+
+@dataclass(frozen=True)
+class NodesRequired:
+    """The fewest features of one layer that keep the metric, the constant counted."""
+
+    layer: str
+    count: int | None
+    """None where even all of them do not."""
+    curve: tuple[Visited, ...]
+
+
+def edges_required(
+    network: Network,
+    graph: InteractionGraph,
+    data: Data,
+    metric: Metric = "accuracy",
+    tolerance: float | None = None,
+    *,
+    sections: Sequence[int] | None = None,
+    stable: bool = True,
+    progress: Progress | bool | None = None,
+) -> list[EdgesRequired]:
+    """The fewest edges per section that keep accuracy ≥ baseline − or cross-entropy ≤ baseline + tolerance.
+
+    ``data`` are (inputs, labels), a list of such batches or a DataLoader; the baseline is the untouched model
+    on them. Each section is ablated alone. The tolerance is the paper's without one: 0.001 or 0.1.
+    ``stable=False`` leaves out the search on the logarithmic grid. ``sections`` chooses some by index.
+    """
+    search = Search.of(network, graph, data, metric, tolerance)
+    chosen = range(len(graph.edges)) if sections is None else sections
+    search.refuse_hopeless(chosen)
+    with progress_bar(progress) as tell:
+        return [search.edges(k, tell, stable) for k in chosen]
+
+
+def nodes_required(
+    network: Network,
+    graph: InteractionGraph,
+    data: Data,
+    metric: Metric = "accuracy",
+    tolerance: float | None = None,
+    *,
+    layers: Sequence[int] | None = None,
+    counts: Sequence[int] | None = None,
+    progress: Progress | bool | None = None,
+) -> list[NodesRequired]:
+    """The fewest features per layer, but for the last, by trying every number of them.
+
+    A layer keeps its first k features, the constant among them, and the others are put at their mean. The
+    curve holds every k tried; ``counts`` asks for some only. The count is the smallest k that passes.
+    """
+    search = Search.of(network, graph, data, metric, tolerance)
+    chosen = range(len(graph.layers) - 1) if layers is None else layers
+    with progress_bar(progress) as tell:
+        return [search.nodes(k, tell, counts) for k in chosen]
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """Trying masks against a limit."""
+
+    evaluation: Evaluation
+    limit: float
+
+    @classmethod
+    def of(
+        cls, network: Network, graph: InteractionGraph, data: Data, metric: Metric, tolerance: float | None
+    ) -> "Search":
+        if not graph.edges:
+            raise InterbasisError("the graph has no edges to ablate; build it with an edge_method")
+        evaluation = Evaluation(network, graph, data, metric)
+        tolerance = DEFAULT_TOLERANCE[metric] if tolerance is None else tolerance
+        if not 0 <= tolerance < math.inf:
+            raise InterbasisError(f"the tolerance is a number from 0 on, not {tolerance}")
+        return cls(evaluation, worst_allowed(metric, evaluation.baseline.value, tolerance))
+
+    @property
+    def graph(self) -> InteractionGraph:
+        return self.evaluation.graph
+
+    def passes(self, value: float) -> bool:
+        return passes(self.evaluation.metric, value, self.limit)
+
+    def refuse_hopeless(self, sections: Sequence[int]) -> None:
+        """Say so at once where even all edges do not meet the limit."""
+        failing = []
+        for k in sections:
+            value = self._trial(k)(self.graph.edges[k].numel()).value
+            if not self.passes(value):
+                failing.append(f"{self.name(k)} ({value:.6g})")
+        if failing:
+            metric = self.evaluation.metric.replace("_", "-")
+            raise InterbasisError(
+                f"even with all edges the {metric} misses {self.limit:.6g} in {', '.join(failing)}: the "
+                "bases leave out too much; allow a larger tolerance, or build with a smaller threshold or in "
+                "float64"
+            )
+
+    def edges(self, k: int, progress: Progress, stable: bool = True) -> EdgesRequired:
+        """Bisection as in the paper, then the logarithmic grid."""
+        graph = self.graph
+        possible = math.prod(graph.provenance.widths[k : k + 2])
+        trial = self._trial(k)
+        steps = math.ceil(math.log2(possible))
+        done = 0
+        passing, failing = 0, possible  # numbers of ablated edges
+        while failing - passing > 1:
+            middle = (passing + failing) // 2
+            if trial(possible - middle).passed:
+                passing = middle
+            else:
+                failing = middle
+            done += 1
+            progress(f"edges of {self.name(k)}", min(done, steps), steps)
+        count = min(possible - passing, trial.candidates)
+        accepted = trial(count)
+        stable_count = self._stable_count(trial, count) if stable else count
+        mask = trial.mask(count)
+        kept = graph.edges[k][:, trial.free :][mask[:, trial.free :]]
+        return EdgesRequired(
+            source=graph.layers[k].name,
+            target=graph.layers[k + 1].name,
+            count=count,
+            possible=possible,
+            epsilon=kept.min().item() if len(kept) else 0.0,
+            mask=mask,
+            value=accepted.value,
+            stable_count=stable_count,
+            curve=tuple(sorted(trial.visited.values(), key=lambda visited: visited.kept)),
+        )
+
+    def _stable_count(self, trial: "Trial", count: int) -> int:
+        """Down the grid, with the bisection's count in it, as long as everything passes."""
+        smallest = trial.candidates
+        for kept in logarithmic(trial.candidates, count):
+            if not trial(kept).passed:
+                break
+            smallest = kept
+        return smallest
+
+    def nodes(self, layer: int, progress: Progress, counts: Sequence[int] | None = None) -> NodesRequired:
+        basis = self.graph.layers[layer]
+        tried = range(1, basis.features + 1) if counts is None else sorted(set(counts))
+        if not tried or not 1 <= tried[0] <= tried[-1] <= basis.features:
+            raise InterbasisError(
+                f"layer {basis.name!r} has {basis.features} features; expected counts from 1 to that, "
+                f"received {list(tried)}"
+            )
+        curve = []
+        for done, kept in enumerate(tried, 1):
+            value = self.evaluation.nodes(layer, kept).value
+            curve.append(Visited(kept, value, self.passes(value)))
+            progress(f"nodes of {basis.name}", done, len(tried))
+        count = next((visited.kept for visited in curve if visited.passed), None)
+        return NodesRequired(basis.name, count, tuple(curve))
+
+    def name(self, k: int) -> str:
+        return f"{self.graph.layers[k].name} → {self.graph.layers[k + 1].name}"
+
+    def _trial(self, k: int) -> "Trial":
+        def score(mask: Tensor) -> Score:
+            return self.evaluation.edges({k: mask}, self.limit)
+
+        constant = self.graph.layers[k].constant
+        return Trial(self.graph.edges[k], constant, score, self.passes)
+
+
+class Trial:
+    """Keeping the largest edges of one section, each number of them tried once."""
+
+    def __init__(
+        self,
+        edges: Tensor,
+        constant: bool,
+        score: Callable[[Tensor], Score],
+        passes: Callable[[float], bool],
+    ):
+        self.edges = edges
+        self.free = 1 if constant else 0
+        self.candidates = edges[:, self.free :].numel()
+        self.visited: dict[int, Visited] = {}
+        self._score = score
+        self._passes = passes
+
+    def mask(self, kept: int) -> Tensor:
+        return top_edges(self.edges, kept, bool(self.free))
+
+    def __call__(self, kept: int) -> Visited:
+        kept = min(kept, self.candidates)
+        if kept not in self.visited:
+            score = self._score(self.mask(kept))
+            self.visited[kept] = Visited(kept, score.value, self._passes(score.value), score.complete)
+        return self.visited[kept]
+
+
+def logarithmic(largest: int, also: int = 1) -> Iterator[int]:
+    """Counts from ``largest`` down to 1, evenly spaced in their logarithm, and ``also`` in its place."""
+    steps = math.ceil(math.log2(max(largest, 1)) * PER_OCTAVE)
+    grid = {round(2 ** (step / PER_OCTAVE)) for step in range(steps)} | {largest, also}
+    yield from sorted((count for count in grid if count <= largest), reverse=True)

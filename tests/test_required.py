@@ -1,0 +1,130 @@
+"""Edges and nodes required, on networks small enough to try everything."""
+
+import pytest
+import torch
+
+import interbasis
+from cases import CASES
+from interbasis.ablation import top_edges
+from interbasis.evaluation import Evaluation
+from interbasis.models import modadd
+from interbasis.required import logarithmic
+
+
+@pytest.fixture(scope="module")
+def solved():
+    """A network with labels it gets right: its own answers, some of them turned wrong."""
+    case = CASES["modadd"]()
+    logits = case.network(case.inputs)  # their mean is taken away, for answers that differ
+    network = modadd.from_weights(
+        case.weights | {"unembed.b_U": case.weights["unembed.b_U"] - logits.mean(0)}
+    )
+    graph = interbasis.build(network, case.inputs)
+    labels = network(case.inputs).argmax(-1)
+    labels[:2] = (labels[:2] + 1) % 8
+    return network, graph, (case.inputs, labels)
+
+
+def accuracy(network, graph, data, masks) -> float:
+    outputs = interbasis.ablate_edges(network, graph, data[0], masks)
+    return (outputs.argmax(-1) == data[1]).double().mean().item()
+
+
+def cross_entropy(network, graph, data, masks) -> float:
+    outputs = interbasis.ablate_edges(network, graph, data[0], masks)
+    return torch.nn.functional.cross_entropy(outputs, data[1]).item()
+
+
+@pytest.mark.parametrize(("metric", "tolerance"), [("accuracy", 0.2), ("cross_entropy", 0.05)])
+def test_the_bisection_takes_the_papers_path(solved, metric, tolerance):
+    network, graph, data = solved
+    measure = {"accuracy": accuracy, "cross_entropy": cross_entropy}[metric]
+    base = measure(network, graph, data, {})
+    found = interbasis.edges_required(network, graph, data, metric, tolerance)
+    assert [(r.source, r.target) for r in found] == [
+        ("attn_in.0", "mlp_in.0"), ("mlp_in.0", "unembed"), ("unembed", "output"),
+    ]  # fmt: skip
+    for k, result in enumerate(found):
+        edges = graph.edges[k]
+
+        def ok(kept, k=k, edges=edges):
+            value = measure(network, graph, data, {k: top_edges(edges, kept)})
+            return value >= base - tolerance if metric == "accuracy" else value <= base + tolerance
+
+        whole = graph.provenance.widths[k] * graph.provenance.widths[k + 1]
+        low, high = 0, whole
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if ok(whole - middle) else (low, middle)
+        assert result.count == whole - low
+        assert result.possible == whole
+        assert torch.equal(result.mask, top_edges(edges, result.count))
+        assert result.epsilon == edges[:, 1:].flatten().sort(descending=True).values[result.count - 1]
+        assert result.value == pytest.approx(measure(network, graph, data, {k: result.mask}), abs=1e-12)
+        assert result.kept_fraction == result.count / whole
+        # every larger count on the grid passes, the next smaller one does not
+        grid = list(logarithmic(edges[:, 1:].numel(), result.count))
+        assert all(ok(kept) for kept in grid if kept >= result.stable_count)
+        smaller = [kept for kept in grid if kept < result.stable_count]
+        assert not smaller or not ok(smaller[0])
+        assert {visited.kept for visited in result.curve} >= {result.count, result.stable_count}
+
+
+def test_passes_stop_early_and_the_bound_is_one(solved, small_chunks):
+    network, graph, data = solved
+    evaluation = Evaluation(network, graph, data)
+    mask = {0: top_edges(graph.edges[0], 0)}
+    whole = evaluation.edges(mask)
+    stopped = evaluation.edges(mask, limit=evaluation.baseline.value)
+    assert whole.complete
+    assert not stopped.complete
+    assert evaluation.baseline.value > stopped.value > whole.value
+
+
+def test_nodes_required_by_a_full_scan(solved):
+    network, graph, data = solved
+    base = accuracy(network, graph, data, {})
+    found = interbasis.nodes_required(network, graph, data, tolerance=0.1)
+    assert [result.layer for result in found] == network.layers[:-1]
+    for k, result in enumerate(found):
+        values = []
+        for kept in range(1, graph.layers[k].features + 1):
+            outputs = interbasis.ablate_nodes(network, graph, data[0], {k: kept})
+            values.append((outputs.argmax(-1) == data[1]).double().mean().item())
+        assert [visited.value for visited in result.curve] == pytest.approx(values)
+        assert result.count == 1 + next(i for i, value in enumerate(values) if value >= base - 0.1)
+
+
+def test_labels_at_every_position_and_ignored_ones():
+    case = CASES["positionwise"]()
+    graph = interbasis.build(case.network, case.inputs)
+    outputs = case.network(case.inputs)  # [9, 4, 3]
+    labels = outputs.argmax(-1)
+    labels[0] = (labels[0] + 1) % 3
+    labels[1:3] = -100
+    evaluation = Evaluation(case.network, graph, (case.inputs, labels))
+    assert evaluation.baseline.value == pytest.approx(1 - 4 / 28)
+    entropy = Evaluation(case.network, graph, (case.inputs, labels), "cross_entropy").baseline
+    expected = torch.nn.functional.cross_entropy(outputs.flatten(0, 1), labels.flatten())
+    assert entropy.value == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_bad_requests_get_a_sentence(solved):
+    network, graph, data = solved
+    lowered = interbasis.build(network, data[0], threshold=1e6, relative_threshold=0)
+    bare = interbasis.build(network, data[0], edge_method=None)
+    for call, reason in (
+        (lambda: interbasis.edges_required(network, graph, data[0]), "labels are needed"),
+        (
+            lambda: interbasis.edges_required(network, graph, (data[0], data[1] + 9)),
+            "labels lie between 0 and 7",
+        ),
+        (lambda: interbasis.edges_required(network, graph, (data[0], data[1] * 1.0)), "integer labels"),
+        (lambda: interbasis.edges_required(network, graph, data, "speed"), "accuracy or cross_entropy"),
+        (lambda: interbasis.edges_required(network, graph, data, tolerance=-1), "number from 0 on"),
+        (lambda: interbasis.edges_required(network, lowered, data), "even with all edges"),
+        (lambda: interbasis.edges_required(network, bare, data), "no edges to ablate"),
+        (lambda: interbasis.nodes_required(network, graph, data, counts=[0]), "counts from 1"),
+    ):
+        with pytest.raises(interbasis.InterbasisError, match=reason):
+            call()
