@@ -29,9 +29,12 @@ REDRAW = """(at) => new Promise((done) => {
   slider.dispatchEvent(new Event("input"));
   requestAnimationFrame(() => setTimeout(() => done(performance.now() - start)));
 })"""
+WATCH = """const look = () => window.interbasis?.parts.every(({ view }) => view.sections)
+  ? setTimeout(() => (window.painted = performance.now())) : requestAnimationFrame(look);
+look();"""
+"""Put into the page before anything else: notes when the frame with the edges is done."""
 PAINTED = """() => new Promise((done) => {
-  const look = () => window.interbasis?.parts.every(({ view }) => view.sections)
-    ? setTimeout(() => done(performance.now())) : requestAnimationFrame(look);
+  const look = () => (window.painted ? done(window.painted) : setTimeout(look, 20));
   look();
 })"""
 
@@ -56,6 +59,7 @@ def deep_graph(layers: int = LAYERS, features: int = FEATURES) -> InteractionGra
 def measure(file: Path, view: str, width: int) -> dict[str, object]:
     with browser() as chromium:
         page = chromium.new_page(viewport={"width": width, "height": 900})
+        page.add_init_script(WATCH)
         page.goto(f"{file.as_uri()}#by=count&nodes=100&output=show&count=2000{view}")
         first = page.evaluate(PAINTED)
         drawn = page.evaluate("window.interbasis.parts[0].view.sections.reduce((n, s) => n + s.size, 0)")

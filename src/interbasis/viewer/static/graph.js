@@ -6,7 +6,7 @@ import { el, name, replace } from "./dom.js";
 import { integer, percent, plural } from "./format.js";
 import { Haze } from "./haze.js";
 import { drawPaths } from "./highlight.js";
-import { layout } from "./layout.js";
+import { TITLE_HEIGHT, layout } from "./layout.js";
 import { NodeColumns } from "./nodes.js";
 import { pathsThrough } from "./paths.js";
 import { drawnEdges, visibleColumns, weigh } from "./visible.js";
@@ -62,14 +62,12 @@ export class GraphView {
   // Which edges, how strong.
   choose() {
     if (!this.columns || !this.box) return this.arrange();
-    const started = performance.now();
     this.sections = [];
     for (let at = 0; at + 1 < this.columns.length; at++) this.sections.push(this.section(at));
     this.page.shareScales();
     this.nodes.markIdle(this.sections);
     this.tell();
     this.draw();
-    this.page.timing = performance.now() - started;
   }
 
   section(at) {
@@ -117,7 +115,9 @@ export class GraphView {
     const colours = canvasColours();
     const palette = [colours.edge, ...colours.modules];
     const picture = { sections: this.sections, palette };
-    drawEdges(sized(this.base, view), this.haze, picture, view);
+    const context = sized(this.base, view);
+    drawEdges(context, this.haze, picture, view);
+    context.clearRect(0, 0, view.width, TITLE_HEIGHT - 8); // titles stay on top when rows scroll
     this.drawHighlight(view, colours);
   }
 
@@ -132,7 +132,8 @@ export class GraphView {
     if (!place) return this.nodes.markPaths(null);
     const paths = pathsThrough(this.sections, this.columns, place.column, place.row);
     drawPaths(context, this.sections, paths, place, view, colours);
-    this.nodes.markPaths(paths.touched);
+    context.clearRect(0, 0, view.width, TITLE_HEIGHT - 8);
+    this.nodes.markPaths(paths.steps);
   }
 
   // One line on what is shown and what is not.
@@ -143,11 +144,13 @@ export class GraphView {
     }
     let shown = 0;
     let squares = 0;
+    let hidden = 0;
     let total = 0;
     let possible = 0;
     for (const section of this.sections) {
       const source = this.run.sections[section.k];
       shown += section.counted;
+      hidden += section.chosen - section.counted;
       squares += section.squares / (source.sum_of_squares || 1);
       possible += source.nonzero;
       total += 1;
@@ -155,6 +158,7 @@ export class GraphView {
     const missing = this.run.sections.filter((section) => section.held < section.nonzero);
     const parts = [`${integer(shown)} of ${plural(possible, "edge")} drawn`];
     if (total) parts.push(`${percent(squares / total)} of Ê² per section on average`);
+    if (hidden) parts.push(`${integer(hidden)} more belong to features not shown`);
     if (missing.length) {
       const left = missing.reduce((sum, section) => sum + section.nonzero - section.held, 0);
       const most = Math.max(...missing.map((section) => 1 - section.held_share));

@@ -3,6 +3,7 @@
 export const TITLE_HEIGHT = 46;
 const SIDE = 16;
 const COMPACT_SIDE = 40;
+const COMPACT_MARGIN = 28;
 
 export function layout(columns, width, height) {
   const count = Math.max(columns.length, 1);
@@ -13,11 +14,12 @@ export function layout(columns, width, height) {
   const side = labelled ? SIDE : COMPACT_SIDE;
   const box = labelled ? labelledColumns(count, room) : compactColumns(count, width - 2 * side);
   const free = (height - TITLE_HEIGHT - 12) / rows;
-  const row = labelled ? Math.min(Math.max(free, 19), 27) : Math.min(Math.max(free, 6), 16);
+  const row = labelled ? Math.min(Math.max(free, 19), 27) : Math.min(Math.max(free, 6), 24);
   const tall = rows * row;
   return {
     labelled,
     columnWidth: box.width,
+    margin: labelled ? 0 : COMPACT_MARGIN, // room for a title that is wider than its column
     pitch: box.pitch,
     row,
     nodeHeight: Math.max(row - (labelled ? 4 : 2), 4),

@@ -58,7 +58,7 @@ export class NodeColumns {
       "div",
       {
         class: "column", role: "group", "aria-label": `Node layer ${layer.name}, ${integer(shown)} of ${integer(features)} features`,
-        style: { left: `${this.box.x[at]}px`, width: `${this.box.columnWidth}px`, height: `${this.box.height}px` },
+        style: { left: `${this.box.x[at] - this.box.margin}px`, width: `${this.box.columnWidth + 2 * this.box.margin}px`, height: `${this.box.height}px` },
       },
       el("div", { class: "column-title", title: layer.name }, name(layer.name), el("small", {}, text)),
       this.buttons[at],
@@ -207,8 +207,8 @@ export class NodeColumns {
   }
 
   // Features on the paths of the lit one stay bright.
-  markPaths(touched) {
-    const marks = touched && touched.map((rows, at) => Uint8Array.from(this.buttons[at], (_, row) => (rows.has(row) ? 1 : 0)));
+  markPaths(steps) {
+    const marks = steps && steps.map((column) => Uint8Array.from(column, (step) => (step >= 0 ? 1 : 0)));
     this.toggle("on-path", marks ?? this.buttons.map((column) => new Uint8Array(column.length)), this.marked);
     this.marked = marks;
   }

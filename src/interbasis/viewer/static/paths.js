@@ -1,24 +1,26 @@
 // What a feature reaches and what reaches it, through the edges that are shown.
 
-// Edges on paths through a node at (column, row): per section, the edges' numbers and how many steps away they are;
-// and per column the rows that are touched.
+// Paths through a node at (column, row). Per column, how many steps away each row is, -1 where no path leads; per
+// section, the numbers of the edges on paths, strongest first.
 export function pathsThrough(sections, columns, column, row) {
-  const touched = columns.map(() => new Map());
-  touched[column].set(row, 0);
+  const steps = columns.map(({ indices }) => new Int16Array(indices.length).fill(-1));
+  steps[column][row] = 0;
   const edges = sections.map(() => []);
-  for (let k = column; k < sections.length; k++) follow(sections[k], touched[k], touched[k + 1], edges[k], "from", "to");
-  for (let k = column - 1; k >= 0; k--) follow(sections[k], touched[k + 1], touched[k], edges[k], "to", "from");
-  return { edges, touched };
+  for (let k = column; k < sections.length; k++) {
+    follow(sections[k], sections[k].from, sections[k].to, steps[k], steps[k + 1], edges[k]);
+  }
+  for (let k = column - 1; k >= 0; k--) {
+    follow(sections[k], sections[k].to, sections[k].from, steps[k + 1], steps[k], edges[k]);
+  }
+  return { edges, steps };
 }
 
-function follow(section, here, there, edges, near, far) {
-  if (!here.size) return;
-  for (let e = 0; e < section.size; e++) {
-    const steps = here.get(section[near][e]);
-    if (steps === undefined) continue;
-    edges.push({ e, steps });
-    const next = section[far][e];
-    if (!there.has(next) || there.get(next) > steps + 1) there.set(next, steps + 1);
+function follow({ size }, near, far, here, there, edges) {
+  for (let e = 0; e < size; e++) {
+    const step = here[near[e]];
+    if (step < 0) continue;
+    edges.push(e);
+    if (there[far[e]] < 0) there[far[e]] = step + 1;
   }
 }
 
