@@ -16,6 +16,7 @@ from common import machine, report
 from interbasis.basis import LayerBasis
 from interbasis.config import BuildConfig
 from interbasis.graph import InteractionGraph, Provenance
+from interbasis.results import save_result
 from interbasis.viewer.page import write_page
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -56,6 +57,12 @@ def deep_graph(layers: int = LAYERS, features: int = FEATURES) -> InteractionGra
     return InteractionGraph(bases, edges, BuildConfig(), provenance)
 
 
+def modules() -> dict[str, object]:
+    """Eight modules, so that an eighth of the edges is coloured."""
+    assignment = [-1, *(feature % 8 for feature in range(FEATURES))]
+    return {"layers": [{"name": f"mlp_in.{k}", "assignment": assignment} for k in range(LAYERS)]}
+
+
 def measure(file: Path, view: str, width: int) -> dict[str, object]:
     with browser() as chromium:
         page = chromium.new_page(viewport={"width": width, "height": 900})
@@ -84,11 +91,15 @@ def measure(file: Path, view: str, width: int) -> dict[str, object]:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = deep_graph().save(Path(folder) / "run")
+        save_result(run, "modules", modules())
         file = write_page([run], Path(folder) / "page.html")
         size = file.stat().st_size / 1e6
-        report("viewer, 1280 px wide", machine() | {"page, megabytes": size} | measure(file, "", 1280))
-        report("viewer, 1280 px wide, modules' colours", measure(file, "&colour=group", 1280))
-        report("viewer, all 49 sections in sight (4200 px)", measure(file, "", 4200))
+        report(
+            "viewer, 1280 px wide",
+            machine() | {"page, megabytes": size} | measure(file, "&colour=none", 1280),
+        )
+        report("viewer, 1280 px wide, modules as colours", measure(file, "&colour=module", 1280))
+        report("viewer, all 49 sections in sight (4200 px)", measure(file, "&colour=none", 4200))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ export class NodeColumns {
   constructor(view) {
     this.view = view;
     this.buttons = [];
+    this.empty = el("button", { class: "node", type: "button", tabindex: "-1" });
     this.element = el("div", {
       class: "columns",
       onpointerover: (event) => this.point(event.target),
@@ -31,6 +32,7 @@ export class NodeColumns {
     this.box = box;
     this.pointed = null;
     this.element.classList.toggle("compact", !box.labelled);
+    this.element.style.setProperty("--node-height", `${box.nodeHeight}px`);
     this.buttons = columns.map((column, at) => column.indices.map((index, row) => this.button(column, at, index, row)));
     replace(this.element, columns.map((column, at) => this.column(column, at)));
     this.idle = null;
@@ -65,26 +67,29 @@ export class NodeColumns {
     );
   }
 
+  // There may be thousands: each is a copy of an empty one, and its tooltip is written when it is pointed at.
   button(column, at, index, row) {
     const { run, names, notes, page } = this.view;
     const layer = run.layers[column.layer];
     const label = column.merged ? "all outputs" : names.label(column.layer, index);
     const rank = column.merged ? -1 : page.colourRank(run, column.layer, index);
-    const style = { top: `${this.box.top[at] + row * this.box.row}px`, height: `${this.box.nodeHeight}px` };
-    if (rank >= 0) style["--tint"] = moduleColour(rank);
-    const button = el(
-      "button",
-      {
-        class: "node", type: "button", tabindex: "-1", "data-at": `${at},${row}`, style,
-        "aria-label": column.merged ? `All outputs of ${layer.name} as one` : this.spoken(column.layer, index, label),
-        title: this.box.labelled ? label : column.merged ? label : names.full(column.layer, index),
-      },
-      this.box.labelled && el("span", { class: "label" }, name(column.merged ? label : names.short(column.layer, index))),
-    );
-    if (style["--tint"]) button.classList.add("tinted");
+    const button = this.empty.cloneNode();
+    button.dataset.at = `${at},${row}`;
+    button.style.top = `${this.box.top[at] + row * this.box.row}px`;
+    button.setAttribute("aria-label", column.merged ? `All outputs of ${layer.name} as one` : this.spoken(column.layer, index, label));
+    if (rank >= 0) {
+      button.style.setProperty("--tint", moduleColour(rank));
+      button.classList.add("tinted");
+    }
     if (!column.merged && notes.isPinned(column.layer, index)) button.classList.add("pinned");
     if (!column.merged && layer.constant && index === 0) button.classList.add("constant");
+    if (this.box.labelled) button.append(el("span", { class: "label" }, name(column.merged ? label : names.short(column.layer, index))));
     return button;
+  }
+
+  describe({ column, row }) {
+    const { layer, indices, merged } = this.columns[column];
+    this.buttons[column][row].title = merged ? "All outputs as one; click to see each" : this.view.names.full(layer, indices[row]);
   }
 
   spoken(layer, index, label) {
@@ -124,6 +129,7 @@ export class NodeColumns {
     if (byKeyboard && target && !target.matches?.(":focus-visible")) return;
     if (place?.column === this.pointed?.column && place?.row === this.pointed?.row) return;
     this.pointed = place;
+    if (place) this.describe(place);
     this.view.drawHighlight();
   }
 
