@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -118,7 +119,19 @@ CASES = {
     "modadd": lambda: modular_addition(),
     "modadd-2-blocks": lambda: modular_addition(blocks=2),
     "general": general_mlp,
+    "gpt2": lambda: language_model("gpt2"),
+    "gpt-neox": lambda: language_model("gpt_neox"),
+    "llama": lambda: language_model("llama"),
 }
+
+
+def language_model(name: str) -> Case:
+    """One block of a random Hugging Face model, with what comes after it as the original's rest."""
+    pytest.importorskip("transformers")
+    from tiny_models import random_model, tokens
+
+    network = interbasis.from_hf(random_model(name), 0)
+    return Case(network, lambda inputs: interbasis.from_hf(random_model(name))(inputs), tokens(6, 6))
 
 
 def positionwise() -> Case:
@@ -127,8 +140,13 @@ def positionwise() -> Case:
     return Case(interbasis.from_torch(module), module, normal(9, 4, 5, seed=8))
 
 
-def attention_section(heads: int, head: int, causal: bool, last_only: bool, seed: int = 0) -> Section:
-    """Attention with random weights and biases between layers of different widths."""
+def attention_section(
+    heads: int, head: int, causal: bool, last_only: bool, seed: int = 0, groups: int = 1, **kind
+) -> Section:
+    """Attention with random weights and biases between layers of different widths.
+
+    ``groups`` heads share keys and values; ``kind`` is what `Attention` takes besides.
+    """
     d_in, d_out = 6, 5
     skip = normal(d_out, d_in, seed=seed)
     skip[0] = 0
@@ -136,13 +154,17 @@ def attention_section(heads: int, head: int, causal: bool, last_only: bool, seed
     write = normal(d_out, heads * head, seed=seed + 1)
     write[0] = 0
     read = normal(3 * heads * head, d_in, seed=seed + 2) / math.sqrt(d_in)
+    if groups > 1:
+        q, k, v = read.unflatten(0, (3, heads, head))
+        repeated = [x[::groups].repeat_interleave(groups, 0)[:heads] for x in (k, v)]
+        read = torch.stack([q, *repeated]).flatten(0, 2)
     return Section(
         NodeLayer("in", d_in),
         NodeLayer("out", d_out),
         skip,
         read,
         write,
-        Attention(heads, head, causal),
+        Attention(heads, head, causal, **kind),
         last_only,
     )
 

@@ -61,12 +61,19 @@ def test_in_lib_coordinates_covariance_is_lambda_and_the_jacobian_gram_is_one(na
     for k, values in enumerate(features(case, layers)[:-1]):
         layer, target = layers[k : k + 2]
         covariance = values[:, 1:].T @ values[:, 1:] / len(values)
-        assert relative_error(covariance, torch.diag(layer.eigenvalues[1:])) <= 1e-8
+        within = not_across(layer)
+        assert relative_error(within * covariance, torch.diag(layer.eigenvalues[1:])) <= 1e-8
         M = jacobian_gram(case.network.sections[k], activations[k], target.transform)
         M = layer.inverse[:, 1:].T @ M @ layer.inverse[:, 1:]
-        assert (M - torch.eye(len(M))).abs().max() <= 1e-8
+        assert (within * M - torch.eye(len(M))).abs().max() <= 1e-8
         assert layer.eigenvalues[0] == 1
-        assert (layer.eigenvalues[1:].diff() <= 0).all()
+        assert (layer.eigenvalues[1 + layer.isolated :].diff() <= 0).all()
+
+
+def not_across(layer):
+    """1 for pairs of features of which both or none are isolated; an isolated one may go with the others."""
+    alone = torch.arange(layer.features - 1) < layer.isolated
+    return (alone[:, None] == alone).double()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -82,7 +89,61 @@ def test_gib_is_the_gram_of_the_jacobian_to_the_end(name):
 
         M = jacobian_gram(to_the_end, activations[k], layers[-1].transform)
         M = layer.inverse[:, 1:].T @ M @ layer.inverse[:, 1:]
-        assert (M - torch.eye(len(M))).abs().max() <= 1e-8
+        assert (not_across(layer) * M - torch.eye(len(M))).abs().max() <= 1e-8
+
+
+LANGUAGE = ["gpt2", "gpt-neox", "llama"]
+
+
+@pytest.mark.parametrize("kind", CENTRED)
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_an_isolated_variance_is_a_feature_of_its_own(name, kind):
+    case, layers = fitted(name, kind)
+    seen = 0
+    for node, layer in zip(case.network.nodes, layers, strict=True):
+        assert layer.isolated == node.isolated
+        if not node.isolated:
+            continue
+        seen += 1
+        for matrix in (layer.transform, layer.inverse.T):  # [features, width]
+            scale = matrix[1:, 1:].abs().max()
+            assert matrix[1, 2:].abs().max() <= 1e-12 * scale
+            assert matrix[2:, 1].abs().max() <= 1e-12 * scale
+            assert matrix[1, 1].abs() > 0
+    assert seen == 2
+
+
+def test_without_isolation_the_variance_is_a_coordinate_like_others():
+    case, layers = fitted("gpt2", "lib", isolate=False)
+    activations = case.network.activations(case.inputs)
+    layer = layers[1]
+    assert layer.isolated == 0
+    assert (layer.transform[1:, 1].abs() > 1e-9).sum() > 3
+    M = jacobian_gram(case.network.sections[1], activations[1], layers[2].transform)
+    M = layer.inverse[:, 1:].T @ M @ layer.inverse[:, 1:]
+    assert (M - torch.eye(len(M))).abs().max() <= 1e-8
+
+
+def test_sampled_queries_are_unbiased_and_say_how_far_off_they_may_be():
+    case = CASES["gpt2"]()
+    network = case.network.between(["attn_in.0", "ln2.0"])
+    exact = build(network, case.inputs, edge_method=None).layers[0]
+    everything = build(network, case.inputs, edge_method=None, jacobian_queries=6).layers[0]
+    assert everything.eigenvalue_errors is None
+    assert torch.equal(everything.transform, exact.transform)
+    seeds = range(40)
+    found = [
+        build(network, case.inputs, edge_method=None, jacobian_queries=4, seed=seed).layers[0]
+        for seed in seeds
+    ]
+    total = torch.stack([layer.eigenvalues[1:].sum() for layer in found])
+    assert (total.mean() - exact.eigenvalues[1:].sum()).abs() <= 4 * total.std() / len(seeds) ** 0.5
+    actual = torch.stack([layer.eigenvalues[1:4] - exact.eigenvalues[1:4] for layer in found])
+    claimed = torch.stack([layer.eigenvalue_errors[1:4] for layer in found])
+    ratio = claimed.square().mean().sqrt() / actual.square().mean().sqrt()
+    assert 0.5 < ratio < 2
+    again = build(network, list(case.inputs.split(2)), edge_method=None, jacobian_queries=4).layers[0]
+    assert relative_error(found[0].eigenvalues, again.eigenvalues) <= 1e-10
 
 
 @pytest.mark.parametrize("name", ["gelu", "modadd", "modadd-2-blocks"])
@@ -95,7 +156,7 @@ def test_gib_equals_lib_at_the_last_two_layers_and_differs_before(name):
     assert relative_error(gib[0].eigenvalues[1:4], lib[0].eigenvalues[1:4]) > 1e-3
 
 
-@pytest.mark.parametrize("name", ["gelu", "modadd-2-blocks"])
+@pytest.mark.parametrize("name", ["gelu", "modadd-2-blocks", "gpt2"])
 @pytest.mark.parametrize("kind", ["lib", "gib"])
 def test_results_depend_neither_on_batches_nor_on_the_order_of_the_data(name, kind, request):
     case = CASES[name]()

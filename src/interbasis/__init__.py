@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from interbasis.errors import InterbasisError
     from interbasis.graph import InteractionGraph, load
     from interbasis.models import modadd
+    from interbasis.models.hf.load import from_hf
     from interbasis.models.sequential import from_torch
     from interbasis.network import Network, NodeLayer, Section
     from interbasis.pipeline import build
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "from_torch": "models.sequential",
+    "from_hf": "models.hf.load",
     "modadd": "models",
     "build": "pipeline",
     "edges": "attribution",

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from interbasis.basis import LayerBasis
 from interbasis.choices import Group, Method
-from interbasis.cores import Linear
 from interbasis.cores.core import into_groups
 from interbasis.data.batches import Batches, Data
 from interbasis.errors import InterbasisError
@@ -214,7 +213,10 @@ def sections_in_bases(network: Network, layers: Sequence[LayerBasis]) -> list[Se
             )
     like = network.sections[0].skip
     return [
-        section.in_basis(source.inverse.to(like), target.transform.to(like))
+        section.in_basis(
+            None if source.identity else source.inverse.to(like),
+            None if target.identity else target.transform.to(like),
+        )
         for section, source, target in zip(network.sections, layers, layers[1:], strict=False)
     ]
 
@@ -259,9 +261,9 @@ def _signs(section: Section, f: Tensor, sources: Sources | None, k: int, first: 
 
 def _add(total: EdgeSums, section: Section, f: Tensor, integral: Rule, signs: Tensor | None) -> None:
     total.tokens += f.shape[0] * f.shape[1]
-    if isinstance(section.core, Linear):  # A_ij = P̂_ij f̂_j, summed in closed form
-        squares = f[:, section.outputs(f)].square().sum((0, 1), dtype=torch.float64)
-        total.square += section.skip.square() * squares
+    squares = section.core.squared_attributions(section, f, integral)
+    if squares is not None:  # exact, and cheaper than any estimate
+        total.square += squares
     elif signs is None:
         for _, _, block in token_attributions(section, f, integral):
             total.square += block.square_().sum(1, dtype=torch.float64)
@@ -303,10 +305,11 @@ def _passes(
     network: Network, layers: Sequence[LayerBasis], batches: Batches, whole: int
 ) -> Iterator[tuple[int, list[Tensor]]]:
     """(index of the first sample, f̂ at every section's source) over the data, in multiples of ``whole``."""
-    transforms = [layer.transform.to(network.sections[0].skip) for layer in layers[:-1]]
+    like = network.sections[0].skip
+    transforms = [None if layer.identity else layer.transform.to(like) for layer in layers[:-1]]
     for first, inputs in chunks(network, batches, whole, fine=True):
         activations = network.activations(inputs)[:-1]
         for name, f in zip(network.layers, activations, strict=False):
             if not f.isfinite().all():
                 refuse_infinite(name, f, batches.name, first)
-        yield first, [f @ C.T for f, C in zip(activations, transforms, strict=True)]
+        yield first, [f if C is None else f @ C.T for f, C in zip(activations, transforms, strict=True)]

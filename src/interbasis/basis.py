@@ -18,6 +18,7 @@ pseudo-inverse of C. The other bases differ in one step each:
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,6 +29,9 @@ from interbasis.jacobian import JacobianGram
 from interbasis.linalg import Cut, Floor, eigenbasis, fix_signs, haar_rotation
 from interbasis.network import NodeLayer
 from interbasis.statistics import Covariance
+
+DENSE = 2**13
+"""Widest layer whose identity is made dense when somebody asks for it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +57,10 @@ class LayerBasis:
     """What the noise floor did to D."""
     jacobian_cut: Cut | None = None
     """What the noise floor did to Λ."""
+    isolated: int = 0
+    """Features after the constant that hold one coordinate each and took part in no decomposition."""
+    eigenvalue_errors: Tensor | None = None
+    """Standard errors of Λ [features] where query positions were sampled."""
 
     def __post_init__(self) -> None:
         if self.transform.ndim != 2 or self.inverse.shape != self.transform.T.shape:
@@ -65,6 +73,11 @@ class LayerBasis:
         return f"LayerBasis({self.name}: {self.features} features of {self.width} coordinates)"
 
     @property
+    def identity(self) -> bool:
+        """Whether f̂ = f, with nothing stored for it."""
+        return False
+
+    @property
     def features(self) -> int:
         return len(self.transform)
 
@@ -73,15 +86,58 @@ class LayerBasis:
         return self.transform.shape[1]
 
 
+class UnrotatedBasis(LayerBasis):
+    """f̂ = f. The identity is made when it is asked for, and never for a vocabulary."""
+
+    def __init__(
+        self,
+        name: str,
+        width: int,
+        mean: Tensor | None = None,
+        variances: Tensor | None = None,
+        constant: bool = True,
+    ):
+        empty = torch.zeros(0, 0, dtype=torch.float64)
+        super().__init__(name, empty, empty, mean, variances, variances, constant)
+        object.__setattr__(self, "_width", width)
+
+    def __getattribute__(self, name: str) -> Any:
+        return self._dense() if name in ("transform", "inverse") else super().__getattribute__(name)
+
+    def _dense(self) -> Tensor:
+        if self.width > DENSE:
+            raise InterbasisError(
+                f"layer {self.name!r} is not rotated and {self.width} wide, so its identity is not made "
+                "dense; where layer.identity is true, use the activations as they are"
+            )
+        return torch.eye(self.width, dtype=torch.float64)
+
+    @property
+    def identity(self) -> bool:
+        return True
+
+    @property
+    def features(self) -> int:
+        return self.width
+
+    @property
+    def width(self) -> int:
+        return int(self.__dict__.get("_width", 0))
+
+
 @dataclass(frozen=True)
 class Principal:
-    """A layer's centred Gram, decomposed: G = Uᵀ D U without what lies at the noise floor."""
+    """A layer's centred Gram, decomposed: G = Uᵀ D U without what lies at the noise floor.
+
+    The first ``isolated`` rows are coordinates that stand alone; the others are free of them.
+    """
 
     node: NodeLayer
     mean: Tensor  # [w], the constant left out, w = width − 1
     D: Tensor  # [r]
     U: Tensor  # [r, w]
     cut: Cut | None
+    isolated: int = 0
 
     @property
     def spread(self) -> Tensor:  # [r, w]
@@ -91,23 +147,42 @@ class Principal:
     @classmethod
     def of(cls, node: NodeLayer, covariance: Covariance, floor: Floor | None) -> "Principal":
         """``floor=None`` keeps every direction."""
-        D, U = eigenbasis(covariance.gram)
-        D = D.clamp_min(0)
+        gram, alone = covariance.gram.cpu(), node.isolated
+        D, U = eigenbasis(gram[alone:, alone:])
+        D, U = D.clamp_min(0), torch.nn.functional.pad(U, (alone, 0))
         cut = floor.cut(D, node.width) if floor else None
         kept = cut.kept if cut else len(D)
-        return cls(node, covariance.mean.cpu(), D[:kept], U[:kept], cut)
+        own = gram.diagonal()[:alone]
+        varies = own > (floor.absolute if floor else -1.0)
+        units = torch.eye(alone, len(gram), dtype=torch.float64)[varies]
+        D, U = torch.cat([own[varies], D[:kept]]), torch.cat([units, U[:kept]])
+        return cls(node, covariance.mean.cpu(), D, U, cut, len(units))
 
-    def whitened(self, V: Tensor, Λ: Tensor, jacobian_cut: Cut | None) -> LayerBasis:
-        """f̂ = Λ^½ V D^-½ U H f, for V [features, r] and Λ [features]."""
+    def whitened(
+        self, V: Tensor, Λ: Tensor, jacobian_cut: Cut, gram: JacobianGram, floor: Floor
+    ) -> LayerBasis:
+        """f̂ = Λ^½ V D^-½ U H f, for V and Λ of the directions that are not isolated.
+
+        An isolated coordinate is divided by its standard deviation and multiplied by √M_vv.
+        """
+        alone = gram.along(self.spread[: self.isolated])
+        used = alone > floor.absolute
+        units = torch.eye(self.isolated, dtype=torch.float64)[used]
+        V, Λ = torch.block_diag(units, V), torch.cat([alone[used], Λ])
         forward = Λ.sqrt()[:, None] * V @ (self.U / self.D.sqrt()[:, None])
         back = (self.U.T * self.D.sqrt()) @ (V.T / Λ.sqrt())
-        return self._layer(forward, back, Λ, jacobian_cut)
+        errors = gram.errors_along(V @ self.spread)
+        if errors is not None and self.node.constant:
+            errors = torch.cat([torch.zeros(1, dtype=torch.float64), errors])
+        return replace(self._layer(forward, back, Λ, jacobian_cut, len(units)), eigenvalue_errors=errors)
 
     def rotated(self) -> LayerBasis:
         """f̂ = U H f."""
-        return self._layer(self.U, self.U.T, self.D, None)
+        return self._layer(self.U, self.U.T, self.D, None, self.isolated)
 
-    def _layer(self, forward: Tensor, back: Tensor, ranking: Tensor, jacobian_cut: Cut | None) -> LayerBasis:
+    def _layer(
+        self, forward: Tensor, back: Tensor, ranking: Tensor, jacobian_cut: Cut | None, isolated: int
+    ) -> LayerBasis:
         transform, inverse, mean = forward, back, self.mean
         variances = self.D
         if self.node.constant:  # centre by taking mean · constant away; the constant stays 1
@@ -120,47 +195,48 @@ class Principal:
             ranking, variances = torch.cat([one, ranking]), torch.cat([one, variances])
         return LayerBasis(
             self.node.name, transform, inverse, mean, ranking, variances, self.node.constant,
-            self.cut, jacobian_cut,
+            self.cut, jacobian_cut, isolated,
         )  # fmt: skip
 
 
 def unrotated(node: NodeLayer, covariance: Covariance) -> LayerBasis:
     """f̂ = f: the neuron basis, and a last layer that is not to be rotated."""
-    identity = torch.eye(node.width, dtype=torch.float64)
     mean, variances = covariance.mean.cpu(), covariance.variances.cpu()
     if node.constant:
         one = torch.ones(1, dtype=torch.float64)
         mean, variances = torch.cat([one, mean]), torch.cat([one, variances])
-    return LayerBasis(node.name, identity, identity, mean, variances, variances, node.constant)
+    return UnrotatedBasis(node.name, node.width, mean, variances, node.constant)
 
 
 def interacting(principal: Principal, gram: JacobianGram, floor: Floor) -> LayerBasis:
     """The features of LIB and GIB: eigenvectors of the Jacobian Gram M in whitened coordinates."""
-    Λ, V = gram.eigenbasis(principal.spread)
+    spread = principal.spread[principal.isolated :]
+    Λ, V = gram.eigenbasis(spread)
     cut = floor.cut(Λ, principal.node.width)
     # directions that the decomposition's small side never saw have Λ = 0 and count as dropped
-    cut = replace(cut, dropped=len(principal.D) - cut.kept)
-    return principal.whitened(V[: cut.kept], Λ[: cut.kept], cut)
+    cut = replace(cut, dropped=len(spread) - cut.kept)
+    return principal.whitened(V[: cut.kept], Λ[: cut.kept], cut, gram, floor)
 
 
 def randomly_rotated(
     principal: Principal, gram: JacobianGram, floor: Floor, key: tuple[int, int]
 ) -> LayerBasis:
     """The control: a random rotation of the whitened space, each feature scaled by its own (V M Vᵀ)_jj."""
-    V = haar_rotation(len(principal.D), key)
-    Λ = gram.along(V @ principal.spread)
+    spread = principal.spread[principal.isolated :]
+    V = haar_rotation(len(spread), key)
+    Λ = gram.along(V @ spread)
     order = Λ.argsort(descending=True, stable=True)
     Λ, V = Λ[order], fix_signs(V[order])
     cut = floor.cut(Λ, principal.node.width)
-    return principal.whitened(V[: cut.kept], Λ[: cut.kept], cut)
+    return principal.whitened(V[: cut.kept], Λ[: cut.kept], cut, gram, floor)
 
 
 @dataclass(frozen=True)
 class JacobianSource:
     """Where the Grams of Jacobians come from."""
 
-    to_next: Callable[[int, Tensor], JacobianGram]
-    """to_next(k, C): from node layer k to the features C of the one after it."""
+    to_next: Callable[[int, Tensor | None], JacobianGram]
+    """to_next(k, C): from node layer k to the features C of the one after it; None is the identity."""
     to_end: Callable[[Tensor], list[JacobianGram]]
     """to_end(C): from every node layer to the features C of the last one."""
 
@@ -174,6 +250,8 @@ class Settings:
     jacobian_floor: Floor = field(default_factory=Floor)
     rotate_last: bool = True
     seed: int = 0
+    isolate: bool = True
+    """Whether coordinates that node layers name as isolated are kept out of the decompositions."""
 
 
 def fit(
@@ -184,6 +262,8 @@ def fit(
     ``layers`` are the covariances of the node layers. The last layer is rotated without cutting anything
     off, or left as it is.
     """
+    if not settings.isolate:
+        nodes = [replace(node, isolated=0) for node in nodes]
     if settings.basis == "neuron":
         return [unrotated(node, covariance) for node, covariance in zip(nodes, layers, strict=True)]
     if settings.rotate_last:
@@ -199,7 +279,7 @@ def fit(
         elif settings.basis == "gib":
             basis = interacting(principal, to_end[index], settings.jacobian_floor)
         else:
-            gram = jacobians.to_next(index, bases[0].transform)
+            gram = jacobians.to_next(index, None if bases[0].identity else bases[0].transform)
             if settings.basis == "lib":
                 basis = interacting(principal, gram, settings.jacobian_floor)
             else:

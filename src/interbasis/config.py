@@ -27,6 +27,11 @@ class BuildConfig(BaseModel):
     float32 rounding where that is computed in), 0 gives the paper's rule."""
     jacobian_sources: int | None = Field(None, ge=1)
     """Stochastic sources over output positions where no closed form is known; None is exact."""
+    jacobian_queries: int | None = Field(None, ge=2)
+    """Query positions sampled per sequence where attention's Jacobians are summed; None is all of them. The
+    estimate is unbiased and comes with errors of Λ."""
+    isolate: bool = True
+    """Keep a layer norm's variance as a feature of its own, out of the decompositions, as in the paper."""
     edge_method: Method | None = "gradient"
     """How edges are integrated; None builds no edges."""
     edge_points: int = Field(16, ge=1)
@@ -36,8 +41,9 @@ class BuildConfig(BaseModel):
     edge_sources: int = Field(2, ge=1)
     """Sets of signs per group."""
     seed: int = Field(0, ge=0, lt=2**63)
-    dtype: Dtype = "float64"
-    """What the network computes in; sums over the data and decompositions are float64 always."""
+    dtype: Dtype | None = None
+    """What the network computes in, None the model family's way (float32 for Hugging Face models, else
+    float64); sums over the data and decompositions are float64 always."""
 
     @classmethod
     def of(cls, **settings: Any) -> "BuildConfig":
@@ -69,7 +75,7 @@ class BuildConfig(BaseModel):
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        return getattr(torch, self.dtype)
+        return getattr(torch, self.dtype or "float64")
 
     @property
     def edge_rule(self) -> Rule | None:

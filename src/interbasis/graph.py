@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from interbasis.basis import LayerBasis
+from interbasis.basis import LayerBasis, UnrotatedBasis
 from interbasis.config import BuildConfig
 from interbasis.errors import InterbasisError
 from interbasis.files import sha256_of, write_atomically, write_text_atomically
@@ -31,7 +31,7 @@ TENSORS = re.compile(r"graph-[0-9a-f]{12}\.safetensors")
 LEFTOVER = re.compile(r"graph\.safetensors\.new|\.graph\.safetensors\.new\..*\.tmp|\.config\.json\..*\.tmp")
 """What an interrupted save may leave behind."""
 CUT: TypeAdapter[Cut | None] = TypeAdapter(Cut | None)
-PER_LAYER = ("transform", "inverse", "mean", "eigenvalues", "variances")
+PER_LAYER = ("transform", "inverse", "mean", "eigenvalues", "variances", "eigenvalue_errors")
 
 
 class Provenance(BaseModel):
@@ -100,6 +100,9 @@ class InteractionGraph:
                 {
                     "name": layer.name,
                     "constant": layer.constant,
+                    "isolated": layer.isolated,
+                    "identity": layer.identity,
+                    "width": layer.width,
                     "variance_cut": _plain(layer.variance_cut),
                     "jacobian_cut": _plain(layer.jacobian_cut),
                 }
@@ -119,7 +122,7 @@ class InteractionGraph:
     def _tensors(self) -> dict[str, Tensor]:
         tensors = {}
         for k, layer in enumerate(self.layers):
-            for name in PER_LAYER:
+            for name in PER_LAYER[2:] if layer.identity else PER_LAYER:
                 tensor = getattr(layer, name)
                 if tensor is not None:
                     tensors[f"layers.{k}.{name}"] = tensor.detach().cpu().contiguous().clone()
@@ -161,20 +164,25 @@ def graph_digest(folder: str | Path) -> str:
 
 
 def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> InteractionGraph:
-    layers = [
-        LayerBasis(
-            _text(spec["name"]),
-            **_given(tensors, f"layers.{k}."),
-            constant=bool(spec["constant"]),
-            variance_cut=CUT.validate_python(spec["variance_cut"]),
-            jacobian_cut=CUT.validate_python(spec["jacobian_cut"]),
-        )
-        for k, spec in enumerate(header["layers"])
-    ]
+    layers = [_layer(spec, _given(tensors, f"layers.{k}.")) for k, spec in enumerate(header["layers"])]
     edges = [tensors[f"edges.{k}"] for k in range(header["edges"])]
     errors = [tensors[f"edge_errors.{k}"] for k in range(header["edge_errors"])]
     config, provenance = BuildConfig.of(**header["config"]), Provenance(**header["provenance"])
     return InteractionGraph(layers, edges, config, provenance, errors)
+
+
+def _layer(spec: dict[str, Any], tensors: dict[str, Any]) -> LayerBasis:
+    name, constant = _text(spec["name"]), bool(spec["constant"])
+    if spec.get("identity"):
+        return UnrotatedBasis(name, int(spec["width"]), tensors["mean"], tensors["variances"], constant)
+    return LayerBasis(
+        name,
+        **tensors,
+        constant=constant,
+        variance_cut=CUT.validate_python(spec["variance_cut"]),
+        jacobian_cut=CUT.validate_python(spec["jacobian_cut"]),
+        isolated=int(spec.get("isolated", 0)),
+    )
 
 
 def _given(tensors: dict[str, Tensor], prefix: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from interbasis.data.batches import Batches
 from interbasis.linalg import eigenbasis, right_singular_basis, square_root_factor
 from interbasis.network import Network, Section
 from interbasis.progress import Progress, silent
-from interbasis.random_signs import random_signs
+from interbasis.random_signs import random_positions, random_signs
 from interbasis.statistics import Statistics, chunks
 
 
@@ -30,6 +30,8 @@ class JacobianGram:
 
     X: Tensor  # [k, w]
     K: Tensor  # [k, k]
+    noise: Tensor | None = None  # [k, k]
+    """How far K may be off where query positions were sampled: half the difference of two estimates."""
 
     def eigenbasis(self, W: Tensor) -> tuple[Tensor, Tensor]:
         """Λ and V (rows) of M = W M′ Wᵀ, W [r, w], decomposed on the smaller side."""
@@ -42,6 +44,13 @@ class JacobianGram:
         """x M′ xᵀ for every row x."""
         inner = directions @ self.X.T
         return (inner @ self.K * inner).sum(1)
+
+    def errors_along(self, directions: Tensor) -> Tensor | None:  # [r, w] -> [r]
+        """Standard errors of `along`: |x δM′ xᵀ|, each from one degree of freedom."""
+        if self.noise is None:
+            return None
+        inner = directions @ self.X.T
+        return (inner @ self.noise * inner).sum(1).abs()
 
 
 @dataclass(frozen=True)
@@ -56,19 +65,55 @@ class Jacobians:
     """Stochastic sources over output positions for the general path; None is exact."""
     seed: int = 0
     progress: Progress = silent
+    queries: int | None = None
+    """Query positions sampled per sequence in attention; None is all of them."""
 
-    def to_next(self, index: int, transform: Tensor) -> JacobianGram:
-        """From node layer ``index`` to the features C [r, d] of the one after it."""
+    def to_next(self, index: int, transform: Tensor | None) -> JacobianGram:
+        """From node layer ``index`` to the features C [r, d] of the one after it; None is the identity."""
         section = self.network.sections[index]
-        transform = transform.to(self.network.device)
-        write = transform @ section.write.double()
+        write = section.write.double()
+        if transform is not None:
+            transform = transform.to(self.network.device)
+            write = transform @ write
         metric = write.T @ write
+        source, target = self.statistics.layers[index : index + 2]
         if section.core.has_statistics:
             moments = section.core.moments(self.statistics.cores[index], metric)
+        elif self._samples(section, source.count):
+            halves = [
+                assemble(section, transform, write, half, target.count, source.count)
+                for half in self._sampled_moments(index, section, metric)
+            ]
+            one, other = halves
+            return JacobianGram(one.X, (one.K + other.K) / 2, (one.K - other.K) / 2)
         else:
             moments = self._moments(index, section, metric)
-        source, target = self.statistics.layers[index : index + 2]
         return assemble(section, transform, write, moments, target.count, source.count)
+
+    def _samples(self, section: Section, tokens: int) -> bool:
+        """Whether queries are sampled: where that is fewer than there are."""
+        if self.queries is None or not section.core.samples_queries or section.last_only:
+            return False
+        return self.queries < tokens / self.statistics.samples
+
+    def _sampled_moments(self, index: int, section: Section, metric: Tensor) -> list[Moments]:
+        """Two independent estimates of the moments, each unbiased, from half of the queries each."""
+        metric = metric.to(self.network.dtype)
+        count = max(1, (self.queries or 2) // 2)
+        totals: list[Moments | None] = [None, None]
+        for first, f in self._activations(index, f"Jacobian at {section.source.name}"):
+            u, positions = f @ section.read.T, f.shape[1]
+            chosen = random_positions((self.seed, index), first, len(f), 2 * count)  # [n, 2·count] in [0, 1)
+            for half in range(2):
+                strata = torch.arange(count) + chosen[:, half * count : (half + 1) * count]
+                at = (strata * positions / count).long().clamp_max(positions - 1).to(f.device)
+                found = section.core.moments_at(u, at, metric)
+                scaled = Moments(found.local * (positions / count), found.gram * (positions / count))
+                before = totals[half]
+                if before is not None:
+                    scaled = Moments(before.local + scaled.local, before.gram + scaled.gram)
+                totals[half] = scaled
+        return [total for total in totals if total is not None]
 
     def to_end(self, transform: Tensor) -> list[JacobianGram]:
         """From every node layer to the features C [r, d] of the last one, by the general path.
@@ -119,14 +164,19 @@ class Jacobians:
     ) -> Iterator[tuple[Tensor | None, Tensor]]:
         """(signs for the outputs of some sections, activations at a node layer) over the data, in chunks."""
         last_only = any(section.last_only for section in sections)
-        for first, inputs in chunks(self.network, self.batches, fine=True):
-            f = self.network.activations_at(index, inputs)
+        for first, f in self._activations(index, phase):
             outputs = 1 if last_only else f.shape[1]
             signs = None
             if self.sources is not None and outputs > 1:
                 signs = random_signs(("jacobian", self.seed, index), first, len(f), outputs * self.sources)
                 signs = signs.view(len(f), outputs, self.sources).to(f)
             yield signs, f
+
+    @torch.no_grad()
+    def _activations(self, index: int, phase: str) -> Iterator[tuple[int, Tensor]]:
+        """(index of the first sample, activations at a node layer) over the data, in chunks."""
+        for first, inputs in chunks(self.network, self.batches, fine=True):
+            yield first, self.network.activations_at(index, inputs)
             self.progress(phase, first + len(inputs) - self.batches.offset, len(self.batches))
 
 
@@ -153,11 +203,12 @@ def _stages(sections: Sequence[Section], narrow: Sequence[bool]) -> list[Callabl
 
 
 def assemble(
-    section: Section, transform: Tensor, write: Tensor, moments: Moments, outputs: int, inputs: int
+    section: Section, transform: Tensor | None, write: Tensor, moments: Moments, outputs: int, inputs: int
 ) -> JacobianGram:
     """The identity at the head of this file, divided by the number of input positions, on the CPU."""
     first = 1 if section.source.constant else 0
-    P = (transform @ section.skip.double())[:, first:].cpu()  # [r, w]
+    skip = section.skip.double()
+    P = (skip if transform is None else transform @ skip)[:, first:].cpu()  # [r, w]
     A = section.read.double()[:, first:].cpu()  # [c_in, w]
     cross = (write @ moments.local).cpu()  # [r, c_in]
     inner = moments.gram.cpu()

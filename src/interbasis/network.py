@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from interbasis.choices import Dtype
 from interbasis.cores import Core
 from interbasis.errors import InterbasisError
 
@@ -32,6 +33,9 @@ class NodeLayer:
     """Number of coordinates, the constant among them where there is one."""
     constant: bool = True
     """Whether coordinate 0 is the constant 1."""
+    isolated: int = 0
+    """Coordinates after the constant that are features of their own, as a layer norm's variance is: they take
+    part in no eigendecomposition."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,17 +70,17 @@ class Section:
         """Those that come out of so many."""
         return slice(positions - 1 if self.last_only else 0, positions)
 
-    def in_basis(self, inverse: Tensor, transform: Tensor) -> "Section":
+    def in_basis(self, inverse: Tensor | None, transform: Tensor | None) -> "Section":
         """The same map from source features to target features, F̂(f̂) = C_out F(C_in⁺ f̂).
 
-        inverse C_in⁺ [d_in, r_in], transform C_out [r_out, d_out].
+        inverse C_in⁺ [d_in, r_in], transform C_out [r_out, d_out]; None is the identity.
         """
-        return replace(
-            self,
-            skip=transform @ self.skip @ inverse,
-            read=self.read @ inverse,
-            write=transform @ self.write,
-        )
+        skip, read, write = self.skip, self.read, self.write
+        if inverse is not None:
+            skip, read = skip @ inverse, read @ inverse
+        if transform is not None:
+            skip, write = transform @ skip, transform @ write
+        return replace(self, skip=skip, read=read, write=write)
 
     def tensors(self) -> list[Tensor]:
         """All weights, the core's among them."""
@@ -121,6 +125,8 @@ class Network:
     family: str = "network"
     rotate_last: bool = True
     """Whether the last node layer is rotated (PCA) when nothing else is said."""
+    build_dtype: Dtype = "float64"
+    """What a build computes in when nothing else is said."""
 
     def __post_init__(self) -> None:
         chain = [*self.sections, *self.tail]

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from interbasis.attribution import measure, refuse_shuffled
-from interbasis.basis import JacobianSource, LayerBasis, Settings, fit
+from interbasis.basis import DENSE, JacobianSource, LayerBasis, Settings, fit
 from interbasis.config import BuildConfig
 from interbasis.data.batches import Batches, Data
 from interbasis.errors import InterbasisError
@@ -49,10 +49,12 @@ def build(
             f"expected an interbasis Network, received {type(network).__name__}; make one with "
             "interbasis.from_torch(module)"
         )
+    if config.dtype is None:
+        config = config.model_copy(update={"dtype": network.build_dtype})
     batches = {"data": Batches(data, "data")}
     for name, other in (("jacobian_data", jacobian_data), ("edge_data", edge_data)):
         batches[name] = batches["data"] if other is None or other is data else Batches(other, name)
-    if config.jacobian_sources is not None:
+    if config.jacobian_sources is not None or config.jacobian_queries is not None:
         refuse_shuffled(batches["jacobian_data"])
     if config.sources is not None:
         refuse_shuffled(batches["edge_data"])
@@ -88,6 +90,11 @@ def _fit(
 ) -> list[LayerBasis]:
     rotate = network.rotate_last if config.rotate_last is None else config.rotate_last
     rotate = rotate and config.basis != "neuron"
+    last = network.nodes[-1]
+    if rotate and not network.rotate_last and last.width > DENSE:
+        raise InterbasisError(
+            f"the last node layer {last.name!r} is {last.width} wide and never rotated; leave out rotate_last"
+        )
     needs_jacobian = config.basis in ("lib", "gib", "random")
     together = batches["jacobian_data"] is batches["data"]
     wanted = Wanted(config.basis != "neuron", last_gram=rotate, cores=needs_jacobian and together)
@@ -97,13 +104,15 @@ def _fit(
         if needs_jacobian and not together:
             about_jacobians = collect(network, batches["jacobian_data"], Wanted(grams=False), progress)
     jacobians = Jacobians(
-        network, about_jacobians, batches["jacobian_data"], config.jacobian_sources, config.seed, progress
-    )
+        network, about_jacobians, batches["jacobian_data"], config.jacobian_sources, config.seed, progress,
+        config.jacobian_queries,
+    )  # fmt: skip
     source = JacobianSource(
         clock.timing("Jacobians", jacobians.to_next), clock.timing("Jacobians", jacobians.to_end)
     )
     with clock("bases"):
-        chosen = Settings(config.basis, config.variance_floor, config.jacobian_floor, rotate, config.seed)
+        floors = config.variance_floor, config.jacobian_floor
+        chosen = Settings(config.basis, *floors, rotate, config.seed, config.isolate)
         return fit(network.nodes, statistics.layers, source, chosen)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 BITS_PER_COUNTER = 256
 
 
-PURPOSES = {"jacobian": 1, "edges": 2}
+PURPOSES = {"jacobian": 1, "edges": 2, "queries": 3}
 
 
 def random_signs(key: tuple[str, int, int], first: int, samples: int, per_sample: int) -> Tensor:
@@ -27,3 +27,13 @@ def random_signs(key: tuple[str, int, int], first: int, samples: int, per_sample
     raw = generator.random_raw(samples * counters * 4).astype("<u8").view(np.uint8)
     bits = np.unpackbits(raw.reshape(samples, -1), axis=1, count=per_sample)
     return torch.from_numpy(2.0 * bits - 1.0)
+
+
+def random_positions(key: tuple[int, int], first: int, samples: int, per_sample: int) -> Tensor:
+    """Numbers in [0, 1), [samples, per_sample], by sample as the signs are; key (seed, section)."""
+    seed, section = key
+    counters = -(-per_sample // 4)
+    words = np.array([seed, (PURPOSES["queries"] << 32) + section], dtype=np.uint64)
+    generator = np.random.Philox(key=words, counter=first * counters)
+    raw = generator.random_raw(samples * counters * 4).reshape(samples, -1)[:, :per_sample]
+    return torch.from_numpy((raw >> np.uint64(11)) * 2.0**-53)

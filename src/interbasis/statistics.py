@@ -164,6 +164,6 @@ def chunk_size(network: Network, batches: Batches, fine: bool = False) -> int:
     if positions == 0:
         raise InterbasisError(f"{batches.name}: samples have no positions; expected at least one")
     pairs = zip(network.nodes, network.sections, strict=False)
-    coordinates = sum(node.width + len(section.read) for node, section in pairs)
+    coordinates = sum(node.width + len(section.read) for node, section in pairs) + network.nodes[-1].width
     size = FINE_CHUNK_BYTES if fine else CHUNK_BYTES
     return max(1, size // (8 * positions * coordinates))

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from cases import ACTIVATIONS, activations, as_general, attention_section, normal
-from interbasis.cores import Elementwise, Linear
+from interbasis.attribution import token_attributions
+from interbasis.cores import Elementwise, Gated, Linear, Normalize, Rotary, Variance
+from interbasis.cores.core import into_groups
 from interbasis.integration import rule
 from interbasis.jacobian import assemble
 from interbasis.models.sequential import ELEMENTWISE
@@ -90,13 +92,157 @@ def test_attention(causal, last_only, heads, head, positions, samples, seed):
 
 
 def test_attention_over_several_blocks_of_queries_and_samples(monkeypatch):
-    from interbasis.cores import attention
+    from interbasis.cores.attention import core, moments
 
-    monkeypatch.setattr(attention, "BLOCK", 2)
-    monkeypatch.setattr(attention, "BUDGET", 60)
+    monkeypatch.setattr(core, "BLOCK", 3)
+    monkeypatch.setattr(core, "BUDGET", 60)
+    monkeypatch.setattr(moments, "SKIP", 2)
     for causal in (True, False):
-        section = attention_section(3, 3, causal, last_only=False)
-        check(section, activations(section, 4, 5))
+        for kind in ({}, {"rotary": Rotary((1.0,))}, {"cap": 2.0}, {"window": 2} if causal else {}):
+            section = attention_section(3, 3, causal, last_only=False, **kind)
+            check(section, activations(section, 4, 5))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("last_only", [True, False])
+@given(
+    heads=st.integers(1, 4),
+    head=st.integers(2, 5),
+    positions=st.integers(1, 5),
+    groups=st.integers(1, 3),
+    turned=st.integers(0, 2),
+    stretch=st.sampled_from([1.0, 1.3]),
+    scale=st.sampled_from([None, 1.0]),
+    cap=st.sampled_from([None, 0.7, 5.0]),
+    window=st.sampled_from([None, 1, 2, 4]),
+    seed=st.integers(0, 10_000),
+)
+def test_attention_of_every_kind(
+    causal, last_only, heads, head, positions, groups, turned, stretch, scale, cap, window, seed
+):
+    """Rotary (none, partial, full), grouped keys, own scale, soft-capped scores, local windows; all mixed."""
+    pairs = min(turned, head // 2)
+    rotary = Rotary(tuple(0.9**i for i in range(pairs)), stretch) if pairs else None
+    kind = {"scale": scale, "cap": cap, "rotary": rotary, "window": window if causal else None}
+    section = attention_section(heads, head, causal, last_only, seed, groups, **kind)
+    f = activations(section, 2, positions, seed=seed + 3)
+    check(section, f)
+    check_signed(section, f)
+
+
+def check_signed(section: Section, f: torch.Tensor) -> None:
+    """Sums with signs over groups, within samples and across them, are sums of the attributions."""
+    u, at = f @ section.read.T, section.outputs(f)
+    tokens = f[:, at].shape[:2].numel()
+    for size in (1, 2, at.stop - at.start, tokens):
+        for method in ("gradient", "quadrature"):
+            integral = rule(method, 2)
+            signs = into_groups(normal(tokens, 2, seed=5).sign(), size)  # [groups, g, R]
+            found = section.core.signed_attributions(u, f, section.read, at, integral, signs)
+            each = section.core.attributions(u, f, section.read, at, integral).movedim(1, 0)
+            wanted = torch.einsum("gtcj,gtr->cgrj", into_groups(each, size), signs).flatten(1, 2)
+            assert relative_error(found, wanted) <= CLOSE
+
+
+def test_moments_at_some_queries_add_up_to_those_at_all():
+    section = attention_section(2, 3, True, False, window=3)
+    f = activations(section, 3, 6)
+    u, metric = f @ section.read.T, normal(6, 6) @ normal(6, 6).T
+    order = torch.stack([torch.randperm(6, generator=torch.Generator().manual_seed(k)) for k in range(3)])
+    whole = section.core.batch_moments(u, slice(0, 6), metric, None)
+    first, second = (section.core.moments_at(u, at, metric) for at in (order[:, :2], order[:, 2:]))
+    assert relative_error(first.local + second.local, whole.local) <= CLOSE
+    assert relative_error(first.gram + second.gram, whole.gram) <= CLOSE
+
+
+def norm_section(core, inputs: int, outputs: int, last_only: bool, seed: int) -> Section:
+    """A section of random matrices around a core; the first read-out is positive, as a variance is."""
+    d_in, d_out = 5, 6
+    read = normal(inputs, d_in, seed=seed)
+    read[0] = 0
+    read[0, 0] = 1.3
+    matrices = normal(d_out, d_in, seed=seed + 1), read, normal(d_out, outputs, seed=seed + 2)
+    return Section(NodeLayer("in", d_in), NodeLayer("out", d_out), *matrices, core, last_only)
+
+
+def check_squares(section: Section, f: torch.Tensor) -> None:
+    """Σ A² in closed form is the sum over the tokens' attributions."""
+    for method in ("gradient", "exact", "trapezoid"):
+        found = section.core.squared_attributions(section, f, rule(method, 3))
+        blocks = [block for _, _, block in token_attributions(section, f, rule(method, 3))]
+        assert relative_error(found, torch.cat(blocks, dim=1).square().sum(1)) <= CLOSE
+
+
+def check_exact(section: Section, f: torch.Tensor) -> None:
+    """The closed form of the integral: a fine quadrature, and Σ_j A_ij = F_i."""
+    u, at = f @ section.read.T, section.outputs(f)
+    exact = section.core.attributions(u, f, section.read, at, rule("exact"))
+    fine = section.core.attributions(u, f, section.read, at, rule("quadrature", 400))
+    assert relative_error(exact, fine) <= CLOSE
+    assert relative_error(exact.sum(2), section.core(u, at).flatten(0, 1).T) <= 1e-12
+
+
+@given(
+    width=st.integers(1, 6), positions=st.integers(1, 3), last_only=st.booleans(), seed=st.integers(0, 999)
+)
+def test_variance(width, positions, last_only, seed):
+    section = norm_section(Variance(width), width, 1, last_only, seed)
+    f = activations(section, 5, positions, seed=seed + 3)
+    check(section, f)
+    check_exact(section, f)
+    check_squares(section, f)
+
+
+@given(
+    width=st.integers(1, 6),
+    epsilon=st.sampled_from([1e-5, 0.1, 3.0]),
+    positions=st.integers(1, 3),
+    last_only=st.booleans(),
+    mixed=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_normalize(width, epsilon, positions, last_only, mixed, seed):
+    section = norm_section(Normalize(epsilon), 1 + width, width, last_only, seed)
+    if mixed:  # the variance in other features than one, as without isolation
+        section.read[0] += 0.05 * normal(5, seed=seed)
+    f = activations(section, 5, positions, seed=seed + 3)
+    check(section, f)
+    check_squares(section, f)
+    if epsilon > 0.01:  # else quadrature converges too slowly to judge
+        check_exact(section, f)
+
+
+def test_a_negative_variance_counts_as_zero():
+    core = Normalize(0.25)
+    u = torch.tensor([[[-3.0, 1.0, 2.0], [0.0, 1.0, 2.0]]]).double()
+    assert torch.equal(core(u, slice(0, 2)), torch.tensor([[[2.0, 4.0], [2.0, 4.0]]]).double())
+    section = norm_section(core, 3, 2, False, 1)
+    f = activations(section, 4, 2)
+    section.read[0] *= -1
+    check(section, f)
+    check_squares(section, f)
+    check_exact(section, f)
+
+
+@pytest.mark.parametrize("name", ["silu", "gelu", "gelu-tanh", "relu", "sigmoid"])
+@given(
+    width=st.integers(1, 5), positions=st.integers(1, 3), last_only=st.booleans(), seed=st.integers(0, 999)
+)
+def test_gated(name, width, positions, last_only, seed):
+    section = norm_section(Gated(ACTIVATIONS[name]), 2 * width, width, last_only, seed)
+    f = activations(section, 5, positions, seed=seed + 3)
+    check(section, f)
+    check_signed(section, f)
+    if name != "relu":
+        check_exact(section, f)
+
+
+def test_gates_near_zero_and_far_from_it():
+    core = Gated(nn.SiLU())
+    gates = torch.tensor([0.0, 1e-12, -1e-7, 1e-5, 9e-5, 2e-4, -25.0, 25.0]).double()
+    u = torch.stack([gates, torch.full_like(gates, 1.7)], dim=-1)  # m = 1
+    fine = core.mean_slopes(u, rule("quadrature", 300))
+    assert relative_error(core.mean_slopes(u, rule("exact")), fine) <= 1e-11
 
 
 @given(

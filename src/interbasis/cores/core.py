@@ -7,12 +7,15 @@ Everything else about a section is linear and lives in `network.Section`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from interbasis.integration import Rule
+
+if TYPE_CHECKING:
+    from interbasis.network import Section
 
 Sums = dict[str, Tensor]
 
@@ -40,6 +43,8 @@ class Core(ABC):
     has_statistics: bool = False
     mixes_positions: bool = False
     """Whether an output position depends on other input positions than its own."""
+    samples_queries: bool = False
+    """Whether `moments_at` can take the sums over some of the output positions only."""
 
     @abstractmethod
     def __call__(self, u: Tensor, at: slice) -> Tensor: ...  # [n, T, c_in] -> [n, S, c_out]
@@ -68,6 +73,10 @@ class Core(ABC):
         """Both sums over a batch; ``signs`` [n, S, R] are stochastic sources, where they are needed."""
         raise NotImplementedError
 
+    def moments_at(self, u: Tensor, at: Tensor, metric: Tensor) -> Moments:
+        """Both sums over the output positions ``at`` [n, S], each sample's own."""
+        raise NotImplementedError
+
     def to(self, *args: Any, **kwargs: Any) -> "Core":
         """The core in another dtype or on another device; one without parameters is the same everywhere."""
         return self
@@ -86,6 +95,13 @@ class Core(ABC):
 
         u [n, T, c_in], f [n, T, r], read [c_in, r] -> [c_out, n·S, r]
         """
+
+    def squared_attributions(self, section: "Section", f: Tensor, rule: Rule) -> Tensor | None:
+        """Σ A² over tokens, [r_out, r_in] in float64, for cores that know it in closed form; else None.
+
+        ``section`` and f [n, T, r_in] are in the coordinates of two bases.
+        """
+        return None
 
     def signed_attributions(
         self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule, signs: Tensor

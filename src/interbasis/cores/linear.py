@@ -1,9 +1,15 @@
 """No core at all: the section is its skip, F(f) = P f."""
 
+from typing import TYPE_CHECKING
+
+import torch
 from torch import Tensor
 
 from interbasis.cores.core import Core, Moments, Sums
 from interbasis.integration import Rule
+
+if TYPE_CHECKING:
+    from interbasis.network import Section
 
 
 class Linear(Core):
@@ -25,3 +31,8 @@ class Linear(Core):
 
     def attributions(self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule) -> Tensor:
         return f.new_zeros(0, f[:, at].shape[:2].numel(), f.shape[2])
+
+    def squared_attributions(self, section: "Section", f: Tensor, rule: Rule) -> Tensor:
+        """A_ij = P_ij f_j."""
+        squares = f[:, section.outputs(f)].square().sum((0, 1), dtype=torch.float64)
+        return section.skip.square() * squares

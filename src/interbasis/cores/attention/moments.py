@@ -1,0 +1,134 @@
+"""Σ N_ss and Σ_st N_stᵀQN_st of attention over blocks of queries; `Attention` has the formulas."""
+
+import torch
+from torch import Tensor
+
+from interbasis.cores.attention.heads import Heads
+from interbasis.cores.attention.rotary import Rotary
+from interbasis.cores.attention.sums import HeadSums
+
+SKIP = 64
+"""Queries in a step of the covariances, so that causal attention skips the keys none of them can see."""
+
+
+def add_block(sums: HeadSums, x: Heads, metric: Tensor, value_products: Tensor) -> None:
+    """Add a block of queries; the values are centred, value_products as below for the keys of x."""
+    a, b = x.pattern()  # [H, n, S, T]
+    z = a @ x.v  # [H, n, S, h]
+    sums.pattern += a.flatten(1) @ a.flatten(1).T
+    if x.shape.rotary is None:
+        _add_key_terms(sums, x, (a, b, z), metric, value_products)
+    else:
+        _add_turned_key_terms(sums, x, (a, b, z), metric, x.shape.rotary)
+    cov = _covariances(x, b, z)  # [H, i, n·S, j]
+    diagonal = x.own_weights(a)  # a_ss, [H, n, S]
+    deviation = x.own_weights(b)[..., None] * (x.own_values() - z)  # b_ss (v_s − z_s)
+    sums.diagonal += diagonal.sum((1, 2))
+    sums.local_k += x.shape.scale * (deviation.flatten(1, 2).mT @ x.q.flatten(1, 2))
+    sums.local_q += cov.sum(2)
+    _add_query_terms(sums, x.q, diagonal, deviation, cov, metric)
+
+
+def value_products(v: Tensor, metric: Tensor) -> Tensor:
+    """v^h_tᵀ Q^{hg} v^g_t for all pairs of heads, [h, g, n, T]."""
+    heads = len(v)
+    flat = v.permute(1, 2, 0, 3).flatten(2)  # [n, T, H·h]
+    rows = []
+    for head in range(heads):
+        weighted = (v[head] @ metric.unflatten(0, (heads, -1))[head]) * flat  # [n, T, H·h]
+        rows.append(weighted.unflatten(2, (heads, -1)).sum(-1).permute(2, 0, 1))
+    return torch.stack(rows)
+
+
+def _add_key_terms(
+    sums: HeadSums, x: Heads, patterns: tuple[Tensor, Tensor, Tensor], metric: Tensor, products: Tensor
+) -> None:
+    """v,k and half of k,k (its transpose is the other half), for every ordered pair (h, g)."""
+    a, b, z = patterns
+    heads, width = x.shape.heads, x.shape.width
+    Q = metric.unflatten(0, (heads, width)).unflatten(2, (heads, width))  # [h, i, g, j]
+    one = torch.ones_like(x.v[..., :1])
+    queries = x.q.flatten(1, 2)  # [g, n·S, h]
+    for h in range(heads):
+        right = torch.cat([x.v, products[h][..., None], one], dim=-1)  # [g, n, T, h + 2]
+        mixed = (b[h] * b) @ right  # Σ_t bb_st [v^g_t, v^hᵀQv^g, 1]
+        values, weighted, rows = mixed[..., :width], mixed[..., width], mixed[..., width + 1]
+        seen = torch.einsum("nsi,igj->gnsj", z[h], Q[h])  # z^hᵀQ^{hg}
+        half = (weighted + rows * (seen * z).sum(-1)) / 2 - (seen * values).sum(-1)
+        sums.kk[h] += (half[..., None] * x.q[h]).flatten(1, 2).mT @ queries
+        if a is not b:  # soft-capped scores: v,k goes with a^h b^g
+            mixed = (a[h] * b) @ right
+            values, rows = mixed[..., :width], mixed[..., width + 1]
+        centred = values - rows[..., None] * z
+        sums.vk[h] += centred.flatten(1, 2).mT @ queries  # [g, h, h]
+
+
+def _add_turned_key_terms(
+    sums: HeadSums, x: Heads, patterns: tuple[Tensor, Tensor, Tensor], metric: Tensor, rotary: Rotary
+) -> None:
+    """The same where the key sees R_tᵀR_s q_s: Σ_t R_tᵀ(Σ_s …)R_t, for k,k over h ≤ g."""
+    a, b, z = patterns
+    heads, width, keys = x.shape.heads, x.shape.width, x.keys
+    Q = metric.unflatten(0, (heads, width)).unflatten(2, (heads, width))  # [h, i, g, j]
+    for h in range(heads):
+        ab = a[h] * b  # [g, n, S, T]
+        pulled = rotary.turn(ab.mT @ x.turned_q, keys, back=True)  # R_tᵀ Σ_s ab_st q̃^g_s, [g, n, T, h]
+        sums.vk[h] += x.v.flatten(1, 2).mT @ pulled.flatten(1, 2)
+        for g in range(heads):
+            # Σ_st ab_st z_s (R_tᵀq̃_s)ᵀ; [n, T, h·h] is summed over s first
+            outer = (z[g, ..., :, None] * x.turned_q[g, ..., None, :]).flatten(2)
+            by_key = (ab[g].mT @ outer).unflatten(2, (width, width))
+            sums.vk[h, g] -= rotary.turn(by_key, keys[:, None], back=True).sum((0, 1))
+        for g in range(h, heads):
+            spread = x.v[h] @ Q[h, :, g]  # v^hᵀQ, [n, T, h]
+            weight = (spread * x.v[g]).sum(-1)[:, None] + ((z[h] @ Q[h, :, g]) * z[g]).sum(-1)[..., None]
+            weight = weight - z[g] @ spread.mT - (z[h] @ Q[h, :, g]) @ x.v[g].mT
+            outer = (x.turned_q[h, ..., :, None] * x.turned_q[g, ..., None, :]).flatten(2)
+            by_key = ((weight * b[h] * b[g]).mT @ outer).unflatten(2, (width, width))  # [n, T, h, h]
+            by_key = rotary.turn(by_key, keys[:, None], back=True)
+            by_key = rotary.turn(by_key.mT, keys[:, None], back=True).mT
+            sums.kk[h, g] += by_key.sum((0, 1)) * (0.5 if g == h else 1.0)
+
+
+def _covariances(x: Heads, b: Tensor, z: Tensor) -> Tensor:
+    """Cov_s as [heads, value coordinate, n·S, key coordinate]."""
+    heads, n, outputs, _ = b.shape
+    width = x.shape.width
+    cov = b.new_empty(heads, width, n, outputs, width)
+    # without a cap Σ_t b (v − z) = 0, so that keys may be centred too, which saves digits
+    k = x.k if x.shape.cap is not None else x.k - x.k.mean(2, keepdim=True)
+    seen = b @ k
+    for h in range(heads):
+        pairs = (x.v[h, ..., :, None] * k[h, ..., None, :]).flatten(2)  # [n, T, h·h]
+        for start in range(0, outputs, SKIP):
+            here = slice(start, start + SKIP)
+            last = int(x.at[:, here].max()) + 1 - x.first if x.shape.causal else pairs.shape[1]
+            mixed = (b[h, :, here, :last] @ pairs[:, :last]).unflatten(2, (width, width))  # [n, s, h, h]
+            mixed -= z[h, :, here, :, None] * seen[h, :, here, None, :]
+            if x.shape.rotary is not None:
+                mixed = x.shape.rotary.turn(mixed, x.at[:, here, None], back=True)
+            cov[h, :, :, here] = mixed.permute(2, 0, 1, 3)
+    return cov.mul_(x.shape.scale).flatten(2, 3)
+
+
+def _add_query_terms(
+    sums: HeadSums, q: Tensor, diagonal: Tensor, deviation: Tensor, cov: Tensor, metric: Tensor
+) -> None:
+    heads, width = len(q), q.shape[-1]
+    tokens = cov.shape[2]
+    queries = q.flatten(1, 2)  # [H, n·S, h]
+    weighted = diagonal.flatten(1).T  # [n·S, H]
+    deviations = deviation.permute(1, 2, 0, 3).reshape(tokens, heads, width)
+    for g in range(heads):
+        columns = metric[:, g * width : (g + 1) * width]  # [H·h, h]
+        by_token = cov[g].transpose(0, 1)  # [n·S, i, j]
+        # v,q without its Q: Σ_s a^h_ss Cov^g_s
+        sums.vq[:, g] += (weighted.T @ by_token.reshape(tokens, -1)).unflatten(1, (width, width))
+        # k,q: b_ss (v_s − z_s)ᵀ Q Cov_s for all heads h
+        blocks = columns.unflatten(0, (heads, width))  # [h, i, j]
+        pushed = torch.einsum("xhi,hij->xhj", deviations, blocks) @ by_token  # [n·S, h, j]
+        sums.kq[:, g] += queries.mT @ pushed.transpose(0, 1)
+        # q,q for h ≤ g: Cov^hᵀ (Q Cov^g), contracted over value coordinate and token at once
+        rows = columns[: (g + 1) * width] @ cov[g].flatten(1)  # [(g+1)·h, n·S·h]
+        rows = rows.view(g + 1, width * tokens, width)
+        sums.qq[: g + 1, g] += torch.bmm(cov[: g + 1].flatten(1, 2).mT, rows)

@@ -1,0 +1,34 @@
+"""Rotary positions: queries and keys are turned by angles that grow with their position."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """R_t turns coordinate pairs (i, i + p), i < p, of a head by the angle t · frequencies[i].
+
+    Coordinates from 2p on are left alone (partial rotary). ``stretch`` multiplies what is turned. Angles are
+    taken in float64 and rounded to the dtype of what is turned.
+    """
+
+    frequencies: tuple[float, ...]
+    stretch: float = 1.0
+
+    def __repr__(self) -> str:
+        stretched = "" if self.stretch == 1 else f", stretch {self.stretch:.6g}"
+        slowest = min(self.frequencies)
+        return f"Rotary({2 * len(self.frequencies)} coordinates, slowest {slowest:.6g}{stretched})"
+
+    def turn(self, x: Tensor, at: Tensor, back: bool = False) -> Tensor:
+        """R_t x, or R_tᵀ x for ``back``; x [..., T, h], positions at [..., T]."""
+        pairs = len(self.frequencies)
+        frequencies = torch.tensor(self.frequencies, dtype=torch.float64, device=x.device)
+        angle = at[..., None] * frequencies  # [..., T, p]
+        cos, sin = (self.stretch * wave.to(x.dtype) for wave in (angle.cos(), angle.sin()))
+        if back:
+            sin = -sin
+        first, second, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
+        return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)

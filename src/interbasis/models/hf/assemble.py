@@ -1,0 +1,173 @@
+"""From a model's parts to a network: node layers, streams and names as in the paper.
+
+    ln1.k  x      ln1_out.k  variance, x      attn_in.k  normalised, x
+    ln2.k  x      ln2_out.k  variance, x      mlp_in.k   normalised, x
+    ln_final  x   ln_final_out  variance, x   unembed  normalised   output  logits
+
+A parallel block keeps both streams from the attention on: x, which the second norm reads, and y = x +
+attention. Norms after a branch (Gemma 2) add `post1.k`, `post1_out.k` and `post1_add.k` after the attention,
+`post2.k` and so on after the MLP, where the branch is a stream of its own.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interbasis.cores import Core, Linear, Normalize, Variance
+from interbasis.models.hf.parts import Affine, Block, Branch, Model, Norm
+from interbasis.network import Network, NodeLayer, Section
+
+
+class Cut:
+    """A node layer and where its streams lie; the constant is coordinate 0, an isolated variance 1."""
+
+    def __init__(self, name: str, **streams: int):
+        self.places: dict[str, slice] = {}
+        width = 1
+        for stream, size in streams.items():
+            self.places[stream] = slice(width, width + size)
+            width += size
+        self.sizes = streams
+        self.node = NodeLayer(name, width, isolated=1 if "variance" in streams else 0)
+
+
+@dataclass(frozen=True, eq=False)
+class SoftCap(Section):
+    """logits ↦ cap · tanh(logits / cap), for a tail: nothing of vocabulary size squared is made."""
+
+    cap: float = 1.0
+
+    def __repr__(self) -> str:
+        return f"SoftCap({self.cap:.6g})"
+
+    def __call__(self, f: Tensor) -> Tensor:
+        return self.cap * (f / self.cap).tanh()
+
+    def in_basis(self, inverse: Tensor | None, transform: Tensor | None) -> Section:
+        raise NotImplementedError("the soft cap of the logits is no section between node layers")
+
+
+class Assembly:
+    """Sections in the making."""
+
+    def __init__(self, model: Model):
+        self.like = model.unembedding.weight
+        self.width = self.like.shape[1]
+        self.sections: list[Section] = []
+        self.at = Cut("ln1.0", x=self.width)
+
+    def zeros(self, *shape: int) -> Tensor:
+        return self.like.new_zeros(shape)
+
+    def carry(self, target: Cut, **streams: str) -> Tensor:
+        """P: the constant and the streams target=source, as they are."""
+        skip = self.zeros(target.node.width, self.at.node.width)
+        skip[0, 0] = 1
+        for to, source in streams.items():
+            skip[target.places[to], self.at.places[source]] = torch.eye(self.at.sizes[source]).to(skip)
+        return skip
+
+    def reading(self, stream: str, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        read = self.zeros(len(weight), self.at.node.width)
+        read[:, self.at.places[stream]] = weight
+        if bias is not None:
+            read[:, 0] = bias
+        return read
+
+    def writing(self, target: Cut, stream: str, weight: Tensor) -> Tensor:
+        write = self.zeros(target.node.width, weight.shape[1])
+        write[target.places[stream]] = weight
+        return write
+
+    def step(self, target: Cut, skip: Tensor, read: Tensor, write: Tensor, core: Core) -> None:
+        self.sections.append(Section(self.at.node, target.node, skip, read, write, core))
+        self.at = target
+
+    def normalise(self, norm: Norm, stream: str, between: str, target: Cut, **kept: str) -> None:
+        """Two sections: the variance of a stream, and the division by it into the target's ``normalised``."""
+        identity = torch.eye(self.width).to(self.like)
+        H = identity - 1 / self.width if norm.centred else identity
+        out = Cut(between, variance=1, **self.at.sizes)
+        skip = self.carry(out, **{name: name for name in self.at.sizes})
+        unit = self.writing(out, "variance", self.like.new_ones(1, 1))
+        self.step(out, skip, self.reading(stream, H), unit, Variance(self.width))
+        read = torch.cat([self.reading("variance", self.like.new_ones(1, 1)), self.reading(stream, H)])
+        write = self.writing(target, "normalised", identity)
+        self.step(target, self.carry(target, **kept), read, write, Normalize(norm.epsilon))
+
+    def branch(self, branch: Branch, norm: Norm, target: Cut, into: str, **kept: str) -> None:
+        """out · core(read · (gain ∘ normalised + bias)), added to a stream of the target."""
+        read = branch.read.after(norm)
+        skip = self.carry(target, **kept)
+        at_zero = branch.core.at_zero(read.bias).expand(branch.out.weight.shape[1])
+        skip[target.places[into], 0] += branch.out.bias + branch.out.weight @ at_zero
+        write = self.writing(target, into, branch.out.weight)
+        self.step(target, skip, self.reading("normalised", read.weight, read.bias), write, branch.core)
+
+    def add_normalised(self, norm: Norm, target: Cut) -> None:
+        """x + gain ∘ normalised + bias."""
+        skip = self.carry(target, x="x")
+        skip[target.places["x"], self.at.places["normalised"]] = torch.diag(norm.gain)
+        skip[target.places["x"], 0] += norm.bias
+        self.step(target, skip, self.zeros(0, skip.shape[1]), self.zeros(len(skip), 0), Linear())
+
+    def after(self, norm: Norm, name: str, k: int, target: Cut) -> None:
+        """x + norm(branch), where the node layer before holds branch and x; the last step is linear."""
+        added = Cut(f"{name}_add.{k}", normalised=self.width, x=self.width)
+        self.normalise(norm, "branch", f"{name}_out.{k}", added, x="x")
+        self.add_normalised(norm, target)
+
+    def block(self, block: Block, k: int, following: str) -> None:
+        d = self.width
+        attention_in = Cut(f"attn_in.{k}", normalised=d, x=d)
+        self.normalise(block.norm1, "x", f"ln1_out.{k}", attention_in, x="x")
+        if block.parallel:
+            self.branch(block.attention, block.norm1, Cut(f"ln2.{k}", x=d, y=d), "y", x="x", y="x")
+            mlp_in = Cut(f"mlp_in.{k}", normalised=d, y=d)
+            self.normalise(block.norm2, "x", f"ln2_out.{k}", mlp_in, y="y")
+            self.branch(block.mlp, block.norm2, Cut(following, x=d), "x", x="y")
+            return
+        self._residual(
+            block.attention, block.norm1, block.after_attention, ("post1", k), Cut(f"ln2.{k}", x=d)
+        )
+        mlp_in = Cut(f"mlp_in.{k}", normalised=d, x=d)
+        self.normalise(block.norm2, "x", f"ln2_out.{k}", mlp_in, x="x")
+        self._residual(block.mlp, block.norm2, block.after_mlp, ("post2", k), Cut(following, x=d))
+
+    def _residual(
+        self, branch: Branch, norm: Norm, after: Norm | None, name: tuple[str, int], target: Cut
+    ) -> None:
+        if after is None:
+            self.branch(branch, norm, target, "x", x="x")
+            return
+        d, (word, k) = self.width, name
+        self.branch(branch, norm, Cut(f"{word}.{k}", branch=d, x=d), "branch", x="x")
+        self.after(after, word, k, target)
+
+
+def assemble(model: Model, output: bool = False, **about: Any) -> Network:
+    """The network of a model; its last node layer is `unembed`, or `output` where that is asked for."""
+    made = Assembly(model)
+    for k, block in enumerate(model.blocks):
+        made.block(block, k, "ln_final" if k == len(model.blocks) - 1 else f"ln1.{k + 1}")
+    made.normalise(model.norm, "x", "ln_final_out", Cut("unembed", normalised=made.width))
+    tail = unembedding(made.at.node, model.unembedding.after(model.norm), model.cap)
+    sections = made.sections
+    if output:
+        sections, tail = [*sections, tail[0]], tail[1:]
+    return Network(
+        model.embedding, tuple(sections), tuple(tail), model.family, rotate_last=not output, **about
+    )
+
+
+def unembedding(source: NodeLayer, unembed: Affine, cap: float | None) -> list[Section]:
+    skip = torch.cat([unembed.bias[:, None], unembed.weight], dim=1)
+    target = NodeLayer("output", len(skip), constant=False)
+    nothing = skip.new_zeros(len(skip), 0)
+    tail = [Section(source, target, skip, skip[:0], nothing, Linear())]
+    if cap is not None:
+        capped = NodeLayer("capped", len(skip), constant=False)
+        tail.append(SoftCap(target, capped, nothing, skip[:0, :0], nothing, Linear(), cap=cap))
+    return tail

@@ -1,0 +1,45 @@
+"""GPT-2: learned positions, layer norms, one matrix for queries, keys and values."""
+
+from typing import Any
+
+from interbasis.cores import Attention, Elementwise
+from interbasis.errors import InterbasisError
+from interbasis.models.hf.parts import (
+    GENERAL,
+    Affine,
+    Block,
+    Branch,
+    Model,
+    Norm,
+    TokenEmbedding,
+    attention,
+    weights,
+)
+
+
+def parts(model: Any) -> Model:
+    body, config = model.transformer, model.config
+    if config.add_cross_attention:
+        raise InterbasisError(
+            f"GPT-2 with cross-attention (GPT2Attention.crossattention) is not read; {GENERAL}"
+        )
+    return Model(
+        "gpt2",
+        TokenEmbedding(weights(body.wte.weight), weights(body.wpe.weight)),
+        [_block(block, config, k) for k, block in enumerate(body.h)],
+        Norm.layer(body.ln_f),
+        Affine.of(model.lm_head),
+    )
+
+
+def _block(block: Any, config: Any, k: int) -> Block:
+    heads, width = config.n_head, config.n_embd // config.n_head
+    scale = width**-0.5 if config.scale_attn_weights else 1.0
+    if config.scale_attn_by_inverse_layer_idx:
+        scale /= k + 1
+    joined = Affine.of(block.attn.c_attn)
+    query, key, value = map(Affine, joined.weight.chunk(3), joined.bias.chunk(3))
+    core = Attention(heads, width, scale=scale)
+    mlp = Branch(Affine.of(block.mlp.c_fc), Elementwise(block.mlp.act), Affine.of(block.mlp.c_proj))
+    out = Affine.of(block.attn.c_proj)
+    return Block(Norm.layer(block.ln_1), attention(core, query, key, value, out), Norm.layer(block.ln_2), mlp)

@@ -1,0 +1,127 @@
+"""`from_hf`: a live model, a folder or a Hub id to a network."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from interbasis.errors import InterbasisError
+from interbasis.models.hf.assemble import assemble
+from interbasis.models.hf.parts import GENERAL, Model
+from interbasis.network import Network
+
+FAMILIES = {
+    "gpt2": "gpt2",
+    "gpt_neo": "gpt_neo",
+    "gpt_neox": "gpt_neox",
+    "llama": "llama",
+    "mistral": "llama",
+    "qwen2": "llama",
+    "gemma": "gemma",
+    "gemma2": "gemma",
+    "opt": "opt",
+}
+"""The file of each of transformers' model types."""
+
+
+def from_hf(
+    model_or_path: nn.Module | str | Path, blocks: str | int | range | None = None, *, output: bool = False
+) -> Network:
+    """The network of a Hugging Face causal language model: a live model, a folder, or a Hub id.
+
+    ``network(tokens)`` gives the logits. ``blocks`` chooses some: "4-6", 4 or range(4, 7); the first and last
+    node layer are then the ends of that cut. The last node layer is otherwise `unembed`, with the unembedding
+    after it; with ``output`` it is `output`, the logits, which are never rotated.
+    """
+    live = isinstance(model_or_path, nn.Module)
+    model: Any = model_or_path if live else _load(str(model_or_path))
+    with torch.no_grad():
+        parts = _parts(model)
+        kept = parts.unembedding.weight.dtype == torch.float64
+        network = assemble(parts, output, build_dtype="float64" if kept else "float32")
+        _check_logits(network, model)
+    return network if blocks is None else _cut(network, blocks, len(parts.blocks), output)
+
+
+def _load(name: str) -> nn.Module:
+    try:
+        from transformers import AutoModelForCausalLM
+    except ImportError as error:
+        raise InterbasisError(
+            "Hugging Face models need the package transformers; install it with pip install 'interbasis[hf]'"
+        ) from error
+    folder = Path(name)
+    if (folder.exists() or name.startswith((".", "/", "~"))) and not (folder / "config.json").is_file():
+        raise InterbasisError(
+            f"expected a Hugging Face model's folder with a config.json, but {name} has none"
+        )
+    try:
+        return AutoModelForCausalLM.from_pretrained(name, dtype="auto", local_files_only=folder.is_dir())
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise InterbasisError(
+            f"could not load {name!r} as a Hugging Face causal language model ({reason}); give a folder with "
+            "config.json and weights, or a Hub id while there is a network connection"
+        ) from error
+
+
+def _parts(model: Any) -> Model:
+    kind = getattr(getattr(model, "config", None), "model_type", None)
+    known = ", ".join(FAMILIES)
+    if kind not in FAMILIES:
+        raise InterbasisError(
+            f"{type(model).__name__} is of no family that is read ({known}); for other models, {GENERAL}"
+        )
+    try:
+        return import_module(f"interbasis.models.hf.{FAMILIES[kind]}").parts(model)
+    except AttributeError as error:
+        raise InterbasisError(
+            f"{type(model).__name__} is not built as a {kind} causal language model: {error}; {GENERAL}"
+        ) from error
+
+
+def _check_logits(network: Network, model: Any) -> None:
+    """The network computes what the model computes, on a few tokens."""
+    training = model.training
+    tokens = torch.arange(8, device=model.device)[None] * 7 % model.config.vocab_size
+    try:
+        expected = model.eval()(tokens).logits.to(network.dtype)
+    finally:
+        model.train(training)
+    error = (network(tokens) - expected).abs().max() / expected.abs().max()
+    # transformers rounds norms and angles to float32 whatever the model's dtype, and half types everywhere
+    allowed = 1e-4 if model.dtype in (torch.float32, torch.float64) else 30 * torch.finfo(model.dtype).eps
+    if not error <= allowed:
+        raise InterbasisError(
+            f"{type(model).__name__} was read, but its logits are off by {error:.1e} of the largest, so some "
+            f"of its modules compute something else than their class says; {GENERAL}"
+        )
+
+
+def _cut(network: Network, blocks: str | int | range, count: int, output: bool) -> Network:
+    first, last = _ends(blocks, count)
+    if output:
+        raise InterbasisError(
+            "with blocks chosen the last node layer is the end of the cut; leave out output"
+        )
+    following = "ln_final" if last == count - 1 else f"ln1.{last + 1}"
+    names = network.layers
+    return network.between(names[names.index(f"ln1.{first}") : names.index(following) + 1])
+
+
+def _ends(blocks: str | int | range, count: int) -> tuple[int, int]:
+    """The first and the last block."""
+    if isinstance(blocks, range) and len(blocks) and blocks.step == 1:
+        first, last = blocks[0], blocks[-1]
+    elif match := re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", str(blocks)):
+        first, last = int(match[1]), int(match[2] or match[1])
+    else:
+        first, last = 1, 0
+    if not 0 <= first <= last < count:
+        raise InterbasisError(
+            f'blocks are chosen as "4-6", 4 or range(4, 7) among 0 to {count - 1}, not {blocks!r}'
+        )
+    return first, last

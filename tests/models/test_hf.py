@@ -1,0 +1,208 @@
+"""Hugging Face families as networks: logits, names, streams, cuts, refusals, and builds on them."""
+
+import numpy as np
+import pytest
+import torch
+
+import interbasis
+from interbasis import InterbasisError, build, from_hf
+from reference import relative_error
+
+pytest.importorskip("transformers")
+
+from tiny_models import configs, random_model, tokens
+
+FAMILIES = sorted(configs())
+
+
+@pytest.fixture
+def all_in_float64(monkeypatch):
+    """transformers rounds norms, angles and softmax to float32; here its code computes them in float64."""
+    monkeypatch.setattr(torch, "float32", torch.float64)
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_are_those_of_transformers(name, all_in_float64):
+    model, inputs = random_model(name), tokens()
+    network = from_hf(model)
+    with torch.no_grad():
+        expected = model(inputs).logits
+    assert expected.dtype == network.dtype == torch.double
+    assert (network(inputs) - expected).abs().max() <= 1e-9
+    assert expected.abs().max() > 0.1
+    earlier = network(inputs[:, :5])
+    assert (earlier - expected[:, :5]).abs().max() <= 1e-9
+
+
+def test_node_layers_and_their_streams():
+    network = from_hf(random_model("gpt2"))
+    block = ["ln1", "ln1_out", "attn_in", "ln2", "ln2_out", "mlp_in"]
+    names = [f"{part}.{k}" for k in range(2) for part in block]
+    assert network.layers == [*names, "ln_final", "ln_final_out", "unembed"]
+    assert [node.width for node in network.nodes] == [13, 14, 25] * 4 + [13, 14, 13]
+    assert [node.isolated for node in network.nodes] == [0, 1, 0] * 5
+    assert network.rotate_last
+    assert network.tail[-1].target.name == "output"
+    inputs = tokens()
+    for node, f in zip(network.nodes, network.activations(inputs), strict=True):
+        assert torch.equal(f[..., 0], torch.ones_like(f[..., 0]))
+        if node.isolated:
+            x = f[..., 2:]
+            assert (f[..., 1] - x.var(-1, correction=0)).abs().max() <= 1e-12
+        if node.name.startswith("attn_in"):
+            assert (f[..., 1:13].mean(-1)).abs().max() <= 1e-12
+
+
+def test_parallel_blocks_keep_both_streams():
+    network = from_hf(random_model("gpt_neox"))
+    widths = dict(zip(network.layers, (node.width for node in network.nodes), strict=True))
+    assert (widths["ln1.0"], widths["attn_in.0"], widths["ln2.0"], widths["ln2_out.0"]) == (13, 25, 25, 26)
+    assert (widths["mlp_in.0"], widths["ln1.1"]) == (25, 13)
+    f = dict(zip(network.layers, network.activations(tokens()), strict=True))
+    assert torch.equal(f["ln2.0"][..., 1:13], f["ln1.0"][..., 1:])
+
+
+@pytest.mark.parametrize(("blocks", "ends"), [("0", ("ln1.0", "ln1.1")), ("0-1", ("ln1.0", "ln_final"))])
+def test_blocks_are_cut_out(blocks, ends):
+    model = random_model("gpt2")
+    network = from_hf(model, blocks)
+    assert (network.layers[0], network.layers[-1]) == ends
+    assert (network(tokens()) - from_hf(model)(tokens())).abs().max() <= 1e-12
+    assert from_hf(model, range(1, 2)).layers == from_hf(model, 1).layers
+
+
+@pytest.mark.parametrize("blocks", ["2", "1-0", "x", range(0), -1, "0-2"])
+def test_blocks_that_are_not_there(blocks):
+    with pytest.raises(InterbasisError, match="among 0 to 1"):
+        from_hf(random_model("gpt2"), blocks)
+
+
+def test_the_output_may_be_asked_for_and_is_never_rotated(tmp_path):
+    model = random_model("gemma2")
+    network = from_hf(model, output=True)
+    assert network.layers[-2:] == ["unembed", "output"]
+    assert (network(tokens()) - from_hf(model)(tokens())).abs().max() <= 1e-12
+    graph = build(network, tokens(6))
+    assert graph.layers[-1].identity
+    graph.save(tmp_path / "run")
+    again = interbasis.load(tmp_path / "run")
+    assert again.layers[-1].identity
+    assert again.layers[-1].width == 23
+    assert torch.equal(again.edges[-1], graph.edges[-1])
+    assert [layer.isolated for layer in again.layers] == [layer.isolated for layer in graph.layers]
+
+
+def test_a_vocabulary_is_never_made_dense():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(
+        vocab_size=30_000, n_embd=8, n_layer=1, n_head=2, n_positions=8, bos_token_id=0, eos_token_id=1
+    )
+    network = from_hf(GPT2LMHeadModel(config).eval(), output=True)
+    graph = build(network, tokens(2, 6, 30_000), "lib")
+    assert graph.edges[-1].shape == (30_000, graph.layers[-2].features)
+    with pytest.raises(InterbasisError, match="not made dense"):
+        _ = graph.layers[-1].transform
+    with pytest.raises(InterbasisError, match="never rotated"):
+        build(network, tokens(2, 6, 30_000), rotate_last=True)
+
+
+def test_folders_and_what_is_not_a_model(tmp_path):
+    model = random_model("llama", torch.float32)
+    model.save_pretrained(tmp_path / "model")
+    network = from_hf(tmp_path / "model")
+    assert network.build_dtype == "float32"
+    assert (network(tokens()) - model(tokens()).logits).abs().max() <= 1e-4
+    with pytest.raises(InterbasisError, match=r"config\.json"):
+        from_hf(tmp_path)
+    with pytest.raises(InterbasisError, match=r"config\.json"):
+        from_hf("./nowhere")
+
+
+def test_a_hub_id_without_a_network_is_one_sentence(monkeypatch):
+    import transformers
+
+    def fail(*_, **__):
+        raise OSError("We couldn't connect to 'https://huggingface.co'.\nMore.")
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", fail)
+    with pytest.raises(InterbasisError, match="network connection") as caught:
+        from_hf("gpt2")
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_not_supported_is_named():
+    from transformers import BloomConfig, BloomForCausalLM
+
+    small = BloomForCausalLM(BloomConfig(vocab_size=20, hidden_size=8, n_layer=1, n_head=2))
+    with pytest.raises(InterbasisError, match=r"BloomForCausalLM.*General"):
+        from_hf(small)
+    changed = random_model("gpt2")
+    changed.transformer.h[1].ln_2 = torch.nn.BatchNorm1d(12)
+    with pytest.raises(InterbasisError, match="BatchNorm1d"):
+        from_hf(changed)
+    hooked = random_model("gpt2")
+    hooked.transformer.h[0].mlp.register_forward_hook(lambda module, inputs, output: 2 * output)
+    with pytest.raises(InterbasisError, match="off by"):
+        from_hf(hooked)
+
+
+@pytest.mark.parametrize("inputs", [torch.zeros(2, 3), torch.tensor([[0, 23]]), torch.zeros(1, 17).long()])
+def test_inputs_that_are_no_tokens(inputs):
+    with pytest.raises(InterbasisError, match="tokens"):
+        from_hf(random_model("gpt2"))(inputs)
+
+
+def test_float32_agrees_with_float64():
+    model = random_model("gpt2", torch.float32)
+    inputs = tokens(40)
+    single = build(from_hf(model), inputs)
+    double = build(from_hf(model), inputs, dtype="float64")
+    assert single.config.dtype == "float32"
+    assert [layer.features for layer in single.layers] == [layer.features for layer in double.layers]
+    for mine, theirs in zip(single.layers, double.layers, strict=True):
+        assert relative_error(mine.eigenvalues, theirs.eigenvalues) <= 1e-4
+    for mine, theirs in zip(single.edges, double.edges, strict=True):
+        assert (mine[1:, 1:].square().sum() / theirs[1:, 1:].square().sum() - 1).abs() <= 1e-3
+        assert relative_error(mine[1:4, 1:4], theirs[1:4, 1:4]) <= 2e-3
+
+
+@pytest.fixture(scope="module")
+def tinystories(shared):
+    return shared / "tinystories-gpt-280k"
+
+
+@pytest.fixture(scope="module")
+def windows(tinystories):
+    stream = np.fromfile(tinystories / "tokens_test.uint16", dtype=np.uint16).astype(np.int64)
+    return torch.from_numpy(stream[: 160 * 513].reshape(160, 513))
+
+
+def test_the_real_tinystories_model_logits_and_cross_entropy(tinystories, windows):
+    from transformers import AutoModelForCausalLM
+
+    network = from_hf(tinystories)
+    model = AutoModelForCausalLM.from_pretrained(tinystories).eval()
+    with torch.no_grad():
+        expected = model(windows[:2, :-1]).logits
+        truth = model.double()(windows[:2, :-1]).logits
+    # transformers' own float32 logits are 3e-4 off their float64 ones here, so both are judged by the largest
+    assert relative_error(network(windows[:2, :-1]), expected) <= 1e-4
+    assert (network(windows[:2, :-1]) - truth).abs().max() <= 2 * (expected - truth).abs().max()
+    assert (network.double()(windows[:2, :-1]) - truth).abs().max() <= 1e-4
+    total = sum(
+        torch.nn.functional.cross_entropy(
+            network(some[:, :-1]).flatten(0, 1), some[:, 1:].flatten(), reduction="sum"
+        ).item()
+        for some in windows.split(8)
+    )
+    assert total / windows[:, 1:].numel() == pytest.approx(1.3744, abs=5e-5)
+
+
+def test_the_real_tinystories_model_builds_with_edges(tinystories, windows):
+    network = from_hf(tinystories, "1")
+    for basis in ("lib", "pca"):
+        graph = build(network, windows[:4, :-1], basis, edge_data=windows[:1, :64])
+        assert all(edges.isfinite().all() for edges in graph.edges)
+        assert [layer.isolated for layer in graph.layers] == [0, 1, 0, 0, 1, 0, 0]

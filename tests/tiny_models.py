@@ -1,0 +1,68 @@
+"""A small random causal language model of every Hugging Face family, nothing in it trivially 0."""
+
+import torch
+from torch import Tensor
+
+SMALL = {"vocab_size": 23, "bos_token_id": 0, "eos_token_id": 1}
+ROTARY = {"hidden_size": 12, "intermediate_size": 18, "num_hidden_layers": 2, "pad_token_id": 0}
+GROUPED = ROTARY | {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4}
+
+
+def configs() -> dict:
+    import transformers as t
+
+    neo = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "max_position_embeddings": 16}
+    neox = ROTARY | {"num_attention_heads": 2}
+    gemma2 = {"query_pre_attn_scalar": 5, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}
+    opt = {"hidden_size": 12, "ffn_dim": 20, "num_hidden_layers": 2, "num_attention_heads": 3}
+    return {
+        "gpt2": t.GPT2Config(n_embd=12, n_layer=2, n_head=3, n_positions=16, **SMALL),
+        "gpt2-odd": t.GPT2Config(
+            n_embd=12, n_layer=2, n_head=3, n_positions=16, scale_attn_by_inverse_layer_idx=True,
+            activation_function="relu", tie_word_embeddings=False, **SMALL,
+        ),
+        "gpt_neo": t.GPTNeoConfig(attention_types=[[["global", "local"], 1]], window_size=3, **neo, **SMALL),
+        "gpt_neox": t.GPTNeoXConfig(rotary_pct=0.5, **neox, **SMALL),
+        "gpt_neox-sequential": t.GPTNeoXConfig(use_parallel_residual=False, **neox, **SMALL),
+        "llama": t.LlamaConfig(attention_bias=True, mlp_bias=True, **GROUPED, **SMALL),
+        "llama3-tied": t.LlamaConfig(
+            tie_word_embeddings=True,
+            rope_parameters={
+                "rope_type": "llama3", "rope_theta": 100.0, "factor": 4.0, "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0, "original_max_position_embeddings": 16,
+            },
+            **GROUPED, **SMALL,
+        ),
+        "mistral": t.MistralConfig(sliding_window=3, **GROUPED, **SMALL),
+        "qwen2": t.Qwen2Config(
+            use_sliding_window=True, sliding_window=3, max_window_layers=1,
+            **{k: v for k, v in (GROUPED | {"hidden_size": 16}).items() if k != "head_dim"}, **SMALL,
+        ),
+        "gemma": t.GemmaConfig(**GROUPED, **SMALL),
+        "gemma2": t.Gemma2Config(sliding_window=3, **gemma2, **GROUPED, **SMALL),
+        "opt": t.OPTConfig(word_embed_proj_dim=12, max_position_embeddings=16, **opt, **SMALL),
+    }  # fmt: skip
+
+
+def random_model(name: str, dtype: torch.dtype = torch.float64):
+    """With every parameter drawn anew: gains about 1, biases and all else not small."""
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(configs()[name], attn_implementation="eager")
+    model = model.to(dtype).eval()
+    gemma = name.startswith("gemma")
+    with torch.no_grad():
+        for parameter in dict.fromkeys(model.parameters()):
+            noise = torch.randn_like(parameter)
+            if parameter.ndim == 1:
+                gain = (parameter == 1).all() and not gemma
+                parameter.copy_((1.0 if gain else 0.0) + 0.3 * noise)
+            else:
+                parameter.copy_(noise * (1.5 / parameter.shape[-1] ** 0.5))
+    return model
+
+
+def tokens(samples: int = 3, positions: int = 8, vocabulary: int = 23, seed: int = 1) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, vocabulary, (samples, positions), generator=generator)
