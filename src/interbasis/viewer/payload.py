@@ -51,7 +51,8 @@ def graph_payload(
                 "features": layer.features,
                 "eigenvalues": _floats(layer.eigenvalues),
                 "ranked_by": ranked_by(graph, k),
-                "rotated": layer.constant or k + 1 < len(graph.layers),
+                "isolated": layer.isolated,
+                "outputs": k + 1 == len(graph.layers) and (layer.identity or not layer.constant),
             }
             | _only(summary["layers"][k], "width", "dropped_as_noise", "dropped_as_unused")
             for k, layer in enumerate(graph.layers)

@@ -41,7 +41,7 @@ export class Controls {
         "Features",
         this.slider("nodes", { label: "In each layer, at most", min: 1, max: Math.min(widest, 200), step: 1, to: Number, from: Number, show: integer }),
         this.select("sort", "In order of", [["importance", "importance"], ["strength", "strength of their edges"], ["module", "module"]], this.hasModules() ? [] : ["module"]),
-        this.select("output", "Last layer", [["show", "every output"], ["merge", "as one node"], ["hide", "hidden"]]),
+        this.select("output", "Last layer", [["show", "every feature"], ["merge", "as one node"], ["hide", "hidden"]]),
         this.flag("constant", "Show the constant"),
       ),
       this.layerRange(),

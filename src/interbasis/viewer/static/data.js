@@ -101,6 +101,13 @@ function assignmentOf(result, layer) {
   return Array.isArray(assignment) ? assignment : [];
 }
 
+// The variance that a layer norm divides by stands alone, behind the constant.
+export function isIsolated(run, layer, index) {
+  const { constant, isolated } = run.layers[layer];
+  const place = index - (constant ? 1 : 0);
+  return place >= 0 && place < isolated;
+}
+
 export function isConstant(run, layer, index) {
   return run.layers[layer].constant && index === 0;
 }

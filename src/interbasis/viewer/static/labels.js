@@ -1,6 +1,6 @@
 // What a feature is called: by a person, else by what was found out about it, else by its number.
 
-import { isConstant } from "./data.js";
+import { isConstant, isIsolated } from "./data.js";
 
 export class Names {
   constructor(run, notes) {
@@ -12,6 +12,7 @@ export class Names {
     const given = this.notes.nameOf(layer, index);
     if (given) return given;
     if (isConstant(this.run, layer, index)) return "constant";
+    if (isIsolated(this.run, layer, index)) return "variance";
     const known = this.run.known(layer, index).label;
     return typeof known === "string" && known.trim() ? known : `feature ${index}`;
   }

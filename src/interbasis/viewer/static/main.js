@@ -181,7 +181,7 @@ function defaultsFor(runs) {
   return {
     tab: "graph", by: ablated ? "needed" : "share", count: 100, share: 0.9, loss: 1,
     nodes: 24, scale: run.language ? "plain" : "square", normalise: true, constant: false,
-    output: output.features > 40 ? "merge" : "show", from: 0, to: run.last, sort: "importance",
+    output: output.outputs && output.features > 40 ? "merge" : "show", from: 0, to: run.last, sort: "importance",
     colour: runs.some(({ modules }) => modules) ? "module" : "none", module: -1, sel: "", q: "", theme: "auto",
   };
 }

@@ -1,7 +1,7 @@
 // Everything known about one feature.
 
 import { bars, histogram, profile } from "./charts.js";
-import { isConstant } from "./data.js";
+import { isConstant, isIsolated } from "./data.js";
 import { el, name, replace } from "./dom.js";
 import { exampleBands } from "./examples.js";
 import { decimal, integer, percent, plural } from "./format.js";
@@ -49,18 +49,19 @@ export class Panel {
     if (isConstant(run, layer, index)) {
       return el("p", { class: "hint" }, "The constant 1 that stands in front of every layer: biases are its edges.");
     }
+    const alone = isIsolated(run, layer, index) && el("p", { class: "hint" }, "The variance that the layer norm divides by, kept apart from the other features.");
     const module = run.module(layer, index);
     const first = constant ? 1 : 0;
     const rank = eigenvalues && eigenvalues.subarray(first).reduce((above, value) => above + (value > eigenvalues[index] ? 1 : 0), 1);
     const meaning = kind === "lambda" ? "how strongly the next layer reacts to it" : "its variance over the data";
-    return el(
+    return [alone, el(
       "dl", { class: "facts" },
       eigenvalues && [
         el("dt", {}, kind === "lambda" ? "Λ" : "Variance", el("small", {}, kind === "lambda" ? meaning : "over the data")),
         el("dd", {}, decimal(eigenvalues[index]), el("small", {}, `${ordinal(rank)} of ${integer(features - first)} in this layer`)),
       ],
       run.modules && [el("dt", {}, "Module"), el("dd", {}, module < 0 ? "none" : String(module + 1))],
-    );
+    )];
   }
 
   found(run, layer, index) {
@@ -191,7 +192,7 @@ function edgeRow(page, run, names, layer, { index, value, error }, sum, largest)
     "tr", {},
     el("th", { scope: "row" }, el("button", { type: "button", class: "link", onclick: jump, title: names.full(layer, index) }, name(names.short(layer, index)))),
     el("td", { class: "bar" }, el("span", { class: "positive", style: { left: "0", width: `${(value / largest) * 100}%` } })),
-    el("td", { class: "number" }, decimal(value), Number.isFinite(error) && el("small", {}, ` ± ${decimal(error, 1)}`)),
+    el("td", { class: "number" }, decimal(value), error > 0 && el("small", {}, ` ± ${decimal(error, 1)}`)),
     el("td", { class: "number share" }, percent((value * value) / sum)),
   );
 }
