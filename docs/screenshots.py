@@ -1,4 +1,6 @@
-"""Pictures of the page for the docs: python docs/screenshots.py OUT RUN [RUN …], a light and a dark one of each.
+"""Pictures of the page for the docs, a light and a dark one of each run.
+
+    python docs/screenshots.py OUT RUN [RUN …]
 
 A RUN may carry a view after a #, as the page's own address does: runs/tinystories#from=3&to=8&sel=0.4.2
 """

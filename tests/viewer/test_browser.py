@@ -361,6 +361,21 @@ def test_a_run_without_results_says_what_makes_them(browser, pca, tmp_path):
         assert "not yet" in page.locator(".about").inner_text()
 
 
+@pytest.mark.parametrize(
+    "view",
+    [
+        "nodes=-5&count=0.5&share=7&from=2.5&to=-1&loss=3&module=99",
+        "nodes=1e9&by=nonsense&scale=<b>&tab=x&theme=y&sel=9.9.9&q=%00",
+        "sel=0.1.999&from=abc&to=1e99&colour=group&sort=module&%ff=%fe&__proto__=1",
+    ],
+)
+def test_any_address_can_be_shown(browser, built, tmp_path, view):
+    file = write_page([built / "lib"], tmp_path / "page.html")
+    with opened(browser, f"{file.as_uri()}#{view}") as page:
+        assert page.locator(".node").count() > 0
+        assert "edges drawn" in page.locator(".status").inner_text()
+
+
 LAYERS = [{"name": "mlp_in.0", "features": [None, {"index": 2, "bands": 3, "fourier": {"terms": [4]}}]}]
 
 

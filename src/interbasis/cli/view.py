@@ -25,6 +25,7 @@ def view(
     Example: interbasis view runs/lib, or two runs side by side: interbasis view runs/lib runs/pca
     """
     import webbrowser
+    from contextlib import suppress
 
     from interbasis.viewer import ViewerServer
 
@@ -32,4 +33,5 @@ def view(
         print(json.dumps({"url": server.url}) if as_json else f"{server.url}  (Ctrl+C ends it)", flush=True)
         if open_browser:
             webbrowser.open(server.url)
-        server.serve_forever()
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()

@@ -29,7 +29,7 @@ export class Controls {
         this.choice("by", "Strongest", [["share", "by share"], ["count", "by count"], ["needed", "needed"]], ablated ? [] : ["needed"]),
         this.slider("share", { hidden: () => this.state.get("by") !== "share", label: "Share of Ê² in each section", min: 0, max: 100, step: 0.5, to: (share) => share * 100, from: (at) => Math.max(at / 100, 0.001), show: percent }),
         this.slider("count", { hidden: () => this.state.get("by") !== "count", label: "Edges in each section", min: 0, max: 1000, step: 1, to: (count) => (Math.log(count) / Math.log(most)) * 1000 || 0, from: (at) => Math.round(most ** (at / 1000)), show: integer }),
-        this.slider("loss", { hidden: () => this.state.get("by") !== "needed", label: () => this.lossLabel(), min: 0, max: LOSSES.length - 1, step: 1, to: (loss) => LOSSES.indexOf(loss), from: (at) => LOSSES[at], show: (loss) => this.lossText(loss) }),
+        this.slider("loss", { hidden: () => this.state.get("by") !== "needed", label: () => this.lossLabel(), min: 0, max: LOSSES.length - 1, step: 1, to: (loss) => LOSSES.findIndex((one) => one >= loss), from: (at) => LOSSES[at], show: (loss) => this.lossText(loss) }),
         !ablated && hint("What is needed for the accuracy is found by ", "interbasis ablate RUN"),
       ),
       this.group(

@@ -6,6 +6,10 @@ const KINDS = {
   colour: "text", module: "number", sel: "text", q: "text", theme: "text",
 };
 
+const BOUNDS = {
+  count: [1, 1e6], share: [0.001, 1], loss: [1, 500], nodes: [1, 1000], from: [0, 1e5], to: [0, 1e5], module: [-1, 1e5],
+};
+
 export const CHOICES = {
   tab: ["graph", "curves", "about"],
   by: ["count", "share", "needed"],
@@ -48,13 +52,19 @@ export class State {
 function readHash(hash, defaults) {
   const values = {};
   for (const [key, text] of new URLSearchParams(hash.replace(/^#/, ""))) {
-    if (!(key in defaults)) continue;
+    if (!Object.hasOwn(defaults, key)) continue;
     if (KINDS[key] === "flag") values[key] = text === "1";
     else if (KINDS[key] === "text") {
-      if (!(key in CHOICES) || CHOICES[key].includes(text)) values[key] = text;
-    } else if (text !== "" && Number.isFinite(Number(text))) values[key] = Number(text);
+      if (!Object.hasOwn(CHOICES, key) || CHOICES[key].includes(text)) values[key] = text;
+    } else if (text !== "" && Number.isFinite(Number(text))) values[key] = withinBounds(key, Number(text));
   }
   return values;
+}
+
+// Whatever stands in an address, the page can show it.
+function withinBounds(key, value) {
+  const [low, high] = BOUNDS[key];
+  return Math.min(Math.max(key === "share" ? value : Math.round(value), low), high);
 }
 
 function writeHash(values, defaults) {

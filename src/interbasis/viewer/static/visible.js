@@ -22,7 +22,7 @@ export function visibleColumns(run, state, wanted) {
 
 function shownFeatures(run, layer, state, wanted) {
   const { features } = run.layers[layer];
-  const isolated = state.get("module");
+  const isolated = state.get("module") < (run.modules?.sizes.length ?? 0) ? state.get("module") : -1;
   const hidden = (index) =>
     (!state.get("constant") && isConstant(run, layer, index)) ||
     (isolated >= 0 && run.modules && run.module(layer, index) !== isolated && !isConstant(run, layer, index));
