@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from interbasis.config import BuildConfig
     from interbasis.errors import InterbasisError
     from interbasis.graph import InteractionGraph, load
-    from interbasis.models import modadd
+    from interbasis.models import mlp, modadd
     from interbasis.models.hf.load import from_hf
     from interbasis.models.sequential import from_torch
     from interbasis.network import Network, NodeLayer, Section
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "from_torch": "models.sequential",
     "from_hf": "models.hf.load",
+    "mlp": "models",
     "modadd": "models",
     "build": "pipeline",
     "edges": "attribution",

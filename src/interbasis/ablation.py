@@ -41,8 +41,7 @@ def ablate_edges(network: Network, graph: InteractionGraph, inputs: Tensor, mask
     for k, section in enumerate(network.sections):
         if k in chosen:
             source, target = graph.layers[k], graph.layers[k + 1]
-            f = ablated(sections[k], f @ source.transform.to(f).T, chosen[k].to(f.device))
-            f = f @ target.inverse.to(f).T
+            f = target.back(ablated(sections[k], source.features_of(f), chosen[k].to(f.device)))
         else:
             f = section(f)
     return network.finish(f, inputs)
@@ -70,8 +69,11 @@ def ablate_nodes(
 
 def project(f: Tensor, layer: LayerBasis, keep: int | Tensor) -> Tensor:  # [n, T, width]
     """C⁺_K C_K f for the kept features K."""
-    kept = slice(0, keep) if isinstance(keep, int) else keep
-    return f @ layer.transform[kept].to(f).T @ layer.inverse[:, kept].to(f).T
+    features = layer.features_of(f)
+    kept = torch.zeros_like(features)
+    chosen = slice(0, keep) if isinstance(keep, int) else keep
+    kept[..., chosen] = features[..., chosen]
+    return layer.back(kept)
 
 
 def ablated(section: Section, f: Tensor | Table, mask: Tensor) -> Tensor:

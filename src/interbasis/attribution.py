@@ -13,6 +13,7 @@ groups of tokens, Σ_x,s A² = E_φ Σ_groups (Σ φ A)².
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ from interbasis.integration import Rule, rule
 from interbasis.network import Network, Section
 from interbasis.progress import Progress, silent
 from interbasis.random_signs import random_signs
+from interbasis.resume import NOTHING, Resume, State
 from interbasis.statistics import chunks, refuse_infinite
 
 BUDGET = 2**19
@@ -84,6 +86,15 @@ class EdgeSums:
         if self.variance is not None and other.variance is not None:
             self.variance = self.variance + other.variance
 
+    def restore(self, tensors: dict[str, Tensor], values: dict[str, Any], k: int) -> None:
+        """Take up the sums of section k from a state, where there is one."""
+        if not tensors:
+            return
+        self.square = tensors[f"square.{k}"].to(self.square)
+        self.tokens = values["tokens"][k]
+        if self.variance is not None:
+            self.variance = tensors[f"variance.{k}"].to(self.variance)
+
     @property
     def edges(self) -> Edges:
         rms = (self.square / self.tokens).sqrt().cpu()
@@ -135,6 +146,7 @@ def measure(
     integral: Rule,
     sources: Sources | None = None,
     progress: Progress = silent,
+    kept: Resume = NOTHING,
 ) -> list[EdgeSums]:
     """Sums for the edges of all sections in one pass over the data, exact or with stochastic sources.
 
@@ -145,11 +157,23 @@ def measure(
     sections = sections_in_bases(network, layers)
     sums = [EdgeSums.zero(section, sources is not None) for section in sections]
     whole = _whole_groups(network, batches, sources)
-    for first, activations in _passes(network, layers, batches, whole):
+    part = kept.part("edges", len(batches))
+    for k, total in enumerate(sums):
+        total.restore(part.tensors, part.values, k)
+    for first, activations in _passes(network, layers, batches, whole, part.done):
         for k, (section, f) in enumerate(zip(sections, activations, strict=True)):
             _add(sums[k], section, f, integral, _signs(section, f, sources, k, first))
-        progress("edges", first + len(activations[0]) - batches.offset, len(batches))
+        done = first + len(activations[0]) - batches.offset
+        part.save(done, lambda: _state(sums))
+        progress("edges", done, len(batches))
     return sums
+
+
+def _state(sums: Sequence[EdgeSums]) -> State:
+    """All sums, to go on from."""
+    tensors = {f"square.{k}": total.square for k, total in enumerate(sums)}
+    tensors |= {f"variance.{k}": v for k, total in enumerate(sums) if (v := total.variance) is not None}
+    return tensors, {"tokens": [total.tokens for total in sums]}
 
 
 def _whole_groups(network: Network, batches: Batches, sources: Sources | None) -> int:
@@ -302,12 +326,12 @@ def _add_block_of_groups(total: EdgeSums, section: Section, f: Tensor, integral:
 
 @torch.no_grad()
 def _passes(
-    network: Network, layers: Sequence[LayerBasis], batches: Batches, whole: int
+    network: Network, layers: Sequence[LayerBasis], batches: Batches, whole: int, start: int = 0
 ) -> Iterator[tuple[int, list[Tensor]]]:
     """(index of the first sample, f̂ at every section's source) over the data, in multiples of ``whole``."""
     like = network.sections[0].skip
     transforms = [None if layer.identity else layer.transform.to(like) for layer in layers[:-1]]
-    for first, inputs in chunks(network, batches, whole, fine=True):
+    for first, inputs in chunks(network, batches, whole, fine=True, start=start):
         activations = network.activations(inputs)[:-1]
         for name, f in zip(network.layers, activations, strict=False):
             if not f.isfinite().all():

@@ -77,6 +77,14 @@ class LayerBasis:
         """Whether f̂ = f, with nothing stored for it."""
         return False
 
+    def features_of(self, f: Tensor) -> Tensor:  # [..., width] -> [..., features]
+        """f̂ = C f, in the dtype and on the device of f."""
+        return f if self.identity else f @ self.transform.to(f).T
+
+    def back(self, features: Tensor) -> Tensor:  # [..., features] -> [..., width]
+        """C⁺ f̂."""
+        return features if self.identity else features @ self.inverse.to(features).T
+
     @property
     def features(self) -> int:
         return len(self.transform)

@@ -101,8 +101,7 @@ class Evaluation:
             f = self._through_mask(first, part.features, masks[first])
             for k in range(first + 1, len(self.sections)):
                 if k in masks:
-                    features = f @ self.graph.layers[k].transform.to(f).T
-                    f = self._through_mask(k, features, masks[k])
+                    f = self._through_mask(k, self.graph.layers[k].features_of(f), masks[k])
                 else:
                     f = self.network.sections[k](f)
             yield self.network.finish(f, part.inputs), part.labels
@@ -110,7 +109,7 @@ class Evaluation:
     def _through_mask(self, k: int, features: Tensor | Table, mask: Tensor) -> Tensor:
         """Section k in the bases, and back to the network's coordinates."""
         result = ablated(self.sections[k], features, mask.to(self.network.device))
-        return result @ self.graph.layers[k + 1].inverse.to(result).T
+        return self.graph.layers[k + 1].back(result)
 
     def _through_nodes(self, layer: int, keep: int | Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         def change(features: Tensor, labels: Tensor, first: int) -> Tensor:
@@ -130,7 +129,7 @@ class Evaluation:
             features = part.features
             if isinstance(features, Table):
                 features = features.rows[features.index]
-            f = change(features, part.labels, first) @ self.graph.layers[layer].inverse.to(features).T
+            f = self.graph.layers[layer].back(change(features, part.labels, first))
             for section in self.network.sections[layer:]:
                 f = section(f)
             yield self.network.finish(f, part.inputs), part.labels
@@ -144,11 +143,11 @@ class Evaluation:
         self._kept_layer, self._kept = -1, []
         kept: list[_Part] = []
         size = 0
-        transform = self.graph.layers[layer].transform.to(self.network.sections[0].skip)
+        basis = self.graph.layers[layer]
         for inputs, labels in self._chunks():
             f = self.network.activations_at(layer, inputs)
             table = tabulate(f)
-            features = f @ transform.T if table is None else Table(table.rows @ transform.T, table.index)
+            features = basis.features_of(f) if table is None else table.map(basis.features_of)
             part = _Part(inputs, labels, features)
             size += _bytes(features)
             if size <= CACHE_BYTES:

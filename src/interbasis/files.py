@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from interbasis.errors import InterbasisError
 
 
@@ -21,14 +23,25 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             os.fsync(file.fileno())
         temporary.chmod(0o644)
         temporary.replace(path)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:  # safetensors has an error of its own for a full disk
+        reason = getattr(error, "strerror", None) or error
         raise InterbasisError(
-            f"could not write {path} ({error.strerror or error}); what was there before is untouched; "
+            f"could not write {path} ({reason}); what was there before is untouched; "
             "free some space or choose another folder"
         ) from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def check_writable(folder: Path) -> None:
+    """A folder can be made, or written to where it is there, as far as that can be known without trying."""
+    place = folder.absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        reason = "is a file" if place.is_file() else "cannot be written to"
+        raise InterbasisError(f"could not write to {folder}, since {place} {reason}; choose another folder")
 
 
 def write_text_atomically(path: Path, text: str) -> None:

@@ -22,6 +22,7 @@ from interbasis.config import BuildConfig
 from interbasis.errors import InterbasisError
 from interbasis.files import sha256_of, write_atomically, write_text_atomically
 from interbasis.linalg import Cut
+from interbasis.resume import FOLDER, Resume
 
 FORMAT = "interbasis-graph"
 SCHEMA = 1
@@ -53,6 +54,8 @@ class Provenance(BaseModel):
     versions: dict[str, str]
     timings: dict[str, float]
     """Seconds per phase."""
+    request: dict[str, Any] = {}
+    """What was asked for by name (model, data, settings), enough to build it again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +120,7 @@ class InteractionGraph:
         for old in folder.iterdir():
             if old != file and _is_ours(old):
                 old.unlink()
+        Resume(folder, "build", anew=True).finish()
         return folder
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -248,7 +252,7 @@ def check_is_free(folder: Path) -> None:
     try:
         if folder.exists() and not folder.is_dir():
             raise InterbasisError(f"{folder} is a file; name a folder for the run")
-        if not folder.is_dir() or all(_is_ours(path) for path in folder.iterdir()):
+        if not folder.is_dir() or all(_is_ours(path) or path.name == FOLDER for path in folder.iterdir()):
             return
     except OSError as error:
         raise InterbasisError(f"could not look into {folder} ({error.strerror})") from error

@@ -10,6 +10,7 @@ from the core: from statistics collected once, or from a pass over the data wher
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from interbasis.linalg import eigenbasis, right_singular_basis, square_root_fact
 from interbasis.network import Network, Section
 from interbasis.progress import Progress, silent
 from interbasis.random_signs import random_positions, random_signs
+from interbasis.resume import NOTHING, Resume, State
 from interbasis.statistics import Statistics, chunks
 
 
@@ -67,6 +69,7 @@ class Jacobians:
     progress: Progress = silent
     queries: int | None = None
     """Query positions sampled per sequence in attention; None is all of them."""
+    kept: Resume = NOTHING
 
     def to_next(self, index: int, transform: Tensor | None) -> JacobianGram:
         """From node layer ``index`` to the features C [r, d] of the one after it; None is the identity."""
@@ -100,20 +103,20 @@ class Jacobians:
         """Two independent estimates of the moments, each unbiased, from half of the queries each."""
         metric = metric.to(self.network.dtype)
         count = max(1, (self.queries or 2) // 2)
-        totals: list[Moments | None] = [None, None]
-        for first, f in self._activations(index, f"Jacobian at {section.source.name}"):
+        part = self.kept.part(f"jacobian.{index}", len(self.batches))
+        sums = {name: saved.to(metric.device) for name, saved in part.tensors.items()}
+        for first, f in self._activations(index, f"Jacobian at {section.source.name}", part.done):
             u, positions = f @ section.read.T, f.shape[1]
             chosen = random_positions((self.seed, index), first, len(f), 2 * count)  # [n, 2·count] in [0, 1)
             for half in range(2):
                 strata = torch.arange(count) + chosen[:, half * count : (half + 1) * count]
                 at = (strata * positions / count).long().clamp_max(positions - 1).to(f.device)
-                found = section.core.moments_at(u, at, metric)
-                scaled = Moments(found.local * (positions / count), found.gram * (positions / count))
-                before = totals[half]
-                if before is not None:
-                    scaled = Moments(before.local + scaled.local, before.gram + scaled.gram)
-                totals[half] = scaled
-        return [total for total in totals if total is not None]
+                for name, found in section.core.moments_at(u, at, metric)._asdict().items():
+                    scaled = found.double() * (positions / count)
+                    before = sums.get(f"{name}.{half}")
+                    sums[f"{name}.{half}"] = scaled if before is None else before + scaled
+            part.save(first + len(f) - self.batches.offset, partial(_plain, sums))
+        return [Moments(sums[f"local.{half}"], sums[f"gram.{half}"]) for half in range(2)]
 
     def to_end(self, transform: Tensor) -> list[JacobianGram]:
         """From every node layer to the features C [r, d] of the last one, by the general path.
@@ -128,13 +131,15 @@ class Jacobians:
             return result
         transform = transform.to(network.device, network.dtype)
         narrow = [_reads_only(section) for section in network.sections]
-        totals: list[Tensor] = []
+        part = self.kept.part("jacobian.end", len(self.batches))
+        totals = [part.tensors[str(k)] for k in range(len(part.tensors))]
         mixing = any(section.core.mixes_positions or section.last_only for section in network.sections)
-        for signs, f in self._pass(0, network.sections, "Jacobians to the end"):
+        for done, signs, f in self._pass(0, network.sections, "Jacobians to the end", part.done):
             if not mixing:  # every token by itself: one backward pass per coordinate does for all
                 signs, f = None, f.flatten(0, 1)[:, None]
             found = autograd.grams_to_end(_stages(network.sections, narrow), f, transform, signs)
             totals = [a + b for a, b in zip(totals, found, strict=True)] if totals else found
+            part.save(done, partial(_numbered, totals))
         for index in reversed(range(last)):
             section, count = network.sections[index], self.statistics.layers[index].count
             gram, first = totals[index].cpu() / count, 1 if section.source.constant else 0
@@ -147,37 +152,50 @@ class Jacobians:
 
     def _moments(self, index: int, section: Section, metric: Tensor) -> Moments:
         metric = metric.to(self.network.dtype)
-        parts = (
-            section.core.batch_moments(f @ section.read.T, section.outputs(f), metric, signs)
-            for signs, f in self._pass(index, [section], f"Jacobian at {section.source.name}")
-        )
-        total = next(parts)
-        local, gram = total.local.double(), total.gram.double()
-        for some in parts:
-            local += some.local
-            gram += some.gram
-        return Moments(local, gram)
+        part = self.kept.part(f"jacobian.{index}", len(self.batches))
+        sums = {name: saved.to(metric.device) for name, saved in part.tensors.items()}
+        phase = f"Jacobian at {section.source.name}"
+        for done, signs, f in self._pass(index, [section], phase, part.done):
+            some = section.core.batch_moments(f @ section.read.T, section.outputs(f), metric, signs)
+            if sums:
+                sums["local"] += some.local
+                sums["gram"] += some.gram
+            else:
+                sums = {"local": some.local.double(), "gram": some.gram.double()}
+            part.save(done, partial(_plain, sums))
+        return Moments(sums["local"], sums["gram"])
 
     @torch.no_grad()
     def _pass(
-        self, index: int, sections: Sequence[Section], phase: str
-    ) -> Iterator[tuple[Tensor | None, Tensor]]:
-        """(signs for the outputs of some sections, activations at a node layer) over the data, in chunks."""
+        self, index: int, sections: Sequence[Section], phase: str, start: int = 0
+    ) -> Iterator[tuple[int, Tensor | None, Tensor]]:
+        """(samples so far, signs for the outputs of some sections, activations at a node layer), in chunks.
+
+        ``start`` samples are left out, for a pass that goes on where it was interrupted.
+        """
         last_only = any(section.last_only for section in sections)
-        for first, f in self._activations(index, phase):
+        for first, f in self._activations(index, phase, start):
             outputs = 1 if last_only else f.shape[1]
             signs = None
             if self.sources is not None and outputs > 1:
                 signs = random_signs(("jacobian", self.seed, index), first, len(f), outputs * self.sources)
                 signs = signs.view(len(f), outputs, self.sources).to(f)
-            yield signs, f
+            yield first + len(f) - self.batches.offset, signs, f
 
     @torch.no_grad()
-    def _activations(self, index: int, phase: str) -> Iterator[tuple[int, Tensor]]:
+    def _activations(self, index: int, phase: str, start: int = 0) -> Iterator[tuple[int, Tensor]]:
         """(index of the first sample, activations at a node layer) over the data, in chunks."""
-        for first, inputs in chunks(self.network, self.batches, fine=True):
+        for first, inputs in chunks(self.network, self.batches, fine=True, start=start):
             yield first, self.network.activations_at(index, inputs)
             self.progress(phase, first + len(inputs) - self.batches.offset, len(self.batches))
+
+
+def _plain(sums: dict[str, Tensor]) -> State:
+    return sums, {}
+
+
+def _numbered(totals: list[Tensor]) -> State:
+    return {str(k): total for k, total in enumerate(totals)}, {}
 
 
 def _reads_only(section: Section) -> bool:

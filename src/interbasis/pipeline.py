@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -18,6 +19,7 @@ from interbasis.graph import InteractionGraph, Provenance
 from interbasis.jacobian import Jacobians
 from interbasis.network import Network
 from interbasis.progress import Progress, progress_bar
+from interbasis.resume import NOTHING, Resume
 from interbasis.statistics import Wanted, collect
 
 P = ParamSpec("P")
@@ -33,6 +35,9 @@ def build(
     *,
     model: str = "",
     progress: Progress | bool | None = None,
+    resume: str | Path | None = None,
+    anew: bool = False,
+    request: dict[str, Any] | None = None,
     **settings: Any,
 ) -> InteractionGraph:
     """Find the basis of every node layer and the edges between neighbours.
@@ -42,6 +47,10 @@ def build(
     ``edge_data``, which default to ``data``. ``settings`` are the fields of `interbasis.BuildConfig`.
     ``model`` is a name to remember the model by. Progress is shown on a terminal; True or False say so, or
     give a function to be told of it.
+
+    With ``resume``, the folder the graph will be saved in, work is kept there while it lasts: a build that
+    was killed goes on when it is called again, and ends with the same graph bit for bit. Other settings are
+    refused, or with ``anew`` begin from nothing. ``request`` is remembered with the graph.
     """
     config = BuildConfig.of(basis=basis, **settings)
     if not isinstance(network, Network):
@@ -60,13 +69,16 @@ def build(
         refuse_shuffled(batches["edge_data"])
     computing = network.to(config.torch_dtype)
     clock = _Clock()
+    kept = (
+        NOTHING if resume is None else Resume(resume, "build", _decisive(network, batches, config), anew=anew)
+    )
     edges, errors = [], []
     with progress_bar(progress) as tell:
-        layers = _fit(computing, batches, config, clock, tell)
+        layers = _fit(computing, batches, config, clock, tell, kept)
         if config.edge_rule is not None:
             with clock("edges"):
                 found = measure(
-                    computing, layers, batches["edge_data"], config.edge_rule, config.sources, tell
+                    computing, layers, batches["edge_data"], config.edge_rule, config.sources, tell, kept
                 )
             edges = [section.edges.rms for section in found]
             errors = [error for section in found if (error := section.edges.error) is not None]
@@ -81,12 +93,18 @@ def build(
         samples={name: len(data) for name, data in batches.items()},
         versions=_versions(),
         timings=clock.seconds,
+        request=request or {},
     )
     return InteractionGraph(layers, edges, config, provenance, errors)
 
 
 def _fit(
-    network: Network, batches: dict[str, Batches], config: BuildConfig, clock: "_Clock", progress: Progress
+    network: Network,
+    batches: dict[str, Batches],
+    config: BuildConfig,
+    clock: "_Clock",
+    progress: Progress,
+    kept: Resume,
 ) -> list[LayerBasis]:
     rotate = network.rotate_last if config.rotate_last is None else config.rotate_last
     rotate = rotate and config.basis != "neuron"
@@ -99,13 +117,13 @@ def _fit(
     together = batches["jacobian_data"] is batches["data"]
     wanted = Wanted(config.basis != "neuron", last_gram=rotate, cores=needs_jacobian and together)
     with clock("statistics"):
-        statistics = collect(network, batches["data"], wanted, progress)
+        statistics = collect(network, batches["data"], wanted, progress, kept)
         about_jacobians = statistics
         if needs_jacobian and not together:
-            about_jacobians = collect(network, batches["jacobian_data"], Wanted(grams=False), progress)
+            about_jacobians = collect(network, batches["jacobian_data"], Wanted(grams=False), progress, kept)
     jacobians = Jacobians(
         network, about_jacobians, batches["jacobian_data"], config.jacobian_sources, config.seed, progress,
-        config.jacobian_queries,
+        config.jacobian_queries, kept,
     )  # fmt: skip
     source = JacobianSource(
         clock.timing("Jacobians", jacobians.to_next), clock.timing("Jacobians", jacobians.to_end)
@@ -114,6 +132,22 @@ def _fit(
         floors = config.variance_floor, config.jacobian_floor
         chosen = Settings(config.basis, *floors, rotate, config.seed, config.isolate)
         return fit(network.nodes, statistics.layers, source, chosen)
+
+
+def _decisive(network: Network, batches: dict[str, Batches], config: BuildConfig) -> dict[str, Any]:
+    """Everything that decides a graph's bits: unfinished work goes on only where all of it is the same."""
+    for data in batches.values():
+        if data.shuffled:
+            raise InterbasisError(
+                f"{data.name}: a shuffling DataLoader sees another order with every pass, so a build of it "
+                "cannot be resumed; turn shuffling off"
+            )
+    return config.model_dump() | {
+        "model": network.fingerprint(),
+        **{name: data.fingerprint() for name, data in batches.items()},
+        "threads": torch.get_num_threads(),
+        **_versions(),
+    }
 
 
 def _versions() -> dict[str, str]:

@@ -19,6 +19,7 @@ from interbasis.errors import InterbasisError
 from interbasis.linalg import symmetric_product
 from interbasis.network import Network
 from interbasis.progress import Progress, silent
+from interbasis.resume import NOTHING, Part, Resume, State
 
 CHUNK_BYTES = 2**26
 """What the activations of one chunk of samples may weigh: large, for Grams of wide layers."""
@@ -91,6 +92,32 @@ class Statistics:
             for name, total in sums.items():
                 total += more[name]
 
+    def state(self) -> State:
+        """All of it, to go on from."""
+        tensors: dict[str, Tensor] = {}
+        for k, layer in enumerate(self.layers):
+            tensors |= {f"layers.{k}.mean": layer.mean, f"layers.{k}.scatter": layer.scatter}
+        for k, sums in enumerate(self.cores):
+            tensors |= {f"cores.{k}.{name}": total for name, total in sums.items()}
+        counts, names = [layer.count for layer in self.layers], [list(sums) for sums in self.cores]
+        return tensors, {"samples": self.samples, "counts": counts, "names": names}
+
+    @classmethod
+    def restored(cls, part: Part) -> "Statistics":
+        """From a state; empty where there is none."""
+        if not part.done:
+            return cls()
+        saved = part.tensors
+        layers = [
+            Covariance(count, saved[f"layers.{k}.mean"], saved[f"layers.{k}.scatter"])
+            for k, count in enumerate(part.values["counts"])
+        ]
+        cores = [
+            {name: saved[f"cores.{k}.{name}"] for name in names}
+            for k, names in enumerate(part.values["names"])
+        ]
+        return cls(part.values["samples"], layers, cores)
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -106,14 +133,21 @@ class Wanted:
 
 @torch.no_grad()
 def collect(
-    network: Network, batches: Batches, wanted: Wanted | None = None, progress: Progress = silent
+    network: Network,
+    batches: Batches,
+    wanted: Wanted | None = None,
+    progress: Progress = silent,
+    kept: Resume = NOTHING,
 ) -> Statistics:
     """Pass once over the data; all there is to collect unless something else is wanted."""
     wanted = wanted or Wanted()
-    result = Statistics()
-    for first, inputs in chunks(network, batches):
+    part = kept.part(f"statistics.{batches.name}", len(batches))
+    result = Statistics.restored(part)
+    for first, inputs in chunks(network, batches, start=part.done):
         result.merge(_of_chunk(network, inputs, wanted, batches.name, first))
-        progress("statistics", first + len(inputs) - batches.offset, len(batches))
+        done = first + len(inputs) - batches.offset
+        part.save(done, result.state)
+        progress("statistics", done, len(batches))
     return result
 
 
@@ -150,11 +184,14 @@ def refuse_infinite(layer: str, f: Tensor, name: str, first: int) -> None:
 
 
 def chunks(
-    network: Network, batches: Batches, multiple_of: int = 1, *, fine: bool = False
+    network: Network, batches: Batches, multiple_of: int = 1, *, fine: bool = False, start: int = 0
 ) -> Iterator[tuple[int, Tensor]]:
-    """Chunks of samples that fit in memory, on the network's device: (index of the first, inputs)."""
+    """Chunks of samples that fit in memory, on the network's device: (index of the first, inputs).
+
+    ``start`` samples are left out, for a pass that goes on where it was interrupted.
+    """
     samples = chunk_size(network, batches, fine)
-    for first, inputs in batches.chunks(max(1, samples // multiple_of) * multiple_of):
+    for first, inputs in batches.chunks(max(1, samples // multiple_of) * multiple_of, start):
         yield first, inputs.to(network.device)
 
 

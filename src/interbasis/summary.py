@@ -99,7 +99,7 @@ def tables(summary: dict[str, Any]) -> list[RenderableType]:
 
 
 def _layer_table(rows: list[dict[str, Any]]) -> Table:
-    table = _table(
+    table = make_table(
         "Node layers", "layer", "width", "features", "noise", "unused", "margin", "effective", "largest"
     )
     for row in rows:
@@ -120,7 +120,7 @@ def _layer_table(rows: list[dict[str, Any]]) -> Table:
 def _edge_table(rows: list[dict[str, Any]]) -> Table:
     estimated = "median_relative_error" in rows[0]
     titles = ["section", "edges", "largest", "90 % of Ê²", "99 % of Ê²"]
-    table = _table("Interaction edges Ê", *titles, *(["error"] if estimated else []))
+    table = make_table("Interaction edges Ê", *titles, *(["error"] if estimated else []))
     for row in rows:
         cells = [
             f"{row['from']} → {row['to']}", f"{row['edges']:,}", _number(row["largest"]),
@@ -135,7 +135,7 @@ def _edge_table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _table(title: str, first: str, *others: str) -> Table:
+def make_table(title: str, first: str, *others: str) -> Table:
     """One column of names, the others of numbers."""
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0))
     table.caption_justify = "left"

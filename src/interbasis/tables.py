@@ -1,5 +1,6 @@
 """Few different tokens in many samples: a table of them, and where each is met."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,10 @@ class Table:
 
     rows: Tensor  # [U, width]
     index: Tensor  # [n, T]
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Table":
+        """The table of a function of single tokens."""
+        return Table(function(self.rows), self.index)
 
 
 def tabulate(f: Tensor) -> Table | None:  # [n, T, width]

@@ -11,7 +11,7 @@ app = App(
     help="Find the features a neural network computes with, and how they act on each other.",
     version_flags=["--version"],
 )
-for name in ("build", "show", "view", "export"):
+for name in ("build", "show", "compare", "train", "doctor", "view", "export"):
     app.command(f"interbasis.cli.{name}:{name}", name=name)
 
 

@@ -1,31 +1,54 @@
 """`interbasis build`: from a model to a run."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from interbasis.choices import Basis, Dtype, Group, Method
 from interbasis.cli import common
 
+if TYPE_CHECKING:
+    from interbasis.graph import InteractionGraph
+    from interbasis.request import BuildRequest
+
 
 def build(
-    model: Annotated[str, Parameter(help="modadd:PATH, or modadd for the one that is shipped.")],
+    model: Annotated[
+        str | None,
+        Parameter(help="modadd[:PATH], mlp:PATH, hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION."),
+    ] = None,
     /,
     *,
     out: Annotated[Path, Parameter(help="Folder to write the run to.")],
-    basis: Annotated[Basis, Parameter(help="Kind of basis.")] = "lib",
+    config: Annotated[
+        Path | None,
+        Parameter(help="TOML, YAML or JSON with any of these settings, or a run; options go before it."),
+    ] = None,
+    data: Annotated[
+        str | None, Parameter(help="Data of the basis; those the model was trained on without it.")
+    ] = None,
+    jacobian_data: Annotated[str | None, Parameter(help="Data of the Jacobians; --data without it.")] = None,
+    edge_data: Annotated[str | None, Parameter(help="Data of the edges; --data without it.")] = None,
+    layers: Annotated[str | None, Parameter(help="Node layers, neighbours: A,B,C; all without it.")] = None,
+    basis: Annotated[Basis | None, Parameter(help="Kind of basis; lib without it.")] = None,
     edge_method: Annotated[
-        Method | Literal["none"],
-        Parameter(help="How integrated gradients are taken; none leaves the edges out."),
-    ] = "gradient",
-    edge_points: Annotated[int, Parameter(help="Nodes of the integration rule, where it has any.")] = 16,
+        Method | Literal["none"] | None,
+        Parameter(help="How integrated gradients are taken; gradient without it, none for no edges."),
+    ] = None,
+    edge_points: Annotated[
+        int | None, Parameter(help="Nodes of the integration rule, where it has any; 16 without it.")
+    ] = None,
     edge_group: Annotated[
         Group | None,
         Parameter(help="Tokens per group of stochastic sources, or positions; exact without it."),
     ] = None,
-    edge_sources: Annotated[int, Parameter(help="Sets of random signs per group.")] = 2,
-    threshold: Annotated[float, Parameter(help="Absolute noise floor of spectra.")] = 1e-15,
+    edge_sources: Annotated[
+        int | None, Parameter(help="Sets of random signs per group; 2 without it.")
+    ] = None,
+    threshold: Annotated[
+        float | None, Parameter(help="Absolute noise floor of spectra; 1e-15 without it.")
+    ] = None,
     relative_threshold: Annotated[
         float | None, Parameter(help="Relative noise floor; width·2.2e-16 without it, 0 is the paper's rule.")
     ] = None,
@@ -35,8 +58,19 @@ def build(
     jacobian_sources: Annotated[
         int | None, Parameter(help="Stochastic sources where no closed form is known; exact without it.")
     ] = None,
-    seed: Annotated[int, Parameter(help="Seed of everything random.")] = 0,
-    dtype: Annotated[Dtype, Parameter(help="What the network computes in.")] = "float64",
+    jacobian_queries: Annotated[
+        int | None, Parameter(help="Query positions sampled per sequence in attention; all without it.")
+    ] = None,
+    isolate: Annotated[
+        bool | None, Parameter(help="Keep a layer norm's variance as a feature of its own; yes without it.")
+    ] = None,
+    seed: Annotated[int | None, Parameter(help="Seed of everything random; 0 without it.")] = None,
+    dtype: Annotated[
+        Dtype | None, Parameter(help="What the network computes in; the family's way without it.")
+    ] = None,
+    threads: Annotated[
+        int | None, Parameter(help="Threads to compute with; the same number gives the same bits.")
+    ] = None,
     overwrite: Annotated[
         bool, Parameter(help="Replace a run that is there already.", negative="", show_default=False)
     ] = False,
@@ -44,25 +78,78 @@ def build(
 ) -> None:
     """Build the interaction graph of a model and save it as a run.
 
-    MODEL is modadd:PATH, a modular-addition checkpoint in safetensors format, or modadd for the one that
-    comes with interbasis. Example: interbasis build modadd --basis lib --out runs/lib
+    MODEL is modadd for the modular-addition transformer that comes with interbasis, modadd:PATH or mlp:PATH
+    for a checkpoint, hf:… for a language model, python:MODULE:FUNCTION for anything that returns a module.
+    Data are modadd, cifar10[:PATH], mnist[:PATH], tokens:PATH, text:PATH,tokenizer=FOLDER, hf:DATASET or
+    npz:PATH. A build that was killed goes on where it was when the same command is given again.
+
+    Example: interbasis build modadd --basis lib --out runs/lib
+    Again, bit for bit: interbasis build --config runs/lib --out runs/again
     """
-    from interbasis.errors import InterbasisError
-    from interbasis.graph import check_is_free
-    from interbasis.pipeline import build as run
-    from interbasis.specs import open_model
+    from interbasis.request import make_request, read_request
+
+    given: dict[str, Any] = {
+        "model": model, "data": data, "jacobian_data": jacobian_data, "edge_data": edge_data,
+        "layers": layers.split(",") if layers else None, "basis": basis, "edge_points": edge_points,
+        "edge_group": edge_group, "edge_sources": edge_sources, "threshold": threshold,
+        "relative_threshold": relative_threshold, "rotate_last": rotate_last,
+        "jacobian_sources": jacobian_sources,
+        "jacobian_queries": jacobian_queries, "isolate": isolate, "seed": seed, "dtype": dtype,
+        "threads": threads,
+    }  # fmt: skip
+    given = {name: value for name, value in given.items() if value is not None}
+    if edge_method is not None:
+        given["edge_method"] = None if edge_method == "none" else edge_method
+    request = make_request((read_request(config) if config else {}) | given)
+    graph = _run(request, out, overwrite)
     from interbasis.summary import summarise, tables
 
-    if out.exists() and any(out.iterdir() if out.is_dir() else [out]) and not overwrite:
-        raise InterbasisError(f"{out} exists already; name a new folder or add --overwrite")
+    common.show(summarise(graph) | {"run": str(out)}, as_json, tables)
+
+
+def _run(request: "BuildRequest", out: Path, overwrite: bool) -> "InteractionGraph":
+    """The graph that was asked for, in its folder: built, or finished, or there already."""
+    import torch
+
+    from interbasis.files import check_writable
+    from interbasis.graph import check_is_free
+    from interbasis.pipeline import build
+    from interbasis.specs import open_model
+
     check_is_free(out)
-    opened = open_model(model)
-    graph = run(
-        opened.network, opened.data, basis, model=opened.spec,
-        edge_method=None if edge_method == "none" else edge_method, edge_points=edge_points,
-        edge_group=edge_group, edge_sources=edge_sources, threshold=threshold,
-        relative_threshold=relative_threshold, rotate_last=rotate_last,
-        jacobian_sources=jacobian_sources, seed=seed, dtype=dtype,
+    check_writable(out)
+    if request.threads and request.threads != torch.get_num_threads():
+        torch.set_num_threads(request.threads)
+    opened = open_model(request.model)
+    data = opened.open_data(request.data)
+    others = {
+        name: opened.open_data(spec) if (spec := getattr(request, name)) else None
+        for name in ("jacobian_data", "edge_data")
+    }
+    specs = {"data": data.spec} | {name: other.spec for name, other in others.items() if other is not None}
+    resolved = request.model_copy(update=specs | {"threads": torch.get_num_threads()})
+    network = opened.network.between(request.layers) if request.layers else opened.network
+    remembered = resolved.model_dump(mode="json")
+    if not overwrite and (there := _built_already(out, remembered, network.fingerprint())):
+        return there
+    graph = build(
+        network, data, jacobian_data=others["jacobian_data"], edge_data=others["edge_data"],
+        model=request.model, resume=out, anew=overwrite, request=remembered, **request.settings(),
     )  # fmt: skip
     graph.save(out)
-    common.show(summarise(graph) | {"run": str(out)}, as_json, tables)
+    return graph
+
+
+def _built_already(out: Path, request: dict[str, Any], model: str) -> "InteractionGraph | None":
+    """The run that is there, where it is what was asked for; another one is in the way."""
+    from interbasis.errors import InterbasisError
+    from interbasis.graph import load
+    from interbasis.resume import Resume
+
+    if not (out / "config.json").is_file():
+        return None
+    run = load(out)
+    if run.provenance.request != request or run.provenance.model_fingerprint != model:
+        raise InterbasisError(f"{out} exists already; name a new folder or add --overwrite")
+    Resume(out, "build", anew=True).finish()
+    return run

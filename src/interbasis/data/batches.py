@@ -9,14 +9,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler
 
+from interbasis.data.samples import Samples
 from interbasis.errors import InterbasisError
 
 Batch = Tensor | tuple[Tensor, Tensor]
-Data = Batch | Sequence[Batch] | DataLoader | Dataset | np.ndarray
+Data = Batch | Sequence[Batch] | DataLoader | Dataset | np.ndarray | Samples
 
 
 class Batches:
-    """A tensor of inputs, a pair (inputs, labels), a list of batches of either, a DataLoader or a Dataset.
+    """A tensor of inputs, a pair (inputs, labels), a list of batches of either, `Samples`, a DataLoader or
+    a Dataset.
 
     Batch sizes do not matter to any result: chunks are cut anew to the size a calculation wants. Of data that
     are split over processes, ``offset`` is the index of the first sample in the whole.
@@ -46,21 +48,24 @@ class Batches:
         """The first sample, as a batch of one."""
         return next(self._inputs())[:1]
 
-    def chunks(self, size: int) -> Iterator[tuple[int, Tensor]]:
-        """(index of the first sample, inputs) with exactly ``size`` samples each, fewer in the last."""
-        for start, (inputs,) in self._cut(size, ((inputs,) for inputs in self._inputs())):
-            yield start, inputs
+    def chunks(self, size: int, start: int = 0) -> Iterator[tuple[int, Tensor]]:
+        """(index of the first sample, inputs) with exactly ``size`` samples each, fewer in the last.
 
-    def labelled_chunks(self, size: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+        ``start`` samples are left out, for a pass that goes on where it was interrupted.
+        """
+        for first, (inputs,) in self._cut(size, ((inputs,) for inputs in self._inputs(start)), start):
+            yield first, inputs
+
+    def labelled_chunks(self, size: int, start: int = 0) -> Iterator[tuple[int, Tensor, Tensor]]:
         """(index of the first sample, inputs, labels), cut as in `chunks`."""
-        for start, (inputs, labels) in self._cut(size, self._pairs()):
-            yield start, inputs, labels
+        for first, (inputs, labels) in self._cut(size, self._pairs(start), start):
+            yield first, inputs, labels
 
     def _cut(
-        self, size: int, batches: Iterable[tuple[Tensor, ...]]
+        self, size: int, batches: Iterable[tuple[Tensor, ...]], behind: int
     ) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
         held: list[tuple[Tensor, ...]] = []
-        count, start = 0, self.offset
+        count, start = 0, self.offset + behind
         for batch in batches:
             held.append(batch)
             count += len(batch[0])
@@ -89,9 +94,9 @@ class Batches:
         self._fingerprint = digest.hexdigest()
         return self._fingerprint
 
-    def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def _pairs(self, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """(inputs, labels) of every batch; labels [n], or [n, T] where every position has one."""
-        for inputs, labels in self._checked():
+        for inputs, labels in self._checked(start):
             if not isinstance(labels, Tensor):
                 raise InterbasisError(
                     f"{self.name}: labels are needed here; give (inputs, labels) or a list of such batches"
@@ -103,15 +108,18 @@ class Batches:
                 )
             yield inputs, labels
 
-    def _inputs(self) -> Iterator[Tensor]:
-        for inputs, _ in self._checked():
+    def _inputs(self, start: int = 0) -> Iterator[Tensor]:
+        for inputs, _ in self._checked(start):
             yield inputs
 
-    def _checked(self) -> Iterator[tuple[Tensor, Any]]:
-        """(inputs, labels or None) of every batch that is not empty."""
+    def _checked(self, start: int = 0) -> Iterator[tuple[Tensor, Any]]:
+        """(inputs, labels or None) of every batch that is not empty, without the first ``start`` samples."""
         first: Tensor | None = None
-        empty = True
-        for batch in self._batches:
+        empty = start == 0
+        batches = self._batches
+        if start and isinstance(batches, Samples):
+            batches, start = batches.behind(start), 0
+        for batch in batches:
             inputs, labels = (
                 batch[:2] if isinstance(batch, (tuple, list)) and len(batch) > 1 else (batch, None)
             )
@@ -128,9 +136,10 @@ class Batches:
                     f"{inputs.dtype} of shape {list(inputs.shape[1:])}; inputs with their labels are a tuple "
                     "(inputs, labels), a list holds batches"
                 )
-            if len(inputs):
+            if len(inputs) > start:
                 empty = False
-                yield inputs, labels
+                yield inputs[start:], labels[start:] if isinstance(labels, Tensor) else labels
+            start = max(0, start - len(inputs))
         if empty:
             raise InterbasisError(f"{self.name} is empty: expected at least one sample")
 

@@ -1,5 +1,5 @@
 """Models as networks, one file per family."""
 
-from interbasis.models import modadd, sequential
+from interbasis.models import mlp, modadd, sequential
 
-__all__ = ["modadd", "sequential"]
+__all__ = ["mlp", "modadd", "sequential"]

@@ -17,13 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from interbasis.data.modadd import split
-from interbasis.errors import InterbasisError
 from interbasis.files import write_atomically
+from interbasis.training.state import discard_state, restore_state, save_state
 
 Weights = dict[str, Tensor]
 Report = Callable[[int, float, float], None]
@@ -114,7 +113,8 @@ def train(recipe: Recipe, path: Path, report: Report | None = None) -> Path:
         fused=True,
     )  # fmt: skip
     state = path.with_suffix(".state")
-    step, solved = _restore(state, recipe, weights, optimizer)
+    counters = restore_state(state, asdict(recipe), weights, optimizer, {"step": 0, "solved": -1})
+    step, solved = counters["step"], counters["solved"]
     x, y, labels = train_set.inputs[:, 0], train_set.inputs[:, 1], train_set.labels
     started, first, accuracy = time.monotonic(), step, 0.0
     while step < recipe.steps and not (solved >= 0 and step >= solved + recipe.stop_after):
@@ -132,10 +132,10 @@ def train(recipe: Recipe, path: Path, report: Report | None = None) -> Path:
                 solved = -1
             elif solved < 0:
                 solved = step
-            _save_state(state, recipe, weights, optimizer, step, solved)
+            save_state(state, asdict(recipe), weights, optimizer, {"step": step, "solved": solved})
             if report:
                 report(step, loss.item(), accuracy)
-    rate = (step - first) / (time.monotonic() - started)
+    rate = (step - first) / max(time.monotonic() - started, 1e-9)
     accuracy = _accuracy(weights, test_set.inputs, test_set.labels)
     metadata = {
         "architecture": json.dumps({"family": "modadd", "layers": 1, "heads": recipe.heads, "p": recipe.p}),
@@ -147,7 +147,7 @@ def train(recipe: Recipe, path: Path, report: Report | None = None) -> Path:
     }  # fmt: skip
     tensors = {name: weight.detach().contiguous() for name, weight in weights.items()}
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
-    state.unlink(missing_ok=True)
+    discard_state(state)
     return path
 
 
@@ -155,45 +155,3 @@ def train(recipe: Recipe, path: Path, report: Report | None = None) -> Path:
 def _accuracy(weights: Weights, tokens: Tensor, labels: Tensor) -> float:
     predicted = logits(weights, tokens[:, 0], tokens[:, 1]).argmax(-1)
     return (predicted == labels).double().mean().item()
-
-
-def _save_state(
-    path: Path, recipe: Recipe, weights: Weights, optimizer: torch.optim.Optimizer, step: int, solved: int
-) -> None:
-    tensors: dict[str, Tensor] = {}
-    for name, weight in weights.items():
-        moments = optimizer.state[weight]
-        tensors |= {
-            f"weight/{name}": weight.detach(),
-            f"mean/{name}": moments["exp_avg"],
-            f"square/{name}": moments["exp_avg_sq"],
-        }
-    metadata = {"recipe": json.dumps(asdict(recipe)), "step": str(step), "solved": str(solved)}
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
-
-
-def _restore(
-    path: Path, recipe: Recipe, weights: Weights, optimizer: torch.optim.Optimizer
-) -> tuple[int, int]:
-    """Load the state of an interrupted run; (0, -1) where there is none."""
-    if not path.exists():
-        return 0, -1
-    with safe_open(path, "pt") as file:
-        metadata = file.metadata()
-        before, now = json.loads(metadata["recipe"]), json.loads(json.dumps(asdict(recipe)))
-        for key, value in now.items():
-            if before.get(key) != value:
-                raise InterbasisError(
-                    f"{path} was begun with {key} = {before.get(key)}, not {value}; "
-                    "use the old value, or delete the file to start anew"
-                )
-        step = int(metadata["step"])
-        with torch.no_grad():
-            for name, weight in weights.items():
-                weight.copy_(file.get_tensor(f"weight/{name}"))
-                optimizer.state[weight] = {
-                    "step": torch.tensor(float(step)),
-                    "exp_avg": file.get_tensor(f"mean/{name}"),
-                    "exp_avg_sq": file.get_tensor(f"square/{name}"),
-                }
-        return step, int(metadata["solved"])

@@ -1,0 +1,14 @@
+"""`interbasis compare`: two runs of one model beside each other."""
+
+from interbasis.cli import common
+
+
+def compare(one: common.Run, other: common.Run, /, *, as_json: common.AsJson = False) -> None:
+    """Put two runs of one model beside each other: features, edges, ablation, modules.
+
+    Example: interbasis compare runs/lib runs/pca
+    """
+    from interbasis.comparison import compare as run
+    from interbasis.comparison import tables
+
+    common.show(run(one, other), as_json, tables)

@@ -1,0 +1,91 @@
+"""NumPy archives, never unpickled: `npz:PATH`."""
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from interbasis.data.samples import Pair, Samples, Split
+from interbasis.errors import InterbasisError
+
+NAMES = (("x", "y"), ("inputs", "labels"), ("data", "targets"))
+"""What arrays of inputs and labels are called; with _train or _test where there are both."""
+
+
+def open_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
+    """Some arrays of an npz file."""
+    if not path.is_file():
+        raise InterbasisError(f"expected an npz file at {path}, but there is no such file")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            missing = [name for name in names if name not in archive.files]
+            if missing:
+                raise InterbasisError(
+                    f"{path} has no array {missing[0]!r}; it has {', '.join(archive.files) or 'none'}"
+                )
+            return [archive[name] for name in names]
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        if isinstance(error, InterbasisError):
+            raise
+        raise InterbasisError(f"could not read {path} as an npz file of plain arrays ({error})") from error
+
+
+def load(path: str | Path, split: Split = "train") -> Samples:
+    """Any inputs [n, …] with integer labels [n] or [n, T]: arrays x and y, or inputs and labels.
+
+    A file with x_train, y_train, x_test, y_test has both splits; in one with x and y alone the last tenth of
+    the samples is the test set. Without labels they are all ignored (−100).
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InterbasisError(f"expected an npz file at {path}, but there is no such file")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            there = set(archive.files)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        raise InterbasisError(f"could not read {path} as an npz file of plain arrays ({error})") from error
+    x, y, whole = _named(path, there, split)
+    inputs = open_npz(path, [x])[0]
+    labels = open_npz(path, [y])[0] if y in there else np.full(len(inputs), -100)
+    _check(path, x, inputs, y, labels)
+    if whole:
+        held_out = max(1, len(inputs) // 10)
+        part = slice(len(inputs) - held_out) if split == "train" else slice(len(inputs) - held_out, None)
+        inputs, labels = inputs[part], labels[part]
+    if not len(inputs):
+        raise InterbasisError(f"{path}: the {split} split is empty; expected at least one sample")
+    if inputs.dtype.kind == "u" and inputs.dtype.itemsize > 1:
+        inputs = inputs.astype(np.int64)
+    labels = labels.astype(np.int64)
+
+    def read(first: int, last: int) -> Pair:
+        return torch.from_numpy(inputs[first:last]), torch.from_numpy(labels[first:last])
+
+    return Samples(len(inputs), read, "rows", f"npz:{path}")
+
+
+def _named(path: Path, there: set[str], split: Split) -> tuple[str, str, bool]:
+    """Names of inputs and labels, and whether they still hold both splits."""
+    for x, y in NAMES:
+        if f"{x}_{split}" in there:
+            return f"{x}_{split}", f"{y}_{split}", False
+        if x in there:
+            return x, y, True
+    raise InterbasisError(
+        f"{path} has no array x_{split} or x (nor inputs); it has {', '.join(sorted(there)) or 'none'}"
+    )
+
+
+def _check(path: Path, x: str, inputs: np.ndarray, y: str, labels: np.ndarray) -> None:
+    if inputs.ndim == 0 or inputs.dtype.kind not in "iufb":
+        raise InterbasisError(
+            f"{path}: expected numbers of shape [samples, …] as {x}, received {inputs.dtype} of shape "
+            f"{list(inputs.shape)}"
+        )
+    if labels.dtype.kind not in "iu" or labels.ndim not in (1, 2) or len(labels) != len(inputs):
+        raise InterbasisError(
+            f"{path}: expected integer labels {y} for each of the {len(inputs)} samples, received "
+            f"{labels.dtype} of shape {list(labels.shape)}"
+        )

@@ -1,0 +1,99 @@
+"""Fetching public data sets: checksum checked, resumed where it broke off, kept under ~/.cache/interbasis."""
+
+import os
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from interbasis.errors import InterbasisError
+from interbasis.files import sha256_of
+from interbasis.progress import progress_bar
+
+BLOCK = 2**18
+"""Bytes that are read at a time."""
+TIMEOUT = 30
+"""Seconds without a byte after which a home counts as out of reach."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file that is published somewhere, and how to know that it is the right one."""
+
+    name: str
+    homes: tuple[str, ...]
+    """Addresses of the folders that hold it, the first one preferred."""
+    sha256: str
+    size: int
+
+
+def cache_folder() -> Path:
+    """~/.cache/interbasis, or what INTERBASIS_CACHE or XDG_CACHE_HOME say."""
+    if own := os.environ.get("INTERBASIS_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "interbasis"
+
+
+def fetch(remote: Remote) -> Path:
+    """The file's place on this machine; it is downloaded where it is not there yet."""
+    place = cache_folder() / remote.name
+    if place.is_file():
+        if place.stat().st_size == remote.size:
+            return place  # its checksum was looked at when it came
+        raise InterbasisError(
+            f"{place} has {place.stat().st_size} bytes, expected {remote.size}; delete it to have it fetched "
+            "again"
+        )
+    partial = place.with_name(place.name + ".part")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        problem = _download_from_any(remote, partial)
+    except OSError as error:
+        raise InterbasisError(
+            f"could not write {partial} ({error.strerror or error}); set INTERBASIS_CACHE to another folder"
+        ) from error
+    if problem:
+        raise InterbasisError(
+            f"could not fetch {remote.name} from {remote.homes[0]} ({problem}); get it where there is a "
+            f"network and put it at {place}, or name its path"
+        )
+    if sha256_of(partial) != remote.sha256:
+        partial.unlink()
+        raise InterbasisError(
+            f"what came as {remote.name} from {remote.homes[0]} does not have the SHA-256 {remote.sha256}; "
+            "it was thrown away, try again later"
+        )
+    partial.replace(place)
+    return place
+
+
+def _download_from_any(remote: Remote, partial: Path) -> str:
+    """Fill the partial file from the first home that answers; why none did, or nothing."""
+    problem = ""
+    for home in remote.homes:
+        try:
+            _download(home + remote.name, partial, remote)
+            return ""
+        except urllib.error.URLError as error:
+            problem = problem or str(error.reason)
+        except (TimeoutError, ConnectionError) as error:
+            problem = problem or str(error)
+    return problem
+
+
+def _download(address: str, partial: Path, remote: Remote) -> None:
+    """Go on where the partial file ends."""
+    there = partial.stat().st_size if partial.exists() else 0
+    if there >= remote.size:
+        return
+    request = urllib.request.Request(address, headers={"Range": f"bytes={there}-"} if there else {})
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, progress_bar() as tell:
+        goes_on = answer.status == 206
+        there = there if goes_on else 0
+        with open(partial, "ab" if goes_on else "wb") as file:
+            while block := answer.read(BLOCK):
+                file.write(block)
+                there += len(block)
+                tell(f"fetching {remote.name}", there, remote.size)
+    if there < remote.size:
+        raise ConnectionError(f"the connection broke off after {there} of {remote.size} bytes")

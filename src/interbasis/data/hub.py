@@ -1,0 +1,41 @@
+"""Data sets of the Hugging Face Hub as parquet files: `hf:DATASET`, or `hf:FOLDER` where they lie."""
+
+from pathlib import Path
+
+from interbasis.data.samples import Split
+from interbasis.errors import InterbasisError
+
+WORDS = {"train": ("train",), "test": ("test", "validation", "valid")}
+
+
+def parquet_files(name: str, split: Split) -> tuple[list[Path], bool]:
+    """The files of a split, in order, and whether they are the whole of it (not to be split once more)."""
+    folder = Path(name) if Path(name).is_dir() else _downloaded(name)
+    files = sorted(folder.rglob("*.parquet"))
+    if not files:
+        raise InterbasisError(f"hf:{name} has no parquet files; expected at least one")
+    named = {word: [file for file in files if word in file.name.lower()] for word in sum(WORDS.values(), ())}
+    for word in WORDS[split]:
+        if named[word]:
+            return named[word], True
+    if any(named[word] for word in WORDS["test"]):
+        raise InterbasisError(f"hf:{name} has no parquet files for the {split} split")
+    return files, False
+
+
+def _downloaded(name: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    except ImportError as error:
+        raise InterbasisError(
+            f"hf:{name} needs the huggingface_hub package; install it with: pip install 'interbasis[hf]'"
+        ) from error
+    try:
+        return Path(snapshot_download(name, repo_type="dataset", allow_patterns="*.parquet"))
+    except (HfHubHTTPError, HFValidationError, OSError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InterbasisError(
+            f"could not fetch the data set {name} ({reason}); without a network, put its parquet files into "
+            "a folder and name it as hf:FOLDER"
+        ) from error

@@ -1,0 +1,98 @@
+"""Token files: raw uint16 or uint32, npy, or parquet with a column of token lists; `tokens:PATH`.
+
+Files of raw numbers and npy are memory-mapped, parquet is written out once as raw numbers, so that no file
+has to fit in memory.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from interbasis.data.flat import Flat, converted, identity_of
+from interbasis.errors import InterbasisError
+
+RAW = {".uint16": np.uint16, ".u16": np.uint16, ".bin": np.uint16, ".uint32": np.uint32, ".u32": np.uint32}
+COLUMNS = ("input_ids", "tokens", "token_ids", "ids")
+"""What a parquet column of token lists is called."""
+
+
+def open_tokens(path: Path, column: str | None = None) -> Flat:
+    """The tokens of a file; a row of a parquet file is a document."""
+    if not path.is_file():
+        raise InterbasisError(f"expected a token file at {path}, but there is no such file")
+    if path.suffix in RAW:
+        return Flat(_mapped(path, np.dtype(RAW[path.suffix])))
+    if path.suffix == ".npy":
+        return Flat(_array(path))
+    if path.suffix == ".parquet":
+        return open_parquets([path], column)
+    raise InterbasisError(
+        f"{path}: expected a token file that ends in {', '.join(RAW)}, .npy or .parquet; text is named as "
+        "text:PATH,tokenizer=FOLDER"
+    )
+
+
+def open_parquets(paths: Sequence[Path], column: str | None = None) -> Flat:
+    """The tokens of parquet files, one after the other; a row is a document."""
+    rows = (row for path in paths for row in _rows(path, column))
+    return converted(f"tokens {column}\n{identity_of(*paths)}", rows)
+
+
+def _mapped(path: Path, dtype: np.dtype) -> np.ndarray:
+    size = path.stat().st_size
+    if not size or size % dtype.itemsize:
+        raise InterbasisError(
+            f"{path} has {size} bytes, expected a multiple of {dtype.itemsize}: little-endian {dtype} tokens"
+        )
+    return np.memmap(path, dtype.newbyteorder("<"), "r")
+
+
+def _array(path: Path) -> np.ndarray:
+    """All dimensions in one: rows follow each other."""
+    try:
+        tokens = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InterbasisError(f"could not read {path} as an npy file of plain numbers ({error})") from error
+    if tokens.dtype.kind not in "iu" or not tokens.size:
+        raise InterbasisError(
+            f"{path}: expected integer tokens, received {tokens.dtype} of shape {list(tokens.shape)}"
+        )
+    return tokens.reshape(-1)
+
+
+def _rows(path: Path, column: str | None) -> Iterator[np.ndarray]:
+    file = open_parquet(path)
+    name = column_of(path, file.schema_arrow.names, (column,) if column else COLUMNS)
+    for batch in file.iter_batches(batch_size=1024, columns=[name]):
+        for row in batch.column(0):
+            tokens = np.asarray(row.as_py() if row.as_py() is not None else [])
+            if tokens.size and (tokens.dtype.kind not in "iu" or tokens.ndim != 1 or tokens.min() < 0):
+                raise InterbasisError(f"{path}: expected lists of tokens in column {name!r}")
+            yield tokens
+
+
+def open_parquet(path: Path) -> Any:
+    """A parquet file, for reading a batch of rows at a time."""
+    try:
+        import pyarrow.parquet as parquet  # type: ignore[import-untyped]
+        from pyarrow import ArrowException
+    except ImportError as error:
+        raise InterbasisError(
+            f"reading {path} needs pyarrow; install it with: pip install 'interbasis[parquet]'"
+        ) from error
+    try:
+        return parquet.ParquetFile(path)
+    except (OSError, ArrowException) as error:
+        raise InterbasisError(f"could not read {path} as a parquet file ({error})") from error
+
+
+def column_of(path: Path, there: Sequence[str], wanted: Sequence[str]) -> str:
+    """The first of the wanted columns that a table has."""
+    for name in wanted:
+        if name in there:
+            return name
+    raise InterbasisError(
+        f"{path} has no column {' or '.join(wanted)}; it has {', '.join(there)}: name one as column=NAME"
+    )

@@ -1,0 +1,126 @@
+"""MLP checkpoints: safetensors of an `nn.Sequential` with its architecture in the metadata.
+
+The tensors are the module's state ("0.weight", "0.bias", "2.weight", …). The metadata hold, as JSON,
+
+    architecture   {"family": "mlp", "layers": [{"type": "Linear", "in_features": 3072, "out_features": 60},
+                    {"type": "ReLU"}, …], "data": "cifar10"}
+
+with a module of `torch.nn` per layer and the arguments it is made with; ``data`` is the spec of the data the
+model was trained on, where there is one.
+"""
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from interbasis.errors import InterbasisError
+from interbasis.files import write_atomically
+from interbasis.models.sequential import ELEMENTWISE, NOTHING, from_torch
+from interbasis.network import Network
+
+KNOWN = {kind.__name__: kind for kind in (nn.Linear, nn.Flatten, *ELEMENTWISE, *NOTHING)}
+"""The modules a checkpoint may be made of."""
+
+
+def architecture(module: nn.Sequential, data: str = "") -> dict[str, Any]:
+    """What a checkpoint's metadata say, enough to make the module again."""
+    return {"family": "mlp", "layers": [_description(layer) for layer in module]} | (
+        {"data": data} if data else {}
+    )
+
+
+def save(
+    module: nn.Sequential, path: str | Path, data: str = "", training: dict[str, Any] | None = None
+) -> Path:
+    """Write a checkpoint that `mlp:PATH` reads; ``data`` names the data that go with it."""
+    path = Path(path)
+    metadata = {"architecture": json.dumps(architecture(module, data))}
+    if training:
+        metadata["training"] = json.dumps(training)
+    tensors = {name: weight.detach().cpu().contiguous() for name, weight in module.state_dict().items()}
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
+    return path
+
+
+def load(path: str | Path) -> Network:
+    """The network of a checkpoint."""
+    return from_torch(load_module(path))
+
+
+def load_module(path: str | Path) -> nn.Sequential:
+    """The `nn.Sequential` of a checkpoint."""
+    tensors, about = _read(Path(path))
+    layers = about.get("layers")
+    if not isinstance(layers, list) or not layers:
+        raise InterbasisError(f"{path}: its architecture names no layers; save it with interbasis.mlp.save")
+    module = nn.Sequential(*(_module(path, number, layer) for number, layer in enumerate(layers)))
+    expected = {name: list(weight.shape) for name, weight in module.state_dict().items()}
+    found = {name: list(weight.shape) for name, weight in tensors.items()}
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            raise InterbasisError(
+                f"{path}: its architecture wants {name} of shape {expected.get(name, 'none')}, "
+                f"the file has {found.get(name, 'none')}"
+            )
+    dtype = next(iter(tensors.values())).dtype if tensors else torch.float32
+    module.to(dtype if dtype.is_floating_point else torch.float32).load_state_dict(tensors)
+    return module.eval()
+
+
+def data_of(path: str | Path) -> str:
+    """The spec of the data a checkpoint was trained on; nothing where it does not say."""
+    return str(_read(Path(path))[1].get("data") or "")
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    if not path.is_file():
+        raise InterbasisError(f"expected a safetensors checkpoint at {path}, but there is no such file")
+    try:
+        with safe_open(path, "pt") as file:
+            about = (file.metadata() or {}).get("architecture")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise InterbasisError(
+            f"could not read {path} as an MLP checkpoint in safetensors format ({error})"
+        ) from error
+    try:
+        described = json.loads(about or "")
+        if described["family"] == "mlp":
+            return tensors, described
+        reason = f"its family is {described['family']!r}"
+    except (ValueError, KeyError, TypeError):
+        reason = "its metadata have no architecture"
+    raise InterbasisError(f"{path} is not an MLP checkpoint: {reason}; save one with interbasis.mlp.save")
+
+
+def _description(layer: nn.Module) -> dict[str, Any]:
+    kind = type(layer)
+    if KNOWN.get(kind.__name__) is not kind:
+        raise InterbasisError(
+            f"an MLP checkpoint is an nn.Sequential of {', '.join(KNOWN)}; received {kind.__name__}"
+        )
+    wanted = [
+        name for name in inspect.signature(kind).parameters if name not in ("inplace", "device", "dtype")
+    ]
+    arguments = {name: getattr(layer, name) for name in wanted if hasattr(layer, name)}
+    if isinstance(layer, nn.Linear):
+        arguments["bias"] = layer.bias is not None
+    return {"type": kind.__name__} | arguments
+
+
+def _module(path: str | Path, number: int, layer: Any) -> nn.Module:
+    try:
+        arguments = dict(layer)
+        kind = KNOWN[arguments.pop("type")]
+        return kind(**arguments)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise InterbasisError(
+            f"{path}: layer {number} of its architecture is {layer!r}, which is none of {', '.join(KNOWN)} "
+            "with its arguments"
+        ) from error

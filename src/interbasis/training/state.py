@@ -1,0 +1,83 @@
+"""The state of a training run on disk: weights and Adam's moments, so that it goes on where it was killed."""
+
+import glob
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from interbasis.errors import InterbasisError
+from interbasis.files import write_atomically
+
+Weights = Mapping[str, Tensor]
+
+
+def save_state(
+    path: Path,
+    recipe: dict[str, Any],
+    weights: Weights,
+    optimizer: torch.optim.Optimizer,
+    counters: dict[str, int],
+) -> None:
+    """Write everything that the next step depends on; ``counters`` hold ``step`` and what else is counted."""
+    tensors: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        moments = optimizer.state[weight]
+        tensors |= {
+            f"weight/{name}": weight.detach(),
+            f"mean/{name}": moments["exp_avg"],
+            f"square/{name}": moments["exp_avg_sq"],
+        }
+    metadata = {"recipe": json.dumps(recipe)} | {name: str(count) for name, count in counters.items()}
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
+
+
+def restore_state(
+    path: Path,
+    recipe: dict[str, Any],
+    weights: Weights,
+    optimizer: torch.optim.Optimizer,
+    counters: dict[str, int],
+) -> dict[str, int]:
+    """Load the state of an interrupted run and give its counters; those given where there is none."""
+    if not path.exists():
+        return counters
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata()
+            _refuse_changes(path, json.loads(metadata["recipe"]), json.loads(json.dumps(recipe)))
+            found = {name: int(metadata[name]) for name in counters}
+            with torch.no_grad():
+                for name, weight in weights.items():
+                    weight.copy_(file.get_tensor(f"weight/{name}"))
+                    optimizer.state[weight] = {
+                        "step": torch.tensor(float(found["step"])),
+                        "exp_avg": file.get_tensor(f"mean/{name}"),
+                        "exp_avg_sq": file.get_tensor(f"square/{name}"),
+                    }
+            return found
+    except (SafetensorError, OSError, KeyError, TypeError, RuntimeError) as error:
+        raise InterbasisError(
+            f"{path} is not a readable training state ({error}); delete it to start anew"
+        ) from error
+
+
+def discard_state(path: Path) -> None:
+    """Remove the state of a run that has ended, and what a kill in the middle of a save left beside it."""
+    path.unlink(missing_ok=True)
+    for left_over in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        left_over.unlink(missing_ok=True)
+
+
+def _refuse_changes(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    for key, value in now.items():
+        if before.get(key) != value:
+            raise InterbasisError(
+                f"{path} was begun with {key} = {before.get(key)}, not {value}; "
+                "use the old value, or delete the file to start anew"
+            )

@@ -1,0 +1,225 @@
+"""Work that is killed at any moment ends with the same bits as work that was not."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import interbasis
+from cases import CASES
+from interbasis import InterbasisError
+from interbasis.data import Batches
+from interbasis.data.samples import Samples
+from interbasis.resume import Resume
+from interbasis.training.modadd import Recipe, initial_weights
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def save_always(monkeypatch):
+    monkeypatch.setenv("INTERBASIS_SAVE_EVERY", "0")
+
+
+def same_graphs(one: interbasis.InteractionGraph, other: interbasis.InteractionGraph) -> bool:
+    a, b = one._tensors(), other._tensors()
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def build_with_kills(network, data, run, **settings) -> tuple[interbasis.InteractionGraph, int]:
+    """Every attempt is stopped at its second report of progress, until one comes through."""
+    for kills in range(1000):
+        calls = iter(range(10**6))
+
+        def stop(phase, done, total, calls=calls):
+            if next(calls) == 1:
+                raise KilledError
+
+        try:
+            return interbasis.build(network, data, progress=stop, resume=run, **settings), kills
+        except KilledError:
+            continue
+    raise AssertionError("no progress is made")
+
+
+@pytest.mark.parametrize(
+    ("case", "settings"),
+    [
+        ("modadd-2-blocks", {"basis": "lib"}),
+        ("modadd-2-blocks", {"basis": "gib", "edge_group": 3, "edge_method": "exact"}),
+        ("relu", {"basis": "random", "edge_group": 4}),
+        ("general", {"basis": "lib", "jacobian_sources": 2}),
+        ("gelu", {"basis": "pca"}),
+        ("gpt2", {"basis": "lib"}),
+        ("llama", {"basis": "lib", "jacobian_queries": 2, "edge_group": 4}),
+    ],
+)
+def test_a_build_that_is_killed_again_and_again_has_the_same_bits(tmp_path, small_chunks, case, settings):
+    network, data = CASES[case]().network, CASES[case]().inputs
+    whole = interbasis.build(network, data, **settings)
+    parts, kills = build_with_kills(network, data, tmp_path / "run", **settings)
+    assert kills > 3
+    assert same_graphs(whole, parts)
+    parts.save(tmp_path / "run")
+    assert not (tmp_path / "run/.resume").exists()
+
+
+def test_other_settings_are_refused_with_old_and_new_value_and_a_remedy(tmp_path, small_chunks):
+    network, data = CASES["relu"]().network, CASES["relu"]().inputs
+
+    def stop(phase, done, total):
+        raise KilledError
+
+    with pytest.raises(KilledError):
+        interbasis.build(network, data, resume=tmp_path, progress=stop)
+    with pytest.raises(InterbasisError, match=r"begun with basis = lib, not pca; .* delete .*\.resume/build"):
+        interbasis.build(network, data, "pca", resume=tmp_path)
+    with pytest.raises(InterbasisError, match="begun with data = "):
+        interbasis.build(network, data[1:], resume=tmp_path)
+    with pytest.raises(KilledError):
+        interbasis.build(network, data, "pca", resume=tmp_path, anew=True, progress=stop)
+    assert json.loads((tmp_path / ".resume/build/settings.json").read_text())["basis"] == "pca"
+
+
+def test_a_fold_goes_on_behind_what_is_saved(tmp_path):
+    kept = Resume(tmp_path, "sums", {"a": 1})
+    assert not kept.unfinished
+    assert not (tmp_path / ".resume").exists()
+    part = kept.part("pass", total=10)
+    part.save(4, lambda: ({"x": torch.arange(3.0)}, {"count": 7}))
+    again = Resume(tmp_path, "sums", {"a": 1})
+    part = again.part("pass", total=10)
+    assert (part.done, part.values, part.tensors["x"].tolist()) == (4, {"count": 7}, [0, 1, 2])
+    assert not part.complete
+    part.save(10, lambda: ({}, {}))
+    assert again.part("pass", total=10).complete
+    made = []
+    for _ in range(2):
+        again.remember("once", lambda: made.append(1) or ({}, {"answer": 42}))
+    assert made == [1]
+    again.finish()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_states_are_not_written_more_often_than_is_cheap(tmp_path, monkeypatch):
+    monkeypatch.setenv("INTERBASIS_SAVE_EVERY", "1000")
+    part = Resume(tmp_path, "sums").part("pass", total=10)
+    part.save(4, lambda: pytest.fail("it is not due yet"))
+    part.save(10, lambda: ({}, {}))
+    assert (tmp_path / ".resume/sums/pass.safetensors").is_file()
+
+
+def test_damaged_states_are_refused(tmp_path):
+    kept = Resume(tmp_path, "sums", {"a": 1})
+    kept.part("pass").save(1, lambda: ({"x": torch.ones(9)}, {}))
+    file = tmp_path / ".resume/sums/pass.safetensors"
+    file.write_bytes(file.read_bytes()[:-3])
+    with pytest.raises(InterbasisError, match=r"delete .*/sums to start anew"):
+        kept.part("pass")
+    (tmp_path / ".resume/sums/settings.json").write_text("[")
+    with pytest.raises(InterbasisError, match="delete it to start anew"):
+        Resume(tmp_path, "sums", {"a": 1})
+
+
+@pytest.mark.parametrize("start", [0, 1, 6, 12, 23])
+def test_chunks_behind_a_start_are_those_of_the_whole_pass(start):
+    x, y = torch.arange(23.0)[:, None], torch.arange(23)
+    read = []
+
+    def reader(first, last):
+        read.append(first)
+        return x[first:last], y[first:last]
+
+    for data in ((x, y), [(x[:7], y[:7]), (x[7:], y[7:])], Samples(23, reader, batch=5)):
+        found = list(Batches(data, offset=100).labelled_chunks(6, start))
+        assert torch.cat([labels for _, _, labels in found] or [y[:0]]).tolist() == list(range(start, 23))
+        assert [first for first, _, _ in found] == list(range(100 + start, 123, 6))
+    assert min(read, default=start) == start
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_the_earlier_state(tmp_path):
+    kept = Resume(tmp_path, "sums")
+    kept.part("pass", 9).save(3, lambda: ({"x": torch.ones(5)}, {}))
+    code = f"""
+import resource, torch
+from interbasis.errors import InterbasisError
+from interbasis.resume import Resume
+from interbasis.training.modadd import Recipe, initial_weights
+part = Resume({str(tmp_path)!r}, "sums").part("pass", 9)
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+try:
+    part.save(6, lambda: ({{"x": torch.ones(50_000)}}, {{}}))
+except InterbasisError as error:
+    print(error)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "could not write" in found.stdout
+    assert "what was there before is untouched" in found.stdout
+    assert len(found.stdout.splitlines()) == 1
+    assert kept.part("pass", 9).done == 3
+    assert len(list((tmp_path / ".resume/sums").iterdir())) == 2
+
+
+def killed_build(out: Path, kills: int, arguments: list[str], seed: int) -> int:
+    """Give the same command until it has been killed so often, then let it end; kills with work kept."""
+    command = [sys.executable, "-m", "interbasis", "build", *arguments, "--out", str(out)]
+    rng, kept = random.Random(seed), 0
+    for _ in range(kills):
+        before = sorted((path, path.stat().st_mtime_ns) for path in out.rglob("*")) if out.exists() else []
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        wanted = rng.randint(0, 3)  # how many writes are seen before it is killed
+        while process.poll() is None and wanted >= 0:
+            now = sorted((path, path.stat().st_mtime_ns) for path in out.rglob("*") if path.exists())
+            wanted -= now != before
+            before = now
+            time.sleep(rng.uniform(0.001, 0.03))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        kept += (out / ".resume/build/settings.json").is_file()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return kept
+
+
+def same_runs(one: Path, other: Path) -> None:
+    assert sorted(p.name for p in one.iterdir()) == sorted(p.name for p in other.iterdir())
+    for path in one.glob("*.safetensors"):
+        a, b = load_file(path), load_file(other / path.name)
+        assert all(torch.equal(a[name], b[name]) for name in a)
+    headers = [json.loads((run / "config.json").read_text()) for run in (one, other)]
+    for header in headers:
+        del header["provenance"]["timings"]
+    assert headers[0] == headers[1]
+
+
+def survives(tmp_path, kills: int, arguments: list[str], monkeypatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    whole = [sys.executable, "-m", "interbasis", "build", *arguments, "--out", str(tmp_path / "whole")]
+    subprocess.run(whole, check=True, stdout=subprocess.DEVNULL)
+    assert killed_build(tmp_path / "parts", kills, arguments, seed=kills) > 0
+    same_runs(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_sigkill_at_random_moments_of_a_build(tmp_path, monkeypatch):
+    save_file(initial_weights(Recipe(p=31, width=32, heads=2, hidden=64)), tmp_path / "small.safetensors")
+    survives(tmp_path, 2, [f"modadd:{tmp_path}/small.safetensors"], monkeypatch)
+
+
+@pytest.mark.slow
+def test_many_sigkills_of_the_shipped_model(tmp_path, monkeypatch):
+    survives(tmp_path, 20, ["modadd"], monkeypatch)
+
+
+@pytest.mark.slow
+def test_many_sigkills_of_a_language_model(tmp_path, monkeypatch, shared):
+    folder = shared / "tinystories-gpt-280k"
+    data = f"tokens:{folder}/tokens_train.uint16,context=32,samples=40"
+    survives(tmp_path, 20, [f"hf:{folder}", "--data", data, "--edge-group", "8"], monkeypatch)
