@@ -11,7 +11,7 @@ export function measuredPoints(run, k) {
   const ablation = run.results.ablation;
   const curves = run.results.curves;
   const tried = ablation?.sections?.[k]?.curve;
-  const points = Array.isArray(tried) ? tried.map(({ kept, value }) => ({ kept, value })) : [];
+  const points = Array.isArray(tried) ? tried.filter((one) => one && one.complete !== false).map(({ kept, value }) => ({ kept, value })) : [];
   const { counts, values } = curves?.sections?.[k] ?? {};
   if (Array.isArray(counts) && Array.isArray(values) && (!ablation || curves.metric === ablation.metric)) {
     counts.forEach((kept, i) => points.push({ kept, value: values[i] }));
