@@ -15,7 +15,7 @@ from interbasis.results import save_result
 from interbasis.viewer import page as pages
 from interbasis.viewer.page import html_of_runs, safe_json, script, style, write_page
 
-EVIL = '</script><script>alert(1)</script><!-- <img src=x onerror=alert(1)> \u2028 & "'
+EVIL = '\ud800</script><script>alert(1)</script><!-- <img src=x onerror=alert(1)> \u2028 & "'
 
 
 def data_of(page: str) -> dict:

@@ -138,6 +138,7 @@ def test_notes_are_saved_to_the_run_and_come_back_with_the_page(server, lib):
         [], {"pinned": 3}, {"more": []}, {"pinned": [{"layer": "nowhere", "index": 0}]},
         {"pinned": [{"layer": "mlp_in.0", "index": 10**6}]}, {"pinned": [{"layer": "mlp_in.0", "index": -1}]},
         {"names": [{"layer": "mlp_in.0", "index": 1, "name": "x" * 201}]}, "text", None,
+        {"names": [{"layer": "mlp_in.0", "index": 1, "name": "\ud800"}]},
     ],
 )  # fmt: skip
 def test_notes_that_are_none_are_refused(server, lib, notes):

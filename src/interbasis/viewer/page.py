@@ -37,7 +37,7 @@ def html_of_graph(graph: InteractionGraph, height: int = 620) -> str:
     """The page of a graph in memory as a frame for a notebook, without a server."""
     page = _page([graph_payload(graph, limit=NOTEBOOK_EDGES)], None)
     return (
-        f'<iframe title="{html.escape(repr(graph))}" srcdoc="{html.escape(page)}" '
+        f'<iframe title="{html.escape(whole_text(repr(graph)))}" srcdoc="{html.escape(page)}" '
         'sandbox="allow-scripts allow-downloads" '
         f'style="width:100%;height:{height}px;border:1px solid #8884;border-radius:6px"></iframe>'
     )
@@ -102,7 +102,7 @@ def _page(payloads: list[dict[str, Any]], token: str | None) -> str:
 <meta http-equiv="Content-Security-Policy" content="{policy(connect)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
-<title>{html.escape(titles)} · interbasis</title>
+<title>{html.escape(whole_text(titles))} · interbasis</title>
 <link rel="icon" href="data:,">
 <style>{style()}</style>
 </head>
@@ -117,10 +117,17 @@ def _page(payloads: list[dict[str, Any]], token: str | None) -> str:
 
 def safe_json(value: object) -> str:
     """JSON that can stand inside an HTML script element: nothing in it can end the element."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
+    text = json.dumps(
+        value, allow_nan=False, separators=(",", ":")
+    )  # ASCII: half a surrogate pair is no harm
+    for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
+
+
+def whole_text(text: str) -> str:
+    """Text that can be written as UTF-8: a name out of a file may hold half a surrogate pair."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 @cache

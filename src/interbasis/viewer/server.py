@@ -131,7 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, status: HTTPStatus, reason: str) -> None:
         """Say no; the connection is closed, for a body may not have been read."""
         self.close_connection = True
-        self._answer(status, "text/plain; charset=utf-8", (reason + "\n").encode())
+        self._answer(status, "text/plain; charset=utf-8", (reason + "\n").encode("utf-8", "replace"))
 
     def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
         self.send_response(status)

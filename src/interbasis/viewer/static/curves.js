@@ -9,7 +9,7 @@ import { careful, hint } from "./panel.js";
 
 const WIDE = 420;
 const TALL = 220;
-const MARGIN = { left: 48, right: 14, top: 12, bottom: 34 };
+const MARGIN = { left: 54, right: 14, top: 12, bottom: 34 };
 
 export function curvesTab(page) {
   const runs = page.parts.map(({ run }) => run).filter(({ results }) => results.curves || results.ablation);
@@ -57,7 +57,7 @@ function sectionChart(runs, section, k, words) {
         svg("line", { class: "axis", x1: x(power), x2: x(power), y1: MARGIN.top, y2: TALL - MARGIN.bottom }),
         svg("text", { x: x(power), y: TALL - MARGIN.bottom + 14, "text-anchor": "middle" }, integer(power)),
       ]),
-      [low, high].map((value) => svg("text", { x: MARGIN.left - 6, y: y(value) + 3, "text-anchor": "end" }, decimal(value))),
+      [low, high].map((value) => svg("text", { x: MARGIN.left - 6, y: y(value) + 3, "text-anchor": "end" }, decimal(value, 4))),
       svg("text", { x: WIDE - MARGIN.right, y: TALL - 4, "text-anchor": "end" }, "edges kept"),
       series.map((one, at) => seriesLines(one, k, x, y, baselines[at])),
     ),
@@ -84,7 +84,7 @@ function seriesLines({ run, points, ablation }, k, x, y, baseline) {
     points.map((point) => svg("circle", { cx: x(point.kept), cy: y(point.value), r: 1.8, style: { fill: runColour(run) } }, svg("title", {}, `${integer(point.kept)} edges: ${decimal(point.value, 4)}`))),
     Number.isFinite(count) && Number.isFinite(value) && [
       svg("circle", { class: "required", cx: x(count), cy: y(value), r: 5, style }),
-      svg("text", { class: "required-text", x: x(count), y: y(value) + (lowerIsBetter(ablation.metric) ? -9 : 17), "text-anchor": "middle" }, integer(count)),
+      svg("text", { class: "required-text", x: x(count) + (run.place ? 9 : -9), y: y(value) + 4, "text-anchor": run.place ? "start" : "end" }, integer(count)),
     ],
   ];
 }
