@@ -3,7 +3,7 @@
 
 import { css } from "./colours.js";
 
-const STROKES = 1200;
+const STROKES = 800;
 const LEVELS = 24;
 // Edges of a section from which on thin ones fade, so that a crowd does not turn black.
 const CROWD = 600;
