@@ -12,15 +12,15 @@ from torch import Tensor
 
 from interbasis.errors import InterbasisError
 from interbasis.figures.selection import CARRIED, Node, Selection, select
-from interbasis.figures.style import COLOURS, FAINT, GREY, INK, new_figure, note, plain, shortened, styled
+from interbasis.figures.style import COLOURS, FAINT, GREY, INK, fitted, new_figure, note, plain, styled
 from interbasis.graph import InteractionGraph
 
 ROW, BOX, GAP, MERGED = 0.17, 1.6, 0.7, 0.65
 """Inches: the height of a row, the width of a box, the space for curves, the width of the merged output."""
 WIDEST, THINNEST = 4.0, 0.25
 """Points: the widest curve of every section, and what the faintest are raised to."""
-CHARACTERS = 25
-"""Of a label that fit into a box."""
+SIZE = 6
+"""Points: the letters of labels."""
 
 
 @styled
@@ -130,10 +130,12 @@ def _draw_node(axes: Axes, node: Node, x: float, y: float, width: float, colours
     if node.index is None:
         axes.text(x + width / 2, y, node.label, ha="center", va="center", fontsize=6.5, zorder=3)
         return
-    words = {"va": "center_baseline", "fontsize": 6, "zorder": 3, "color": INK if node.needed else GREY}
+    numbered = node.needed and node.module >= 0
+    room = width - 0.3 - (0.06 + 0.06 * len(str(node.module)) if numbered else 0)
+    words = {"va": "center_baseline", "fontsize": SIZE, "zorder": 3, "color": INK if node.needed else GREY}
     axes.text(x + 0.2, y, str(node.index), words, ha="right", fontweight="bold")
-    axes.text(x + 0.26, y, plain(shortened(node.label, CHARACTERS)), words)
-    if node.needed and node.module >= 0:
+    axes.text(x + 0.26, y, fitted(node.label, room, SIZE), words)
+    if numbered:
         axes.text(x + width - 0.04, y, str(node.module), words, ha="right", style="italic")
 
 
@@ -180,8 +182,8 @@ def _explanation(chosen: Selection, power: float, ablated: bool, title: str) -> 
     counts = "; ".join(_counted(chosen, k) for k in range(len(chosen.sections)))
     return (
         (f"{title}. " if title else "")
-        + f"Features from the most important downwards. Drawn are {kind}, between the features shown: {counts}. "
-        f"Widths go with {strength}; the largest of each section is as wide as that of the others.{numbers}"
+        + f"Features from the most important downwards. Drawn are {kind}, between the features shown: "
+        f"{counts}. Widths go with {strength}; the largest of each section is as wide as that of the others.{numbers}"
     )
 
 

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, get_font
+from matplotlib.textpath import TextPath
 
 P = ParamSpec("P")
 
@@ -108,3 +109,15 @@ def shortened(text: str, most: int) -> str:
     """One line of at most so many characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1].rstrip(" +,·") + "…"
+
+
+def fitted(text: str, inches: float, size: float) -> str:
+    """As much of a text as fits into a width at a size in points, ready to be drawn."""
+    most = len(text)
+    while most > 1:
+        drawn = plain(shortened(text, most))
+        width = TextPath((0, 0), drawn, size=size).get_extents().width / 72 if drawn.strip() else 0.0
+        if width <= inches:
+            return drawn
+        most = min(most - 1, int(most * inches / width) + 1)
+    return plain(shortened(text, 1)) if text else ""
