@@ -42,8 +42,8 @@ def neuronpedia_graph(graph: PlainGraph, slug: str = "interbasis") -> dict[str, 
     outputs = not any(node.constant for node in graph.nodes if node.layer_index == last)
     nodes = [node for node in graph.nodes if not node.constant]
     description = (
-        f"Interaction graph ({about['basis']} basis) of {name} over {samples:,} samples: a graph of a dataset, "
-        f"not the attribution graph of a prompt. {graph.left_out} Left out of the schema: "
+        f"Interaction graph ({about['basis']} basis) of {name} over {samples:,} samples: a graph of a "
+        f"dataset, not the attribution graph of a prompt. {graph.left_out} Left out of the schema: "
         f"{'; '.join(LEFT_OUT)}."
     )
     pinned, supernodes = _modules(nodes)

@@ -48,8 +48,8 @@ def write_parquet(graph: PlainGraph, folder: str | Path) -> list[Path]:
 
 def _pyarrow() -> tuple[ModuleType, ModuleType]:
     try:
-        import pyarrow
-        import pyarrow.parquet
+        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow.parquet  # type: ignore[import-untyped]
     except ImportError as error:
         raise InterbasisError(
             "parquet files are written with pyarrow, which is not installed; "

@@ -83,7 +83,7 @@ class PlainGraph:
         if not short:
             return "All edges above 0 are here, but for those of the constant feature."
         parts = ", ".join(
-            f"{s.source} → {s.target}: {s.written:,} of {s.edges:,} with {s.share_of_squares:.2%} of Ê²"
+            f"{s.source} → {s.target}: {s.written:,} of {s.edges:,} with {_percent(s.share_of_squares)} of Ê²"
             for s in short
         )
         return f"Only the strongest edges are here ({parts}); those of the constant feature are left out."
@@ -96,8 +96,12 @@ class PlainGraph:
         }
 
 
+def _percent(share: float) -> str:
+    return f"{share:.2%}" if share < 0.9999 else "over 99.99%"
+
+
 def plain_graph(run: str | Path, limit: int | None = EDGE_LIMIT) -> PlainGraph:
-    """The nodes and at most ``limit`` edges of a run on disk (None for all), with what is known about them."""
+    """The nodes and at most ``limit`` edges of a run on disk (None for all), with what is known."""
     graph = load(run)
     masks = load_tensors(run, "ablation")
     needed = [masks.get(f"edge_mask.{k}") for k in range(len(graph.edges))]
@@ -123,9 +127,8 @@ def rows_of(
         edges += found
         notes.append(note)
     summary = summarise(graph)
-    about = {
-        name: summary[name] for name in ("model", "family", "basis", "edge_method", "samples", "versions")
-    }
+    names = "model", "family", "basis", "edge_method", "samples", "versions"
+    about = {name: summary[name] for name in names}
     about |= {"settings": graph.config.model_dump(mode="json")}
     about |= {"model_fingerprint": graph.provenance.model_fingerprint}
     return PlainGraph(tuple(_nodes(graph, features, modules)), tuple(edges), tuple(notes), about)

@@ -32,7 +32,7 @@ def interaction_graph(
     labels: Mapping[str, Mapping[int, str]] | None = None,
     modules: Sequence[Sequence[int]] | None = None,
     layers: tuple[int, int] | None = None,
-    merge_output: bool = True,
+    merge_output: bool | None = None,
     power: float | None = None,
     title: str = "",
 ) -> Figure:
@@ -41,7 +41,8 @@ def interaction_graph(
     ``needed`` are the ablation's masks; without them the edges that carry 99 % of Ê² count. ``labels`` is
     {layer: {feature: text}}, ``modules`` a list per layer with the module of every feature (−1 for none).
     Features without an edge that counts are grey. Widths go with Ê to the ``power``: 2, but 1 for language
-    models, as in the paper. ``layers`` are the first and the last shown.
+    models, as in the paper. ``layers`` are the first and the last shown. Outputs that were not rotated are one
+    node unless ``merge_output`` says otherwise.
     """
     if power is None:
         power = 2.0 if graph.provenance.family in ("modadd", "mlp") else 1.0
@@ -131,7 +132,7 @@ def _draw_node(axes: Axes, node: Node, x: float, y: float, width: float, colours
         axes.text(x + width / 2, y, node.label, ha="center", va="center", fontsize=6.5, zorder=3)
         return
     numbered = node.needed and node.module >= 0
-    room = width - 0.3 - (0.06 + 0.06 * len(str(node.module)) if numbered else 0)
+    room = width - 0.33 - (0.06 + 0.06 * len(str(node.module)) if numbered else 0)
     words = {"va": "center_baseline", "fontsize": SIZE, "zorder": 3, "color": INK if node.needed else GREY}
     axes.text(x + 0.2, y, str(node.index), words, ha="right", fontweight="bold")
     axes.text(x + 0.26, y, fitted(node.label, room, SIZE), words)
@@ -183,7 +184,8 @@ def _explanation(chosen: Selection, power: float, ablated: bool, title: str) -> 
     return (
         (f"{title}. " if title else "")
         + f"Features from the most important downwards. Drawn are {kind}, between the features shown: "
-        f"{counts}. Widths go with {strength}; the largest of each section is as wide as that of the others.{numbers}"
+        f"{counts}. Widths go with {strength}; the largest of each section is as wide as that of the "
+        f"others.{numbers}"
     )
 
 

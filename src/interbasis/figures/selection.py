@@ -56,13 +56,13 @@ def select(
     labels: Mapping[str, Mapping[int, str]] | None = None,
     modules: Sequence[Sequence[int]] | None = None,
     layers: tuple[int, int] | None = None,
-    merge_output: bool = True,
+    merge_output: bool | None = None,
 ) -> Selection:
     """The first ``top`` features of each layer and the edges between them that count.
 
     An edge counts if ``needed`` (a mask per section, from the ablation) holds it, or else if it is among the
-    largest that carry 99 % of its section's Ê². The outputs become one node, whose edges are the norms
-    (Σ_i Ê_ij²)^½ over the outputs that count. ``layers`` are the first and last layer shown.
+    largest that carry 99 % of its section's Ê². Outputs that were not rotated become one node (or
+    as ``merge_output`` says), whose edges are the norms (Σ_i Ê_ij²)^½ over the edges that count. ``layers`` are the first and last layer shown.
     """
     first, last = layers or (0, len(graph.layers) - 1)
     if not graph.edges or top < 1 or not 0 <= first < last < len(graph.layers):
@@ -73,6 +73,8 @@ def select(
     if needed is not None and [m.shape for m in needed] != [e.shape for e in graph.edges]:
         raise InterbasisError("the masks of needed edges do not have the shapes of the graph's edges")
     masks = [_counts(graph, k, None if needed is None else needed[k]) for k in range(len(graph.edges))]
+    if merge_output is None:
+        merge_output = graph.layers[-1].identity or not graph.layers[-1].constant
     merged = merge_output and last == len(graph.layers) - 1
     columns = [
         _column(graph, k, top, masks, labels or {}, None if modules is None else modules[k])

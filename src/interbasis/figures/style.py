@@ -108,7 +108,10 @@ def _characters() -> frozenset[int]:
 def shortened(text: str, most: int) -> str:
     """One line of at most so many characters."""
     line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 1].rstrip(" +,·") + "…"
+    if len(line) <= most:
+        return line
+    whole, plus, _ = line[: most - 1].rpartition(" + ")  # a number cut in two would be another number
+    return f"{whole} + …" if plus else line[: most - 1].rstrip() + "…"
 
 
 def fitted(text: str, inches: float, size: float) -> str:
