@@ -41,8 +41,8 @@ def interaction_graph(
     ``needed`` are the ablation's masks; without them the edges that carry 99 % of Ê² count. ``labels`` is
     {layer: {feature: text}}, ``modules`` a list per layer with the module of every feature (−1 for none).
     Features without an edge that counts are grey. Widths go with Ê to the ``power``: 2, but 1 for language
-    models, as in the paper. ``layers`` are the first and the last shown. Outputs that were not rotated are one
-    node unless ``merge_output`` says otherwise.
+    models, as in the paper. ``layers`` are the first and the last shown. Outputs that were not rotated are
+    one node unless ``merge_output`` says otherwise.
     """
     if power is None:
         power = 2.0 if graph.provenance.family in ("modadd", "mlp") else 1.0

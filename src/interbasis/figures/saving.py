@@ -12,7 +12,7 @@ from interbasis.figures.style import STYLE
 from interbasis.files import write_atomically
 
 Format = Literal["svg", "png", "pdf"]
-DATELESS: dict[Format, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+DATELESS: dict[Format, dict[str, None]] = {"svg": {"Date": None}, "png": {}, "pdf": {"CreationDate": None}}
 """Equal figures give equal files."""
 
 

@@ -61,8 +61,9 @@ def select(
     """The first ``top`` features of each layer and the edges between them that count.
 
     An edge counts if ``needed`` (a mask per section, from the ablation) holds it, or else if it is among the
-    largest that carry 99 % of its section's Ê². Outputs that were not rotated become one node (or
-    as ``merge_output`` says), whose edges are the norms (Σ_i Ê_ij²)^½ over the edges that count. ``layers`` are the first and last layer shown.
+    largest that carry 99 % of its section's Ê². Outputs that were not rotated become one node, or as
+    ``merge_output`` says; its edges are the norms (Σ_i Ê_ij²)^½ over the edges that count. ``layers`` are the
+    first and last layer shown.
     """
     first, last = layers or (0, len(graph.layers) - 1)
     if not graph.edges or top < 1 or not 0 <= first < last < len(graph.layers):

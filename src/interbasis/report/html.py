@@ -24,18 +24,10 @@ def heading(level: int, words: object) -> str:
 
 
 def table(
-    head: Sequence[object],
-    rows: Sequence[Sequence[object]],
-    *,
-    groups: Sequence[tuple[str, int]] = (),
-    caption: str = "",
+    head: Sequence[object], rows: Sequence[Sequence[object]], caption: str = "", kind: str = "numbers"
 ) -> str:
-    """A table whose first column names the rows; ``groups`` are (title, columns) above the other columns."""
-    lines = []
-    if groups:
-        over = "".join(element("th", text(name), colspan=span, scope="colgroup") for name, span in groups)
-        lines.append(element("tr", f"<td></td>{over}"))
-    lines.append(element("tr", "".join(element("th", text(name), scope="col") for name in head)))
+    """A table whose first column names the rows; its cells are "numbers", or "words" that may be broken."""
+    names = element("tr", "".join(element("th", text(name), scope="col") for name in head))
     body = "".join(
         element(
             "tr",
@@ -44,11 +36,11 @@ def table(
         for row in rows
     )
     said = element("caption", text(caption)) if caption else ""
-    inside = said + element("thead", "".join(lines)) + element("tbody", body)
-    return element("div", element("table", inside), class_="wide")
+    inside = said + element("thead", names) + element("tbody", body)
+    return element("div", element("table", inside, class_=kind), class_="wide")
 
 
-def picture(title: str, data: str) -> str:
-    """A figure whose image is inside the page."""
-    image = f'<img alt="{text(title)}" src="{text(data)}">'
+def picture(title: str, data: str, inches: float) -> str:
+    """A figure whose image is inside the page, as wide as fits but no wider than is of use."""
+    image = f'<img alt="{text(title)}" src="{text(data)}" width="{round(125 * inches)}">'
     return element("figure", element("figcaption", text(title)) + element("div", image, class_="paper"))

@@ -13,8 +13,8 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 """A browser that is asked to fetch anything refuses."""
 
 
-def page(runs: Sequence[Facts], pictures: Sequence[tuple[str, str]], css: str, date: str) -> str:
-    """The HTML; ``pictures`` are (title, data address)."""
+def page(runs: Sequence[Facts], pictures: Sequence[tuple[str, str, float]], css: str, date: str) -> str:
+    """The HTML; ``pictures`` are (title, data address, inches across)."""
     title = ", ".join(f"{run.summary['basis'].upper()} of {run.model}" for run in runs[:3])
     title += f" and {len(runs) - 3} more" if len(runs) > 3 else ""
     many = f"{len(runs)} runs" if len(runs) > 1 else "one run"
@@ -26,14 +26,10 @@ def page(runs: Sequence[Facts], pictures: Sequence[tuple[str, str]], css: str, d
         ),
         _part("What was run", tables.what_was_run(runs)),
         _part("What this evidence allows", _boxes(runs)),
-        _part(
-            "Numbers",
-            heading(3, "Node layers") + tables.node_layers(runs) + heading(3, "Interactions Ê")
-            + tables.sections(runs) + tables.controls(runs) + tables.modules(runs) + tables.monosemantic(runs),
-        ),
-        _part("Figures", "".join(picture(name, data) for name, data in pictures)) if pictures else "",
+        _part("Numbers", _numbers(runs)),
+        _part("Figures", "".join(picture(*one) for one in pictures)) if pictures else "",
         _part("Make it again", _again(runs)),
-    ]  # fmt: skip
+    ]
     head = (
         '<meta charset="utf-8">'
         + f'<meta http-equiv="Content-Security-Policy" content="{text(POLICY)}">'
@@ -44,6 +40,12 @@ def page(runs: Sequence[Facts], pictures: Sequence[tuple[str, str]], css: str, d
     )
     inside = element("head", head) + "\n" + element("body", element("main", "\n".join(body)))
     return "<!doctype html>\n" + element("html", inside, lang="en") + "\n"
+
+
+def _numbers(runs: Sequence[Facts]) -> str:
+    layers = heading(3, "Node layers") + tables.node_layers(runs)
+    edges = heading(3, "Interactions Ê") + tables.sections(runs)
+    return layers + edges + tables.controls(runs) + tables.modules(runs) + tables.monosemantic(runs)
 
 
 def _part(title: str, content: str) -> str:
@@ -61,20 +63,20 @@ def _boxes(runs: Sequence[Facts]) -> str:
 def _box(title: str, found: Sequence[Statement]) -> str:
     if not found:
         return ""
-    columns = []
-    for allowed, name in ((True, "Allowed to say"), (False, "Not allowed to say")):
-        items = "".join(
-            element(
-                "li", element("q", text(s.text)) + " " + element("span", text(s.because), class_="because")
-            )
-            for s in found
-            if s.allowed == allowed
-        )
-        kind = "yes" if allowed else "no"
-        columns.append(
-            element("div", heading(4, name) + (element("ul", items) if items else paragraph("Nothing.")), class_=kind)
-        )  # fmt: skip
-    return element("div", (heading(3, title) if title else "") + element("div", "".join(columns), class_="pair"), class_="standards")  # fmt: skip
+    columns = _column("Allowed to say", "yes", [s for s in found if s.allowed])
+    columns += _column("Not allowed to say", "no", [s for s in found if not s.allowed])
+    inside = (heading(3, title) if title else "") + element("div", columns, class_="pair")
+    return element("div", inside, class_="standards")
+
+
+def _column(title: str, kind: str, found: Sequence[Statement]) -> str:
+    items = "".join(
+        element("li", element("q", text(s.text)) + " " + element("span", text(s.because), class_="because"))
+        for s in found
+    )
+    return element(
+        "div", heading(4, title) + (element("ul", items) if items else paragraph("Nothing.")), class_=kind
+    )
 
 
 def _again(runs: Sequence[Facts]) -> str:

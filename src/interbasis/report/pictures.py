@@ -49,37 +49,39 @@ def _graphs(run: Facts, number: int) -> Iterator[Picture]:
 
 
 def _required(runs: Sequence[Facts]) -> Iterator[Picture]:
-    """Bases side by side, a seed for every model; runs by name where a basis occurs twice for a model."""
     for number, group in enumerate(_alike([run for run in runs if run.ablation], "required")):
-        models = list(dict.fromkeys(run.graph.provenance.model_fingerprint for run in group))
-        keys = [(run.summary["basis"], run.graph.provenance.model_fingerprint) for run in group]
-        by_basis = len(set(keys)) == len(keys)
-        rule = _rule(group)
         layers = [layer.name for layer in group[0].graph.layers]
         for what, places in (("edges", group[0].sections), ("nodes", layers)):
-            counts: dict[str, list[list[int | None]]] = {}
-            for run in group:
-                found = (run.ablation or {}).get(f"{what}_required") or []
-                if not found:
-                    continue
-                name = run.summary["basis"] if by_basis else run.name
-                seeds = len(models) if by_basis else 1
-                rows = counts.setdefault(name, [[None] * len(places) for _ in range(seeds)])
-                seed = models.index(run.graph.provenance.model_fingerprint) if by_basis else 0
-                rows[seed] = [*found, *[None] * (len(places) - len(found))][: len(places)]
-            if counts:
-                used = max(len([c for c in row if c is not None]) for rows in counts.values() for row in rows)
-                shown = places if used == len(places) else places[:used]
-                cut = {name: [row[: len(shown)] for row in rows] for name, rows in counts.items()}
-                figure = figures.required(cut, shown, what, rule)
-                yield f"{what}-required-{number}", f"{what.capitalize()} required", figure
+            counts = _counts(group, f"{what}_required")
+            if not counts:
+                continue
+            used = min(len(places), max(len(row) for rows in counts.values() for row in rows))
+            filled = {name: [[*row, *[None] * used][:used] for row in rows] for name, rows in counts.items()}
+            figure = figures.required(filled, places[:used], what, _rule(group))
+            yield f"{what}-required-{number}", f"{what.capitalize()} required", figure
+
+
+def _counts(group: Sequence[Facts], key: str) -> dict[str, list[list[int | None]]]:
+    """{basis: counts [models][places]}; by the runs' names where a basis occurs twice for a model."""
+    models = [run.graph.provenance.model_fingerprint for run in group]
+    bases = [run.summary["basis"] for run in group]
+    distinct = list(dict.fromkeys(models))
+    by_basis = len(set(zip(bases, models, strict=True))) == len(group)
+    counts: dict[str, list[list[int | None]]] = {}
+    for run, basis, model in zip(group, bases, models, strict=True):
+        found = (run.ablation or {}).get(key)
+        if found and by_basis:
+            counts.setdefault(basis, [[] for _ in distinct])[distinct.index(model)] = list(found)
+        elif found:
+            counts[run.name] = [list(found)]
+    return counts
 
 
 def _rule(group: Sequence[Facts]) -> str:
     found = group[0].ablation or {}
     return (
-        f"Required: the largest that keep {found['metric'].replace('_', '-')} within {found['tolerance']:g} of "
-        "the untouched model's, one place at a time."
+        f"Required: the largest that keep {found['metric'].replace('_', '-')} within {found['tolerance']:g} "
+        "of the untouched model's, one place at a time."
     )
 
 
@@ -124,12 +126,16 @@ def _classes(run: Facts, number: int) -> Iterator[Picture]:
     for layer in (run.features or {}).get("layers", []):
         known = [f["classes"] for f in layer["features"] if f.get("classes")][:FEATURES]
         if known:
-            best = [max(range(len(c["auroc"])), key=lambda k: abs(c["auroc"][k] - 0.5)) for c in known]  # noqa: B023
+            best = [_most_separated(c["auroc"]) for c in known]
             bars[layer["name"]] = {run.name: [c["auroc"][k] for c, k in zip(known, best, strict=True)]}
             names[layer["name"]] = [c["names"][k] for c, k in zip(known, best, strict=True)]
     if bars:
         figure = figures.auroc_bars(bars, "the class below the bar, each feature's best", names=names)
         yield f"auroc-{number}", f"Classes that single features of {run.name} tell from the others", figure
+
+
+def _most_separated(areas: Sequence[float]) -> int:
+    return max(range(len(areas)), key=lambda k: abs(areas[k] - 0.5))
 
 
 def _positions(run: Facts, number: int) -> Iterator[Picture]:

@@ -23,10 +23,15 @@ def what_was_run(runs: Sequence[Facts]) -> str:
         ("edges", _edges),
         ("other settings", _settings),
         ("evaluated on", _evaluated),
-        ("seconds", lambda run: ", ".join(f"{k} {v:.1f}" for k, v in run.summary["seconds"].items() if v >= 0.05)),
+        ("seconds", _seconds),
         ("versions", lambda run: ", ".join(f"{k} {v}" for k, v in run.summary["versions"].items())),
     ]  # fmt: skip
-    return table(["", *(run.name for run in runs)], [[name, *map(cell, runs)] for name, cell in rows])
+    cells = [[name, *map(cell, runs)] for name, cell in rows]
+    return table(["", *(run.name for run in runs)], cells, kind="words")
+
+
+def _seconds(run: Facts) -> str:
+    return ", ".join(f"{phase} {t:.1f}" for phase, t in run.summary["seconds"].items() if t >= 0.05)
 
 
 def _data(run: Facts) -> str:
@@ -54,7 +59,7 @@ def _edges(run: Facts) -> str:
 
 def _settings(run: Facts) -> str:
     shown = {"basis", "edge_method", "edge_group", "edge_sources"}
-    given, usual = run.graph.config.model_dump(), BuildConfig().model_dump()
+    given, usual = run.graph.config.model_dump(), BuildConfig.of().model_dump()
     changed = [f"{k}={v}" for k, v in given.items() if k not in shown and v != usual[k]]
     return ", ".join(changed) or "defaults"
 
@@ -65,38 +70,33 @@ def _evaluated(run: Facts) -> str:
 
 
 def node_layers(runs: Sequence[Facts]) -> str:
-    """Features kept, effective, and required, per layer."""
+    """Features kept, effective, and required: the runs below each other in every layer."""
     names = _union([row["name"] for row in run.summary["layers"]] for run in runs)
-    head, groups = ["layer"], []
-    for run in runs:
-        head += ["features", "effective", "margin", "required"]
-        groups.append((run.name, 4))
-    rows = []
-    for name in names:
-        cells: list[object] = [name]
-        for run in runs:
-            cells += _layer(run, name)
-        rows.append(cells)
+    rows = [[name, *_layer(run, name)] for name in names for run in runs if name in _layer_names(run)]
     return table(
-        head, rows, groups=groups,
-        caption="Features: kept, of the layer's width, the constant among them. Effective: participation ratio "
-        "of what ranks them. Margin: how many times the noise floor the last kept one is. Required: nodes "
-        "that keep the metric within its tolerance.",
-    )  # fmt: skip
+        ["layer", "run", "features", "effective", "margin", "required"],
+        _without_repeats(rows),
+        caption="Features: kept, of the layer's width, the constant among them. Effective: participation "
+        "ratio of what ranks them. Margin: how many times the noise floor the last kept one is. Required: "
+        "nodes that keep the metric within its tolerance.",
+    )
+
+
+def _layer_names(run: Facts) -> list[str]:
+    return [row["name"] for row in run.summary["layers"]]
 
 
 def _layer(run: Facts, name: str) -> list[str]:
-    order = [row["name"] for row in run.summary["layers"]]
-    if name not in order:
-        return [NOTHING] * 4
-    k = order.index(name)
+    k = _layer_names(run).index(name)
     row = run.summary["layers"][k]
-    required = _entry((run.ablation or {}).get("nodes_required"), k)
     margin = row["last_kept_over_floor"]
     return [
-        f"{row['features']:,} of {row['width']:,}", f"{row['effective_features']:.1f}",
-        NOTHING if margin is None else f"{margin:.3g}", required,
-    ]  # fmt: skip
+        run.name,
+        f"{row['features']:,} of {row['width']:,}",
+        f"{row['effective_features']:.1f}",
+        NOTHING if margin is None else f"{margin:.3g}",
+        _entry((run.ablation or {}).get("nodes_required"), k),
+    ]
 
 
 def sections(runs: Sequence[Facts]) -> str:
@@ -104,36 +104,47 @@ def sections(runs: Sequence[Facts]) -> str:
     with_edges = [run for run in runs if run.graph.edges]
     if not with_edges:
         return paragraph("The runs were built without edges.")
-    names = [*_union(run.sections for run in with_edges), "all at once"]
-    head, groups = ["section"], []
+    names = _union(run.sections for run in with_edges)
+    rows = [[name, *_section(run, name)] for name in names for run in with_edges if name in run.sections]
     for run in with_edges:
-        head += ["edges", "90 % of Ê²", "error of Ê", "required", "metric then", "area (95 %)"]
-        groups.append((run.name, 6))
-    rows = [[name, *(cell for run in with_edges for cell in _section(run, name))] for name in names]
+        if run.curves:
+            area = interval(run.curves["whole"], "area")
+            rows.append(["all at once", run.name, *[NOTHING] * 5, area])
     return table(
-        head, rows, groups=groups,
+        ["section", "run", "edges", "90 % of Ê²", "error of Ê", "required", "metric then", "area"],
+        _without_repeats(rows),
         caption="Edges: between the features kept, without the constant's. 90 % of Ê²: how many of the "
-        "largest carry so much. Error: median relative standard error; exact is without stochastic sources. "
-        "Required: largest edges that keep the metric within its tolerance, one section at a time. Area: under "
-        "the faithfulness curve, 1 if few edges do it all; in brackets the 95 % bootstrap interval over samples.",
-    )  # fmt: skip
+        "largest carry so much. Error: median relative standard error; exact: no stochastic sources. "
+        "Required: largest edges that keep the metric within its tolerance, one section at a time. Area: "
+        "under the faithfulness curve, 1 if few edges do it all; in brackets the 95 % bootstrap interval "
+        "over samples.",
+    )
 
 
 def _section(run: Facts, name: str) -> list[str]:
-    if name == "all at once":
-        area = interval(run.curves["whole"], "area") if run.curves else NOTHING
-        return [*[NOTHING] * 5, area]
-    if name not in run.sections:
-        return [NOTHING] * 6
     k = run.sections.index(name)
     row = run.summary["sections"][k]
     error = row.get("median_relative_error")
-    ablated = ((run.ablation or {}).get("sections") or [None] * (k + 1))[k]
+    rows = (run.ablation or {}).get("sections") or []
+    ablated = rows[k] if k < len(rows) else None
     return [
-        f"{row['edges']:,}", f"{row['edges_for_90_percent']:,}", "exact" if error is None else f"{error:.1%}",
-        f"{ablated['count']:,}" if ablated else NOTHING, f"{ablated['value']:.5g}" if ablated else NOTHING,
+        run.name,
+        f"{row['edges']:,}",
+        f"{row['edges_for_90_percent']:,}",
+        "exact" if error is None else f"{error:.1%}",
+        f"{ablated['count']:,}" if ablated else NOTHING,
+        f"{ablated['value']:.5g}" if ablated else NOTHING,
         interval(run.curves["sections"][k], "area") if run.curves else NOTHING,
-    ]  # fmt: skip
+    ]
+
+
+def _without_repeats(rows: list[list[str]]) -> list[list[str]]:
+    """A name stands in the first of its rows only."""
+    found, before = [], None
+    for row in rows:
+        found.append([row[0] if row[0] != before else "", *row[1:]])
+        before = row[0]
+    return found
 
 
 def modules(runs: Sequence[Facts]) -> str:
@@ -145,8 +156,8 @@ def modules(runs: Sequence[Facts]) -> str:
     head = ["run", "modules", "resolution", "modularity", "rewired graphs", "z", "agreement over seeds"]
     return heading(3, "Modules") + table(
         head, rows,
-        caption="Rewired graphs have the same degrees (mean ± standard deviation); z below 2 is chance. Agreement: "
-        "1 is the same partition, 0 chance.",
+        caption="Rewired graphs have the same degrees (mean ± standard deviation); z below 2 is chance. "
+        "Agreement: 1 is the same partition, 0 chance.",
     )  # fmt: skip
 
 
@@ -188,9 +199,8 @@ def monosemantic(runs: Sequence[Facts]) -> str:
         layers = [layer for layer in (run.features or {}).get("layers", []) if "monosemantic" in layer]
         for layer in layers:
             counts = layer["monosemantic"]
-            rows.append(
-                [f"{run.name}, {layer['name']}", f"{counts['without_constant']} of {counts['top']}", counts["paper"]]
-            )  # fmt: skip
+            among = f"{counts['without_constant']} of {counts['top']}"
+            rows.append([f"{run.name}, {layer['name']}", among, counts["paper"]])
     if not rows:
         return ""
     return heading(3, "Features that are over 90 % one term") + table(

@@ -33,7 +33,8 @@ def write_report(runs: Sequence[str | Path], out: str | Path, progress: Progress
     shown = []
     for number, (name, title, figure) in enumerate(pictures(known)):
         vector, _ = save(figure, folder / "figures" / name)
-        shown.append((title, "data:image/svg+xml;base64," + b64encode(vector.read_bytes()).decode("ascii")))
+        data = "data:image/svg+xml;base64," + b64encode(vector.read_bytes()).decode("ascii")
+        shown.append((title, data, figure.get_figwidth()))
         progress("figures", number + 1, number + 1)
     css = files("interbasis.report").joinpath("report.css").read_text(encoding="utf-8")
     date = datetime.now(UTC).strftime("%Y-%m-%d")
