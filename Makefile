@@ -12,6 +12,7 @@ demo: $(READY)  ## build the interaction graph of a trained modular-addition tra
 	$(BIN)/interbasis build modadd --basis lib --out runs/demo --overwrite
 
 test: $(READY)  ## run the tests
+	$(BIN)/python tests/viewer/chromium.py
 	$(BIN)/python -m pytest -m "not slow"
 
 lint: $(READY)  ## style and types
@@ -22,6 +23,9 @@ lint: $(READY)  ## style and types
 bench: $(READY)  ## speed, as ratios measured in one run
 	cd benchmarks && ../$(BIN)/python basis.py
 	cd benchmarks && ../$(BIN)/python wide_mlp.py
+	cd benchmarks && ../$(BIN)/python ablation.py
+	cd benchmarks && ../$(BIN)/python language.py
+	cd benchmarks && ../$(BIN)/python viewer.py
 
 slow: $(READY)  ## checks that take minutes
 	$(BIN)/python -m pytest -m slow

@@ -123,10 +123,12 @@ CASES = {
     "gpt-neox": lambda: language_model("gpt_neox"),
     "llama": lambda: language_model("llama"),
 }
+LANGUAGE = ["gpt2", "gpt-neox", "llama"]
+"""Those of them that take tokens and have layer norms."""
 
 
 def language_model(name: str) -> Case:
-    """One block of a random Hugging Face model, with what comes after it as the original's rest."""
+    """One block cut out of a random Hugging Face model; tests/models has whole ones."""
     pytest.importorskip("transformers")
     from tiny_models import random_model, tokens
 

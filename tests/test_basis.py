@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import interbasis
-from cases import CASES, as_general, mlp, modular_addition, normal
+from cases import CASES, LANGUAGE, as_general, mlp, modular_addition, normal
 from interbasis import build
 from interbasis.linalg import Floor, haar_rotation, symmetric_product
 from reference import jacobian_gram, relative_error
@@ -90,9 +90,6 @@ def test_gib_is_the_gram_of_the_jacobian_to_the_end(name):
         M = jacobian_gram(to_the_end, activations[k], layers[-1].transform)
         M = layer.inverse[:, 1:].T @ M @ layer.inverse[:, 1:]
         assert (not_across(layer) * M - torch.eye(len(M))).abs().max() <= 1e-8
-
-
-LANGUAGE = ["gpt2", "gpt-neox", "llama"]
 
 
 @pytest.mark.parametrize("kind", CENTRED)

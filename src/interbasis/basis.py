@@ -26,7 +26,7 @@ from torch import Tensor
 from interbasis.choices import Basis
 from interbasis.errors import InterbasisError
 from interbasis.jacobian import JacobianGram
-from interbasis.linalg import Cut, Floor, eigenbasis, fix_signs, haar_rotation
+from interbasis.linalg import Cut, Floor, eigenbasis, fix_signs, haar_rotation, right_singular_basis
 from interbasis.network import NodeLayer
 from interbasis.statistics import Covariance
 
@@ -156,7 +156,12 @@ class Principal:
     def of(cls, node: NodeLayer, covariance: Covariance, floor: Floor | None) -> "Principal":
         """``floor=None`` keeps every direction."""
         gram, alone = covariance.gram.cpu(), node.isolated
-        D, U = eigenbasis(gram[alone:, alone:])
+        if covariance.root is None:
+            D, U = eigenbasis(gram[alone:, alone:])
+        else:
+            missing = max(0, len(gram) - len(covariance.root))
+            root = torch.nn.functional.pad(covariance.root[:, alone:], (0, 0, 0, missing))
+            D, U = right_singular_basis(root / covariance.count**0.5)
         D, U = D.clamp_min(0), torch.nn.functional.pad(U, (alone, 0))
         cut = floor.cut(D, node.width) if floor else None
         kept = cut.kept if cut else len(D)
@@ -281,7 +286,10 @@ def fit(
     bases = [last]
     to_end = jacobians.to_end(last.transform) if settings.basis == "gib" else []
     for index in reversed(range(len(nodes) - 1)):
-        principal = Principal.of(nodes[index], layers[index], settings.variance_floor)
+        floor = settings.variance_floor
+        if settings.basis == "pca" and layers[index].root is not None and floor.relative is None:
+            floor = replace(floor, relative=0.0)  # nothing is divided by D, and the root knows it to ε²
+        principal = Principal.of(nodes[index], layers[index], floor)
         if settings.basis == "pca":
             basis = principal.rotated()
         elif settings.basis == "gib":

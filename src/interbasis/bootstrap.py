@@ -15,9 +15,12 @@ BLOCK = 100
 
 
 def central(draws: Tensor, coverage: float = 0.95) -> tuple[float, float]:  # [draws]
-    """The interval that holds this share of the draws, as many left out below as above."""
+    """The interval that holds this share of the draws, as many left out below as above.
+
+    Draws for which the number is not defined are left out.
+    """
     tail = (1 - coverage) / 2
-    low, high = draws.quantile(torch.tensor([tail, 1 - tail], dtype=draws.dtype))
+    low, high = draws.nanquantile(torch.tensor([tail, 1 - tail], dtype=draws.dtype))
     return low.item(), high.item()
 
 

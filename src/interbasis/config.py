@@ -66,8 +66,9 @@ class BuildConfig(BaseModel):
 
     @property
     def jacobian_floor(self) -> Floor:
-        """The cores' sums are products in the network's dtype: float32 brings noise of the order of ε."""
-        return Floor(self.threshold, self.relative_threshold, self._rounding)
+        """The cores' sums are products in the network's dtype: float32 brings noise of the order of ε per
+        token, which averages out over tokens to ε/32 and less (a deep language model keeps Λ to 1e-3 so)."""
+        return Floor(self.threshold, self.relative_threshold, self._rounding / 256)
 
     @property
     def _rounding(self) -> float:

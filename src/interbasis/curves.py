@@ -43,6 +43,7 @@ class Curve:
     """Edges kept at each fraction."""
     values: tuple[float, ...]
     faithfulness: tuple[float, ...]
+    """NaN, and so the areas, where the model does no better than with no edges at all."""
     nothing: float
     """The metric with none but the constant's edges."""
     area: float

@@ -1,5 +1,6 @@
 """Curves and controls as plain data, and for a terminal."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -29,7 +30,18 @@ def plain_curves(curves: Curves, names: Sequence[str]) -> dict[str, Any]:
 def _plain_curve(curve: Curve) -> dict[str, Any]:
     result = asdict(curve)
     del result["sections"]
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in result.items()}
+    return {key: _finite(value) for key, value in result.items()}
+
+
+def _finite(value: Any) -> Any:
+    """Lists for tuples, and None for what is not defined, as JSON wants it."""
+    if isinstance(value, (tuple, list)):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cell(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
 
 
 def plain_controls(rows: Sequence[Control], names: Sequence[str]) -> list[dict[str, Any]]:
@@ -56,11 +68,11 @@ def curve_tables(result: dict[str, Any]) -> list[RenderableType]:
     for row in (*result["sections"], result["whole"] | {"from": ""}):
         name = f"{row['from']} → {row['to']}" if row["from"] else "all sections"
         table.add_row(
-            name, *(f"{value:.3f}" for value in row["values"]), f"{row['area']:.3f}", f"{row['distance']:.3f}"
+            name, *(f"{value:.3f}" for value in row["values"]), _cell(row["area"]), _cell(row["distance"])
         )
     table.caption = (
-        f"{metric} of the untouched model: {result['baseline']:.5f}. Area: under the faithfulness curve, 1 if "
-        "few edges do it all. Distance: area between the curve and 1.\n"
+        f"{metric} of the untouched model: {result['baseline']:.5f}. Area: under the faithfulness curve, 1 "
+        "if few edges do it all. Distance: area between the curve and 1.\n"
     )
     return ["", table, *_sparsity_table(result["sparsity"], "section", None)]
 
@@ -71,7 +83,7 @@ def control_tables(result: dict[str, Any]) -> list[RenderableType]:
     table = make_table("Area under the faithfulness curve", "control", *sections, "all at once")
     for row in rows:
         curves = [*row["curves"]["sections"], row["curves"]["whole"]]
-        cells = [f"{c['area']:.3f} ({c['area_interval'][0]:.3f}–{c['area_interval'][1]:.3f})" for c in curves]
+        cells = ["{} ({}–{})".format(*map(_cell, (c["area"], *c["area_interval"]))) for c in curves]
         table.add_row(row["name"], *cells)
     table.caption = "In brackets: 95 % bootstrap interval over the samples.\n"
     stressed = make_table(
@@ -110,7 +122,7 @@ def _sparsity_table(rows: list[dict[str, Any]], first: str, title: str | None) -
             *(f"{share:.1%}" for share in row["share_above"]), f"{row['kurtosis']:.0f}",
         )  # fmt: skip
     table.caption = (
-        "Of edges divided by the norm of their output feature's. Inputs: participation ratio, how many inputs "
-        "an output feature effectively has. > x %: share of edges above x % of that norm.\n"
+        "Of edges divided by the norm of their output feature's. Inputs: participation ratio, how many "
+        "inputs an output feature effectively has. > x %: share of edges above x % of that norm.\n"
     )
     return [table]

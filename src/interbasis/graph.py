@@ -74,6 +74,12 @@ class InteractionGraph:
         layers = " → ".join(f"{layer.name} ({layer.features})" for layer in self.layers)
         return f"InteractionGraph({self.config.basis}: {layers}; {len(self.edges)} sections with edges)"
 
+    def _repr_html_(self) -> str:
+        """The graph as a page inside a notebook."""
+        from interbasis.viewer import html_of_graph
+
+        return html_of_graph(self)
+
     def save(self, folder: str | Path) -> Path:
         """Write the run to a folder, in place of an older run if there is one; atomically."""
         folder = Path(folder)

@@ -106,7 +106,7 @@ class Jacobians:
         part = self.kept.part(f"jacobian.{index}", len(self.batches))
         sums = {name: saved.to(metric.device) for name, saved in part.tensors.items()}
         for first, f in self._activations(index, f"Jacobian at {section.source.name}", part.done):
-            u, positions = f @ section.read.T, f.shape[1]
+            u, positions = section.read_outs(f), f.shape[1]
             chosen = random_positions((self.seed, index), first, len(f), 2 * count)  # [n, 2·count] in [0, 1)
             for half in range(2):
                 strata = torch.arange(count) + chosen[:, half * count : (half + 1) * count]
@@ -156,7 +156,7 @@ class Jacobians:
         sums = {name: saved.to(metric.device) for name, saved in part.tensors.items()}
         phase = f"Jacobian at {section.source.name}"
         for done, signs, f in self._pass(index, [section], phase, part.done):
-            some = section.core.batch_moments(f @ section.read.T, section.outputs(f), metric, signs)
+            some = section.core.batch_moments(section.read_outs(f), section.outputs(f), metric, signs)
             if sums:
                 sums["local"] += some.local
                 sums["gram"] += some.gram
@@ -212,8 +212,8 @@ def _stages(sections: Sequence[Section], narrow: Sequence[bool]) -> list[Callabl
 
     def read_first(section: Section) -> Callable[[Tensor], list[Tensor]]:
         def step(f: Tensor) -> list[Tensor]:
-            u, at = f @ section.read.T, section.outputs(f)
-            return [u, f[:, at] @ section.skip.T + section.core(u, at) @ section.write.T]
+            u = section.read_outs(f)
+            return [u, section.from_read_outs(f, u)]
 
         return step
 

@@ -42,20 +42,19 @@ def plain_modules(found: Modules, cuts: list[Cut]) -> dict[str, Any]:
 def tables(result: dict[str, Any]) -> list[RenderableType]:
     agreement, null = result["agreement"], result["null"]
     lines = [
-        f"\n{result['modules']} modules at resolution {result['resolution']:g}, of {result['sizes']} features; "
-        f"modularity {result['modularity']:.4f}"
+        f"\n{result['modules']} modules at resolution {result['resolution']:g}, of {result['sizes']} "
+        f"features; modularity {result['modularity']:.4f}"
     ]
     if agreement["seeds"] is not None:
         lines.append(
             f"Partitions with other seeds agree to {agreement['seeds']:.3f} (1 is the same, 0 is chance)"
         )
     if null:
-        verdict = (
-            "no more modular than chance" if abs(null["z"]) < 2 else f"{null['z']:+.1f} standard deviations"
-        )
-        lines.append(
-            f"Rewired graphs with the same degrees have {null['mean']:.4f} ± {null['deviation']:.4f}: {verdict}"
-        )
+        verdict = "no more modular than chance"
+        if abs(null["z"]) >= 2:
+            verdict = f"{null['z']:+.1f} standard deviations away"
+        spread = f"{null['mean']:.4f} ± {null['deviation']:.4f}"
+        lines.append(f"Rewired graphs with the same degrees have {spread}: {verdict}")
     if result["leidenalg"]:
         check = result["leidenalg"]
         lines.append(
@@ -75,7 +74,8 @@ def tables(result: dict[str, Any]) -> list[RenderableType]:
 def _cut_table(result: dict[str, Any]) -> list[RenderableType]:
     if not result["cuts"]:
         return []
-    table = make_table("Fewest features whose removal separates two modules", "modules", "features")
+    table = make_table("Vertex cuts", "modules", "features")
     for cut in result["cuts"]:
         table.add_row("{} and {}".format(*cut["modules"]), str(cut["size"]))
+    table.caption = "The fewest features whose removal separates two modules."
     return [table]

@@ -9,10 +9,11 @@ front), and only the small core is non-linear. Rewritten so, a network computes 
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from interbasis.choices import Dtype
 from interbasis.cores import Core
 from interbasis.errors import InterbasisError
+from interbasis.structure import applier
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,28 @@ class Section:
         return f"Section({self.source.name} → {self.target.name}: {self.core}, {shape})"
 
     def __call__(self, f: Tensor) -> Tensor:  # [n, T, d_in] -> [n, S, d_out]
+        return self.from_read_outs(f, self.read_outs(f))
+
+    def read_outs(self, f: Tensor) -> Tensor:  # [n, T, d_in] -> [n, T, c_in]
+        """u = A f."""
+        return self._apply_read(f)
+
+    def from_read_outs(self, f: Tensor, u: Tensor) -> Tensor:  # -> [n, S, d_out]
+        """P f + B · core(u)."""
         at = self.outputs(f)
-        return f[:, at] @ self.skip.T + self.core(f @ self.read.T, at) @ self.write.T
+        return self._apply_skip(f[:, at]) + self._apply_write(self.core(u, at))
+
+    @cached_property
+    def _apply_skip(self) -> Callable[[Tensor], Tensor]:
+        return applier(self.skip)
+
+    @cached_property
+    def _apply_read(self) -> Callable[[Tensor], Tensor]:
+        return applier(self.read)
+
+    @cached_property
+    def _apply_write(self) -> Callable[[Tensor], Tensor]:
+        return applier(self.write)
 
     def outputs(self, f: Tensor) -> slice:  # [n, T, d]
         """The positions that come out."""

@@ -81,7 +81,8 @@ class Part:
             with safe_open(path, "pt") as file:
                 self.done = int(file.metadata()["done"])
                 self.values = json.loads(file.metadata()["values"])
-                self.tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                # copies lie in memory as fresh tensors do: how sums are vectorised depends on the alignment
+                self.tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise InterbasisError(
                 f"{path} is not readable as unfinished work ({error}); delete {path.parent} to start anew"

@@ -70,7 +70,8 @@ def open_model(spec: str) -> Model:
         if not file.is_file():
             raise InterbasisError(f"expected a safetensors checkpoint at {file}, but there is no such file")
         network = modadd.load(file)
-        return Model(spec, network, f"modadd,p={modadd.modulus(network)}", context=3)
+        p = modadd.modulus(network)
+        return Model(spec, network, "modadd" if p == 113 else f"modadd,p={p}", context=3)
     if family == "mlp" and rest:
         return Model(spec, mlp.load(rest), mlp.data_of(rest))
     if family == "hf" and rest:

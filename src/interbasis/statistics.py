@@ -28,20 +28,33 @@ FINE_CHUNK_BYTES = 2**23
 """The same for passes that do more with every sample, so that they can tell how far they are."""
 
 
+NARROW = 256
+"""Widest layer whose scatter is kept as a triangular root as well."""
+
+
 @dataclass
 class Covariance:
-    """Count, mean and scatter Σ (x − mean)(x − mean)ᵀ of a stream of vectors."""
+    """Count, mean and scatter Σ (x − mean)(x − mean)ᵀ of a stream of vectors.
+
+    Squaring costs half the digits: directions with variances below 2.2e-16 of the largest are lost in a
+    scatter, but not in its root R, RᵀR = scatter, which grows by QR decompositions. It is kept for narrow
+    layers of networks that compute in float64.
+    """
 
     count: int
     mean: Tensor  # [w]
     scatter: Tensor  # [w, w], or its diagonal [w] where no more is wanted
+    root: Tensor | None = None  # R [at most w, w]
 
     @classmethod
     def of(cls, x: Tensor, full: bool = True) -> "Covariance":
         """Of the rows x [n, w]; their full scatter, or its diagonal alone."""
         mean = x.mean(0, dtype=torch.float64)
         centred = x - mean  # float64, whatever x is
-        return cls(len(x), mean, symmetric_product(centred) if full else centred.square().sum(0))
+        if not full:
+            return cls(len(x), mean, centred.square().sum(0))
+        exact = x.dtype == torch.float64 and x.shape[1] <= NARROW
+        return cls(len(x), mean, symmetric_product(centred), _triangle(centred) if exact else None)
 
     def merge(self, other: "Covariance") -> None:
         """Take in another stream: scatters add, plus the scatter of the two means about their common one."""
@@ -53,6 +66,8 @@ class Covariance:
             self.scatter.addr_(shift, shift, alpha=weight)
         else:
             self.scatter += weight * shift.square()
+        if self.root is not None and other.root is not None:
+            self.root = _triangle(torch.cat([self.root, other.root, weight**0.5 * shift[None]]))
         self.mean += shift * (other.count / total)
         self.count = total
 
@@ -65,6 +80,11 @@ class Covariance:
     def variances(self) -> Tensor:
         """Its diagonal, [w]."""
         return (self.scatter.diagonal() if self.scatter.ndim == 2 else self.scatter) / self.count
+
+
+def _triangle(rows: Tensor) -> Tensor:  # [m, w] -> [min(m, w), w]
+    """R of a QR decomposition: RᵀR = rowsᵀ·rows."""
+    return torch.linalg.qr(rows, mode="r").R
 
 
 @dataclass
@@ -97,6 +117,8 @@ class Statistics:
         tensors: dict[str, Tensor] = {}
         for k, layer in enumerate(self.layers):
             tensors |= {f"layers.{k}.mean": layer.mean, f"layers.{k}.scatter": layer.scatter}
+            if layer.root is not None:
+                tensors[f"layers.{k}.root"] = layer.root
         for k, sums in enumerate(self.cores):
             tensors |= {f"cores.{k}.{name}": total for name, total in sums.items()}
         counts, names = [layer.count for layer in self.layers], [list(sums) for sums in self.cores]
@@ -109,7 +131,9 @@ class Statistics:
             return cls()
         saved = part.tensors
         layers = [
-            Covariance(count, saved[f"layers.{k}.mean"], saved[f"layers.{k}.scatter"])
+            Covariance(
+                count, saved[f"layers.{k}.mean"], saved[f"layers.{k}.scatter"], saved.get(f"layers.{k}.root")
+            )
             for k, count in enumerate(part.values["counts"])
         ]
         cores = [
@@ -165,10 +189,11 @@ def _of_chunk(network: Network, inputs: Tensor, wanted: Wanted, name: str, first
             break
         section = network.sections[index]
         found: Sums = {}
+        u = section.read_outs(f)
         if wanted.cores and section.core.has_statistics:
-            found = section.core.statistics(f @ section.read.T, section.outputs(f))
+            found = section.core.statistics(u, section.outputs(f))
         sums.append({kind: total.double() for kind, total in found.items()})
-        f = section(f)
+        f = section.from_read_outs(f, u)
     return Statistics(len(inputs), layers, sums)
 
 

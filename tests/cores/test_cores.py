@@ -128,6 +128,14 @@ def test_attention_of_every_kind(
     f = activations(section, 2, positions, seed=seed + 3)
     check(section, f)
     check_signed(section, f)
+    check_without_gradients(section, f)
+
+
+def check_without_gradients(section: Section, f: torch.Tensor) -> None:
+    """Where no gradient is wanted the pattern is not made, and the output is the same."""
+    with torch.no_grad():
+        found = section(f)
+    assert relative_error(found, section(f)) <= CLOSE
 
 
 def check_signed(section: Section, f: torch.Tensor) -> None:

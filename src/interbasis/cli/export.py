@@ -1,6 +1,5 @@
 """`interbasis export`: a run in other forms."""
 
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,7 +43,8 @@ def export(
     files: list[Path] = []
     left_out = None
     if html is not None:
-        write_page = import_module("interbasis.viewer").write_page
+        from interbasis.viewer import write_page
+
         files.append(write_page([run] if other is None else [run, other], html))
     if any(tables):
         written, left_out = _tables(run, graphml, parquet, neuronpedia, edges)

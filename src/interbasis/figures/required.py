@@ -47,10 +47,10 @@ def required(counts: Counts, places: Sequence[str], what: str = "edges", rule: s
 
 def _panel(panel: Axes, columns: Mapping[str, Sequence[int | None]]) -> None:
     names = list(columns)
-    for seed in range(len(columns[names[0]])):
-        points = [(x, columns[name][seed]) for x, name in enumerate(names)]
-        known = [(x, y) for x, y in points if y is not None]
-        panel.plot(*zip(*known, strict=True), color=GREY, linewidth=0.6, zorder=1) if len(known) > 1 else None
+    seeds = len(columns[names[0]])
+    for seed in range(seeds if seeds > 1 else 0):
+        known = [(x, y) for x, name in enumerate(names) if (y := columns[name][seed]) is not None]
+        panel.plot([x for x, _ in known], [y for _, y in known], color=GREY, linewidth=0.6, zorder=1)
     largest = 0
     for x, name in enumerate(names):
         values = [value for value in columns[name] if value is not None]
@@ -60,9 +60,10 @@ def _panel(panel: Axes, columns: Mapping[str, Sequence[int | None]]) -> None:
             panel.annotate("not\nmeasured", (x, 0), ha="center", va="bottom", fontsize=6.5, color=GREY)
             continue
         mean = sum(values) / len(values)
-        panel.plot([x - 0.18, x + 0.18], [mean, mean], color=INK, linewidth=1.4, zorder=2)
+        if seeds > 1:
+            panel.plot([x - 0.18, x + 0.18], [mean, mean], color=INK, linewidth=1.4, zorder=2)
         text = f"{mean:,.0f}" if mean == round(mean) else f"{mean:,.1f}"
-        panel.annotate(text, (x + 0.22, mean), va="center", fontsize=7)
+        panel.annotate(text, (x + (0.22 if seeds > 1 else 0.1), mean), va="center", fontsize=7)
         largest = max(largest, *values)
     panel.set_xticks(range(len(names)), [plain(name) for name in names])
     panel.set_xlim(-0.5, len(names) - 0.2)

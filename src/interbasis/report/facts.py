@@ -42,6 +42,12 @@ class Facts:
         return [f"{a} → {b}" for a, b in pairwise(names)]
 
     @property
+    def outputs(self) -> list[str]:
+        """The last layer's name where it was not rotated, so that its features are the outputs themselves."""
+        last = self.graph.layers[-1]
+        return [last.name] if last.identity or not last.constant else []
+
+    @property
     def labels(self) -> dict[str, dict[int, str]]:
         """{layer: {feature: label}}."""
         return {

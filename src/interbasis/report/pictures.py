@@ -105,6 +105,7 @@ def _monosemanticity(runs: Sequence[Facts]) -> Iterator[Picture]:
         run.name: [
             feature["fourier"]["terms"][0]["share"]
             for layer in (run.features or {}).get("layers", [])
+            if layer["name"] not in run.outputs
             for feature in layer["features"]
             if (feature.get("fourier") or {}).get("terms")
         ]
@@ -112,7 +113,7 @@ def _monosemanticity(runs: Sequence[Facts]) -> Iterator[Picture]:
     }
     known = {name: values for name, values in shares.items() if values}
     if known:
-        title = "Features of all layers that were looked at."
+        title = "Features of all layers that were looked at, outputs left out."
         yield (
             "monosemanticity",
             "How much of a feature one term explains",

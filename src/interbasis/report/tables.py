@@ -196,8 +196,9 @@ def monosemantic(runs: Sequence[Facts]) -> str:
     """How many features are mostly one Fourier term."""
     rows = []
     for run in runs:
-        layers = [layer for layer in (run.features or {}).get("layers", []) if "monosemantic" in layer]
-        for layer in layers:
+        for layer in (run.features or {}).get("layers", []):
+            if "monosemantic" not in layer or layer["name"] in run.outputs:
+                continue
             counts = layer["monosemantic"]
             among = f"{counts['without_constant']} of {counts['top']}"
             rows.append([f"{run.name}, {layer['name']}", among, counts["paper"]])

@@ -81,8 +81,7 @@ class Attention(Core):
         return f"Attention({', '.join(words)})"
 
     def __call__(self, u: Tensor, at: slice) -> Tensor:
-        x = self._heads(u, at)
-        return (x.pattern()[0] @ x.v).permute(1, 2, 0, 3).flatten(2)
+        return self._heads(u, at).mixed_values().permute(1, 2, 0, 3).flatten(2)
 
     def written_from_table(self, rows: Tensor, index: Tensor, at: slice, write: Tensor) -> Tensor:
         found = table.written(self.shape, rows, index, at, write)

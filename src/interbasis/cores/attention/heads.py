@@ -80,13 +80,32 @@ class Heads:
             squashed = (scores / self.shape.cap).tanh_()
             scores, slope = self.shape.cap * squashed, 1 - squashed.square()
         if self.shape.causal:
-            distance = self.at[:, :, None] - self.keys  # [n, S, T]
-            hidden = distance < 0
-            if self.shape.window is not None:
-                hidden |= distance >= self.shape.window
-            scores = scores.masked_fill(hidden, -torch.inf)
+            scores = scores.masked_fill(~self.visible(), -torch.inf)
         a = scores.softmax(dim=-1)
         return a, a if slope is None else a * slope
+
+    def visible(self) -> Tensor:
+        """Which keys a query sees, [n or 1, S, T]."""
+        at = self.at[:1] if self.at.stride(0) == 0 else self.at  # the same for all samples
+        distance = at[:, :, None] - self.keys
+        if self.shape.window is None:
+            return distance >= 0
+        return (distance >= 0) & (distance < self.shape.window)
+
+    def mixed_values(self) -> Tensor:  # [heads, n, S, h]
+        """z, without the pattern being made where no gradient is wanted."""
+        shape = self.shape
+        if shape.cap is not None or torch.is_grad_enabled():
+            return self.pattern()[0] @ self.v
+        plain = shape.causal and shape.window is None and self.q.shape[2] == self.k.shape[2]
+        return torch.nn.functional.scaled_dot_product_attention(
+            self.turned_q,
+            self.k,
+            self.v,
+            attn_mask=self.visible() if shape.causal and not plain else None,
+            is_causal=plain,
+            scale=shape.scale,
+        )
 
     def own_weights(self, pattern: Tensor) -> Tensor:  # [heads, n, S, T] -> [heads, n, S]
         """a_ss: what every query gives to its own position."""

@@ -1,0 +1,37 @@
+"""`interbasis view`: look at a run, or at two side by side."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from interbasis.cli import common
+
+
+def view(
+    run: common.Run,
+    other: Annotated[Path | None, Parameter(help="Folder of a second run, to look at side by side.")] = None,
+    /,
+    *,
+    port: Annotated[int, Parameter(help="Port on 127.0.0.1; a free one without it.")] = 0,
+    open_browser: Annotated[
+        bool, Parameter(name="--open", negative="--no-open", help="Open the page in the browser.")
+    ] = True,
+    as_json: common.AsJson = False,
+) -> None:
+    """Show a run as a page in the browser, served on this machine only, until Ctrl+C.
+
+    Example: interbasis view runs/lib, or two runs side by side: interbasis view runs/lib runs/pca
+    """
+    import webbrowser
+    from contextlib import suppress
+
+    from interbasis.viewer import ViewerServer
+
+    with ViewerServer([run] if other is None else [run, other], port) as server:
+        print(json.dumps({"url": server.url}) if as_json else f"{server.url}  (Ctrl+C ends it)", flush=True)
+        if open_browser:
+            webbrowser.open(server.url)
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()

@@ -1,0 +1,69 @@
+"""Notes that a person makes on a graph: features pinned, renamed, put into groups."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from interbasis.errors import InterbasisError
+from interbasis.graph import load
+from interbasis.results import save_result
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Place(_Strict):
+    """A feature: the node layer's name and the index in it."""
+
+    layer: Annotated[str, Field(max_length=500)]
+    index: Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class Renamed(Place):
+    name: Name
+
+
+class GroupOfFeatures(_Strict):
+    name: Name
+    members: Annotated[list[Place], Field(max_length=10_000)]
+
+
+class Notes(_Strict):
+    """The result `notes` of a run."""
+
+    pinned: Annotated[list[Place], Field(max_length=10_000)] = []
+    names: Annotated[list[Renamed], Field(max_length=10_000)] = []
+    groups: Annotated[list[GroupOfFeatures], Field(max_length=1_000)] = []
+
+
+def read_notes(value: object) -> Notes:
+    """Notes from plain data; one sentence for the first thing that is wrong with them."""
+    try:
+        return Notes.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "notes"
+        raise InterbasisError(
+            f"these are no notes on a graph: {place}: {first['msg'][0].lower()}{first['msg'][1:]}; "
+            "expected pinned, names and groups as the page writes them"
+        ) from error
+
+
+def save_notes(run: Path, value: object) -> dict[str, Any]:
+    """Check notes against a run and save them as its result `notes`, atomically."""
+    notes = read_notes(value)
+    sizes = {layer.name: layer.features for layer in load(run).layers}
+    places = [*notes.pinned, *notes.names, *(member for group in notes.groups for member in group.members)]
+    for place in places:
+        if place.index >= sizes.get(place.layer, 0):
+            raise InterbasisError(
+                f"the notes name feature {place.index} of {place.layer!r}, which {run} does not have; "
+                f"its node layers are {', '.join(sizes)}"
+            )
+    plain = notes.model_dump()
+    save_result(run, "notes", plain)
+    return plain

@@ -1,0 +1,172 @@
+"""A server for one page on this machine, for one person.
+
+It knows two things by heart and maps no path to a file: `GET /` is the page, `PUT /notes/K` saves the
+notes of run K. Whatever else is asked for, in whatever spelling, is not there. It listens on 127.0.0.1,
+answers only to that name or localhost (so that no foreign site can reach it under a name of its own), and
+writes only with the token that the page was given.
+"""
+
+import json
+import secrets
+from collections.abc import Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from interbasis.errors import InterbasisError
+from interbasis.viewer.notes import save_notes
+from interbasis.viewer.page import html_of_runs, policy
+
+LARGEST_BODY = 2_000_000
+"""Bytes of notes that are read at most."""
+TOKEN_HEADER = "X-Interbasis-Token"
+
+
+class ViewerServer(ThreadingHTTPServer):
+    """Serves the page of one or two runs until it is shut down."""
+
+    daemon_threads = True
+
+    def __init__(self, runs: Sequence[str | Path], port: int = 0) -> None:
+        self.runs = [Path(run) for run in runs]
+        self.token = secrets.token_urlsafe(32)
+        self._page: tuple[object, bytes] | None = None
+        self._lock = Lock()
+        self.page()  # a run that cannot be shown is refused before anything is served
+        try:
+            super().__init__(("127.0.0.1", port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise InterbasisError(
+                f"could not listen on port {port} of 127.0.0.1 ({error}); leave --port out to take a free one"
+            ) from error
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/"
+
+    def page(self) -> bytes:
+        """The page as the runs are now; made again only when one of their files has changed."""
+        with self._lock:
+            state = [_state_of(run) for run in self.runs]
+            if self._page is None or self._page[0] != state:
+                self._page = state, html_of_runs(self.runs, self.token).encode()
+            return self._page[1]
+
+    def save(self, k: int, notes: object) -> dict[str, Any]:
+        with self._lock:
+            return save_notes(self.runs[k], notes)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """GET / and PUT /notes/K; everything else is refused."""
+
+    server: ViewerServer
+    server_version = "interbasis"
+    sys_version = ""
+    protocol_version = "HTTP/1.1"
+    timeout = 30
+
+    def do_GET(self) -> None:
+        if not self._host_is_ours():
+            return
+        if self.path.partition("?")[0] != "/":
+            self._refuse(HTTPStatus.NOT_FOUND, "there is only / and what it holds")
+            return
+        try:
+            self._answer(HTTPStatus.OK, "text/html; charset=utf-8", self.server.page())
+        except InterbasisError as error:
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_PUT(self) -> None:
+        if not self._host_is_ours() or not self._may_write():
+            return
+        places = {f"/notes/{k}": k for k in range(len(self.server.runs))}
+        if self.path not in places:
+            self._refuse(HTTPStatus.NOT_FOUND, "there are only the notes of the runs")
+            return
+        body = self._body()
+        if body is None:
+            return
+        try:
+            saved = self.server.save(places[self.path], json.loads(body))
+        except (ValueError, RecursionError) as error:  # InterbasisError is one, and so is broken JSON
+            self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+            return
+        self._answer(HTTPStatus.OK, "application/json", json.dumps(saved).encode())
+
+    def _host_is_ours(self) -> bool:
+        """Refuse requests that came under another name: DNS rebinding, proxies, absolute URLs."""
+        ours = {f"{name}:{self.server.server_port}" for name in ("127.0.0.1", "localhost")}
+        if self.headers.get_all("Host", []) in [[name] for name in ours]:
+            return True
+        self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this server answers on 127.0.0.1 only")
+        return False
+
+    def _may_write(self) -> bool:
+        given = self.headers.get(TOKEN_HEADER, "").encode("utf-8", "replace")
+        origin = self.headers.get("Origin", self.server.url[:-1])
+        ours = {f"http://{name}:{self.server.server_port}" for name in ("127.0.0.1", "localhost")}
+        if origin in ours and secrets.compare_digest(given, self.server.token.encode()):
+            return True
+        self._refuse(HTTPStatus.FORBIDDEN, "writing needs the token of the page")
+        return False
+
+    def _body(self) -> bytes | None:
+        length = self.headers.get("Content-Length", "")
+        if self.headers.get("Transfer-Encoding") or not (length.isascii() and length.isdigit()):
+            self._refuse(HTTPStatus.LENGTH_REQUIRED, "say how long the notes are")
+        elif int(length) > LARGEST_BODY:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"notes have at most {LARGEST_BODY:,} bytes")
+        elif self.headers.get_content_type() != "application/json":
+            self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "notes are application/json")
+        else:
+            return self.rfile.read(int(length))
+        return None
+
+    def _refuse(self, status: HTTPStatus, reason: str) -> None:
+        """Say no; the connection is closed, for a body may not have been read."""
+        self.close_connection = True
+        self._answer(status, "text/plain; charset=utf-8", (reason + "\n").encode("utf-8", "replace"))
+
+    def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        headers = {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            "Cache-Control": "no-store",
+            "Content-Security-Policy": policy("'self'") + "; frame-ancestors 'none'",
+            "X-Content-Type-Options": "nosniff",
+            "X-Frame-Options": "DENY",
+            "Referrer-Policy": "no-referrer",
+            "Cross-Origin-Opener-Policy": "same-origin",
+            "Cross-Origin-Resource-Policy": "same-origin",
+        }
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet: the terminal belongs to the person."""
+
+
+def _state_of(run: Path) -> list[tuple[str, int, int]]:
+    """Names, times and sizes of a run's own files."""
+    try:
+        files = sorted(path for path in run.iterdir() if path.suffix in (".json", ".safetensors"))
+        return [(path.name, *_stamp(path)) for path in files]
+    except OSError:
+        return []
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size

@@ -1,0 +1,132 @@
+// Sliders and switches. All act at once.
+
+import { el, replace } from "./dom.js";
+import { decimal, integer, percent } from "./format.js";
+import { Legend } from "./legend.js";
+import { LOSSES, lowerIsBetter } from "./needed.js";
+import { hint } from "./panel.js";
+
+export class Controls {
+  constructor(page) {
+    this.page = page;
+    this.state = page.state;
+    this.run = page.parts[0].run;
+    this.element = el("form", { class: "controls", "aria-label": "What is shown", onsubmit: (event) => event.preventDefault() });
+    this.updates = [];
+    this.legend = new Legend(page);
+    this.build();
+    this.update();
+  }
+
+  build() {
+    const most = Math.max(1, ...this.page.parts.flatMap(({ run }) => run.sections.map((section) => section.held)));
+    const widest = Math.max(...this.page.parts.flatMap(({ run }) => run.layers.map((layer) => layer.features)));
+    const ablated = this.page.parts.every(({ run }) => run.results.ablation);
+    replace(
+      this.element,
+      this.group(
+        "Edges",
+        this.choice("by", "Strongest", [["share", "by share"], ["count", "by count"], ["needed", "needed"]], ablated ? [] : ["needed"]),
+        this.slider("share", { hidden: () => this.state.get("by") !== "share", label: "Share of Ê² in each section", min: 0, max: 100, step: 0.5, to: (share) => share * 100, from: (at) => Math.max(at / 100, 0.001), show: percent }),
+        this.slider("count", { hidden: () => this.state.get("by") !== "count", label: "Edges in each section", min: 0, max: 1000, step: 1, to: (count) => (Math.log(count) / Math.log(most)) * 1000 || 0, from: (at) => Math.round(most ** (at / 1000)), show: integer }),
+        this.slider("loss", { hidden: () => this.state.get("by") !== "needed", label: () => this.lossLabel(), min: 0, max: LOSSES.length - 1, step: 1, to: (loss) => LOSSES.findIndex((one) => one >= loss), from: (at) => LOSSES[at], show: (loss) => this.lossText(loss) }),
+        !ablated && hint("What is needed for the accuracy is found by ", "interbasis ablate RUN"),
+      ),
+      this.group(
+        "Strength",
+        this.select("scale", "Width and opacity go with", [["square", "Ê²"], ["plain", "Ê"], ["root", "√Ê"], ["log", "log (Ê/ε)"]]),
+        this.flag("normalise", "Each section on its own scale"),
+      ),
+      this.group(
+        "Features",
+        this.slider("nodes", { label: "In each layer, at most", min: 1, max: Math.min(widest, 200), step: 1, to: Number, from: Number, show: integer }),
+        this.select("sort", "In order of", [["importance", "importance"], ["strength", "strength of their edges"], ["module", "module"]], this.hasModules() ? [] : ["module"]),
+        this.select("output", "Last layer", [["show", "every feature"], ["merge", "as one node"], ["hide", "hidden"]]),
+        this.flag("constant", "Show the constant"),
+      ),
+      this.layerRange(),
+      this.group(
+        "Colours",
+        this.select("colour", "Features are coloured by", [["none", "nothing"], ["module", "module"], ["group", "your groups"]], this.hasModules() ? [] : ["module"]),
+        this.legend.element,
+      ),
+    );
+    this.updates.push(() => this.legend.update());
+  }
+
+  hasModules() {
+    return this.page.parts.some(({ run }) => run.modules);
+  }
+
+  lossLabel() {
+    const { metric, baseline } = this.run.results.ablation ?? {};
+    return `Needed so that ${String(metric ?? "the metric").replaceAll("_", " ")} ${lowerIsBetter(metric) ? "rises" : "falls"} from ${decimal(baseline, 4)} by at most`;
+  }
+
+  lossText(loss) {
+    return decimal((this.run.results.ablation?.tolerance ?? 0) * loss);
+  }
+
+  group(title, ...children) {
+    return el("fieldset", {}, el("legend", {}, title), children);
+  }
+
+  slider(key, { label, min, max, step, to, from, show, hidden }) {
+    const output = el("output", {});
+    const text = el("span", {});
+    const input = el("input", { type: "range", min, max, step, id: `slider-${key}`, oninput: () => this.state.set({ [key]: from(Number(input.value)) }) });
+    const row = el("div", { class: "slider" }, el("label", { for: `slider-${key}` }, text, output), input);
+    this.updates.push(() => {
+      const value = this.state.get(key);
+      replace(text, typeof label === "function" ? label() : label);
+      if (document.activeElement !== input || from(Number(input.value)) !== value) input.value = to(value);
+      const shown = show(value);
+      output.textContent = shown;
+      input.setAttribute("aria-valuetext", shown);
+      if (hidden) row.hidden = hidden();
+    });
+    return row;
+  }
+
+  choice(key, label, options, disabled) {
+    const buttons = options.map(([value, text]) =>
+      el("button", { type: "button", "data-value": value, disabled: disabled.includes(value), onclick: () => this.state.set({ [key]: value }) }, text),
+    );
+    this.updates.push(() => buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.value === this.state.get(key)))));
+    return el("div", { class: "choice", role: "group", "aria-label": label }, buttons);
+  }
+
+  select(key, label, options, disabled = []) {
+    const input = el("select", { id: `select-${key}`, onchange: () => this.state.set({ [key]: input.value }) },
+      options.map(([value, text]) => el("option", { value, disabled: disabled.includes(value) }, text)));
+    this.updates.push(() => (input.value = this.state.get(key)));
+    return el("div", { class: "field" }, el("label", { for: `select-${key}` }, label), input);
+  }
+
+  flag(key, label) {
+    const input = el("input", { type: "checkbox", onchange: () => this.state.set({ [key]: input.checked }) });
+    this.updates.push(() => (input.checked = this.state.get(key)));
+    return el("label", { class: "flag" }, input, label);
+  }
+
+  layerRange() {
+    const { layers, last } = this.run;
+    if (last < 2) return null;
+    const ends = (key, label) => {
+      const input = el("select", { "aria-label": label, onchange: () => this.moveEnd(key, Number(input.value)) },
+        layers.map((layer, k) => el("option", { value: String(k) }, layer.name)));
+      this.updates.push(() => (input.value = String(Math.min(this.state.get(key), last))));
+      return input;
+    };
+    return this.group("Layers", el("div", { class: "range" }, "from", ends("from", "First layer"), "to", ends("to", "Last layer")));
+  }
+
+  moveEnd(key, value) {
+    if (key === "from") this.state.set({ from: value, to: Math.max(this.state.get("to"), value) });
+    else this.state.set({ to: value, from: Math.min(this.state.get("from"), value) });
+  }
+
+  update() {
+    for (const update of this.updates) update();
+  }
+}

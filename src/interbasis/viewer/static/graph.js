@@ -1,0 +1,185 @@
+// The graph of one run: columns of real buttons over a canvas of edges.
+
+import { canvasColours } from "./colours.js";
+import { drawEdges } from "./draw.js";
+import { el, name, replace } from "./dom.js";
+import { integer, percent, plural } from "./format.js";
+import { Haze } from "./haze.js";
+import { drawPaths } from "./highlight.js";
+import { TITLE_HEIGHT, layout } from "./layout.js";
+import { NodeColumns } from "./nodes.js";
+import { pathsThrough } from "./paths.js";
+import { drawnEdges, visibleColumns, weigh } from "./visible.js";
+
+export class GraphView {
+  constructor(run, names, notes, state, page) {
+    Object.assign(this, { run, names, notes, state, page });
+    this.haze = new Haze();
+    this.base = el("canvas", { class: "edges", "aria-hidden": "true" });
+    this.over = el("canvas", { class: "edges over", "aria-hidden": "true" });
+    this.nodes = new NodeColumns(this);
+    this.extent = el("div", { class: "extent" }, this.nodes.element);
+    this.scroll = el("div", { class: "scroll", onscroll: () => this.later("draw") }, this.extent);
+    this.stage = el("div", { class: "stage" }, this.base, this.over, this.scroll);
+    this.status = el("p", { class: "status", role: "status" });
+    this.heading = el("h2", { class: "graph-title" }, name(run.title), " ", el("span", {}, run.payload.name));
+    this.element = el(
+      "section", { class: "graph", "aria-label": `Interaction graph, ${run.title}` }, this.heading, this.stage, this.status,
+    );
+    new ResizeObserver(() => this.later("arrange")).observe(this.stage);
+  }
+
+  // Work is put off to the next frame and done once: arrange includes draw.
+  later(work) {
+    this.work = work === "arrange" || this.work === "arrange" ? "arrange" : this.work === "choose" ? "choose" : work;
+    this.frame ??= requestAnimationFrame(() => {
+      this.frame = null;
+      const due = this.work;
+      this.work = null;
+      if (due === "arrange") this.arrange();
+      else if (due === "choose") this.choose();
+      else this.draw();
+    });
+  }
+
+  // Columns and rows, then edges.
+  arrange() {
+    const selected = this.page.selected?.place === this.run.place ? this.page.selected : null;
+    this.columns = visibleColumns(this.run, this.state, (layer) => [
+      ...this.notes.pinnedIn(layer),
+      ...(selected?.layer === layer ? [selected.index] : []),
+    ]);
+    const width = this.stage.clientWidth;
+    const height = this.stage.clientHeight;
+    if (!width || !height) return;
+    this.box = layout(this.columns, width, height);
+    this.extent.style.width = `${this.box.width}px`;
+    this.extent.style.height = `${this.box.height}px`;
+    this.nodes.build(this.columns, this.box);
+    this.choose();
+  }
+
+  // Which edges, how strong.
+  choose() {
+    if (!this.columns || !this.box) return this.arrange();
+    this.sections = [];
+    for (let at = 0; at + 1 < this.columns.length; at++) this.sections.push(this.section(at));
+    this.page.shareScales();
+    this.nodes.markIdle(this.sections);
+    this.tell();
+    this.draw();
+  }
+
+  section(at) {
+    const [left, right] = [this.columns[at], this.columns[at + 1]];
+    const edges = drawnEdges(this.run, this.state, left, right);
+    const middles = (column, which) =>
+      Float32Array.from(column.indices, (_, row) => this.box.top[which] + (row + 0.5) * this.box.row - 1);
+    return {
+      ...edges,
+      k: left.layer,
+      left: this.box.x[at] + this.box.columnWidth,
+      right: this.box.x[at + 1],
+      y0: middles(left, at),
+      y1: middles(right, at + 1),
+      largest: edges.value.subarray(0, edges.size).reduce((most, value) => Math.max(most, value), 0),
+      colours: this.edgeColours(edges, left, right),
+    };
+  }
+
+  // Weights, once the scales of all runs are known.
+  scale(largestOf) {
+    for (const section of this.sections) {
+      const needed = this.run.results.ablation?.sections?.[section.k]?.epsilon;
+      const weakest = section.size ? section.value[Math.max(Math.min(section.chosen, section.size) - 1, 0)] : 1;
+      const epsilon = this.state.get("by") === "needed" && needed > 0 ? Math.min(needed, weakest) : weakest * 0.8;
+      section.weights = weigh(section, this.state.get("scale"), largestOf(section), epsilon);
+    }
+  }
+
+  // An edge inside a module has its colour; any other is grey.
+  edgeColours(edges, left, right) {
+    if (this.state.get("colour") === "none") return null;
+    const of = (column, row) => (column.merged ? -2 : this.page.colourRank(this.run, column.layer, column.indices[row]));
+    return Uint8Array.from({ length: edges.size }, (_, e) => {
+      const a = of(left, edges.from[e]);
+      const b = of(right, edges.to[e]);
+      const same = a === b || b === -2 ? a : -1;
+      return same >= 0 && same < 8 ? same + 1 : 0;
+    });
+  }
+
+  draw() {
+    if (!this.sections || !this.box) return;
+    const view = { x: this.scroll.scrollLeft, y: this.scroll.scrollTop, width: this.scroll.clientWidth, height: this.scroll.clientHeight };
+    const colours = canvasColours();
+    const palette = [colours.edge, ...colours.modules];
+    const picture = { sections: this.sections, palette };
+    const context = sized(this.base, view);
+    drawEdges(context, this.haze, picture, view);
+    context.clearRect(0, 0, view.width, TITLE_HEIGHT - 8); // titles stay on top when rows scroll
+    this.drawHighlight(view, colours);
+  }
+
+  // The node under the pointer or the keyboard, else the one that is open.
+  drawHighlight(view = null, colours = canvasColours()) {
+    if (!this.sections) return;
+    view ??= { x: this.scroll.scrollLeft, y: this.scroll.scrollTop, width: this.scroll.clientWidth, height: this.scroll.clientHeight };
+    const place = this.nodes.lit();
+    this.stage.classList.toggle("lit", Boolean(place));
+    const context = sized(this.over, view);
+    context.clearRect(0, 0, view.width, view.height);
+    if (!place) return this.nodes.markPaths(null);
+    const paths = pathsThrough(this.sections, this.columns, place.column, place.row);
+    drawPaths(context, this.sections, paths, place, view, colours);
+    context.clearRect(0, 0, view.width, TITLE_HEIGHT - 8);
+    this.nodes.markPaths(paths.steps);
+  }
+
+  // One line on what is shown and what is not.
+  tell() {
+    if (!this.run.sections.length) {
+      replace(this.status, "This run was built without edges; build it again without --edge-method none to see them.");
+      return;
+    }
+    let shown = 0;
+    let squares = 0;
+    let hidden = 0;
+    let total = 0;
+    let possible = 0;
+    for (const section of this.sections) {
+      const source = this.run.sections[section.k];
+      shown += section.counted;
+      hidden += section.chosen - section.counted;
+      squares += section.squares / (source.sum_of_squares || 1);
+      possible += source.nonzero;
+      total += 1;
+    }
+    const missing = this.run.sections.filter((section) => section.held < section.nonzero);
+    const parts = [`${integer(shown)} of ${plural(possible, "edge")} drawn`];
+    if (total) parts.push(`${percent(squares / total)} of Ê² per section on average`);
+    if (hidden) parts.push(`${integer(hidden)} more belong to features not shown`);
+    if (missing.length) {
+      const left = missing.reduce((sum, section) => sum + section.nonzero - section.held, 0);
+      const most = Math.max(...missing.map((section) => 1 - section.held_share));
+      parts.push(`the page leaves out the ${integer(left)} weakest edges, at most ${percent(most)} of a section's Ê²`);
+    }
+    replace(this.status, parts.join(" · "));
+  }
+}
+
+// A canvas as large as its view, sharp on dense screens; its context in CSS pixels.
+function sized(canvas, view) {
+  const density = Math.min(window.devicePixelRatio || 1, 2);
+  const width = Math.max(Math.round(view.width * density), 1);
+  const height = Math.max(Math.round(view.height * density), 1);
+  if (canvas.width !== width || canvas.height !== height) {
+    canvas.width = width;
+    canvas.height = height;
+    canvas.style.width = `${view.width}px`;
+    canvas.style.height = `${view.height}px`;
+  }
+  const context = canvas.getContext("2d");
+  context.setTransform(density, 0, 0, density, 0, 0);
+  return context;
+}

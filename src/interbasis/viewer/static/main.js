@@ -1,0 +1,196 @@
+// The page: reads what it was given, puts the parts together, and tells them what has changed.
+
+import { aboutTab, notesMenu } from "./about.js";
+import { Controls } from "./controls.js";
+import { curvesTab } from "./curves.js";
+import { Run } from "./data.js";
+import { append, el, name, replace } from "./dom.js";
+import { integer } from "./format.js";
+import { GraphView } from "./graph.js";
+import { Names } from "./labels.js";
+import { NoteBook } from "./notes.js";
+import { Panel } from "./panel.js";
+import { Search } from "./search.js";
+import { State } from "./state.js";
+
+class Page {
+  constructor(payload) {
+    this.token = payload.token;
+    const runs = payload.runs.map((run, place) => new Run(run, place));
+    this.state = new State(defaultsFor(runs));
+    this.parts = runs.map((run) => {
+      const notes = new NoteBook(run, payload.token);
+      const names = new Names(run, notes);
+      const part = { run, notes, names, view: new GraphView(run, names, notes, this.state, this) };
+      notes.listen(() => this.noted(part));
+      notes.onstatus = () => this.panel.element.querySelector(".notes [role=status]")?.replaceChildren(notes.status);
+      return part;
+    });
+    this.selected = this.readSelection();
+    this.panel = new Panel(this);
+    this.controls = new Controls(this);
+    this.search = new Search(this);
+    this.build();
+    this.state.listen((changed) => this.changed(changed));
+    document.addEventListener("keydown", (event) => this.key(event));
+    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
+    window.addEventListener("beforeprint", () => this.print(true));
+    window.addEventListener("afterprint", () => this.print(false));
+    this.applyTheme();
+    this.panel.show(this.selected);
+    this.search.update();
+  }
+
+  build() {
+    document.body.classList.toggle("two", this.parts.length > 1);
+    this.graphs = el("div", { class: "graphs" }, this.parts.map(({ view }) => view.element));
+    this.rail = el("details", { class: "rail", open: window.innerWidth > 760 }, el("summary", {}, "Settings"), this.controls.element);
+    this.main = el("main", { "data-tab": this.state.get("tab") }, this.rail, this.graphs, this.panel.element, curvesTab(this), aboutTab(this));
+    append(document.body, [this.header(), this.main]);
+    this.showTab();
+  }
+
+  header() {
+    const { run } = this.parts[0];
+    const features = run.layers.reduce((sum, layer) => sum + layer.features - (layer.constant ? 1 : 0), 0);
+    const title = this.parts.map(({ run: one }, k) => [k > 0 && " and ", name(one.title)]);
+    const facts = this.parts.length === 1 && `${integer(run.layers.length)} layers, ${integer(features)} features`;
+    return el(
+      "header", { class: "top" },
+      el("h1", {}, title), facts && el("p", { class: "facts-line" }, facts), el("span", { class: "spring" }),
+      this.search.element, this.tabs(), notesMenu(this), this.themeButton(),
+    );
+  }
+
+  tabs() {
+    this.tabButtons = [["graph", "Graph"], ["curves", "Curves"], ["about", "About"]].map(([value, text]) =>
+      el("button", { type: "button", "data-value": value, onclick: () => this.state.set({ tab: value }) }, text));
+    return el("nav", { "aria-label": "Views" }, this.tabButtons);
+  }
+
+  themeButton() {
+    const next = { auto: "light", light: "dark", dark: "auto" };
+    this.themeText = el("button", { type: "button", class: "quiet theme", onclick: () => this.state.set({ theme: next[this.state.get("theme")] }) });
+    return this.themeText;
+  }
+
+  showTab() {
+    const tab = this.state.get("tab");
+    this.main.dataset.tab = tab;
+    for (const button of this.tabButtons) {
+      if (button.dataset.value === tab) button.setAttribute("aria-current", "page");
+      else button.removeAttribute("aria-current");
+    }
+  }
+
+  part(place) {
+    return this.parts[place];
+  }
+
+  changed(changed) {
+    this.controls.update();
+    if (changed.has("theme")) this.applyTheme();
+    if (changed.has("tab")) this.showTab();
+    if (changed.has("q")) this.search.update();
+    if ([...changed].every((key) => ["theme", "tab", "q"].includes(key))) return;
+    if (changed.has("sel")) {
+      this.selected = this.readSelection();
+      this.panel.show(this.selected);
+    }
+    const edgesOnly = [...changed].every((key) => ["by", "count", "share", "loss", "scale", "normalise"].includes(key));
+    for (const { view } of this.parts) view.later(edgesOnly ? "choose" : "arrange");
+  }
+
+  noted(part) {
+    this.panel.show(this.selected);
+    this.controls.update();
+    this.search.update();
+    part.view.later("arrange");
+  }
+
+  select(selected) {
+    const before = this.selected;
+    this.state.set({ sel: selected ? `${selected.place}.${selected.layer}.${selected.index}` : "" });
+    if (!selected && before) this.focusNode(before);
+  }
+
+  focusNode({ place }) {
+    requestAnimationFrame(() => this.parts[place].view.nodes.element.querySelector('.node[tabindex="0"]')?.focus());
+  }
+
+  readSelection() {
+    const [place, layer, index] = this.state.get("sel").split(".").map(Number);
+    const features = this.parts[place]?.run.layers[layer]?.features ?? 0;
+    return Number.isInteger(index) && index >= 0 && index < features ? { place, layer, index } : null;
+  }
+
+  // Runs side by side share their scales: relative ones section by section, or one for everything.
+  shareScales() {
+    const drawn = this.parts.map(({ view }) => view).filter((view) => view.sections);
+    const most = Math.max(...drawn.flatMap((view) => view.sections.map((section) => section.largest)), 0);
+    for (const view of drawn) view.scale(this.state.get("normalise") ? (section) => section.largest : () => most);
+  }
+
+  colourRank(run, layer, index) {
+    const by = this.state.get("colour");
+    if (by === "module") return run.module(layer, index);
+    if (by !== "group") return -1;
+    const { notes } = this.parts[run.place];
+    return notes.groupNames().indexOf(notes.groupOf(layer, index));
+  }
+
+  key(event) {
+    const typing = event.target.matches?.("input:not([type=range]):not([type=checkbox]), textarea, select");
+    if (event.key === "Escape" && this.selected) {
+      this.select(null);
+    } else if (event.key === "/" && !typing) {
+      event.preventDefault();
+      this.search.focus();
+    }
+  }
+
+  applyTheme() {
+    const theme = this.state.get("theme");
+    const shown = { auto: "Auto", light: "Light", dark: "Dark" }[theme];
+    replace(this.themeText, `◐ ${shown}`);
+    this.themeText.title = `Colours: ${shown.toLowerCase()}`;
+    this.themeText.setAttribute("aria-label", `Colours: ${shown}`);
+    if (theme === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = theme;
+    this.recolour();
+  }
+
+  // On paper the graph has its own size, and colours for white ground.
+  print(on) {
+    const root = document.documentElement;
+    root.classList.toggle("printing", on);
+    if (on) root.dataset.theme = "light";
+    else this.applyTheme();
+    for (const { view } of this.parts) view.arrange();
+  }
+
+  recolour() {
+    for (const { view } of this.parts) view.later("draw");
+  }
+}
+
+function defaultsFor(runs) {
+  const [run] = runs;
+  const output = run.layers[run.last];
+  const ablated = runs.every(({ results }) => results.ablation);
+  return {
+    tab: "graph", by: ablated ? "needed" : "share", count: 100, share: 0.9, loss: 1,
+    nodes: 24, scale: run.language ? "plain" : "square", normalise: true, constant: false,
+    output: output.outputs && output.features > 40 ? "merge" : "show", from: 0, to: run.last, sort: "importance",
+    colour: runs.some(({ modules }) => modules) ? "module" : "none", module: -1, sel: "", q: "", theme: "auto",
+  };
+}
+
+function start() {
+  const element = document.getElementById("payload");
+  const payload = JSON.parse(element.textContent);
+  element.remove();
+  window.interbasis = new Page(payload);
+}
+
+start();

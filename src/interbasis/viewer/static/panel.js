@@ -1,0 +1,205 @@
+// Everything known about one feature.
+
+import { bars, histogram, profile } from "./charts.js";
+import { isConstant, isIsolated } from "./data.js";
+import { el, name, replace } from "./dom.js";
+import { exampleBands } from "./examples.js";
+import { decimal, integer, percent, plural } from "./format.js";
+
+const NEIGHBOURS = 8;
+const CLASSES = 12;
+
+export class Panel {
+  constructor(page) {
+    this.page = page;
+    this.element = el("aside", { class: "panel", hidden: true, "aria-label": "Feature", tabindex: "-1" });
+  }
+
+  show(selected) {
+    this.element.hidden = !selected;
+    if (!selected) return replace(this.element);
+    const { run, names, notes } = this.page.part(selected.place);
+    const { layer, index } = selected;
+    replace(
+      this.element,
+      this.head(run, names, layer, index),
+      this.numbers(run, layer, index),
+      noteFields(notes, names, layer, index),
+      edgeTables(this.page, run, names, layer, index),
+      careful(() => this.found(run, layer, index)),
+      careful(() => examplesOf(run, layer, index)),
+    );
+    this.element.scrollTop = 0;
+  }
+
+  head(run, names, layer, index) {
+    return el(
+      "header", {},
+      el(
+        "div", {},
+        el("h2", {}, name(names.label(layer, index))),
+        el("p", { class: "where" }, name(run.layers[layer].name), ` · feature ${index}`, this.page.parts.length > 1 && [" · ", name(run.title)]),
+      ),
+      el("button", { type: "button", class: "quiet close", "aria-label": "Close", title: "Close (Esc)", onclick: () => this.page.select(null) }, "×"),
+    );
+  }
+
+  numbers(run, layer, index) {
+    const { eigenvalues, ranked_by: kind, constant, features } = run.layers[layer];
+    if (isConstant(run, layer, index)) {
+      return el("p", { class: "hint" }, "The constant 1 that stands in front of every layer: biases are its edges.");
+    }
+    const alone = isIsolated(run, layer, index) && el("p", { class: "hint" }, "The variance that the layer norm divides by, kept apart from the other features.");
+    const module = run.module(layer, index);
+    const first = constant ? 1 : 0;
+    const rank = eigenvalues && eigenvalues.subarray(first).reduce((above, value) => above + (value > eigenvalues[index] ? 1 : 0), 1);
+    const meaning = kind === "lambda" ? "how strongly the next layer reacts to it" : "its variance over the data";
+    return [alone, el(
+      "dl", { class: "facts" },
+      eigenvalues && [
+        el("dt", {}, kind === "lambda" ? "Λ" : "Variance", el("small", {}, kind === "lambda" ? meaning : "over the data")),
+        el("dd", {}, decimal(eigenvalues[index]), el("small", {}, `${ordinal(rank)} of ${integer(features - first)} in this layer`)),
+      ],
+      run.modules && [el("dt", {}, "Module"), el("dd", {}, module < 0 ? "none" : String(module + 1))],
+    )];
+  }
+
+  found(run, layer, index) {
+    if (!run.results.features) return hint("Labels, spectra and histograms are made by ", "interbasis features RUN");
+    const { fourier, classes, positions, effects, histogram: counts } = run.known(layer, index);
+    return [
+      fourier?.terms?.length && section(
+        "Fourier terms", "share of the feature's variance",
+        bars(fourier.terms.slice(0, 8).map(({ text, share }) => ({ label: text, value: share })), percent),
+      ),
+      classes?.means && section(
+        "Classes", classMeaning(classes), classBars(classes), aurocOf(classes),
+      ),
+      positions?.means && section(
+        "Positions", `mean activation by position${Number.isFinite(positions.share) ? `; position explains ${percent(positions.share)} of its variance` : ""}`,
+        profile(positions.means),
+      ),
+      effects && section("Direct effect on the output", "outputs it raises and lowers most, by one standard deviation of it", effectLists(effects)),
+      counts?.counts?.length && section("Activations", "histogram over the data", histogram(counts)),
+    ];
+  }
+}
+
+// A result in an unexpected form costs its own part of the panel, not the page.
+export function careful(make) {
+  try {
+    return make();
+  } catch {
+    return el("p", { class: "hint" }, "This part of the results could not be read; make it again with this version of interbasis.");
+  }
+}
+
+export function hint(text, command) {
+  return el("p", { class: "hint" }, text, el("code", {}, command));
+}
+
+export function section(title, meaning, ...children) {
+  return el("section", {}, el("h3", {}, title, el("small", {}, meaning)), children);
+}
+
+function ordinal(rank) {
+  const tens = rank % 100;
+  const ending = tens > 10 && tens < 14 ? "th" : ["th", "st", "nd", "rd"][rank % 10] ?? "th";
+  return `${integer(rank)}${ending}`;
+}
+
+function classMeaning({ means, explained }) {
+  const which = means.length > CLASSES ? `mean activation; the ${CLASSES} of ${integer(means.length)} classes farthest from 0` : "mean activation of each class";
+  return Number.isFinite(explained) ? `${which}; the class explains ${percent(explained)} of its variance` : which;
+}
+
+function classBars({ names = [], means }) {
+  const rows = means.map((value, at) => ({ label: String(names[at] ?? `class ${at}`), value }));
+  if (rows.length <= CLASSES) return bars(rows);
+  return bars(rows.sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, CLASSES).sort((a, b) => b.value - a.value));
+}
+
+// One area for all classes, or one for each against the others: then the one that it tells best.
+function aurocOf({ auroc, names = [] }) {
+  const areas = Array.isArray(auroc) ? auroc : [auroc];
+  const best = areas.reduce((most, area, at) => (Math.abs(area - 0.5) > Math.abs(areas[most] - 0.5) ? at : most), 0);
+  if (!Number.isFinite(areas[best])) return null;
+  const what = Array.isArray(auroc) ? [name(String(names[best] ?? `class ${best}`)), " from the others"] : "the classes apart";
+  return el("p", { class: "hint" }, "This feature alone tells ", what, ` with AUROC ${decimal(Math.max(areas[best], 1 - areas[best]))} (0.5 is chance).`);
+}
+
+function effectLists({ up = [], down = [] }) {
+  const rows = [...up.slice(0, 6), ...down.slice(0, 6)].map((effect) => ({ label: effect.name, value: effect.value }));
+  rows.sort((a, b) => b.value - a.value);
+  return rows.length ? bars(rows) : null;
+}
+
+function noteFields(notes, names, layer, index) {
+  const pinned = notes.isPinned(layer, index);
+  const commit = (change) => ({
+    onchange: (event) => change(event.target.value),
+    onkeydown: (event) => event.key === "Enter" && event.target.blur(),
+  });
+  return el(
+    "div", { class: "notes" },
+    el("button", { type: "button", class: "pin", "aria-pressed": String(pinned), title: "A pinned feature is always shown", onclick: () => notes.pin(layer, index, !pinned) }, pinned ? "Pinned" : "Pin"),
+    el("label", {}, "Name", el("input", { type: "text", maxlength: "200", value: notes.nameOf(layer, index), placeholder: "your own", ...commit((text) => notes.rename(layer, index, text)) })),
+    el("label", {}, "Group", el("input", { type: "text", maxlength: "200", list: "groups", value: notes.groupOf(layer, index), placeholder: "none", ...commit((text) => notes.group(layer, index, text)) })),
+    el("datalist", { id: "groups" }, notes.groupNames().map((group) => el("option", { value: group }))),
+    notes.status && el("p", { class: "hint", role: "status" }, notes.status),
+  );
+}
+
+function edgeTables(page, run, names, layer, index) {
+  const incoming = neighbours(run.sections[layer - 1], "targets", "sources", index);
+  const outgoing = neighbours(run.sections[layer], "sources", "targets", index);
+  const table = (title, other, { rows, total, count, sum }) =>
+    section(
+      title, count ? `${layerName(run, other)}; Ê, and share of Ê² among its ${plural(count, "edge")} here` : layerName(run, other),
+      rows.length
+        ? el("table", { class: "edges-table" }, rows.map((row) => edgeRow(page, run, names, other, row, sum, rows[0].value)))
+        : el("p", { class: "hint" }, total ? "No edge of it is strong enough to be held by this page." : "None."),
+    );
+  return [
+    layer > 0 && run.sections.length > 0 && table("Comes from", layer - 1, incoming),
+    layer < run.last && run.sections.length > 0 && (isConstant(run, layer, index) ? null : table("Goes to", layer + 1, outgoing)),
+  ];
+}
+
+function layerName(run, layer) {
+  return run.layers[layer].name;
+}
+
+// A feature's edges in a section, strongest first.
+function neighbours(section, near, far, index) {
+  const result = { rows: [], total: 0, count: 0, sum: 0 };
+  if (!section) return result;
+  result.total = section.nonzero;
+  for (let e = 0; e < section.held; e++) {
+    if (section[near][e] !== index) continue;
+    result.count++;
+    result.sum += section.values[e] ** 2;
+    if (result.rows.length < NEIGHBOURS) {
+      result.rows.push({ index: section[far][e], value: section.values[e], error: section.errors?.[e] });
+    }
+  }
+  return result;
+}
+
+function edgeRow(page, run, names, layer, { index, value, error }, sum, largest) {
+  const jump = () => page.select({ place: run.place, layer, index });
+  return el(
+    "tr", {},
+    el("th", { scope: "row" }, el("button", { type: "button", class: "link", onclick: jump, title: names.full(layer, index) }, name(names.short(layer, index)))),
+    el("td", { class: "bar" }, el("span", { class: "positive", style: { left: "0", width: `${(value / largest) * 100}%` } })),
+    el("td", { class: "number" }, decimal(value), error > 0 && el("small", {}, ` ± ${decimal(error, 1)}`)),
+    el("td", { class: "number share" }, percent((value * value) / sum)),
+  );
+}
+
+function examplesOf(run, layer, index) {
+  if (!run.results.examples) return run.results.features ? hint("Dataset examples are made by ", "interbasis features RUN") : null;
+  const bands = run.examples(layer, index).filter((band) => band.examples?.length);
+  if (!bands.length) return null;
+  return section("Examples from the data", `both ends${bands.length > 2 ? ", and bands of quantiles between" : ""}${run.results.examples.kind === "tokens" ? "; tokens coloured by activation" : ""}`, exampleBands(bands, run.results.examples.kind));
+}

@@ -1,0 +1,124 @@
+// Finding features by label, token or layer: every word of the query has to be there.
+
+import { el, name, replace } from "./dom.js";
+import { integer } from "./format.js";
+
+const LISTED = 40;
+
+export class Search {
+  constructor(page) {
+    this.page = page;
+    this.input = el("input", {
+      type: "search", placeholder: "Search label, token, layer   /", "aria-label": "Search features by label, token or layer",
+      value: page.state.get("q"), autocomplete: "off", spellcheck: "false", "aria-controls": "found",
+      oninput: () => page.state.set({ q: this.input.value }),
+      onfocus: () => this.show(),
+      onkeydown: (event) => this.key(event),
+    });
+    this.list = el("div", { class: "found-list", id: "found", role: "region", "aria-label": "Features found", hidden: true });
+    this.element = el("div", { class: "search", onfocusout: (event) => !this.element.contains(event.relatedTarget) && (this.list.hidden = true) }, this.input, this.list);
+  }
+
+  focus() {
+    this.input.focus();
+    this.input.select();
+  }
+
+  key(event) {
+    if (event.key === "Escape") {
+      event.stopPropagation();
+      if (this.input.value) this.page.state.set({ q: "" });
+      else this.input.blur();
+    } else if (event.key === "Enter" && this.hits?.length) this.open(this.hits[0]);
+    else if (event.key === "ArrowDown") this.list.querySelector("button")?.focus();
+    else return;
+    event.preventDefault();
+  }
+
+  open({ place, layer, index }) {
+    this.list.hidden = true;
+    this.page.select({ place, layer, index });
+    requestAnimationFrame(() => this.page.panel.element.focus());
+  }
+
+  // Called when the query or the notes have changed.
+  update() {
+    const query = this.page.state.get("q");
+    if (this.input.value !== query) this.input.value = query;
+    this.hits = query.trim() ? this.find(query) : [];
+    for (const { view } of this.page.parts) view.nodes.markFound(this.hits);
+    if (document.activeElement === this.input) this.show();
+  }
+
+  show() {
+    const query = this.page.state.get("q").trim();
+    this.list.hidden = !query;
+    if (!query) return;
+    const rest = this.hits.length - LISTED;
+    replace(
+      this.list,
+      !this.hits.length && el("p", { class: "hint" }, "No feature has these words in its label, layer, tokens or group."),
+      this.hits.slice(0, LISTED).map((hit) => this.line(hit)),
+      rest > 0 && el("p", { class: "hint" }, `and ${integer(rest)} more`),
+    );
+  }
+
+  line(hit) {
+    const { run, names } = this.page.part(hit.place);
+    const walk = (event) => {
+      if (event.key === "ArrowDown") event.currentTarget.nextElementSibling?.focus?.();
+      else if (event.key === "ArrowUp") (event.currentTarget.previousElementSibling ?? this.input).focus();
+      else if (event.key === "Escape") this.input.focus();
+      else return;
+      event.preventDefault();
+      event.stopPropagation();
+    };
+    return el(
+      "button", { type: "button", onclick: () => this.open(hit), onkeydown: walk },
+      name(names.label(hit.layer, hit.index)),
+      el("small", {}, name(run.layers[hit.layer].name), `, feature ${hit.index}`, this.page.parts.length > 1 && [" · ", name(run.title)], hit.token && [" · token ", name(hit.token)]),
+    );
+  }
+
+  find(query) {
+    const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+    const hits = [];
+    for (const { run, names, notes } of this.page.parts) {
+      run.layers.forEach((layer, k) => {
+        for (let index = 0; index < layer.features; index++) {
+          const text = `${names.label(k, index)} ${layer.name} feature ${index} ${notes.groupOf(k, index)}`.toLowerCase();
+          const missing = words.filter((word) => !text.includes(word));
+          const tokens = missing.length ? tokensOfFeature(run, k, index) : [];
+          const found = missing.map((word) => tokens.find((token) => token.toLowerCase().includes(word)));
+          if (found.every(Boolean)) hits.push({ place: run.place, layer: k, index, token: found[0] });
+        }
+      });
+    }
+    return hits;
+  }
+}
+
+// Tokens at which a feature is most active, and outputs that it raises or lowers.
+function tokensOfFeature(run, layer, index) {
+  const cache = (run.tokens ??= new Map());
+  const key = `${layer}.${index}`;
+  if (!cache.has(key)) cache.set(key, collectTokens(run, layer, index));
+  return cache.get(key);
+}
+
+function collectTokens(run, layer, index) {
+  const tokens = new Set();
+  try {
+    for (const band of run.examples(layer, index)) {
+      for (const { tokens: texts, active, label } of band.examples) {
+        if (texts && texts[active] !== undefined) tokens.add(String(texts[active]));
+        if (label !== undefined) tokens.add(String(label));
+      }
+    }
+    const { up = [], down = [] } = run.known(layer, index).effects ?? {};
+    for (const effect of [...up, ...down]) tokens.add(String(effect.name));
+  } catch {
+    // a result in an unexpected form is searched as far as it goes
+  }
+  return [...tokens];
+}

@@ -1,0 +1,175 @@
+// What is shown: the features of each column in their order, and the edges between them with their weights.
+
+import { isConstant } from "./data.js";
+import { neededCount } from "./needed.js";
+
+// Columns: {layer, indices, row: index -> row or -1, merged}. Features that are pinned or selected are always there.
+export function visibleColumns(run, state, wanted) {
+  const columns = [];
+  const from = Math.min(Math.max(state.get("from"), 0), run.last);
+  const to = Math.min(Math.max(state.get("to"), from), run.last);
+  for (let layer = from; layer <= to; layer++) {
+    const output = layer === run.last ? state.get("output") : "show";
+    if (output === "hide") continue;
+    const merged = output === "merge";
+    const indices = merged ? [0] : shownFeatures(run, layer, state, wanted);
+    const row = new Int32Array(merged ? 1 : run.layers[layer].features).fill(-1);
+    indices.forEach((index, at) => (row[index] = at));
+    columns.push({ layer, indices, row, merged });
+  }
+  return columns;
+}
+
+function shownFeatures(run, layer, state, wanted) {
+  const { features } = run.layers[layer];
+  const isolated = state.get("module") < (run.modules?.sizes.length ?? 0) ? state.get("module") : -1;
+  const hidden = (index) =>
+    (!state.get("constant") && isConstant(run, layer, index)) ||
+    (isolated >= 0 && run.modules && run.module(layer, index) !== isolated && !isConstant(run, layer, index));
+  const order = [];
+  for (let index = 0; index < features; index++) if (!hidden(index)) order.push(index);
+  if (state.get("sort") === "strength") {
+    const strength = strengths(run, layer);
+    order.sort((a, b) => Number(isConstant(run, layer, b)) - Number(isConstant(run, layer, a)) || strength[b] - strength[a]);
+  }
+  const limit = state.get("nodes") + (state.get("constant") && run.layers[layer].constant ? 1 : 0);
+  const shown = order.slice(0, limit);
+  const there = new Set(shown);
+  for (const index of wanted(layer)) if (index < features && !there.has(index)) shown.push(index);
+  if (state.get("sort") === "module" && run.modules) {
+    const rank = (index) => (isConstant(run, layer, index) ? -1 : (run.module(layer, index) + 1e6) % 1e6);
+    const last = (index) => (run.module(layer, index) < 0 && !isConstant(run, layer, index) ? 1 : 0);
+    shown.sort((a, b) => last(a) - last(b) || rank(a) - rank(b) || a - b);
+  }
+  return shown;
+}
+
+// Σ Ê² of the edges that a feature has, in and out; from the edges that the page holds.
+function strengths(run, layer) {
+  const cache = run.layers[layer];
+  if (cache.strength) return cache.strength;
+  const sums = new Float64Array(cache.features);
+  const before = run.sections[layer - 1];
+  const after = run.sections[layer];
+  before?.values.forEach((value, e) => (sums[before.targets[e]] += value * value));
+  after?.intoAll.forEach((value, index) => (sums[index] += value * value));
+  cache.strength = sums;
+  return sums;
+}
+
+// How many of a section's strongest edges are chosen by the slider.
+export function chosenCount(run, k, state) {
+  const section = run.sections[k];
+  if (state.get("by") === "needed") {
+    const count = neededCount(run, k, state.get("loss"));
+    if (count !== null) return Math.min(count, section.held);
+  }
+  if (state.get("by") === "count") return Math.min(state.get("count"), section.held);
+  return countForShare(section, state.get("share"));
+}
+
+export function countForShare(section, share) {
+  if (!section.cumulative) {
+    const sums = new Float64Array(section.held);
+    let sum = 0;
+    for (let e = 0; e < section.held; e++) sums[e] = sum += section.values[e] ** 2;
+    section.cumulative = sums;
+  }
+  const target = section.sum_of_squares * share * (1 - 1e-7);
+  let low = 0;
+  let high = section.held;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (section.cumulative[middle] < target) low = middle + 1;
+    else high = middle;
+  }
+  return Math.min(low + 1, section.held);
+}
+
+// The edges of one section that are drawn, strongest first, as typed arrays of rows and values.
+export function drawnEdges(run, state, left, right) {
+  const k = left.layer;
+  const section = run.sections[k];
+  if (!section || right.layer !== k + 1) return emptyEdges();
+  const chosen = chosenCount(run, k, state);
+  const edges = right.merged ? mergedEdges(section, left, chosen, state) : plainEdges(section, left, right, chosen);
+  edges.chosen = chosen;
+  edges.counted = right.merged ? edges.counted : edges.size;
+  if (state.get("constant") && section.constant && left.row[0] >= 0) addConstant(edges, section, left, right, chosen);
+  return edges;
+}
+
+function emptyEdges() {
+  return { size: 0, chosen: 0, counted: 0, squares: 0, from: new Int32Array(0), to: new Int32Array(0), value: new Float32Array(0) };
+}
+
+function plainEdges(section, left, right, chosen) {
+  const room = chosen + right.indices.length;
+  const edges = { ...emptyEdges(), from: new Int32Array(room), to: new Int32Array(room), value: new Float32Array(room) };
+  const { sources, targets, values } = section;
+  let size = 0;
+  for (let e = 0; e < chosen; e++) {
+    const from = left.row[sources[e]];
+    const to = right.row[targets[e]];
+    if (from < 0 || to < 0) continue;
+    edges.from[size] = from;
+    edges.to[size] = to;
+    edges.value[size++] = values[e];
+    edges.squares += values[e] * values[e];
+  }
+  edges.size = size;
+  return edges;
+}
+
+// All outputs as one: Ê² of the chosen edges of a feature, summed over the outputs.
+function mergedEdges(section, left, chosen, state) {
+  const sums = new Float64Array(left.row.length);
+  const all = state.get("by") === "share" && state.get("share") >= 1;
+  if (all) section.intoAll.forEach((value, index) => (sums[index] = value * value));
+  else for (let e = 0; e < chosen; e++) sums[section.sources[e]] += section.values[e] ** 2;
+  const order = left.indices.filter((index) => sums[index] > 0).sort((a, b) => sums[b] - sums[a]);
+  const edges = { ...emptyEdges(), from: new Int32Array(order.length + 1), to: new Int32Array(order.length + 1) };
+  edges.value = new Float32Array(order.length + 1);
+  order.forEach((index, e) => {
+    edges.from[e] = left.row[index];
+    edges.value[e] = Math.sqrt(sums[index]);
+    edges.squares += sums[index];
+  });
+  edges.size = order.length;
+  for (let e = 0; e < chosen; e++) if (left.row[section.sources[e]] >= 0) edges.counted++;
+  return edges;
+}
+
+// Edges from the constant come free: they are not counted, and shown where they match the weakest one chosen.
+function addConstant(edges, section, left, right, chosen) {
+  const weakest = chosen ? section.values[chosen - 1] : Infinity;
+  if (right.merged) {
+    const sum = section.constant.reduce((total, value) => total + (value >= weakest ? value * value : 0), 0);
+    if (sum > 0) pushEdge(edges, left.row[0], 0, Math.sqrt(sum));
+    return;
+  }
+  right.indices.forEach((index, row) => {
+    if (section.constant[index] >= weakest) pushEdge(edges, left.row[0], row, section.constant[index]);
+  });
+}
+
+function pushEdge(edges, from, to, value) {
+  edges.from[edges.size] = from;
+  edges.to[edges.size] = to;
+  edges.value[edges.size++] = value;
+}
+
+// Strengths to weights between 0 and 1: Ê², Ê, √Ê, or log(Ê/ε) with ε the weakest edge needed, or shown.
+export function weigh(edges, scale, largest, epsilon) {
+  const weights = new Float32Array(edges.size);
+  if (!(largest > 0)) return weights;
+  const spread = Math.log(largest / epsilon);
+  for (let e = 0; e < edges.size; e++) {
+    const relative = Math.min(edges.value[e] / largest, 1);
+    if (scale === "square") weights[e] = relative * relative;
+    else if (scale === "plain") weights[e] = relative;
+    else if (scale === "root") weights[e] = Math.sqrt(relative);
+    else weights[e] = spread > 0 ? Math.max(1 + Math.log(relative) / spread, 0) : 1;
+  }
+  return weights;
+}

@@ -1,0 +1,44 @@
+"""Edges and nodes required on the paper's checkpoints, against the authors' stored counts."""
+
+import json
+
+import pytest
+
+import interbasis
+from interbasis import modadd
+
+LAYERS = ["ln1.0", "ln2.0", "unembed"]
+RUNS = [(kind, seed) for kind in ("lib", "pca") for seed in (0, 1)]
+FULL_SCAN = {0: [14, 17, 9], 1: [9, 12, 10]}
+"""Nodes required by trying every number of them; the stored counts are limited by the authors' grid."""
+
+
+@pytest.fixture(params=RUNS, ids=lambda run: f"{run[0]}-seed{run[1]}")
+def run(request, shared):
+    kind, seed = request.param
+    network = modadd.load(shared / "modadd" / f"seed{seed}.safetensors")
+    train, test = modadd.split()
+    reference = json.loads((shared / "modadd" / "paper_reference.json").read_text())[f"{kind}_seed{seed}"]
+    return network, interbasis.build(network, train, kind), test, reference, seed
+
+
+def test_edges_required_to_the_edge(run):
+    network, graph, test, reference, _ = run
+    found = interbasis.edges_required(network, graph, test, stable=False)
+    assert [result.count for result in found] == [reference["edges_required"][name] for name in LAYERS]
+    for result in found:
+        assert result.value >= reference["edge_threshold_accuracy"] - 1e-12
+
+
+def test_nodes_required(run):
+    network, graph, test, _, seed = run
+    found = interbasis.nodes_required(network, graph, test, counts=range(1, 20))
+    assert [result.count for result in found] == FULL_SCAN[seed]
+
+
+def test_gib_needs_as_few_as_stored(shared):
+    network = modadd.load(shared / "modadd" / "seed0.safetensors")
+    train, test = modadd.split()
+    graph = interbasis.build(network, train, "gib")
+    found = interbasis.edges_required(network, graph, test, sections=[0, 1], stable=False)
+    assert [result.count for result in found] == [131, 82]

@@ -1,0 +1,160 @@
+"""ablate, curves, modules and controls on the command line."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import interbasis
+from interbasis.cli import main
+from interbasis.results import load_result, load_tensors
+from interbasis.training.modadd import Recipe, initial_weights
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """Random weights, the output's mean taken away for answers that differ."""
+    path = tmp_path_factory.mktemp("models") / "small.safetensors"
+    weights = initial_weights(Recipe(seed=3, p=11, width=16, heads=2, hidden=24))
+    weights = {name: w * (3 if "W_" in name else 1) for name, w in weights.items()}
+    save_file(weights, path)
+    logits = interbasis.modadd.load(path)(interbasis.modadd.pairs(11).inputs)
+    weights["unembed.b_U"] = -logits.mean(0)
+    save_file(weights, path)
+    return path
+
+
+def run(capsys, *arguments: object) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = 0
+    try:
+        main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def folder(capsys, checkpoint, tmp_path):
+    assert run(capsys, "build", f"modadd:{checkpoint}", "--out", tmp_path / "run")[0] == 0
+    return tmp_path / "run"
+
+
+def test_ablate_gives_a_list_in_section_order_and_stores_it(capsys, folder):
+    code, out, err = run(capsys, "ablate", folder, "--nodes", "--tolerance", 0.02, "--json")
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    graph = interbasis.load(folder)
+    network = interbasis.modadd.load(graph.provenance.model.partition(":")[2])
+    test = interbasis.modadd.split(p=11)[1]
+    found = interbasis.edges_required(network, graph, test, tolerance=0.02)
+    assert result["edges_required"] == [row.count for row in found]
+    assert result["nodes_required"] == [
+        row.count for row in interbasis.nodes_required(network, graph, test, tolerance=0.02)
+    ]
+    assert [row["stable_count"] for row in result["sections"]] == [row.stable_count for row in found]
+    assert load_result(folder, "ablation") == {key: value for key, value in result.items() if key != "run"}
+    masks = load_tensors(folder, "ablation")
+    assert all(torch.equal(masks[f"edge_mask.{k}"], row.mask) for k, row in enumerate(found))
+    assert not (folder / ".resume").exists()
+
+
+def test_parts_of_an_ablation_come_together(capsys, folder):
+    whole = json.loads(run(capsys, "ablate", folder, "--tolerance", 0.02, "--json")[1])
+    (folder / "ablation.json").unlink()
+    first = json.loads(
+        run(capsys, "ablate", folder, "--tolerance", 0.02, "--sections", "mlp_in.0", "--json")[1]
+    )
+    assert first["edges_required"] == whole["edges_required"][1:2]
+    rest = run(capsys, "ablate", folder, "--tolerance", 0.02, "--sections", "attn_in.0,unembed", "--json")[1]
+    assert json.loads(rest)["edges_required"] == whole["edges_required"]
+    other = json.loads(
+        run(capsys, "ablate", folder, "--tolerance", 0.5, "--sections", "unembed", "--json")[1]
+    )
+    assert len(other["edges_required"]) == 1  # other settings, another result
+
+
+def test_an_interrupted_ablation_goes_on(capsys, folder, monkeypatch):
+    from interbasis.evaluation import Evaluation
+
+    monkeypatch.setenv("INTERBASIS_SAVE_EVERY", "0")
+    whole = json.loads(run(capsys, "ablate", folder, "--tolerance", 0.02, "--json")[1])
+    (folder / "ablation.json").unlink()
+    original, calls = Evaluation.edges, []
+
+    def counted(self, masks, limit=None):
+        calls.append(1)
+        if len(calls) == 9:
+            raise KeyboardInterrupt
+        return original(self, masks, limit)
+
+    monkeypatch.setattr(Evaluation, "edges", counted)
+    assert run(capsys, "ablate", folder, "--tolerance", 0.02)[0] == 130
+    assert (folder / ".resume").exists()
+    assert not (folder / "ablation.json").exists()
+    code, _, err = run(capsys, "ablate", folder, "--tolerance", 0.03)
+    assert code == 2
+    assert "begun with tolerance = 0.02, not 0.03" in err
+    again = json.loads(run(capsys, "ablate", folder, "--tolerance", 0.02, "--json")[1])
+    assert again == whole
+
+
+def test_tables_for_people(capsys, folder):
+    for command, words in (
+        (["ablate", "--nodes", "--tolerance", "0.02"], ["Edges required", "Nodes required"]),
+        (["curves"], ["largest edges kept", "all sections", "Gini"]),
+        (["modules", "--null-graphs", "5", "--cross-check"], ["modularity", "leidenalg", "Vertex cuts"]),
+    ):
+        code, out, err = run(capsys, command[0], folder, *command[1:])
+        assert (code, err) == (0, "")
+        assert all(word in out for word in words), out
+
+
+def test_modules_take_the_smallest_edges_needed(capsys, folder):
+    before = json.loads(run(capsys, "modules", folder, "--null-graphs", 0, "--json")[1])
+    assert before["epsilon_from_ablation"] is False
+    ablation = json.loads(run(capsys, "ablate", folder, "--tolerance", 0.02, "--json")[1])
+    after = json.loads(run(capsys, "modules", folder, "--null-graphs", 0, "--json")[1])
+    assert after["epsilon_from_ablation"] is True
+    assert after["epsilons"] == [row["epsilon"] for row in ablation["sections"]]
+    sizes = [layer.features for layer in interbasis.load(folder).layers]
+    assert [len(layer["assignment"]) for layer in after["layers"]] == sizes
+
+
+def test_controls_are_stored(capsys, folder):
+    code, out, err = run(capsys, "controls", folder, "--tolerance", 0.05, "--json")
+    assert (code, err) == (0, "")
+    rows = json.loads(out)["rows"]
+    assert [row["basis"] for row in rows[:1]] == ["lib"]
+    assert {row["network"] for row in rows} == {"trained", "shuffled", "reinitialised"}
+    assert load_result(folder, "controls")["rows"] == rows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["ablate", "--no-edges"], "nothing to do"),
+        (["ablate", "--tolerance", "-1"], "number from 0 on"),
+        (["ablate", "--sections", "mlp"], "there is no section from 'mlp'"),
+        (["ablate", "--data", "nothing"], "expected data as"),
+        (["modules", "--resolution", "0"], "resolution is above 0"),
+    ],
+)
+def test_bad_requests(capsys, folder, arguments, reason):
+    code, _, err = run(capsys, arguments[0], folder, *arguments[1:])
+    assert code == 2
+    assert reason in " ".join(err.split())
+    assert not (folder / "ablation.json").exists()
+
+
+def test_a_model_that_changed_is_refused(capsys, folder, checkpoint):
+    before = checkpoint.read_bytes()
+    try:
+        save_file(initial_weights(Recipe(seed=4, p=11, width=16, heads=2, hidden=24)), checkpoint)
+        code, _, err = run(capsys, "ablate", folder)
+    finally:
+        checkpoint.write_bytes(before)
+    assert code == 2
+    assert "its weights have changed" in " ".join(err.split())

@@ -1,0 +1,60 @@
+"""Runs, pages and a browser for the viewer's tests."""
+
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from interbasis.viewer import ViewerServer
+from viewer import chromium, runs
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory) -> Path:
+    """A folder with the runs lib (and its results) and pca, which nobody writes to."""
+    folder = tmp_path_factory.mktemp("runs")
+    runs.add_results(runs.built_run(folder / "lib", "lib"))
+    runs.built_run(folder / "pca", "pca")
+    return folder
+
+
+@pytest.fixture
+def lib(built, tmp_path) -> Path:
+    """A copy of the LIB run with all results."""
+    return Path(shutil.copytree(built / "lib", tmp_path / "lib"))
+
+
+@pytest.fixture
+def pca(built, tmp_path) -> Path:
+    """A copy of the PCA run, without results."""
+    return Path(shutil.copytree(built / "pca", tmp_path / "pca"))
+
+
+@contextmanager
+def serving(*folders: Path) -> Iterator[ViewerServer]:
+    with ViewerServer(folders) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def server(lib) -> Iterator[ViewerServer]:
+    with serving(lib) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def browser():
+    reason = chromium.why_not()
+    if reason:
+        pytest.skip(reason)
+    with chromium.browser() as running:
+        yield running
