@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from interbasis import features
+    from interbasis import features, figures
     from interbasis.ablation import ablate_edges, ablate_nodes
     from interbasis.attribution import Sources, completeness, edges, estimate_edges
     from interbasis.basis import LayerBasis
@@ -55,7 +55,7 @@ _HOMES = {
     "InterbasisError": "errors",
 }
 
-_PACKAGES = ("features",)
+_PACKAGES = ("features", "figures")
 
 __all__ = [*_HOMES, *_PACKAGES]
 

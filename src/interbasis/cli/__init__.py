@@ -13,7 +13,7 @@ app = App(
 )
 COMMANDS = (
     "build", "show", "ablate", "curves", "controls", "modules", "features", "view", "export", "compare",
-    "train", "doctor",
+    "report", "train", "doctor",
 )  # fmt: skip
 for name in COMMANDS:
     app.command(f"interbasis.cli.{name}:{name}", name=name)

@@ -1,0 +1,25 @@
+"""Static figures: plain data or graphs in, a matplotlib Figure out, in one style for paper and screen.
+
+Figures are made without pyplot, so nothing of a notebook's settings, backend or open figures is touched. A
+figure shows itself in a notebook; `save` writes it as SVG and PNG.
+"""
+
+from interbasis.figures.auroc import auroc_bars
+from interbasis.figures.curves import ablation_curves
+from interbasis.figures.eigenvalues import eigenvalue_spectra
+from interbasis.figures.interactions import interaction_graph
+from interbasis.figures.monosemanticity import monosemanticity
+from interbasis.figures.positions import position_profiles
+from interbasis.figures.required import required
+from interbasis.figures.saving import save
+
+__all__ = [
+    "ablation_curves",
+    "auroc_bars",
+    "eigenvalue_spectra",
+    "interaction_graph",
+    "monosemanticity",
+    "position_profiles",
+    "required",
+    "save",
+]

@@ -1,0 +1,69 @@
+"""How the importance of features falls, layer by layer."""
+
+from collections.abc import Mapping
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from interbasis.errors import InterbasisError
+from interbasis.figures.style import grid_of, look, note, plain, styled
+from interbasis.graph import InteractionGraph
+
+JACOBIAN = ("lib", "gib", "random")
+
+
+@styled
+def eigenvalue_spectra(graphs: Mapping[str, InteractionGraph]) -> Figure:
+    """A panel per node layer with what ranks its features, relative to the largest, on a log scale.
+
+    ``graphs`` maps names to graphs with the same node layers. Faint lines are the noise floors.
+    """
+    names = {tuple(layer.name for layer in graph.layers) for graph in graphs.values()}
+    if len(names) != 1:
+        raise InterbasisError(f"expected graphs with the same node layers, received {len(names)} kinds")
+    order = names.pop()
+    figure, panels = grid_of(len(order), most=4 if len(order) == 4 else 3, height=2.3)
+    for k, panel in enumerate(panels):
+        for number, (name, graph) in enumerate(graphs.items()):
+            layer = graph.layers[k]
+            if layer.eigenvalues is None:
+                continue
+            values = layer.eigenvalues[1 if layer.constant else 0 :].double()
+            values = values[values > 0].sort(descending=True).values
+            if not len(values):
+                continue
+            style = look(number)
+            relative = (values / values[0]).tolist()
+            marker = {"marker": "."} if len(relative) < 40 else {"marker": "None"}
+            panel.plot(
+                range(1, len(relative) + 1), relative, label=plain(name), gid=f"spectrum:{name}",
+                **style | marker | {"linewidth": 1.1},
+            )  # fmt: skip
+            cut = layer.jacobian_cut or layer.variance_cut
+            if cut and cut.floor:
+                panel.axhline(
+                    cut.floor / values[0].item(),
+                    color=style["color"],
+                    alpha=0.5,
+                    linewidth=0.8,
+                    linestyle=":",
+                )
+        panel.set_yscale("log")
+        panel.set_title(plain(order[k]))
+        panel.set_xlabel("feature")
+        panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        if k % (4 if len(order) == 4 else 3) == 0:
+            panel.set_ylabel("relative to the largest")
+    if len(graphs) > 1:
+        handles = {
+            label: handle
+            for panel in panels
+            for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=len(handles))
+    ranked = ", ".join(
+        f"{name}: {'Λ, variance at the last layer' if graph.config.basis in JACOBIAN else 'variance'}"
+        for name, graph in graphs.items()
+    )
+    note(figure, f"What ranks the features ({ranked}), the constant left out. Dotted: noise floor.")
+    return figure

@@ -1,0 +1,197 @@
+"""The interaction graph on paper: a column of features per layer, curves as wide as the edges are strong."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, Patch
+from torch import Tensor
+
+from interbasis.errors import InterbasisError
+from interbasis.figures.selection import CARRIED, Node, Selection, select
+from interbasis.figures.style import COLOURS, FAINT, GREY, INK, fitted, new_figure, note, plain, styled
+from interbasis.graph import InteractionGraph
+
+ROW, BOX, GAP, MERGED = 0.17, 1.6, 0.7, 0.65
+"""Inches: the height of a row, the width of a box, the space for curves, the width of the merged output."""
+WIDEST, THINNEST = 4.0, 0.25
+"""Points: the widest curve of every section, and what the faintest are raised to."""
+SIZE = 6
+"""Points: the letters of labels."""
+
+
+@styled
+def interaction_graph(
+    graph: InteractionGraph,
+    *,
+    top: int = 20,
+    needed: Sequence[Tensor] | None = None,
+    labels: Mapping[str, Mapping[int, str]] | None = None,
+    modules: Sequence[Sequence[int]] | None = None,
+    layers: tuple[int, int] | None = None,
+    merge_output: bool | None = None,
+    power: float | None = None,
+    title: str = "",
+) -> Figure:
+    """Draw the first ``top`` features of every layer and the edges between them that count.
+
+    ``needed`` are the ablation's masks; without them the edges that carry 99 % of Ê² count. ``labels`` is
+    {layer: {feature: text}}, ``modules`` a list per layer with the module of every feature (−1 for none).
+    Features without an edge that counts are grey. Widths go with Ê to the ``power``: 2, but 1 for language
+    models, as in the paper. ``layers`` are the first and the last shown. Outputs that were not rotated are
+    one node unless ``merge_output`` says otherwise.
+    """
+    if power is None:
+        power = 2.0 if graph.provenance.family in ("modadd", "mlp") else 1.0
+    if not power > 0:
+        raise InterbasisError(f"widths go with a power of Ê above 0, received {power}")
+    chosen = select(
+        graph, top=top, needed=needed, labels=labels, modules=modules, layers=layers,
+        merge_output=merge_output,
+    )  # fmt: skip
+    rows = max(len(column) for column in chosen.columns)
+    across = _left(len(chosen.columns) - 1) + _width(chosen.columns[-1])
+    figure = new_figure(across + 0.1, rows * ROW + 1.3)
+    axes = figure.subplots()
+    axes.set_axis_off()
+    axes.set_xlim(-0.02, across + 0.02)
+    axes.set_ylim(-rows * ROW, 2.4 * ROW)
+    colours = _colours(chosen)
+    for k, edges in enumerate(chosen.sections):
+        if edges:
+            axes.add_collection(_curves(chosen, k, power, colours))
+    for k, column in enumerate(chosen.columns):
+        _draw_column(axes, chosen, k, column, colours)
+    _legend(figure, chosen, colours, modules is not None)
+    note(figure, _explanation(chosen, power, needed is not None, title))
+    return figure
+
+
+def _left(k: int) -> float:
+    return k * (BOX + GAP)
+
+
+def _width(column: Sequence[Node]) -> float:
+    return MERGED if column[0].index is None else BOX
+
+
+def _place(chosen: Selection, k: int, row: int) -> tuple[float, float]:
+    """Left edge and middle height of a box; the merged output stands in the middle."""
+    rows = max(len(column) for column in chosen.columns)
+    offset = (rows - 1) / 2 if chosen.columns[k][0].index is None else 0.0
+    return _left(k), -(row + offset + 0.5) * ROW
+
+
+def _curves(chosen: Selection, k: int, power: float, colours: dict[int, str]) -> LineCollection:
+    """All edges of a section, weak ones below strong ones."""
+    edges = sorted(chosen.sections[k], key=lambda edge: edge.strength)
+    largest = edges[-1].strength
+    t = np.linspace(0, 1, 24)
+    ease = t * t * (3 - 2 * t)
+    lines, widths, shades = [], [], []
+    for edge in edges:
+        x0, y0 = _place(chosen, k, edge.source)
+        x1, y1 = _place(chosen, k + 1, edge.target)
+        lines.append(np.column_stack([x0 + BOX + (x1 - x0 - BOX) * t, y0 + (y1 - y0) * ease]))
+        widths.append(max(THINNEST, WIDEST * (edge.strength / largest) ** power))
+        source, target = chosen.columns[k][edge.source], chosen.columns[k + 1][edge.target]
+        inside = source.module == target.module or target.index is None
+        shades.append(colours.get(source.module, GREY) if inside else GREY)
+    return LineCollection(lines, linewidths=widths, colors=shades, alpha=0.75, gid=f"edges:{k}", zorder=1)
+
+
+def _draw_column(
+    axes: Axes, chosen: Selection, k: int, column: Sequence[Node], colours: dict[int, str]
+) -> None:
+    left = _left(k)
+    shown = sum(node.index is not None for node in column)
+    axes.text(left, 1.4 * ROW, plain(chosen.names[k]), fontsize=8.5, fontweight="bold", va="bottom")
+    count = f"first {shown} of {chosen.features[k]:,}" if shown < chosen.features[k] else f"all {shown}"
+    axes.text(
+        left, 0.4 * ROW, f"{count} features" if shown else "", fontsize=6.5, color="#555555", va="bottom"
+    )
+    for row, node in enumerate(column):
+        x, y = _place(chosen, k, row)
+        _draw_node(axes, node, x, y, _width(column), colours)
+
+
+def _draw_node(axes: Axes, node: Node, x: float, y: float, width: float, colours: dict[int, str]) -> None:
+    colour = colours.get(node.module, INK) if node.needed else FAINT
+    height = ROW * (0.8 if node.index is not None else 2.4)
+    ground = _tint(colour) if node.needed and node.module in colours else "white"
+    axes.add_patch(
+        FancyBboxPatch(
+            (x, y - height / 2), width, height, boxstyle="round,pad=0,rounding_size=0.05", zorder=2,
+            facecolor=ground, edgecolor=colour, linewidth=0.8, gid=f"node:{node.layer}:{node.index}",
+        )
+    )  # fmt: skip
+    if node.index is None:
+        axes.text(x + width / 2, y, node.label, ha="center", va="center", fontsize=6.5, zorder=3)
+        return
+    numbered = node.needed and node.module >= 0
+    room = width - 0.33 - (0.06 + 0.06 * len(str(node.module)) if numbered else 0)
+    words = {"va": "center_baseline", "fontsize": SIZE, "zorder": 3, "color": INK if node.needed else GREY}
+    axes.text(x + 0.2, y, str(node.index), words, ha="right", fontweight="bold")
+    axes.text(x + 0.26, y, fitted(node.label, room, SIZE), words)
+    if numbered:
+        axes.text(x + width - 0.04, y, str(node.module), words, ha="right", style="italic")
+
+
+def _colours(chosen: Selection) -> dict[int, str]:
+    """Colours of the modules with the most features shown; the others stay black."""
+    sizes = Counter(
+        node.module for column in chosen.columns for node in column if node.needed and node.module >= 0
+    )
+    largest = sorted(module for module, _ in sizes.most_common(len(COLOURS)))
+    return dict(zip(largest, COLOURS, strict=False))
+
+
+def _tint(colour: str) -> tuple[float, float, float]:
+    """A colour mixed with much white, for the ground of a text."""
+    red, green, blue = (0.8 + 0.2 * int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
+    return red, green, blue
+
+
+def _legend(figure: Figure, chosen: Selection, colours: dict[int, str], grouped: bool) -> None:
+    nodes = [node for column in chosen.columns for node in column if node.index is not None]
+    handles = [
+        Patch(facecolor=_tint(colour), edgecolor=colour, label=f"module {module}")
+        for module, colour in colours.items()
+    ]
+    if any(node.needed and node.module >= 0 and node.module not in colours for node in nodes):
+        handles.append(Patch(facecolor="white", edgecolor=INK, label="smaller module, by number"))
+    if grouped and any(node.needed and node.module < 0 for node in nodes):
+        handles.append(Patch(facecolor="white", edgecolor=INK, label="in no module"))
+    if any(not node.needed for node in nodes):
+        handles.append(Patch(facecolor="white", edgecolor=FAINT, label="no edge that counts"))
+    if handles:
+        columns = min(len(handles), 2 * len(chosen.columns))
+        figure.legend(handles=handles, loc="outside upper left", ncols=columns)
+
+
+def _explanation(chosen: Selection, power: float, ablated: bool, title: str) -> str:
+    strength = {1.0: "Ê", 2.0: "Ê²"}.get(power, f"Ê to the {power:g}")
+    kind = f"the largest edges that carry {CARRIED:.0%} of a section's Ê²"
+    if ablated:
+        kind = "the edges needed according to the ablation"
+    numbers = ""
+    if any(node.module >= 0 for column in chosen.columns for node in column):
+        numbers = " Small number at the right of a box: its module."
+    counts = "; ".join(_counted(chosen, k) for k in range(len(chosen.sections)))
+    return (
+        (f"{title}. " if title else "")
+        + f"Features from the most important downwards. Drawn are {kind}, between the features shown: "
+        f"{counts}. Widths go with {strength}; the largest of each section is as wide as that of the "
+        f"others.{numbers}"
+    )
+
+
+def _counted(chosen: Selection, k: int) -> str:
+    drawn, total = len(chosen.sections[k]), chosen.candidates[k]
+    name = f"{chosen.names[k]} → {chosen.names[k + 1]}"
+    if chosen.columns[k + 1][0].index is None:
+        return f"{name} {total:,}, added up over the outputs"
+    return f"{name} {drawn:,} of {total:,}" if drawn < total else f"{name} all {total:,}"

@@ -1,0 +1,42 @@
+"""What features do along a sequence."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from interbasis.errors import InterbasisError
+from interbasis.figures.style import COLOURS, FAINT, grid_of, note, styled
+
+
+@styled
+def position_profiles(features: Sequence[Mapping[str, Any]], layer: str = "") -> Figure:
+    """A panel per feature: its mean activation at every position.
+
+    ``features`` are those of the `features` result of a run: "index", and "positions" with "means" and
+    "share", the part of the feature's variance that position explains.
+    """
+    known = [feature for feature in features if feature.get("positions")]
+    if not known:
+        raise InterbasisError(
+            "none of these features has a position profile; sequences have one, single rows do not"
+        )
+    figure, panels = grid_of(len(known), most=4, height=1.5)
+    for number, (panel, feature) in enumerate(zip(panels, known, strict=True)):
+        means, share = feature["positions"]["means"], feature["positions"]["share"]
+        panel.axhline(0, color=FAINT, linewidth=0.8, zorder=0)
+        style = "o-" if len(means) <= 12 else "-"
+        panel.plot(
+            range(len(means)), means, style, color=COLOURS[0], markersize=3, gid=f"f{feature['index']}"
+        )
+        panel.set_title(f"{feature['index']} · {share:.0%} position", fontsize=7.5)
+        panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        panel.yaxis.set_major_locator(MaxNLocator(4))
+        if number >= len(known) - min(4, len(known)):
+            panel.set_xlabel("position")
+        if number % 4 == 0:
+            panel.set_ylabel("mean activation")
+    where = f" of {layer}" if layer else ""
+    note(figure, f"Features{where}. Per cent: share of the feature's variance that position explains (η²).")
+    return figure

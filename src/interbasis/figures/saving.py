@@ -1,0 +1,42 @@
+"""Writing a figure to disk: vector and pixels, each whole or not at all."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from interbasis.errors import InterbasisError
+from interbasis.figures.style import STYLE
+from interbasis.files import write_atomically
+
+Format = Literal["svg", "png", "pdf"]
+DATELESS: dict[Format, dict[str, None]] = {"svg": {"Date": None}, "png": {}, "pdf": {"CreationDate": None}}
+"""Equal figures give equal files."""
+
+
+def save(
+    figure: Figure, path: str | Path, formats: Sequence[Format] = ("svg", "png"), dpi: int = 200
+) -> list[Path]:
+    """Write PATH.svg and PATH.png (or other formats); a suffix of one of these in ``path`` is replaced."""
+    unknown = [name for name in formats if name not in DATELESS]
+    if unknown or not formats:
+        raise InterbasisError(f"figures are written as {', '.join(DATELESS)}, received {list(formats)}")
+    path = Path(path)
+    stem = path.with_suffix("") if path.suffix.removeprefix(".") in DATELESS else path
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InterbasisError(f"could not make the folder {stem.parent} ({error.strerror})") from error
+    files = []
+    for name in formats:
+        file = stem.with_name(f"{stem.name}.{name}")
+
+        def write(temporary: Path, name: Format = name) -> None:
+            with rc_context(STYLE):
+                figure.savefig(temporary, format=name, dpi=dpi, metadata=DATELESS[name])
+
+        write_atomically(file, write)
+        files.append(file)
+    return files

@@ -1,0 +1,126 @@
+"""The one style of all figures: sizes in points for print, colours that colour-blind readers tell apart."""
+
+import textwrap
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any, ParamSpec
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, get_font
+from matplotlib.textpath import TextPath
+
+P = ParamSpec("P")
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+"""Okabe and Ito's palette without black, blue and orange first."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+GREY, FAINT, INK = "#9A9A9A", "#D9D9D9", "#222222"
+WIDTH = 7.0
+"""Inches across a page."""
+STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 8,
+    "axes.linewidth": 0.6,
+    "axes.edgecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "text.color": INK,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "svg.fonttype": "path",
+    "svg.hashsalt": "interbasis",
+    "pdf.fonttype": 42,
+}
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Draw with the style, and leave the caller's settings as they were."""
+
+    @wraps(draw)
+    def drawn(*arguments: P.args, **options: P.kwargs) -> Figure:
+        with rc_context(STYLE):
+            return draw(*arguments, **options)
+
+    return drawn
+
+
+def new_figure(width: float = WIDTH, height: float = 2.6) -> Figure:
+    """An empty figure in inches that pyplot knows nothing of."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def grid_of(count: int, most: int = 3, height: float = 2.2) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels in rows of at most ``most``."""
+    columns = min(count, most)
+    rows = -(-count // columns)
+    width = WIDTH * max(columns, 2) / most if most > 1 else WIDTH / 2
+    figure = new_figure(min(width, WIDTH), height * rows)
+    panels = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
+    for spare in panels[count:]:
+        spare.remove()
+    return figure, panels[:count]
+
+
+def note(figure: Figure, text: str) -> None:
+    """What a reader must know, below the figure."""
+    characters = int(figure.get_figwidth() * 19)
+    lines = "\n".join(line for part in text.split("\n") for line in textwrap.wrap(part, characters))
+    figure.supxlabel(plain(lines), x=0.01, ha="left", fontsize=6.5, color="#555555")
+
+
+def look(number: int) -> dict[str, Any]:
+    """Colour, marker and dashes of the number-th series: told apart without colour too."""
+    k = number % len(COLOURS)
+    return {"color": COLOURS[k], "marker": MARKERS[k], "linestyle": DASHES[k]}
+
+
+def plain(text: str) -> str:
+    """Text as it is: no mathematics between dollar signs, and a box for what the font does not have."""
+    known = _characters()
+    return "".join(c if ord(c) in known or c == "\n" else "□" for c in text).replace("$", r"\$")
+
+
+@cache
+def _characters() -> frozenset[int]:
+    return frozenset(get_font(findfont("DejaVu Sans")).get_charmap())
+
+
+def shortened(text: str, most: int) -> str:
+    """One line of at most so many characters."""
+    line = " ".join(text.split())
+    if len(line) <= most:
+        return line
+    whole, plus, _ = line[: most - 1].rpartition(" + ")  # a number cut in two would be another number
+    return f"{whole} + …" if plus else line[: most - 1].rstrip() + "…"
+
+
+def fitted(text: str, inches: float, size: float) -> str:
+    """As much of a text as fits into a width at a size in points, ready to be drawn."""
+    most = len(text)
+    while most > 1:
+        drawn = plain(shortened(text, most))
+        width = TextPath((0, 0), drawn, size=size).get_extents().width / 72 if drawn.strip() else 0.0
+        if width <= inches:
+            return drawn
+        most = min(most - 1, int(most * inches / width) + 1)
+    return plain(shortened(text, 1)) if text else ""

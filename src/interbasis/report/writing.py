@@ -1,0 +1,42 @@
+"""Writing a report: the page with its figures inside, and the figures once more as files of their own."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+
+from interbasis.errors import InterbasisError
+from interbasis.figures import save
+from interbasis.files import check_writable, write_text_atomically
+from interbasis.progress import Progress, silent
+from interbasis.report.facts import all_facts
+from interbasis.report.page import page
+from interbasis.report.pictures import pictures
+
+PAGE = "report.html"
+
+
+def write_report(runs: Sequence[str | Path], out: str | Path, progress: Progress = silent) -> Path:
+    """Write OUT/report.html about runs on disk, and OUT/figures/*.svg and *.png; return the page's path.
+
+    The page is one file that needs nothing else: no scripts, no fonts, no requests. What it allows one to say
+    depends on which of ablate, curves, controls, modules and features were run.
+    """
+    known = all_facts(runs)
+    folder = Path(out)
+    check_writable(folder)
+    try:
+        (folder / "figures").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InterbasisError(f"could not make the folder {folder} ({error.strerror})") from error
+    shown = []
+    for number, (name, title, figure) in enumerate(pictures(known)):
+        vector, _ = save(figure, folder / "figures" / name)
+        data = "data:image/svg+xml;base64," + b64encode(vector.read_bytes()).decode("ascii")
+        shown.append((title, data, figure.get_figwidth()))
+        progress("figures", number + 1, number + 1)
+    css = files("interbasis.report").joinpath("report.css").read_text(encoding="utf-8")
+    date = datetime.now(UTC).strftime("%Y-%m-%d")
+    write_text_atomically(folder / PAGE, page(known, shown, css, date))
+    return folder / PAGE

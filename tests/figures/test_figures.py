@@ -1,0 +1,228 @@
+"""Figures show the data they were given: what is drawn is read back from the artists."""
+
+import io
+import json
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+from torch import nn
+
+from cases import mlp, modular_addition
+from interbasis import features, figures
+from interbasis.errors import InterbasisError
+from interbasis.figures.interactions import THINNEST, WIDEST
+from interbasis.figures.selection import select
+from interbasis.figures.style import COLOURS, plain, shortened
+from interbasis.pipeline import build
+
+FRACTIONS = [0.001, 0.01, 0.1, 1.0]
+
+
+@pytest.fixture(scope="module")
+def graph():
+    case = modular_addition()
+    return build(case.network, case.inputs)
+
+
+def curves(shift: float = 0.0, intervals: bool = True) -> dict:
+    def row(k: int) -> dict:
+        values = [0.1 + shift + k / 10, 0.3 + k / 10, 0.6, 0.9]
+        extra = {"value_intervals": [[v - 0.02, v + 0.02] for v in values]} if intervals else {}
+        return {"values": values} | extra
+
+    ends = [{"from": "a", "to": "b"}, {"from": "b", "to": "c"}]
+    sections = [end | row(k) for k, end in enumerate(ends)]
+    return {
+        "metric": "accuracy",
+        "baseline": 0.9,
+        "fractions": FRACTIONS,
+        "sections": sections,
+        "whole": row(2),
+    }
+
+
+def named(figure: Figure, gid: str) -> list:
+    return [artist for panel in figure.axes for artist in panel.get_children() if artist.get_gid() == gid]
+
+
+def words(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(matplotlib.text.Text) if text.get_text()]
+
+
+def test_edges_are_drawn_between_their_features_as_wide_as_they_are_strong(graph):
+    figure = figures.interaction_graph(graph, top=5, power=2)
+    chosen = select(graph, top=5)
+    for k, edges in enumerate(chosen.sections):
+        (drawn,) = named(figure, f"edges:{k}")
+        assert isinstance(drawn, LineCollection)
+        ordered = sorted(edges, key=lambda edge: edge.strength)
+        strengths = np.array([edge.strength for edge in ordered])
+        expected = np.maximum(THINNEST, WIDEST * (strengths / strengths.max()) ** 2)
+        np.testing.assert_allclose(drawn.get_linewidths(), expected, rtol=1e-12)
+        boxes = {gid: box for box in figure.axes[0].patches if (gid := box.get_gid())}
+        for line, edge in zip(drawn.get_segments(), ordered, strict=True):
+            source, target = chosen.columns[k][edge.source], chosen.columns[k + 1][edge.target]
+            for node, point in ((source, line[0]), (target, line[-1])):
+                box: FancyBboxPatch = boxes[f"node:{node.layer}:{node.index}"]
+                assert point[1] == pytest.approx(box.get_y() + box.get_height() / 2)
+            assert line[0][0] < line[-1][0]
+
+
+def test_strengths_are_the_graphs_and_outputs_are_merged_by_their_norm(graph):
+    masks = [edges > edges.flatten().median() for edges in graph.edges]
+    chosen = select(graph, top=100, needed=masks)
+    for k in range(2):
+        drawn = {
+            (chosen.columns[k][e.source].index, chosen.columns[k + 1][e.target].index): e.strength
+            for e in chosen.sections[k]
+        }
+        rows, columns = (masks[k] & (graph.edges[k] > 0)).nonzero(as_tuple=True)
+        expected = {
+            (j, i): graph.edges[k][i, j].item()
+            for i, j in zip(rows.tolist(), columns.tolist(), strict=True)
+            if i > 0 and j > 0
+        }
+        assert drawn == expected
+        assert chosen.candidates[k] == len(expected)
+    (output,) = chosen.columns[-1]
+    assert output.index is None
+    for edge in chosen.sections[-1]:
+        j = chosen.columns[-2][edge.source].index
+        kept = graph.edges[-1][:, j] * masks[-1][:, j]
+        assert edge.strength == pytest.approx(kept.norm().item(), rel=1e-12)
+
+
+def test_features_without_an_edge_that_counts_are_grey_and_modules_have_colours(graph):
+    masks = [torch.zeros_like(edges, dtype=torch.bool) for edges in graph.edges]
+    masks[0][1, 2] = True
+    modules = [[j % 2 for j in range(layer.features)] for layer in graph.layers]
+    labels = {graph.layers[0].name: {2: "the <needed> $one$ of $them"}}
+    figure = figures.interaction_graph(graph, top=4, needed=masks, modules=modules, labels=labels)
+    boxes = {box.get_gid(): box for box in figure.axes[0].patches}
+    hexes = {gid: matplotlib.colors.to_hex(box.get_edgecolor()).upper() for gid, box in boxes.items()}
+    assert hexes["node:0:2"] == COLOURS[0]
+    assert hexes["node:1:1"] == COLOURS[1]
+    assert hexes["node:0:1"] == hexes["node:0:3"] == "#D9D9D9"
+    assert any(r"\$one\$" in text for text in words(figure))
+    assert any("1, added up" not in text and "all 1;" in text.replace("\n", " ") for text in words(figure))
+    figure.savefig(io.BytesIO(), format="png")  # a dollar sign is no mathematics
+
+
+def test_language_models_have_widths_by_strength_and_others_by_its_square(graph):
+    assert any("Ê²;" in text.replace("\n", " ") for text in words(figures.interaction_graph(graph)))
+    other = graph.provenance.model_copy(update={"family": "gpt2"})
+    text = " ".join(
+        words(figures.interaction_graph(type(graph)(graph.layers, graph.edges, graph.config, other)))
+    )
+    assert "Ê;" in text.replace("\n", " ")
+
+
+def test_rotated_outputs_are_features_of_their_own():
+    case = mlp(nn.ReLU())
+    chosen = select(build(case.network, case.inputs))
+    assert [node.index for node in chosen.columns[-1]] == [1, 2, 3, 4]
+
+
+def test_pictures_that_cannot_be_drawn_are_refused(graph):
+    with pytest.raises(InterbasisError, match="two layers of 4"):
+        figures.interaction_graph(graph, layers=(2, 2))
+    with pytest.raises(InterbasisError, match="masks of needed edges"):
+        figures.interaction_graph(graph, needed=graph.edges[:1])
+    with pytest.raises(InterbasisError, match="above 0"):
+        figures.interaction_graph(graph, power=0)
+    with pytest.raises(InterbasisError, match="same seeds for every basis"):
+        figures.required({"lib": [[1, 2]], "pca": []}, ["a", "b"])
+    with pytest.raises(InterbasisError, match="at least one run"):
+        figures.ablation_curves({})
+    with pytest.raises(InterbasisError, match=r"'two' are of cross_entropy"):
+        figures.ablation_curves({"one": curves(), "two": curves() | {"metric": "cross_entropy"}})
+    with pytest.raises(InterbasisError, match="between 0 and 1"):
+        figures.auroc_bars({"a": {"lib": [1.2]}}, "x")
+    with pytest.raises(InterbasisError, match="position profile"):
+        figures.position_profiles([{"index": 1}])
+    with pytest.raises(InterbasisError, match="same node layers"):
+        figures.eigenvalue_spectra({})
+
+
+def test_curves_and_their_bands_are_the_results():
+    figure = figures.ablation_curves({"lib": curves(), "pca": curves(0.05, intervals=False)})
+    for k, panel in enumerate(figure.axes):
+        lines = {line.get_gid(): line for line in panel.lines}
+        rows = [*curves()["sections"], curves()["whole"]]
+        assert lines["curve:lib"].get_xdata().tolist() == FRACTIONS
+        assert lines["curve:lib"].get_ydata().tolist() == rows[k]["values"]
+        (band,) = panel.collections
+        heights = {round(y, 9) for y in band.get_paths()[0].vertices[:, 1]}
+        assert heights == {round(y, 9) for pair in rows[k]["value_intervals"] for y in pair}
+    assert [panel.get_title(loc="left") for panel in figure.axes] == [
+        "a → b",
+        "b → c",
+        "all sections at once",
+    ]
+
+
+def test_counts_are_dots_with_their_mean():
+    figure = figures.required({"lib": [[133, 82], [80, 75]], "pca": [[167, None], [76, None]]}, ["a", "b"])
+    (dots,) = named(figure, "counts:lib")[:1]
+    assert isinstance(dots, PathCollection)
+    assert dots.get_offsets()[:, 1].tolist() == [133, 80]
+    assert "106.5" in words(figure)
+    assert any("not" in text and "measured" in text for text in words(figure))
+
+
+def test_shares_bars_profiles_and_spectra_are_the_data(graph):
+    shares = {"lib": [0.1, 0.5, 0.95, 0.99], "pca": [0.2, 0.3, 0.4]}
+    figure, found = figures.monosemanticity(shares), features.compare(shares)
+    for name in shares:
+        (line,), (steps,) = named(figure, f"density:{name}"), named(figure, f"cumulative:{name}")
+        assert tuple(line.get_ydata()) == found.density[name]
+        assert tuple(steps.get_ydata()) == found.cumulative[name]
+    bars = figures.auroc_bars({"x": {"lib": [0.9, 0.2]}}, "y", names={"x": ["cat", "dog"]}).axes[0]
+    tops = [bar.get_y() + bar.get_height() for bar in bars.patches]
+    assert tops == pytest.approx([0.9, 0.8])
+    assert [label.get_text() for label in bars.get_xticklabels()] == ["cat 1", "dog 2"]
+    profile = [{"index": 3, "positions": {"means": [1.0, -2.0, 4.0], "share": 0.97}}]
+    (line,) = named(figures.position_profiles(profile), "f3")
+    assert line.get_ydata().tolist() == [1.0, -2.0, 4.0]
+    spectra = figures.eigenvalue_spectra({"lib": graph})
+    for line, layer in zip(named(spectra, "spectrum:lib"), graph.layers, strict=True):
+        values = layer.eigenvalues[1 if layer.constant else 0 :]
+        values = values[values > 0].sort(descending=True).values
+        np.testing.assert_allclose(line.get_ydata(), values / values[0], rtol=1e-12)
+
+
+def test_nothing_global_is_touched(graph, tmp_path):
+    import sys
+
+    before = json.dumps({k: str(v) for k, v in matplotlib.rcParams.items()})
+    had_pyplot = "matplotlib.pyplot" in sys.modules
+    figures.save(figures.interaction_graph(graph, top=3), tmp_path / "graph")
+    assert json.dumps({k: str(v) for k, v in matplotlib.rcParams.items()}) == before
+    assert ("matplotlib.pyplot" in sys.modules) == had_pyplot
+
+
+def test_figures_are_saved_as_vector_and_pixels_alike_each_time(graph, tmp_path):
+    figure = figures.required({"lib": [[3]]}, ["a"])
+    files = figures.save(figure, tmp_path / "deep" / "counts.v2")
+    assert [file.name for file in files] == ["counts.v2.svg", "counts.v2.png"]
+    assert files[1].read_bytes().startswith(b"\x89PNG")
+    first = files[0].read_bytes()
+    again = figures.save(figures.required({"lib": [[3]]}, ["a"]), tmp_path / "other.png")
+    assert again[0].read_bytes() == first
+    assert b"<script" not in first
+    (document,) = figures.save(figure, tmp_path / "counts", formats=["pdf"])
+    assert document.read_bytes().startswith(b"%PDF")
+    assert not [path for path in tmp_path.rglob("*") if path.suffix == ".tmp"]
+    with pytest.raises(InterbasisError, match="svg, png, pdf"):
+        figures.save(figure, tmp_path / "x", formats=["gif"])
+
+
+def test_a_number_is_never_cut_in_two_and_unknown_letters_are_boxes():
+    assert shortened("48% cos(15x) + 30% cos(18x)", 17) == "48% cos(15x) + …"
+    assert shortened("a  plain\nlabel", 40) == "a plain label"
+    assert plain("漢$") == r"□\$"
