@@ -1,5 +1,7 @@
 """Ablated forward passes against a double loop over output features and tokens."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -8,6 +10,7 @@ import interbasis
 from cases import CASES, activations, as_general, attention_section, normal, seeded
 from interbasis.ablation import ablated, top_edges
 from interbasis.attribution import sections_in_bases
+from interbasis.cores import Attention
 from interbasis.network import Section
 from interbasis.tables import Table, tabulate
 
@@ -62,6 +65,26 @@ def test_attention_its_table_and_the_general_path(causal, last_only):
         (as_general(section), table),
     ):
         assert close(ablated(which, given, mask), expected)
+
+
+@pytest.mark.parametrize(
+    "core",
+    [
+        Attention(2, 5, causal=True),
+        Attention(2, 5, causal=False),
+        Attention(2, 5, scale=1.0, window=2),
+        Attention(2, 5, cap=0.7),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("last_only", [True, False])
+def test_attention_on_few_features(core, last_only):
+    """Fewer kept features than a head is wide: read and write are folded into scores and values."""
+    section = replace(attention_section(2, 5, core.shape.causal, last_only), core=core)
+    f = activations(section, 4, 6)
+    for density in (0.2, 0.6, 1.0):
+        mask = random_mask(*section.skip.shape, density, seed=3)
+        assert close(ablated(section, f, mask), looped(section, f, mask))
 
 
 def test_a_table_holds_what_repeats_and_nothing_else():

@@ -95,7 +95,7 @@ def ablated(section: Section, f: Tensor | Table, mask: Tensor) -> Tensor:
         if isinstance(f, Table):
             part = section.core.written_from_table(f.rows[:, columns] @ read.T, f.index, at, write)
         else:
-            part = section.core.written(f[..., columns] @ read.T, at, write)
+            part = section.core.written_from(f[..., columns], read, at, write)
         result[..., rows] += part
     return result
 

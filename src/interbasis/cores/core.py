@@ -53,6 +53,10 @@ class Core(ABC):
         """B · core(u), for some rows B [rows, c_out] of the write matrix."""
         return self(u, at) @ write.T
 
+    def written_from(self, f: Tensor, read: Tensor, at: slice, write: Tensor) -> Tensor:
+        """The same for u = A f with few input features, f [n, T, r] and read [c_in, r]."""
+        return self.written(f @ read.T, at, write)
+
     def written_from_table(self, rows: Tensor, index: Tensor, at: slice, write: Tensor) -> Tensor:
         """The same for u = rows[index], where few different tokens make many samples.
 

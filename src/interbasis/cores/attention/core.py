@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from interbasis.cores.attention import edges, table
+from interbasis.cores.attention import edges, folded, table
 from interbasis.cores.attention.heads import Heads, Shape
 from interbasis.cores.attention.moments import add_block, value_products
 from interbasis.cores.attention.rotary import Rotary
@@ -82,6 +82,10 @@ class Attention(Core):
 
     def __call__(self, u: Tensor, at: slice) -> Tensor:
         return self._heads(u, at).mixed_values().permute(1, 2, 0, 3).flatten(2)
+
+    def written_from(self, f: Tensor, read: Tensor, at: slice, write: Tensor) -> Tensor:
+        found = folded.written(self.shape, f, read, at, write)
+        return super().written_from(f, read, at, write) if found is None else found
 
     def written_from_table(self, rows: Tensor, index: Tensor, at: slice, write: Tensor) -> Tensor:
         found = table.written(self.shape, rows, index, at, write)
