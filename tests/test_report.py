@@ -15,6 +15,7 @@ from interbasis.pipeline import build
 from interbasis.report import statements, write_report
 from interbasis.report.facts import all_facts, facts
 from interbasis.report.html import element, table, text
+from interbasis.report.tables import controls
 from interbasis.report.together import statements_together
 from interbasis.results import save_result
 
@@ -194,7 +195,9 @@ def test_a_basis_is_sparser_only_where_intervals_are_apart(tmp_path, area, allow
     )
     assert reason in said(run, allowed)
     assert "4 of 10 halves" in said(run, False)
-    assert "Controls of lib" in write_report([run], tmp_path / "out").read_text(encoding="utf-8")
+    table_of_controls = controls(all_facts([run]))
+    assert "Controls of lib" in table_of_controls
+    assert f"{area:.4f} ({area - 0.02:.4f} to {area + 0.02:.4f})" in table_of_controls
 
 
 def test_counts_on_the_data_of_the_build_are_told_from_others(tmp_path):

@@ -119,6 +119,7 @@ def _column(
 ) -> tuple[Node, ...]:
     layer, start = graph.layers[k], _first(graph, k)
     texts = labels.get(layer.name, {})
+    texts = {start + j: "variance, kept apart" for j in range(layer.isolated)} | dict(texts)
     used = torch.zeros(layer.features, dtype=torch.bool)
     if k < len(masks):
         used |= masks[k].any(0)
