@@ -227,3 +227,15 @@ def test_a_number_is_never_cut_in_two_and_unknown_letters_are_boxes():
     assert shortened("48% cos(15x) + 30% cos(18x)", 17) == "48% cos(15x) + …"
     assert shortened("a  plain\nlabel", 40) == "a plain label"
     assert plain("漢$") == r"□\$"
+
+
+def test_the_variance_of_a_layer_norm_is_named(graph):
+    first = graph.layers[0]
+    apart = type(first)(first.name, first.transform, first.inverse, first.mean, first.eigenvalues, isolated=1)
+    other = type(graph)([apart, *graph.layers[1:]], graph.edges, graph.config, graph.provenance)
+    labels = {first.name: {1: "position (79%)", 2: "x"}}
+    assert [node.label for node in select(other, top=2, labels=labels).columns[0]] == [
+        "variance · position (79%)",
+        "x",
+    ]
+    assert [node.label for node in select(other, top=2).columns[0]] == ["variance", ""]

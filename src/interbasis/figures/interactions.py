@@ -20,6 +20,8 @@ ROW, BOX, BARE, GAP, MERGED = 0.17, 1.6, 0.45, 0.7, 0.65
 merged output."""
 WIDEST, THINNEST = 4.0, 0.25
 """Points: the widest curve of every section, and what the faintest are raised to."""
+OPAQUE, FAINTEST = 0.75, 0.2
+"""How opaque curves are, and what part of it is left to those that would be thinner than the thinnest."""
 SIZE = 6
 """Points: the letters of labels."""
 
@@ -93,19 +95,27 @@ def _curves(chosen: Selection, k: int, power: float, colours: dict[int, str]) ->
     """All edges of a section, weak ones below strong ones."""
     edges = sorted(chosen.sections[k], key=lambda edge: edge.strength)
     largest = edges[-1].strength
-    paths, widths, shades = [], [], []
+    paths, widths, shades, opacity = [], [], [], []
     for edge in edges:
         x0, y0 = _place(chosen, k, edge.source)
         x1, y1 = _place(chosen, k + 1, edge.target)
         x0 += _width(chosen, k)
         bent = [(x0, y0), ((2 * x0 + x1) / 3, y0), ((x0 + 2 * x1) / 3, y1), (x1, y1)]
         paths.append(Path(bent, [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]))
-        widths.append(max(THINNEST, WIDEST * (edge.strength / largest) ** power))
+        width = WIDEST * (edge.strength / largest) ** power
+        widths.append(max(THINNEST, width))
+        opacity.append(OPAQUE * max(FAINTEST, min(1.0, width / THINNEST)))
         source, target = chosen.columns[k][edge.source], chosen.columns[k + 1][edge.target]
         inside = source.module == target.module or target.index is None
         shades.append(colours.get(source.module, GREY) if inside else GREY)
     return PathCollection(
-        paths, linewidths=widths, edgecolors=shades, facecolors="none", alpha=0.75, gid=f"edges:{k}", zorder=1
+        paths,
+        linewidths=widths,
+        edgecolors=shades,
+        facecolors="none",
+        alpha=opacity,
+        gid=f"edges:{k}",
+        zorder=1,
     )
 
 
@@ -196,7 +206,7 @@ def _explanation(chosen: Selection, power: float, ablated: bool, title: str) -> 
         (f"{title}. " if title else "")
         + f"Features from the most important downwards. Drawn are {kind}, between the features shown: "
         f"{counts}. Widths go with {strength}; the largest of each section is as wide as that of the "
-        f"others.{numbers}"
+        f"others, and hairlines are the fainter the weaker they are.{numbers}"
     )
 
 
