@@ -145,6 +145,12 @@ def _whole(run: Facts) -> Iterator[Statement]:
         )
         return
     whole = run.curves["whole"]
+    if whole["area"] is None:
+        yield _no(
+            "A part of the edges does the work of all, in all sections at once.",
+            "The area under the faithfulness curve is not defined: without edges the model is as good.",
+        )
+        return
     yield _yes(
         f"With edges ablated in all sections at once, the area under the faithfulness curve is "
         f"{interval(whole, 'area')} (95 % bootstrap interval).",
@@ -188,9 +194,12 @@ def _compared(own: dict[str, Any], other: dict[str, Any]) -> Statement:
     a, b = own["curves"]["whole"], other["curves"]["whole"]
     numbers = f"Areas, all sections at once: {interval(a, 'area')} against {interval(b, 'area')}."
     text = f"{own['name']} needs fewer edges than {other['name']} on this model."
-    if a["area_interval"][0] > b["area_interval"][1]:
+    own_limits, limits = known_interval(a, "area"), known_interval(b, "area")
+    if own_limits is None or limits is None:
+        return _no(text, f"{numbers} There are no intervals to compare.")
+    if own_limits[0] > limits[1]:
         return _yes(text, f"{numbers} The intervals are apart.")
-    if a["area_interval"][1] < b["area_interval"][0]:
+    if own_limits[1] < limits[0]:
         return _no(text, f"{numbers} It is the other way round.")
     return _no(text, f"{numbers} The intervals overlap.")
 
@@ -248,6 +257,14 @@ def _scope() -> Iterator[Statement]:
 
 
 def interval(curve: dict[str, Any], name: str) -> str:
-    """A number with its interval where there is one."""
+    """A number with its interval, as far as they are defined."""
+    value, limits = curve[name], known_interval(curve, name)
+    if value is None:
+        return "not defined"
+    return f"{value:.4f}" + (f" ({limits[0]:.4f} to {limits[1]:.4f})" if limits else "")
+
+
+def known_interval(curve: dict[str, Any], name: str) -> tuple[float, float] | None:
+    """The interval of a number; None where there is none, or one without a limit."""
     limits = curve.get(f"{name}_interval")
-    return f"{curve[name]:.4f}" + (f" ({limits[0]:.4f} to {limits[1]:.4f})" if limits else "")
+    return None if limits is None or None in limits else (limits[0], limits[1])
