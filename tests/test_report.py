@@ -58,7 +58,7 @@ def ablated(run, **changes):
 def curves(run, area=0.9):
     names = [layer.name for layer in interbasis.load(run).layers]
     row = {"values": [0.2, 0.9], "value_intervals": [[0.1, 0.3], [0.8, 1.0]]}
-    row |= {"area": area, "area_interval": [area - 0.02, area + 0.02]}
+    row |= {"nothing": 0.05, "area": area, "area_interval": [area - 0.02, area + 0.02]}
     sections = [{"from": names[k], "to": names[k + 1]} | row for k in range(3)]
     return {
         "metric": "accuracy",
@@ -193,8 +193,9 @@ def test_a_basis_is_sparser_only_where_intervals_are_apart(tmp_path, area, allow
         {"name": b, "basis": b, "curves": curves(run, a)} | common for b, a in (("lib", 0.9), ("pca", area))
     ]
     save_result(run, "controls", {"rows": rows})
-    assert "lib needs fewer edges than pca on this model. (Areas, all sections at once: 0.9000" in said(
-        run, allowed
+    assert (
+        "lib does more with few edges than [pca] on this model. (Areas, all sections at once: 0.9000"
+        in said(run, allowed)
     )
     assert reason in said(run, allowed)
     assert "4 of 10 halves" in said(run, False)
@@ -250,14 +251,20 @@ def test_what_is_not_defined_is_a_gap_and_no_claim(tmp_path):
     nothing = {"area": None, "area_interval": [None, None], "values": [None, 0.9]}
     nothing |= {"value_intervals": [[None, None], [0.8, 1.0]]}
     save_result(run, "curves", found | {"whole": found["whole"] | nothing})
-    assert "curve is not defined" in said(run, False)
+    assert "nothing is there to be carried" in said(run, False)
     assert "faithfulness" not in said(run, True)
     rows = [
         {"name": b, "basis": b, "network": "trained", "ranking": "Ê", "curves": c}
         for b, c in (("lib", found), ("pca", found | {"whole": found["whole"] | nothing}))
     ]
     save_result(run, "controls", {"rows": rows})
+    assert "not told from a model without edges" in said(run, False)
+    flat = found | {"whole": found["whole"] | {"area": 0.1, "area_interval": [0.1, 0.1]}}
+    save_result(run, "controls", {"rows": [rows[0], rows[1] | {"curves": flat}]})
     assert "There are no intervals to compare" in said(run, False)
+    chance = found | {"whole": found["whole"] | {"nothing": 0.85, "area": 0.1, "area_interval": [0.0, 0.2]}}
+    save_result(run, "controls", {"rows": [rows[0], rows[1] | {"curves": chance}]})
+    assert "lib does more" not in said(run, True)
     assert "curves-0" in {name for name, _, _ in pictures([facts(run)])}
 
 

@@ -145,10 +145,10 @@ def _whole(run: Facts) -> Iterator[Statement]:
         )
         return
     whole = run.curves["whole"]
-    if whole["area"] is None:
+    if not does_something(whole):
         yield _no(
             "A part of the edges does the work of all, in all sections at once.",
-            "The area under the faithfulness curve is not defined: without edges the model is as good.",
+            "The model with all edges is not told from one with none, so nothing is there to be carried.",
         )
         return
     yield _yes(
@@ -193,7 +193,9 @@ def _compared(own: dict[str, Any], other: dict[str, Any]) -> Statement:
     """Areas with all sections ablated at once; apart only where the intervals do not touch."""
     a, b = own["curves"]["whole"], other["curves"]["whole"]
     numbers = f"Areas, all sections at once: {interval(a, 'area')} against {interval(b, 'area')}."
-    text = f"{own['name']} needs fewer edges than {other['name']} on this model."
+    text = f"{own['name']} does more with few edges than [{other['name']}] on this model."
+    if not (does_something(a) and does_something(b)):
+        return _no(text, f"{numbers} One of the two is not told from a model without edges.")
     own_limits, limits = known_interval(a, "area"), known_interval(b, "area")
     if own_limits is None or limits is None:
         return _no(text, f"{numbers} There are no intervals to compare.")
@@ -264,7 +266,18 @@ def interval(curve: dict[str, Any], name: str) -> str:
     return f"{value:.4f}" + (f" ({limits[0]:.4f} to {limits[1]:.4f})" if limits else "")
 
 
+def does_something(curve: dict[str, Any]) -> bool:
+    """Whether the metric with no edges lies outside the 95 % interval of that with all of them."""
+    intervals, nothing = curve.get("value_intervals"), curve.get("nothing")
+    if curve["area"] is None or nothing is None or not intervals or None in intervals[-1]:
+        return False
+    low, high = intervals[-1]
+    return bool(nothing < low or nothing > high)
+
+
 def known_interval(curve: dict[str, Any], name: str) -> tuple[float, float] | None:
-    """The interval of a number; None where there is none, or one without a limit."""
+    """The interval of a number; None where there is none, or one that the bootstrap could not open."""
     limits = curve.get(f"{name}_interval")
-    return None if limits is None or None in limits else (limits[0], limits[1])
+    if limits is None or None in limits or limits[0] == limits[1]:
+        return None
+    return limits[0], limits[1]

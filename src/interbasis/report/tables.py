@@ -31,7 +31,8 @@ def what_was_run(runs: Sequence[Facts]) -> str:
 
 
 def _seconds(run: Facts) -> str:
-    return ", ".join(f"{phase} {t:.1f}" for phase, t in run.summary["seconds"].items() if t >= 0.05)
+    shown = ", ".join(f"{phase} {t:.1f}" for phase, t in run.summary["seconds"].items() if t >= 0.05)
+    return shown or "less than 0.1 each"
 
 
 def _data(run: Facts) -> str:
