@@ -303,6 +303,7 @@ def test_the_command_and_what_it_refuses(tmp_path, capsys):
 
 
 def test_everything_in_html_is_escaped():
+    assert text("half \ud83d") == "half ?"
     assert element("p", text(SCRIPT), title=SCRIPT).count("<") == 2
     assert table([SCRIPT], [[SCRIPT, SCRIPT]], SCRIPT).count("&lt;script&gt;") == 4
     assert "<script>" not in table([SCRIPT], [[SCRIPT, SCRIPT]], SCRIPT)
