@@ -102,10 +102,10 @@ def test_a_limit_is_shared_out_without_waste():
 
 def test_of_many_sections_the_worst_is_named(tmp_path):
     case = mlp(nn.ReLU(), widths=(5, 6, 5, 6, 5, 6, 5, 4))
-    plain = plain_graph(build(case.network, case.inputs).save(tmp_path / "run"), 35)
+    plain = plain_graph(build(case.network, case.inputs).save(tmp_path / "run"), 14)
     worst = min(plain.sections, key=lambda section: section.share_of_squares)
     every = sum(section.edges for section in plain.sections)
-    assert f"(35 of {every:,}; the smallest share is that of {worst.source} → " in plain.left_out
+    assert f"(14 of {every:,}; the smallest share is that of {worst.source} → " in plain.left_out
     assert plain.left_out.count("→") == 1
 
 
