@@ -18,6 +18,7 @@ from interbasis.pipeline import build
 from interbasis.results import save_result
 
 NASTY = "<b>&\x00\x1b \U0001f600"
+HALF = "half a pair \ud83d"
 
 
 @pytest.fixture
@@ -27,6 +28,7 @@ def run(tmp_path):
     graph = interbasis.load(folder)
     layers = [layer.name for layer in graph.layers]
     labels = [{"name": layers[0], "features": [{"index": 1, "label": NASTY}, {"index": 2, "label": ""}]}]
+    labels.append({"name": layers[1], "features": [{"index": 1, "label": HALF}]})
     save_result(folder, "features", {"layers": labels})
     groups = [
         {"name": layer.name, "assignment": [j % 2 for j in range(layer.features)]} for layer in graph.layers
@@ -66,6 +68,7 @@ def test_rows_are_the_whole_graph_without_the_constants_edges(run):
     assert nodes["0_0"].constant
     assert nodes["0_1"].label == NASTY
     assert nodes["0_2"].label is None
+    assert nodes["1_1"].label == "half a pair ?"
     assert nodes["1_3"].eigenvalue == graph.layers[1].eigenvalues[3].item()
     assert nodes["1_3"].module == 1
     for edge in plain.edges:
@@ -95,6 +98,15 @@ def test_a_limit_is_shared_out_without_waste():
     assert shares(1000, [3, 4]) == [3, 4]
     assert sum(shares(11, [100, 100, 100])) == 11
     assert shares(5, []) == []
+
+
+def test_of_many_sections_the_worst_is_named(tmp_path):
+    case = mlp(nn.ReLU(), widths=(5, 6, 5, 6, 5, 6, 5, 4))
+    plain = plain_graph(build(case.network, case.inputs).save(tmp_path / "run"), 14)
+    worst = min(plain.sections, key=lambda section: section.share_of_squares)
+    every = sum(section.edges for section in plain.sections)
+    assert f"(14 of {every:,}; the smallest share is that of {worst.source} → " in plain.left_out
+    assert plain.left_out.count("→") == 1
 
 
 def test_estimated_edges_carry_their_errors(tmp_path):

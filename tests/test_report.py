@@ -15,6 +15,9 @@ from interbasis.pipeline import build
 from interbasis.report import statements, write_report
 from interbasis.report.facts import all_facts, facts
 from interbasis.report.html import element, table, text
+from interbasis.report.page import page
+from interbasis.report.pictures import pictures
+from interbasis.report.tables import controls
 from interbasis.report.together import statements_together
 from interbasis.results import save_result
 
@@ -44,7 +47,8 @@ def ablated(run, **changes):
     data = {"spec": "some,data", "samples": 123, "fingerprint": "f"}
     result = {
         "metric": "accuracy", "tolerance": 0.001, "baseline": 0.951, "data": data, "sections": rows,
-        "edges_required": [7, 8, 9], "nodes_required": [3, 4, 5], "layers": [],
+        "edges_required": [7, 8, 9], "nodes_required": [3, 5],
+        "layers": [{"name": names[k], "count": 3 + k} for k in (0, 2)],
     }  # fmt: skip
     masks = {f"edge_mask.{k}": edges > edges.median() for k, edges in enumerate(graph.edges)}
     save_result(run, "ablation", result | changes, masks)
@@ -54,7 +58,7 @@ def ablated(run, **changes):
 def curves(run, area=0.9):
     names = [layer.name for layer in interbasis.load(run).layers]
     row = {"values": [0.2, 0.9], "value_intervals": [[0.1, 0.3], [0.8, 1.0]]}
-    row |= {"area": area, "area_interval": [area - 0.02, area + 0.02]}
+    row |= {"nothing": 0.05, "area": area, "area_interval": [area - 0.02, area + 0.02]}
     sections = [{"from": names[k], "to": names[k + 1]} | row for k in range(3)]
     return {
         "metric": "accuracy",
@@ -80,10 +84,10 @@ def said(run, allowed):
 class Page(HTMLParser):
     """Tags, addresses and text of a page."""
 
-    def __init__(self, page: str):
+    def __init__(self, source: str):
         super().__init__()
         self.tags, self.addresses, self.words, self.open = [], [], [], []
-        self.feed(page)
+        self.feed(source)
 
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
@@ -111,12 +115,12 @@ def test_the_page_is_whole_escaped_and_asks_nobody_for_anything(tmp_path):
         save_result(run, "features", {"layers": [{"name": name, "features": [feature]}]})
     file = write_report(runs, tmp_path / "out")
     source = file.read_text(encoding="utf-8")
-    page = Page(source)
-    assert page.open == []
-    assert "script" not in page.tags
+    parsed = Page(source)
+    assert parsed.open == []
+    assert "script" not in parsed.tags
     assert "<script" not in source
     assert text(SCRIPT) in source
-    assert all(address.startswith("data:image/svg+xml;base64,") for address in page.addresses)
+    assert all(address.startswith("data:image/svg+xml;base64,") for address in parsed.addresses)
     assert not re.search(r"url\(|@import", source)
     assert "default-src 'none'" in source.replace("&#x27;", "'")
     names = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
@@ -125,14 +129,14 @@ def test_the_page_is_whole_escaped_and_asks_nobody_for_anything(tmp_path):
         "auroc-0", "positions-0", "spectra-0",
     )  # fmt: skip
     assert {f"{name}.{kind}" for name in expected for kind in ("svg", "png")} <= names
-    assert page.tags.count("img") == len(names) / 2
+    assert parsed.tags.count("img") == len(names) / 2
 
 
 def test_the_numbers_in_the_tables_are_the_runs(tmp_path):
     runs = [make(tmp_path / "lib"), make(tmp_path / "pca", "pca")]
     ablated(runs[0])
     save_result(runs[0], "curves", curves(runs[0]))
-    words = " ".join(Page(write_report(runs, tmp_path / "out").read_text(encoding="utf-8")).words)
+    words = " ".join(Page(page(all_facts(runs), [], "", "today")).words)
     for run in runs:
         graph = interbasis.load(run)
         assert graph.provenance.model_fingerprint[:16] in words
@@ -189,12 +193,15 @@ def test_a_basis_is_sparser_only_where_intervals_are_apart(tmp_path, area, allow
         {"name": b, "basis": b, "curves": curves(run, a)} | common for b, a in (("lib", 0.9), ("pca", area))
     ]
     save_result(run, "controls", {"rows": rows})
-    assert "lib needs fewer edges than pca on this model. (Areas, all sections at once: 0.9000" in said(
-        run, allowed
+    assert (
+        "lib does more with few edges than [pca] on this model. (Areas, all sections at once: 0.9000"
+        in said(run, allowed)
     )
     assert reason in said(run, allowed)
     assert "4 of 10 halves" in said(run, False)
-    assert "Controls of lib" in write_report([run], tmp_path / "out").read_text(encoding="utf-8")
+    table_of_controls = controls(all_facts([run]))
+    assert "Controls of lib" in table_of_controls
+    assert f"{area:.4f} ({area - 0.02:.4f} to {area + 0.02:.4f})" in table_of_controls
 
 
 def test_counts_on_the_data_of_the_build_are_told_from_others(tmp_path):
@@ -223,14 +230,52 @@ def test_runs_together(tmp_path):
     several = all_facts([runs[0], other])
     assert [run.name for run in several] == [f"{tmp_path.name}/lib", "deep/lib"]
     assert "2 different sets of weights" in " ".join(s.because for s in statements_together(several))
-    write_report([runs[0], other], tmp_path / "out")
+    assert {"graph-0-0", "graph-1-0", "spectra-0", "spectra-1"} <= {name for name, _, _ in pictures(several)}
+
+
+def test_parts_of_an_ablation_stand_where_they_belong(tmp_path):
+    run = make(tmp_path / "lib")
+    rows = ablated(run)
+    ablated(run, sections=rows[1:2], edges_required=[8])
+    known = facts(run)
+    assert known.edges_required == [None, 8, None]
+    assert known.nodes_required == [3, None, 5, None]
+    drawn = {name: figure for name, _, figure in pictures([known])}
+    assert [len(drawn[name].axes) for name in ("edges-required-0", "nodes-required-0")] == [1, 2]
+    assert drawn["edges-required-0"].axes[0].get_title(loc="left") == known.sections[1]
+
+
+def test_what_is_not_defined_is_a_gap_and_no_claim(tmp_path):
+    run = make(tmp_path / "lib")
+    found = curves(run)
+    nothing = {"area": None, "area_interval": [None, None], "values": [None, 0.9]}
+    nothing |= {"value_intervals": [[None, None], [0.8, 1.0]]}
+    save_result(run, "curves", found | {"whole": found["whole"] | nothing})
+    assert "nothing is there to be carried" in said(run, False)
+    assert "faithfulness" not in said(run, True)
+    rows = [
+        {"name": b, "basis": b, "network": "trained", "ranking": "Ê", "curves": c}
+        for b, c in (("lib", found), ("pca", found | {"whole": found["whole"] | nothing}))
+    ]
+    save_result(run, "controls", {"rows": rows})
+    assert "not told from a model without edges" in said(run, False)
+    flat = found | {"whole": found["whole"] | {"area": 0.1, "area_interval": [0.1, 0.1]}}
+    save_result(run, "controls", {"rows": [rows[0], rows[1] | {"curves": flat}]})
+    assert "There are no intervals to compare" in said(run, False)
+    chance = found | {"whole": found["whole"] | {"nothing": 0.85, "area": 0.1, "area_interval": [0.0, 0.2]}}
+    save_result(run, "controls", {"rows": [rows[0], rows[1] | {"curves": chance}]})
+    assert "lib does more" not in said(run, True)
+    assert "curves-0" in {name for name, _, _ in pictures([facts(run)])}
 
 
 def test_deep_networks_are_drawn_in_parts(tmp_path):
     case = mlp(nn.ReLU(), widths=(5, 6, 5, 6, 5, 6, 4))
-    write_report([build(case.network, case.inputs).save(tmp_path / "run")], tmp_path / "out")
-    graphs = sorted(path.name for path in (tmp_path / "out" / "figures").glob("graph-*.svg"))
-    assert graphs == ["graph-0-0.svg", "graph-0-1.svg"]
+    run = facts(build(case.network, case.inputs).save(tmp_path / "run"))
+    titles = [title for name, title, _ in pictures([run]) if name.startswith("graph")]
+    assert titles == [
+        "Interaction graph of run, linear.0 to linear.4",
+        "Interaction graph of run, linear.4 to output",
+    ]
 
 
 def test_the_command_and_what_it_refuses(tmp_path, capsys):
@@ -258,6 +303,7 @@ def test_the_command_and_what_it_refuses(tmp_path, capsys):
 
 
 def test_everything_in_html_is_escaped():
+    assert text("half \ud83d") == "half ?"
     assert element("p", text(SCRIPT), title=SCRIPT).count("<") == 2
     assert table([SCRIPT], [[SCRIPT, SCRIPT]], SCRIPT).count("&lt;script&gt;") == 4
     assert "<script>" not in table([SCRIPT], [[SCRIPT, SCRIPT]], SCRIPT)

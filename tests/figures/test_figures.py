@@ -7,7 +7,7 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
-from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from torch import nn
@@ -59,13 +59,14 @@ def test_edges_are_drawn_between_their_features_as_wide_as_they_are_strong(graph
     chosen = select(graph, top=5)
     for k, edges in enumerate(chosen.sections):
         (drawn,) = named(figure, f"edges:{k}")
-        assert isinstance(drawn, LineCollection)
+        assert isinstance(drawn, PathCollection)
         ordered = sorted(edges, key=lambda edge: edge.strength)
         strengths = np.array([edge.strength for edge in ordered])
         expected = np.maximum(THINNEST, WIDEST * (strengths / strengths.max()) ** 2)
         np.testing.assert_allclose(drawn.get_linewidths(), expected, rtol=1e-12)
         boxes = {gid: box for box in figure.axes[0].patches if (gid := box.get_gid())}
-        for line, edge in zip(drawn.get_segments(), ordered, strict=True):
+        for path, edge in zip(drawn.get_paths(), ordered, strict=True):
+            line = path.vertices
             source, target = chosen.columns[k][edge.source], chosen.columns[k + 1][edge.target]
             for node, point in ((source, line[0]), (target, line[-1])):
                 box: FancyBboxPatch = boxes[f"node:{node.layer}:{node.index}"]
@@ -226,3 +227,15 @@ def test_a_number_is_never_cut_in_two_and_unknown_letters_are_boxes():
     assert shortened("48% cos(15x) + 30% cos(18x)", 17) == "48% cos(15x) + …"
     assert shortened("a  plain\nlabel", 40) == "a plain label"
     assert plain("漢$") == r"□\$"
+
+
+def test_the_variance_of_a_layer_norm_is_named(graph):
+    first = graph.layers[0]
+    apart = type(first)(first.name, first.transform, first.inverse, first.mean, first.eigenvalues, isolated=1)
+    other = type(graph)([apart, *graph.layers[1:]], graph.edges, graph.config, graph.provenance)
+    labels = {first.name: {1: "position (79%)", 2: "x"}}
+    assert [node.label for node in select(other, top=2, labels=labels).columns[0]] == [
+        "variance · position (79%)",
+        "x",
+    ]
+    assert [node.label for node in select(other, top=2).columns[0]] == ["variance", ""]

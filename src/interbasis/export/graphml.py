@@ -20,7 +20,7 @@ def write_graphml(graph: PlainGraph, file: str | Path) -> Path:
     drawn = nx.DiGraph(
         name=_text(f"{graph.about['basis']} of {graph.about['model'] or graph.about['family']}"),
         left_out=_text(graph.left_out),
-        interbasis=_text(json.dumps(graph.notes(), ensure_ascii=False)),
+        interbasis=_text(json.dumps(graph.notes())),
     )
     for node in graph.nodes:
         attributes = asdict(node)

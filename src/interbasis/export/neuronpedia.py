@@ -75,7 +75,7 @@ def write_neuronpedia(graph: PlainGraph, file: str | Path, slug: str | None = No
     """Write the JSON; the slug is the file's name unless another is given."""
     path = Path(file)
     found = neuronpedia_graph(graph, slug or path.stem)
-    write_text_atomically(path, json.dumps(found, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text_atomically(path, json.dumps(found, allow_nan=False) + "\n")
     return path
 
 

@@ -35,7 +35,7 @@ def write_parquet(graph: PlainGraph, folder: str | Path) -> list[Path]:
     tables: dict[str, Sequence[NodeRow | EdgeRow]] = {"nodes": graph.nodes, "edges": graph.edges}
     for name, rows in tables.items():
         fields = [(column, getattr(arrow, kind)()) for column, kind in TYPES[name].items()]
-        notes = {"interbasis": json.dumps(graph.notes(), ensure_ascii=False)}
+        notes = {"interbasis": json.dumps(graph.notes())}
         table = arrow.Table.from_pylist([asdict(row) for row in rows], arrow.schema(fields, notes))
 
         def write(temporary: Path, table: Any = table) -> None:

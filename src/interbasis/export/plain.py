@@ -19,6 +19,8 @@ from interbasis.summary import summarise
 
 EDGE_LIMIT = 100_000
 """Edges that one file holds unless another number is asked for."""
+FEW = 6
+"""Sections that a sentence can name."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,14 @@ class PlainGraph:
         short = [s for s in self.sections if s.written < s.edges]
         if not short:
             return "All edges above 0 are here, but for those of the constant feature."
+        shown = short if len(short) <= FEW else [min(short, key=lambda section: section.share_of_squares)]
         parts = ", ".join(
             f"{s.source} → {s.target}: {s.written:,} of {s.edges:,} with {_percent(s.share_of_squares)} of Ê²"
-            for s in short
+            for s in shown
         )
+        if len(short) > FEW:
+            every = sum(section.edges for section in self.sections)
+            parts = f"{len(self.edges):,} of {every:,}; the smallest share is that of {parts}"
         return f"Only the strongest edges are here ({parts}); those of the constant feature are left out."
 
     def notes(self) -> dict[str, Any]:
@@ -143,6 +149,11 @@ def shares(limit: int, sizes: Sequence[int]) -> list[int]:
     return result
 
 
+def _encodable(text: str) -> str:
+    """Half a surrogate pair, as tokens may hold, has no UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def node_id(layer: int, feature: int) -> str:
     return f"{layer}_{feature}"
 
@@ -151,7 +162,7 @@ def _nodes(
     graph: InteractionGraph, features: Mapping[str, Any] | None, modules: Mapping[str, Any] | None
 ) -> list[NodeRow]:
     labels = {
-        (layer["name"], feature["index"]): feature.get("label")
+        (layer["name"], feature["index"]): _encodable(feature.get("label") or "")
         for layer in (features or {}).get("layers", [])
         for feature in layer["features"]
     }

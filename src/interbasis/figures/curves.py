@@ -1,6 +1,7 @@
 """How the metric falls as edges go, with the uncertainty of the samples."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -56,8 +57,13 @@ def ablation_curves(curves: Mapping[str, Mapping[str, Any]]) -> Figure:
 
 def _line(panel: Axes, name: str, fractions: list[float], row: Mapping[str, Any], number: int) -> None:
     style = look(number)
-    panel.plot(fractions, row["values"], label=plain(name), gid=f"curve:{name}", **style)
+    panel.plot(fractions, _numbers(row["values"]), label=plain(name), gid=f"curve:{name}", **style)
     intervals = row.get("value_intervals")
     if intervals:
-        low, high = zip(*intervals, strict=True)
+        low, high = (_numbers(limits) for limits in zip(*intervals, strict=True))
         panel.fill_between(fractions, low, high, color=style["color"], alpha=0.25, linewidth=0)
+
+
+def _numbers(values: Sequence[float | None]) -> list[float]:
+    """What is not defined is a gap."""
+    return [math.nan if value is None else value for value in values]

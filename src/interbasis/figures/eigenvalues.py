@@ -22,7 +22,8 @@ def eigenvalue_spectra(graphs: Mapping[str, InteractionGraph]) -> Figure:
     if len(names) != 1:
         raise InterbasisError(f"expected graphs with the same node layers, received {len(names)} kinds")
     order = names.pop()
-    figure, panels = grid_of(len(order), most=4 if len(order) == 4 else 3, height=2.3)
+    across = 6 if len(order) > 12 else 4 if len(order) == 4 else 3
+    figure, panels = grid_of(len(order), most=across, height=1.5 if len(order) > 12 else 2.3)
     for k, panel in enumerate(panels):
         for number, (name, graph) in enumerate(graphs.items()):
             layer = graph.layers[k]
@@ -49,11 +50,12 @@ def eigenvalue_spectra(graphs: Mapping[str, InteractionGraph]) -> Figure:
                     linestyle=":",
                 )
         panel.set_yscale("log")
-        panel.set_title(plain(order[k]))
-        panel.set_xlabel("feature")
+        panel.set_title(plain(order[k]), fontsize=7.5)
+        if k >= len(order) - across:
+            panel.set_xlabel("feature")
         panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        if k % (4 if len(order) == 4 else 3) == 0:
-            panel.set_ylabel("relative to the largest")
+        if k % across == 0:
+            panel.set_ylabel("relative to largest")
     if len(graphs) > 1:
         handles = {
             label: handle

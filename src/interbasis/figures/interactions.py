@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
+from matplotlib.path import Path
 from torch import Tensor
 
 from interbasis.errors import InterbasisError
@@ -15,10 +15,13 @@ from interbasis.figures.selection import CARRIED, Node, Selection, select
 from interbasis.figures.style import COLOURS, FAINT, GREY, INK, fitted, new_figure, note, plain, styled
 from interbasis.graph import InteractionGraph
 
-ROW, BOX, GAP, MERGED = 0.17, 1.6, 0.7, 0.65
-"""Inches: the height of a row, the width of a box, the space for curves, the width of the merged output."""
+ROW, BOX, BARE, GAP, MERGED = 0.17, 1.6, 0.45, 0.7, 0.65
+"""Inches: a row's height, the widths of boxes with labels and without, of the space for curves, and of the
+merged output."""
 WIDEST, THINNEST = 4.0, 0.25
 """Points: the widest curve of every section, and what the faintest are raised to."""
+OPAQUE, FAINTEST = 0.75, 0.2
+"""How opaque curves are, and what part of it is left to those that would be thinner than the thinnest."""
 SIZE = 6
 """Points: the letters of labels."""
 
@@ -53,7 +56,7 @@ def interaction_graph(
         merge_output=merge_output,
     )  # fmt: skip
     rows = max(len(column) for column in chosen.columns)
-    across = _left(len(chosen.columns) - 1) + _width(chosen.columns[-1])
+    across = _left(chosen, len(chosen.columns) - 1) + _width(chosen, len(chosen.columns) - 1)
     figure = new_figure(across + 0.1, rows * ROW + 1.3)
     axes = figure.subplots()
     axes.set_axis_off()
@@ -70,52 +73,70 @@ def interaction_graph(
     return figure
 
 
-def _left(k: int) -> float:
-    return k * (BOX + GAP)
+def _left(chosen: Selection, k: int) -> float:
+    return sum(_width(chosen, before) + GAP for before in range(k))
 
 
-def _width(column: Sequence[Node]) -> float:
-    return MERGED if column[0].index is None else BOX
+def _width(chosen: Selection, k: int) -> float:
+    if chosen.columns[k][0].index is None:
+        return MERGED
+    room = 0.15 if any(node.module >= 0 for node in chosen.columns[k]) else 0.0
+    return BOX if any(node.label for node in chosen.columns[k]) else BARE + room
 
 
 def _place(chosen: Selection, k: int, row: int) -> tuple[float, float]:
     """Left edge and middle height of a box; the merged output stands in the middle."""
     rows = max(len(column) for column in chosen.columns)
     offset = (rows - 1) / 2 if chosen.columns[k][0].index is None else 0.0
-    return _left(k), -(row + offset + 0.5) * ROW
+    return _left(chosen, k), -(row + offset + 0.5) * ROW
 
 
-def _curves(chosen: Selection, k: int, power: float, colours: dict[int, str]) -> LineCollection:
+def _curves(chosen: Selection, k: int, power: float, colours: dict[int, str]) -> PathCollection:
     """All edges of a section, weak ones below strong ones."""
     edges = sorted(chosen.sections[k], key=lambda edge: edge.strength)
     largest = edges[-1].strength
-    t = np.linspace(0, 1, 24)
-    ease = t * t * (3 - 2 * t)
-    lines, widths, shades = [], [], []
+    paths, widths, shades, opacity = [], [], [], []
     for edge in edges:
         x0, y0 = _place(chosen, k, edge.source)
         x1, y1 = _place(chosen, k + 1, edge.target)
-        lines.append(np.column_stack([x0 + BOX + (x1 - x0 - BOX) * t, y0 + (y1 - y0) * ease]))
-        widths.append(max(THINNEST, WIDEST * (edge.strength / largest) ** power))
+        x0 += _width(chosen, k)
+        bent = [(x0, y0), ((2 * x0 + x1) / 3, y0), ((x0 + 2 * x1) / 3, y1), (x1, y1)]
+        paths.append(Path(bent, [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]))
+        width = WIDEST * (edge.strength / largest) ** power
+        widths.append(max(THINNEST, width))
+        opacity.append(OPAQUE * max(FAINTEST, min(1.0, width / THINNEST)))
         source, target = chosen.columns[k][edge.source], chosen.columns[k + 1][edge.target]
         inside = source.module == target.module or target.index is None
         shades.append(colours.get(source.module, GREY) if inside else GREY)
-    return LineCollection(lines, linewidths=widths, colors=shades, alpha=0.75, gid=f"edges:{k}", zorder=1)
+    return PathCollection(
+        paths,
+        linewidths=widths,
+        edgecolors=shades,
+        facecolors="none",
+        alpha=opacity,
+        gid=f"edges:{k}",
+        zorder=1,
+    )
 
 
 def _draw_column(
     axes: Axes, chosen: Selection, k: int, column: Sequence[Node], colours: dict[int, str]
 ) -> None:
-    left = _left(k)
+    left = _left(chosen, k)
     shown = sum(node.index is not None for node in column)
     axes.text(left, 1.4 * ROW, plain(chosen.names[k]), fontsize=8.5, fontweight="bold", va="bottom")
     count = f"first {shown} of {chosen.features[k]:,}" if shown < chosen.features[k] else f"all {shown}"
     axes.text(
-        left, 0.4 * ROW, f"{count} features" if shown else "", fontsize=6.5, color="#555555", va="bottom"
+        left,
+        0.4 * ROW,
+        (f"{count} features" if _width(chosen, k) >= BOX else count) if shown else "",
+        fontsize=6.5,
+        color="#555555",
+        va="bottom",
     )
     for row, node in enumerate(column):
         x, y = _place(chosen, k, row)
-        _draw_node(axes, node, x, y, _width(column), colours)
+        _draw_node(axes, node, x, y, _width(chosen, k), colours)
 
 
 def _draw_node(axes: Axes, node: Node, x: float, y: float, width: float, colours: dict[int, str]) -> None:
@@ -185,7 +206,7 @@ def _explanation(chosen: Selection, power: float, ablated: bool, title: str) -> 
         (f"{title}. " if title else "")
         + f"Features from the most important downwards. Drawn are {kind}, between the features shown: "
         f"{counts}. Widths go with {strength}; the largest of each section is as wide as that of the "
-        f"others.{numbers}"
+        f"others, and hairlines are the fainter the weaker they are.{numbers}"
     )
 
 

@@ -119,6 +119,8 @@ def _column(
 ) -> tuple[Node, ...]:
     layer, start = graph.layers[k], _first(graph, k)
     texts = labels.get(layer.name, {})
+    apart = range(start, start + layer.isolated)  # a layer norm's variance
+    texts = dict(texts) | {j: " · ".join(filter(None, ["variance", texts.get(j)])) for j in apart}
     used = torch.zeros(layer.features, dtype=torch.bool)
     if k < len(masks):
         used |= masks[k].any(0)

@@ -42,6 +42,21 @@ class Facts:
         return [f"{a} → {b}" for a, b in pairwise(names)]
 
     @property
+    def ablated(self) -> list[dict[str, Any] | None]:
+        """What the ablation found, per section of the graph; None where a section was left out."""
+        rows = {row["from"]: row for row in (self.ablation or {}).get("sections") or []}
+        return [rows.get(layer.name) for layer in self.graph.layers[:-1]]
+
+    @property
+    def edges_required(self) -> list[int | None]:
+        return [None if row is None else row["count"] for row in self.ablated]
+
+    @property
+    def nodes_required(self) -> list[int | None]:
+        rows = {row["name"]: row["count"] for row in (self.ablation or {}).get("layers") or []}
+        return [rows.get(layer.name) for layer in self.graph.layers]
+
+    @property
     def outputs(self) -> list[str]:
         """The last layer's name where it was not rotated, so that its features are the outputs themselves."""
         last = self.graph.layers[-1]

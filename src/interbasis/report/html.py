@@ -6,7 +6,8 @@ from html import escape
 
 def text(value: object) -> str:
     """Anything as text that HTML cannot misunderstand."""
-    return escape(str(value), quote=True)
+    encodable = str(value).encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is not
+    return escape(encodable, quote=True)
 
 
 def element(tag: str, content: str, **attributes: object) -> str:

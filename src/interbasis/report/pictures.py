@@ -52,28 +52,25 @@ def _required(runs: Sequence[Facts]) -> Iterator[Picture]:
     for number, group in enumerate(_alike([run for run in runs if run.ablation], "required")):
         layers = [layer.name for layer in group[0].graph.layers]
         for what, places in (("edges", group[0].sections), ("nodes", layers)):
-            counts = _counts(group, f"{what}_required")
-            if not counts:
-                continue
-            used = min(len(places), max(len(row) for rows in counts.values() for row in rows))
-            filled = {name: [[*row, *[None] * used][:used] for row in rows] for name, rows in counts.items()}
-            figure = figures.required(filled, places[:used], what, _rule(group))
-            yield f"{what}-required-{number}", f"{what.capitalize()} required", figure
+            found = [run.edges_required if what == "edges" else run.nodes_required for run in group]
+            used = [k for k in range(len(places)) if any(row[k] is not None for row in found)]
+            if used:
+                counts = _counts(group, [[row[k] for k in used] for row in found])
+                figure = figures.required(counts, [places[k] for k in used], what, _rule(group))
+                yield f"{what}-required-{number}", f"{what.capitalize()} required", figure
 
 
-def _counts(group: Sequence[Facts], key: str) -> dict[str, list[list[int | None]]]:
+def _counts(group: Sequence[Facts], found: list[list[int | None]]) -> dict[str, list[list[int | None]]]:
     """{basis: counts [models][places]}; by the runs' names where a basis occurs twice for a model."""
     models = [run.graph.provenance.model_fingerprint for run in group]
     bases = [run.summary["basis"] for run in group]
+    if len(set(zip(bases, models, strict=True))) < len(group):
+        return {run.name: [row] for run, row in zip(group, found, strict=True)}
     distinct = list(dict.fromkeys(models))
-    by_basis = len(set(zip(bases, models, strict=True))) == len(group)
     counts: dict[str, list[list[int | None]]] = {}
-    for run, basis, model in zip(group, bases, models, strict=True):
-        found = (run.ablation or {}).get(key)
-        if found and by_basis:
-            counts.setdefault(basis, [[] for _ in distinct])[distinct.index(model)] = list(found)
-        elif found:
-            counts[run.name] = [list(found)]
+    for basis, model, row in zip(bases, models, found, strict=True):
+        rows = counts.setdefault(basis, [[None] * len(row) for _ in distinct])
+        rows[distinct.index(model)] = row
     return counts
 
 

@@ -145,6 +145,12 @@ def _whole(run: Facts) -> Iterator[Statement]:
         )
         return
     whole = run.curves["whole"]
+    if not does_something(whole):
+        yield _no(
+            "A part of the edges does the work of all, in all sections at once.",
+            "The model with all edges is not told from one with none, so nothing is there to be carried.",
+        )
+        return
     yield _yes(
         f"With edges ablated in all sections at once, the area under the faithfulness curve is "
         f"{interval(whole, 'area')} (95 % bootstrap interval).",
@@ -187,10 +193,15 @@ def _compared(own: dict[str, Any], other: dict[str, Any]) -> Statement:
     """Areas with all sections ablated at once; apart only where the intervals do not touch."""
     a, b = own["curves"]["whole"], other["curves"]["whole"]
     numbers = f"Areas, all sections at once: {interval(a, 'area')} against {interval(b, 'area')}."
-    text = f"{own['name']} needs fewer edges than {other['name']} on this model."
-    if a["area_interval"][0] > b["area_interval"][1]:
+    text = f"{own['name']} does more with few edges than [{other['name']}] on this model."
+    if not (does_something(a) and does_something(b)):
+        return _no(text, f"{numbers} One of the two is not told from a model without edges.")
+    own_limits, limits = known_interval(a, "area"), known_interval(b, "area")
+    if own_limits is None or limits is None:
+        return _no(text, f"{numbers} There are no intervals to compare.")
+    if own_limits[0] > limits[1]:
         return _yes(text, f"{numbers} The intervals are apart.")
-    if a["area_interval"][1] < b["area_interval"][0]:
+    if own_limits[1] < limits[0]:
         return _no(text, f"{numbers} It is the other way round.")
     return _no(text, f"{numbers} The intervals overlap.")
 
@@ -248,6 +259,25 @@ def _scope() -> Iterator[Statement]:
 
 
 def interval(curve: dict[str, Any], name: str) -> str:
-    """A number with its interval where there is one."""
+    """A number with its interval, as far as they are defined."""
+    value, limits = curve[name], known_interval(curve, name)
+    if value is None:
+        return "not defined"
+    return f"{value:.4f}" + (f" ({limits[0]:.4f} to {limits[1]:.4f})" if limits else "")
+
+
+def does_something(curve: dict[str, Any]) -> bool:
+    """Whether the metric with no edges lies outside the 95 % interval of that with all of them."""
+    intervals, nothing = curve.get("value_intervals"), curve.get("nothing")
+    if curve["area"] is None or nothing is None or not intervals or None in intervals[-1]:
+        return False
+    low, high = intervals[-1]
+    return bool(nothing < low or nothing > high)
+
+
+def known_interval(curve: dict[str, Any], name: str) -> tuple[float, float] | None:
+    """The interval of a number; None where there is none, or one that the bootstrap could not open."""
     limits = curve.get(f"{name}_interval")
-    return f"{curve[name]:.4f}" + (f" ({limits[0]:.4f} to {limits[1]:.4f})" if limits else "")
+    if limits is None or None in limits or limits[0] == limits[1]:
+        return None
+    return limits[0], limits[1]

@@ -31,7 +31,8 @@ def what_was_run(runs: Sequence[Facts]) -> str:
 
 
 def _seconds(run: Facts) -> str:
-    return ", ".join(f"{phase} {t:.1f}" for phase, t in run.summary["seconds"].items() if t >= 0.05)
+    shown = ", ".join(f"{phase} {t:.1f}" for phase, t in run.summary["seconds"].items() if t >= 0.05)
+    return shown or "less than 0.1 each"
 
 
 def _data(run: Facts) -> str:
@@ -95,7 +96,7 @@ def _layer(run: Facts, name: str) -> list[str]:
         f"{row['features']:,} of {row['width']:,}",
         f"{row['effective_features']:.1f}",
         NOTHING if margin is None else f"{margin:.3g}",
-        _entry((run.ablation or {}).get("nodes_required"), k),
+        NOTHING if (required := run.nodes_required[k]) is None else f"{required:,}",
     ]
 
 
@@ -125,8 +126,7 @@ def _section(run: Facts, name: str) -> list[str]:
     k = run.sections.index(name)
     row = run.summary["sections"][k]
     error = row.get("median_relative_error")
-    rows = (run.ablation or {}).get("sections") or []
-    ablated = rows[k] if k < len(rows) else None
+    ablated = run.ablated[k]
     return [
         run.name,
         f"{row['edges']:,}",
@@ -209,10 +209,6 @@ def monosemantic(runs: Sequence[Facts]) -> str:
         rows,
         caption="The paper's way counts the constant among the first ten.",
     )
-
-
-def _entry(values: Sequence[Any] | None, k: int) -> str:
-    return f"{values[k]:,}" if values and k < len(values) and values[k] is not None else NOTHING
 
 
 def _union(many: Iterator[list[str]] | Sequence[list[str]]) -> list[str]:
