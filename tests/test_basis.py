@@ -350,9 +350,11 @@ def test_float32_keeps_no_noise_as_features(kind, samples):
     """Fewer samples than coordinates, and inputs of low rank: rounding must not become features."""
     torch.manual_seed(0)
     network = interbasis.from_torch(nn.Sequential(nn.Linear(100, 30), nn.GELU(), nn.Linear(30, 10)))
-    inputs = torch.randn(samples, 8) @ torch.randn(8, 100) if samples > 100 else torch.randn(samples, 100)
-    double = build(network, inputs.double(), kind)
-    single = build(network, inputs, kind, dtype="float32")
+    inputs = torch.randn(samples, 100, dtype=torch.float64)
+    if samples > 100:
+        inputs = inputs[:, :8] @ torch.randn(8, 100, dtype=torch.float64)
+    double = build(network, inputs, kind)
+    single = build(network, inputs.float(), kind, dtype="float32")
     assert [layer.features for layer in single.layers] == [layer.features for layer in double.layers]
     for mine, theirs in zip(single.edges, double.edges, strict=True):
         assert relative_error(mine[1:, 1:], theirs[1:, 1:]) <= 1e-3
