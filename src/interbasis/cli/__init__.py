@@ -12,7 +12,8 @@ app = App(
     version_flags=["--version"],
 )
 COMMANDS = (
-    "build", "show", "ablate", "curves", "controls", "modules", "features", "compare", "train", "doctor",
+    "build", "show", "ablate", "curves", "controls", "modules", "features", "compare", "train", "reproduce",
+    "doctor",
 )  # fmt: skip
 for name in COMMANDS:
     app.command(f"interbasis.cli.{name}:{name}", name=name)
