@@ -7,8 +7,10 @@ from interbasis.reproduction.sections import ordered
 from interbasis.reproduction.verdicts import mean, spread
 
 INTRODUCTION = (
-    "Models: MLPs 3072-60-60-10 with ReLU. Graphs: float64, gradient edges, fitted on the 50,000 training images; "
-    "ablations and probes on the 10,000 test images. Animals are six of the ten classes, vehicles four (the paper says "
+    "Models: MLPs 3072-60-60-10 with ReLU. Graphs: float64, gradient edges, fitted on the 50,000 "
+    "training images; "
+    "ablations and probes on the 10,000 test images. Animals are six of the ten classes, vehicles four "
+    "(the paper says "
     "five and five)."
 )
 
@@ -35,9 +37,12 @@ def _ranges(found: dict[str, Any]) -> str:
                 f"{percent(before)} → {percent(after)}",
             ))  # fmt: skip
     return (
-        "## Animal against vehicle\n\nThe feature of a layer with the largest AUROC on 10,000 training images (of the "
-        "first 512 features), and the second best; measured on the test images, smallest–largest over the seeds. "
-        "Explained: the attribute's share of the feature's variance. Accuracy: of the ten classes, before and after the "
+        "## Animal against vehicle\n\nThe feature of a layer with the largest AUROC on 10,000 training "
+        "images (of the "
+        "first 512 features), and the second best; measured on the test images, smallest–largest over "
+        "the seeds. "
+        "Explained: the attribute's share of the feature's variance. Accuracy: of the ten classes, "
+        "before and after the "
         "feature is set to its training mean given the true attribute, means over the seeds.\n\n"
         + table(("basis", "layer", "AUROC", "second", "whole model", "explained", "accuracy"), rows)
     )

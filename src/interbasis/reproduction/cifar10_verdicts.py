@@ -41,7 +41,8 @@ def sparser(lib: Sequence[Sequence[int]], pca: Sequence[Sequence[int]]) -> Verdi
     ]  # fmt: skip
     return Verdict(
         "C2", "LIB needs fewer edges than PCA in every layer and seed", "all",
-        f"{wins} of {len(pairs)}; PCA needs {', '.join(f'{r:.1f}' for r in ratios)} times LIB's (median per layer)",
+        f"{wins} of {len(pairs)}; PCA needs {', '.join(f'{r:.1f}' for r in ratios)} times LIB's (median "
+        "per layer)",
         ruling, "" if share == 1 else f"{len(pairs) - wins} pairs to the contrary",
         "all pairs of seed and layer; differs where more than half",
     )  # fmt: skip
@@ -69,7 +70,7 @@ def one_direction(
     isolates = all(m - a <= CLOSE_TO_MODEL for a, m in zip(last, model, strict=True))
     lower = [
         mean([a - b for a, b in zip(*column, strict=True)])
-        for column in zip(zip(*lib), zip(*pca), strict=True)
+        for column in zip(by_layer(lib), by_layer(pca), strict=True)
     ]
     apart = sum(value >= SPREAD for value in lower)
     if not isolates or not apart:
@@ -84,9 +85,15 @@ def one_direction(
         f"{', '.join(f'{value:.3f}' for value in lower)} (mean per layer)", ruling,
         "" if ruling == "reproduced"
         else f"PCA's best is {SPREAD} lower in {apart} of {len(lower)} layers",
-        f"LIB at most {CLOSE_TO_MODEL} below the model in the last hidden layer, PCA's best at least {SPREAD} "
+        f"LIB at most {CLOSE_TO_MODEL} below the model in the last hidden layer, PCA's best at least "
+        f"{SPREAD} "
         "below LIB's in every layer before the output; differs where in some",
     )  # fmt: skip
+
+
+def by_layer(areas: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
+    """[seeds][layers] the other way round."""
+    return list(zip(*areas, strict=True))
 
 
 def explained(lib: Sequence[float]) -> Verdict:
@@ -118,10 +125,11 @@ def intervention(before: Sequence[float], after: Sequence[float]) -> Verdict:
     return Verdict(
         "C6", "setting that direction to its class mean by the true label raises accuracy",
         f"{figures['before']:.1%} → {figures['after']:.1%}",
-        f"{mean(before):.1%} → {mean(after):.1%} (means); by {spread([100 * g for g in gains], '{:.1f}')} points",
+        f"{mean(before):.1%} → {mean(after):.1%} (means); by "
+        f"{spread([100 * g for g in gains], '{:.1f}')} points",
         ruling,
         "" if ruling == "reproduced"
-        else f"{100 * mean(gains):+.1f} points on average, {100 * (mean(gains) - theirs):+.1f} against the paper's "
-        f"{100 * theirs:+.1f}",
+        else f"{100 * mean(gains):+.1f} points on average, {100 * (mean(gains) - theirs):+.1f} against the "
+        f"paper's {100 * theirs:+.1f}",
         f"by at least {100 * RAISED:g} points in every seed; differs where it rises by less",
     )  # fmt: skip

@@ -56,9 +56,8 @@ def _modadd(found: Pieces) -> list[Row]:
              addition.attention_edges, [_edges(pieces, ATTENTION) for pieces in pair]),
         _row("M3", "MLP: LIB sparser in 3 of 5 seeds", "3 : 2", "LIB and PCA",
              addition.mlp_edges, [_edges(pieces, MLP) for pieces in pair]),
-        _row("M4", "nodes: LIB needs slightly fewer", "curves", "nodes required in LIB and PCA", addition.nodes,
-             [[sum(row["count"] for row in piece["nodes"]) for piece in pieces] for pieces in pair]
-             if counted else [[]]),
+        _row("M4", "nodes: LIB needs slightly fewer", "curves", "nodes required in LIB and PCA",
+             addition.nodes, [_nodes(pieces) for pieces in pair] if counted else [[]]),
         _row("M5", "functional relevance", "PCA 14 or 15, LIB 3", "LIB and PCA", addition.relevance,
              [tuple([len(piece["idle"][layer]["features"]) for piece in pieces] for layer in (0, 1))
               for pieces in pair] if both else [[]]),
@@ -102,3 +101,7 @@ def _row(
 
 def _edges(pieces: Sequence[Piece], section: int) -> list[int]:
     return [piece["edges"][section]["count"] for piece in pieces]
+
+
+def _nodes(pieces: Sequence[Piece]) -> list[int]:
+    return [sum(row["count"] for row in piece["nodes"]) for piece in pieces]

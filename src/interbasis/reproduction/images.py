@@ -13,7 +13,7 @@ from interbasis.specs import open_data
 @lru_cache(maxsize=1)
 def read_images(spec: str) -> Images:
     """All images in memory, once for all pieces."""
-    train, test = (open_data(spec, split).all() for split in ("train", "test"))  # type: ignore[arg-type]
+    train, test = (open_data(spec, split).all() for split in ("train", "test"))
     return Images(train, test)
 
 

@@ -1,4 +1,4 @@
-"""Section 3.1, modular addition: what features are by their Fourier terms, and whether modules are frequencies."""
+"""Section 3.1, modular addition: features by their Fourier terms, and whether modules are frequencies."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from interbasis.runs import OpenRun
 OWN = 0.5
 """A feature has a frequency of its own where its terms of that frequency carry at least this share."""
 PURE = 0.9
-"""A module is a frequency's own if this part of it is that frequency's, and of the frequency's features in it."""
+"""A module is a frequency's own if this part of it has that frequency, and this part of those are in it."""
 MEMBERS = 3
 """Features a frequency needs to be looked at: fewer are together by chance."""
 LISTED = 25

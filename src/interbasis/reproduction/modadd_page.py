@@ -8,9 +8,12 @@ from interbasis.reproduction.paper import MONOSEMANTIC, SECTIONS
 from interbasis.reproduction.sections import ordered
 
 INTRODUCTION = (
-    "Models: one-layer transformers for x + y mod p. Graphs: float64, gradient edges (α = 1), noise floor by the "
-    "paper's rule (1e-15, no relative part), fitted on the training pairs; ablations on the test pairs. Seeds are those "
-    "of the models named below: where they were trained here, seed N is not the paper's seed N, and the paper's counts "
+    "Models: one-layer transformers for x + y mod p. Graphs: float64, gradient edges (α = 1), noise "
+    "floor by the "
+    "paper's rule (1e-15, no relative part), fitted on the training pairs; ablations on the test pairs. "
+    "Seeds are those "
+    "of the models named below: where they were trained here, seed N is not the paper's seed N, and the "
+    "paper's counts "
     "are to be compared as a distribution."
 )
 
@@ -26,8 +29,10 @@ def _nodes(found: dict[str, Any]) -> str:
     names = [row["name"] for row in pieces[0]["nodes"]]
     rows = [(p["basis"], p["seed"], *(row["count"] for row in p["nodes"])) for p in pieces]
     return (
-        "## Nodes required\n\nThe fewest leading features of a layer, the constant counted, that keep test accuracy "
-        "within 0.1 points; every number was tried. On the authors' seeds 0 and 1 such a scan gives 14, 17, 9 and "
+        "## Nodes required\n\nThe fewest leading features of a layer, the constant counted, that keep "
+        "test accuracy "
+        "within 0.1 points; every number was tried. On the authors' seeds 0 and 1 such a scan gives 14, "
+        "17, 9 and "
         "9, 12, 10 in both bases.\n\n" + table(("basis", "seed", *names), rows)
     )
 
@@ -39,8 +44,10 @@ def _relevance(found: dict[str, Any]) -> str:
         rows.append((piece["basis"], piece["seed"], *by_eye, *by_need))
     head = [f"before the {name}" for name in SECTIONS[1:]]
     return (
-        "## Functional relevance\n\nFeatures among the first 25 with incoming but no outgoing edges. An edge counts "
-        "from 3 % of its section's largest Ê on (a thousandth of its Ê²: what a picture shows); in the last two columns "
+        "## Functional relevance\n\nFeatures among the first 25 with incoming but no outgoing edges. An "
+        "edge counts "
+        "from 3 % of its section's largest Ê on (a thousandth of its Ê²: what a picture shows); in the "
+        "last two columns "
         "from the smallest edge that the ablation needs. The paper counts by eye.\n\n"
         + table(("basis", "seed", *head, *(f"{name}, by need" for name in head)), rows)
     )
@@ -58,7 +65,8 @@ def _monosemantic(found: dict[str, Any]) -> str:
         ))  # fmt: skip
     names = [f"before the {name}" for name in SECTIONS]
     return (
-        "## Monosemanticity\n\nFeatures over 90 % one Fourier term: among the first 10 of a layer with the constant, as "
+        "## Monosemanticity\n\nFeatures over 90 % one Fourier term: among the first 10 of a layer with "
+        "the constant, as "
         "the paper counts; in brackets among the first 10 after the constant.\n\n"
         + table(("basis", "seed", *names, "all", "paper, its own seed"), rows)
         + "\n\n"
@@ -74,7 +82,7 @@ def _distances(found: dict[str, Any]) -> str:
             shares.setdefault(piece["basis"], []).extend(row["shares"][: row["top"]])
     if len(shares) < 2:
         return ""
-    compared = compare({name: values for name, values in shares.items()})
+    compared = compare(dict(shares))
     rows = [
         (f"{a} and {b}", f"{distance:.3f}", f"{compared.p_value[a, b]:.2g}")
         for (a, b), distance in compared.distance.items()

@@ -26,7 +26,8 @@ def page(found: dict[str, Any]) -> str:
 def _head(found: dict[str, Any]) -> str:
     done, missing = len(found["pieces"]), found["missing"]
     lines = [
-        f"Written on {found['date']} from {done} of {done + len(missing)} pieces (one per seed and basis) by\n",
+        f"Written on {found['date']} from {done} of {done + len(missing)} pieces (one per seed and "
+        "basis) by\n",
         f"    {found['command']}\n",
     ]
     if missing:
@@ -53,7 +54,8 @@ def _verdicts(found: dict[str, Any]) -> str:
         for v in found["verdicts"]
     ]  # fmt: skip
     return (
-        f"## Verdicts\n\n{summary}; {seeds} of 5 seeds. Computed from the numbers below by the rules in the last "
+        f"## Verdicts\n\n{summary}; {seeds} of 5 seeds. Computed from the numbers below by the rules in "
+        "the last "
         "column (`interbasis.reproduction`).\n\n"
         + table(("claim", "what it says", "paper", "here", "verdict", "rule"), rows)
     )
@@ -90,7 +92,8 @@ def _times(found: dict[str, Any]) -> str:
     ]
     total = sum(value or 0 for *_, build, ablation, measures in rows for value in (build, ablation, measures))
     return (
-        f"## Times\n\nWall-clock seconds, {total / 60:.0f} minutes in all, on a machine shared with other work. Of a "
+        f"## Times\n\nWall-clock seconds, {total / 60:.0f} minutes in all, on a machine shared with "
+        "other work. Of a "
         "piece that was killed and went on, the last part of that phase alone is counted.\n\n"
         + table(("basis", "seed", *phases), rows)
     )

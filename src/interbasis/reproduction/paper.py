@@ -5,7 +5,7 @@ ATTENTION, MLP, UNEMBEDDING = range(3)
 SECTIONS = ("attention", "MLP", "unembedding")
 
 MONOSEMANTIC = {"lib": (14, 13, 18, 16, 13), "pca": (16, 13, 18, 16, 5)}
-"""Features over 90 % one term among the first 10 of the three layers, the constants included; seeds 0 to 4."""
+"""Features over 90 % one term among the first 10 of three layers, the constants included; seeds 0 to 4."""
 
 AUTHORS: dict[str, dict[str, tuple[int, int, int]]] = {
     "58790d690ea202362e3a607d23d2fa9fb29901a5ede789486d072585448fa893": {

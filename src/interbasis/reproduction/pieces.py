@@ -27,7 +27,6 @@ from interbasis.request import make_request
 from interbasis.results import load_result, save_result
 from interbasis.resume import Resume
 from interbasis.runs import OpenRun, open_run
-from interbasis.separation import vertex_cuts
 from interbasis.sparsity import interaction_sparsity, plain
 from interbasis.specs import open_model
 
@@ -150,7 +149,7 @@ def _modules(run: OpenRun, ablation: dict[str, Any], resolution: float, depth: D
         found = find_modules(run.graph, epsilons, resolution, null_graphs=depth.null_graphs)
     except InterbasisError as error:
         return {"resolution": resolution, "refused": str(error)}
-    result = plain_modules(found, vertex_cuts(run.graph, found) if resolution == 1 else [])
+    result = plain_modules(found, [])
     if resolution == 1:
         save_result(run.folder, "modules", result | {"epsilon_from_ablation": True})
     return result

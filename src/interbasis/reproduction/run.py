@@ -1,4 +1,4 @@
-"""`interbasis reproduce`: all pieces of a plan one after the other, and the report over those that are finished."""
+"""`interbasis reproduce`: all pieces of a plan one after the other, and the report over finished ones."""
 
 import json
 from dataclasses import asdict

@@ -7,6 +7,7 @@ from interbasis.reproduction.markdown import table
 from interbasis.reproduction.paper import AUTHORS
 
 Piece = dict[str, Any]
+ROUNDING = 1e-9
 
 
 def ordered(found: dict[str, Any]) -> Iterator[Piece]:
@@ -35,14 +36,18 @@ def edges(found: dict[str, Any]) -> str:
     ]
     stable = found["pieces"][0]["depth"]["stable"]
     note = (
-        " In brackets the smallest count of a logarithmic grid from which every larger one passes as well, where it "
-        "is another: accuracy is not monotone in the number of edges, and the bisection may stop above or below."
+        " In brackets the smallest count of a logarithmic grid from which every larger one passes as "
+        "well, where it "
+        "is another: accuracy is not monotone in the number of edges, and the bisection may stop above "
+        "or below."
         if stable
         else ""
     )
     return (
-        "## Edges required\n\nThe fewest edges of a section, by the paper's bisection, with which test accuracy stays "
-        f"within 0.1 points of the untouched model's; each section alone, the constant's edges free.{note}\n\n"
+        "## Edges required\n\nThe fewest edges of a section, by the paper's bisection, with which test "
+        "accuracy stays "
+        f"within 0.1 points of the untouched model's; each section alone, the constant's edges "
+        f"free.{note}\n\n"
         + table(("basis", "seed", *names, *stored), rows)
         + "\n\nOver the seeds, smallest – median – largest:\n\n"
         + table(("basis", "seeds", *names), ranges)
@@ -60,12 +65,14 @@ def modules(found: dict[str, Any]) -> str:
             null, fourier = row["null"], row.get("frequencies")
             rows.append((
                 piece["basis"], piece["seed"], row["resolution"], row["modules"], f"{row['modularity']:.3f}",
-                f"{null['mean']:.3f} ± {null['deviation']:.3f}", f"{null['z']:+.1f}",
+                f"{null['mean']:.3f} ± {null['deviation']:.3f}", _deviations(null),
                 f"{row['agreement']['seeds']:.2f}", _frequencies(fourier),
             ))  # fmt: skip
     return (
-        "## Modules\n\nLeiden on log(Ê/ε), ε the smallest edge needed. Null: rewired graphs with the same degrees and "
-        "weights; z: standard deviations above their mean. Agreement: adjusted mutual information of partitions with "
+        "## Modules\n\nLeiden on log(Ê/ε), ε the smallest edge needed. Null: rewired graphs with the "
+        "same degrees and "
+        "weights; z: standard deviations above their mean. Agreement: adjusted mutual information of "
+        "partitions with "
         "different seeds.\n\n"
         + table(
             ("basis", "seed", "γ", "modules", "modularity", "null", "z", "agreement",
@@ -84,7 +91,8 @@ def interactions(found: dict[str, Any]) -> str:
         for piece in ordered(found)
     ]  # fmt: skip
     return (
-        "## Interaction sparsity\n\nWithout a threshold: how many inputs an output feature effectively has / Gini / "
+        "## Interaction sparsity\n\nWithout a threshold: how many inputs an output feature effectively "
+        "has / Gini / "
         "Hoyer of all edges, each output feature's edges divided by their norm.\n\n"
         + table(("basis", "seed", *names), rows)
     )
@@ -110,6 +118,11 @@ def _stored(piece: Piece, found: dict[str, Any]) -> tuple[str, ...]:
         return ()
     theirs = AUTHORS.get(piece["model_fingerprint"], {}).get(piece["basis"])
     return (", ".join(map(str, theirs)) if theirs else "–",)
+
+
+def _deviations(null: dict[str, Any]) -> str:
+    """z; none where all rewired graphs have the same modularity, as with a single module."""
+    return f"{null['z']:+.1f}" if null["deviation"] > ROUNDING else "–"
 
 
 def _frequencies(fourier: dict[str, Any] | None) -> str:

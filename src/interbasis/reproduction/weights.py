@@ -18,7 +18,8 @@ def find_seeds(plan: Plan) -> tuple[int, ...]:
     if missing or not found:
         seed = missing[0] if missing else 0
         raise InterbasisError(
-            f"{plan.checkpoints} has no checkpoint of seed {seed}; expected {plan.task}-seed{seed}.safetensors "
+            f"{plan.checkpoints} has no checkpoint of seed {seed}; expected "
+            f"{plan.task}-seed{seed}.safetensors "
             f"or seed{seed}.safetensors"
         )
     return found
