@@ -266,13 +266,13 @@ def test_bad_input_is_one_sentence(tmp_path, capsys, arguments, message):
 def test_the_command_prints_json_and_writes_the_page_where_it_is_wanted(additions, capsys, tmp_path):
     plan, found = additions
     arguments = ["reproduce", "modadd", "--out", str(plan.out), "--report-only", "--bases", "lib,pca,gib"]
-    with pytest.raises(SystemExit, match="^0$"):
+    with pytest.raises(SystemExit, match=r"^0$"):
         main([*arguments, "--page", str(tmp_path / "docs" / "page.md"), "--json"])
     printed = json.loads(capsys.readouterr().out)
     assert printed["verdicts"] == found["verdicts"]
     assert len(printed["pieces"]) == 6
     assert (tmp_path / "docs" / "page.md").read_text().startswith("# Modular addition")
-    with pytest.raises(SystemExit, match="^0$"):
+    with pytest.raises(SystemExit, match=r"^0$"):
         main(arguments)
     assert "M8" in capsys.readouterr().out
 
