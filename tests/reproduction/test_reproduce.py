@@ -15,6 +15,7 @@ from interbasis.features.fourier import FourierLabel, Term
 from interbasis.models import mlp
 from interbasis.progress import silent
 from interbasis.reproduction import modadd, pieces, run
+from interbasis.reproduction import plan as plans
 from interbasis.reproduction.claims import verdicts
 from interbasis.reproduction.plan import Plan
 from interbasis.reproduction.weights import checkpoint, find_seeds
@@ -29,11 +30,18 @@ def small_adder(seed: int) -> dict[str, torch.Tensor]:
     weights = {name: weight.requires_grad_() for name, weight in start.items()}
     optimizer = torch.optim.AdamW(weights.values(), lr=0.02, weight_decay=0.1)
     (x, y, _), labels = pairs(7).inputs.T, pairs(7).labels
-    for _ in range(250):
+    for _ in range(200):
         optimizer.zero_grad()
         nn.functional.cross_entropy(logits(weights, x, y), labels).backward()
         optimizer.step()
     return {name: weight.detach() for name, weight in weights.items()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_null_graphs():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "NULL_GRAPHS", 3)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +106,9 @@ def test_the_numbers_are_those_of_the_library(additions):
     right = (opened.network.double()(inputs).argmax(-1) == labels).double().mean().item()
     assert piece["test_accuracy"] == right
     for row in piece["modules"]:
-        again = interbasis.find_modules(opened.graph, [one.epsilon for one in edges], row["resolution"])
+        again = interbasis.find_modules(
+            opened.graph, [one.epsilon for one in edges], row["resolution"], null_graphs=3
+        )
         assert row["modularity"] == again.modularity
         assert row["null"]["z"] == again.null.z
     assert [row["resolution"] for row in piece["modules"]] == [0.5, 1.0]
@@ -113,7 +123,10 @@ def test_the_numbers_are_those_of_the_library(additions):
 def test_all_claims_get_a_verdict_and_the_page_shows_them(additions):
     plan, found = additions
     assert [v["claim"] for v in found["verdicts"]] == [f"M{k}" for k in range(1, 9)]
-    assert all(v["ruling"] != "open" for v in found["verdicts"])
+    still_open = {v["claim"] for v in found["verdicts"] if v["ruling"] == "open"}
+    assert still_open == {"M3", "M7"}  # they say how seeds differ, and two are too few
+    more = [piece | {"seed": piece["seed"] + shift} for piece in found["pieces"] for shift in (0, 2)]
+    assert all(verdict.ruling != "open" for verdict in verdicts("modadd", more))
     assert found["verdicts"][0]["ruling"] == "reproduced"
     text = (plan.out / "report.md").read_text()
     for title in ("Verdicts", "Edges required", "Nodes required", "Functional relevance", "Monosemanticity",
@@ -130,14 +143,7 @@ def test_claims_without_their_bases_are_open(additions):
     found = additions[1]["pieces"]
     lib = [piece for piece in found if piece["basis"] == "lib"]
     rulings = {v.claim: v.ruling for v in verdicts("modadd", lib)}
-    assert {claim for claim, ruling in rulings.items() if ruling == "open"} == {
-        "M2",
-        "M3",
-        "M4",
-        "M5",
-        "M6",
-        "M8",
-    }
+    assert [claim for claim, ruling in rulings.items() if ruling != "open"] == ["M1"]
     assert (
         {v.ruling for v in verdicts("modadd", [])} == {v.ruling for v in verdicts("cifar10", [])} == {"open"}
     )
@@ -275,6 +281,22 @@ def test_the_command_prints_json_and_writes_the_page_where_it_is_wanted(addition
     with pytest.raises(SystemExit, match=r"^0$"):
         main(arguments)
     assert "M8" in capsys.readouterr().out
+
+
+def test_figures_are_shown_and_go_with_the_page(additions, monkeypatch, tmp_path):
+    plan, _ = additions
+
+    def draw(found, folder):
+        (folder / "edges.svg").write_text(f"<svg>{len(found['pieces'])}</svg>")
+        return [("Edges required", folder / "edges.svg")]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "draw_figures", draw)
+        found = run.report(plan)
+    assert "![Edges required](edges.svg)" in (plan.out / "report.md").read_text()
+    run.write_page(found, plan, tmp_path / "page.md")
+    assert "![Edges required](page/edges.svg)" in (tmp_path / "page.md").read_text()
+    assert (tmp_path / "page" / "edges.svg").read_text() == "<svg>6</svg>"
 
 
 def label(*terms: tuple[str, float, tuple[int, int]]) -> FourierLabel:

@@ -47,7 +47,7 @@ def reproduce(
     )  # fmt: skip
     found = report(plan) if report_only else run(plan)
     if page is not None:
-        write_page(found, page)
+        write_page(found, plan, page)
     common.show(found | {"out": str(out)}, as_json, _tables)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from interbasis.reproduction import cifar10_page, modadd_page
 from interbasis.reproduction.markdown import percent, table
+from interbasis.reproduction.plan import SEEDS
 from interbasis.reproduction.sections import edges, interactions, modules
 
 TITLES = {
@@ -43,7 +44,7 @@ def _head(found: dict[str, Any]) -> str:
 
 
 def _verdicts(found: dict[str, Any]) -> str:
-    seeds = len({piece["seed"] for piece in found["pieces"]})
+    seeds = len({piece["seed"] for piece in found["pieces"]} & set(SEEDS))
     counts = Counter(verdict["ruling"] for verdict in found["verdicts"])
     summary = ", ".join(f"{count} {ruling}" for ruling, count in counts.items())
     rows = [
@@ -54,10 +55,16 @@ def _verdicts(found: dict[str, Any]) -> str:
         for v in found["verdicts"]
     ]  # fmt: skip
     return (
-        f"## Verdicts\n\n{summary}; {seeds} of 5 seeds. Computed from the numbers below by the rules in "
+        f"## Verdicts\n\n{summary}; {_seeds(seeds)}. Computed from the numbers below by the rules in "
         "the last "
         "column (`interbasis.reproduction`).\n\n"
         + table(("claim", "what it says", "paper", "here", "verdict", "rule"), rows)
+    )
+
+
+def _seeds(count: int) -> str:
+    return (
+        "all five seeds" if count >= len(SEEDS) else f"{count} of {len(SEEDS)} seeds, so they are provisional"
     )
 
 

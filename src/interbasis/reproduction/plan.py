@@ -13,6 +13,8 @@ Task = Literal["modadd", "cifar10"]
 SEEDS = (0, 1, 2, 3, 4)
 BASES: tuple[Basis, ...] = ("lib", "pca", "gib", "random")
 QUICK_BASES: tuple[Basis, ...] = ("lib", "pca")
+NULL_GRAPHS, QUICK_NULL_GRAPHS = 50, 20
+"""Rewired graphs that modularity is compared with."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,7 @@ class Depth:
     """Edges required on a logarithmic grid beside the bisection."""
     nodes: bool = True
     """Nodes required; for modular addition, whose layers are narrow enough to try every number."""
-    null_graphs: int = 50
-    """Rewired graphs that modularity is compared with."""
+    null_graphs: int = NULL_GRAPHS
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class Plan:
 
     @property
     def depth(self) -> Depth:
-        return Depth(stable=not self.quick, nodes=self.task == "modadd", null_graphs=20 if self.quick else 50)
+        graphs = QUICK_NULL_GRAPHS if self.quick else NULL_GRAPHS
+        return Depth(stable=not self.quick, nodes=self.task == "modadd", null_graphs=graphs)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`interbasis reproduce`: all pieces of a plan one after the other, and the report over finished ones."""
 
 import json
+import shutil
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,11 +70,17 @@ def report(plan: Plan) -> dict[str, Any]:
     return found
 
 
-def write_page(found: dict[str, Any], path: Path) -> None:
-    """The page once more, somewhere else."""
+def write_page(found: dict[str, Any], plan: Plan, path: Path) -> None:
+    """The page once more, somewhere else; its figures go into a folder beside it that has its name."""
     check_writable(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(path, page(found))
+    figures = []
+    for figure in found["figures"]:
+        copy = path.parent / path.stem / Path(figure["file"]).name
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(plan.out / figure["file"], copy)
+        figures.append(figure | {"file": f"{path.stem}/{copy.name}"})
+    write_text_atomically(path, page(found | {"figures": figures}))
 
 
 def _measure(plan: Plan, progress: Progress) -> Measure:
