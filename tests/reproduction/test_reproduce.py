@@ -224,6 +224,8 @@ def test_a_quick_plan_is_small_and_uses_the_model_that_is_shipped(tmp_path):
     assert (quick.seeds, quick.bases, quick.depth.stable) == ((0,), ("lib", "pca"), False)
     assert checkpoint(quick, 0).is_file()
     assert Plan.of("modadd", tmp_path, quick=True, seeds=(3,)).seeds == (3,)
+    order = [f"{basis}{seed}" for seed, basis in Plan.of("modadd", tmp_path).pieces((0, 1))]
+    assert order == ["lib0", "pca0", "lib1", "pca1", "gib0", "random0", "gib1", "random1"]
     assert Plan.of("cifar10", tmp_path).depth.nodes is False
     assert quick.command == f"interbasis reproduce modadd --quick --out {tmp_path}"
 

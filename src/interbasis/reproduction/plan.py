@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -80,10 +81,10 @@ class Plan:
         return None if self.task == "modadd" else self.data or "cifar10"
 
     def pieces(self, seeds: tuple[int, ...]) -> Iterator[tuple[int, Basis]]:
-        """The two bases that most claims are about first, for all seeds."""
-        for basis in self.bases:
-            for seed in seeds:
-                yield seed, basis
+        """Seed by seed the two bases that most claims are about, and after all these the others."""
+        first = tuple(basis for basis in self.bases if basis in QUICK_BASES)
+        for some in (first, tuple(basis for basis in self.bases if basis not in first)):
+            yield from product(seeds, some)
 
     def folder(self, seed: int, basis: str) -> Path:
         return self.out / f"seed{seed}-{basis}"
