@@ -82,8 +82,8 @@ def relevance(lib: tuple[Sequence[int], Sequence[int]], pca: tuple[Sequence[int]
     return Verdict(
         "M5", "PCA has features with incoming but no outgoing edges among the first 25, LIB hardly any",
         "before the MLP PCA 14 or 15, LIB 3 over 5 seeds; before the unembedding PCA many, LIB none; by eye",
-        f"over {seeds} seed{'s' * (seeds > 1)}, before the MLP PCA {pca_mlp}, LIB {lib_mlp}; before the unembedding "
-        f"PCA {pca_end}, LIB {lib_end}",
+        f"over {seeds} seed{'s' * (seeds > 1)}, before the MLP PCA {pca_mlp}, LIB {lib_mlp}; before "
+        f"the unembedding PCA {pca_end}, LIB {lib_end}",
         ruling,
         "" if ruling == "reproduced"
         else f"per seed before the MLP PCA {pca_mlp / seeds:.1f} (paper 2.8 to 3), "
