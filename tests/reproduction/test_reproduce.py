@@ -132,7 +132,8 @@ def test_all_claims_get_a_verdict_and_the_page_shows_them(additions):
     for title in ("Verdicts", "Edges required", "Nodes required", "Functional relevance", "Monosemanticity",
                   "Modules", "Interaction sparsity", "Times"):  # fmt: skip
         assert f"## {title}\n" in text
-    assert "**Not finished yet:** lib of seed 2, 3, 4" in text
+    assert "**No weights were given** for seed 2, 3, 4." in text
+    assert "Not finished" not in text
     assert plan.command in text
     for piece in found["pieces"]:
         counts = " | ".join(f"{row['count']}" for row in piece["edges"][:1])
@@ -176,6 +177,7 @@ def test_a_killed_piece_goes_on_behind_what_is_stored(additions, monkeypatch, tm
         with pytest.raises(KilledError):
             run.reproduce(other)
     assert run.report(other)["pieces"] == []
+    assert "**Not finished yet:** lib of seed 0." in (other.out / "report.md").read_text()
     with monkeypatch.context() as patch:
         for name in ("build", "ablate_run"):
             patch.setattr(pieces, name, kill)

@@ -31,16 +31,23 @@ def _head(found: dict[str, Any]) -> str:
         "basis) by\n",
         f"    {found['command']}\n",
     ]
-    if missing:
-        left = Counter(piece["basis"] for piece in missing)
+    waiting = [piece for piece in missing if piece["weights"]]
+    if waiting:
         listed = "; ".join(
-            f"{basis} of seed {', '.join(str(p['seed']) for p in missing if p['basis'] == basis)}"
-            for basis in left
+            f"{basis} of seed {_listed(waiting, basis)}"
+            for basis in found["bases"]
+            if _listed(waiting, basis)
         )
         lines.append(f"**Not finished yet:** {listed}. The same command goes on with them.")
+    if without := sorted({piece["seed"] for piece in missing if not piece["weights"]}):
+        lines.append(f"**No weights were given** for seed {', '.join(map(str, without))}.")
     if found["quick"]:
         lines.append("Quick form: fewer seeds and bases, no search for stable counts.")
     return "\n".join(lines)
+
+
+def _listed(missing: list[dict[str, Any]], basis: str) -> str:
+    return ", ".join(str(piece["seed"]) for piece in missing if piece["basis"] == basis)
 
 
 def _verdicts(found: dict[str, Any]) -> str:

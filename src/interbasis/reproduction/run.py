@@ -41,12 +41,12 @@ def report(plan: Plan) -> dict[str, Any]:
     """Everything found so far as plain data, written as JSON and as a page in the plan's folder."""
     if not plan.out.is_dir():
         raise InterbasisError(f"there is nothing to report in {plan.out}; leave out --report-only")
-    seeds = plan.seeds or SEEDS
+    seeds, there = plan.seeds or SEEDS, find_seeds(plan)
     pieces, missing = [], []
     for seed, basis in plan.pieces(seeds):
         piece = finished(plan, seed, basis)
         if piece is None:
-            missing.append({"seed": seed, "basis": basis})
+            missing.append({"seed": seed, "basis": basis, "weights": seed in there})
         else:
             pieces.append(piece)
     found: dict[str, Any] = {
