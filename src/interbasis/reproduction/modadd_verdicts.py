@@ -100,7 +100,7 @@ def monosemanticity(lib: Sequence[int], pca: Sequence[int]) -> Verdict:
         "reproduced" if abs(gap) <= LITTLE else "differs" if abs(gap) <= MUCH else "not reproduced"
     )
     return Verdict(
-        "M6", "monosemantic features among the first 10 of three layers: no clear advantage of LIB",
+        "M6", "monosemantic features among the first 10 of three layers: no clear advantage of either basis",
         "LIB 14, 13, 18, 16, 13 (mean 14.8); PCA 16, 13, 18, 16, 5 (mean 13.6)",
         f"LIB {_listed(lib)} (mean {mean(lib):.1f}); PCA {_listed(pca)} (mean {mean(pca):.1f})", ruling,
         "" if ruling == "reproduced" else f"LIB {gap:+.1f} of 30 on average (paper +1.2)",
