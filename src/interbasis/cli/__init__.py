@@ -12,8 +12,8 @@ app = App(
     version_flags=["--version"],
 )
 COMMANDS = (
-    "build", "show", "ablate", "curves", "controls", "modules", "features", "view", "export", "compare",
-    "report", "train", "doctor",
+    "build", "show", "ablate", "curves", "controls", "modules", "features", "view", "export", "report",
+    "compare", "train", "reproduce", "doctor",
 )  # fmt: skip
 for name in COMMANDS:
     app.command(f"interbasis.cli.{name}:{name}", name=name)

@@ -130,7 +130,10 @@ def bases(
     return {"lib": lib, "pca": [*(principal.rotated() for principal in principals), last]}
 
 
-def _layer(network: Network, layer: LayerBasis, images: Images, progress: Progress) -> dict[str, Any]:
+def direction(
+    network: Network, layer: LayerBasis, images: Images, progress: Progress = silent
+) -> dict[str, Any]:
+    """The feature of a layer that carries the attribute best, and the second best: C4 to C6 in numbers."""
     layer = replace(layer, transform=layer.transform[:PROBED], inverse=layer.inverse[:, :PROBED])
     source = of(network, layer)
     chosen_on = torch.isin(images.train[1][:CHOOSING], torch.tensor(ANIMALS))
@@ -179,7 +182,7 @@ def animal_direction(
         progress("models", done, len(checkpoints))
         network = load_mlp(path).double()
         found = {
-            basis: [_layer(network, layer, images, progress) for layer in layers]
+            basis: [direction(network, layer, images, progress) for layer in layers]
             for basis, layers in bases(network, images, pixels, progress).items()
         }
         whole = whole_model(network, images)
