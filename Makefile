@@ -6,10 +6,10 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test lint bench slow clean
 
-demo: $(READY)  ## build the interaction graph of a trained modular-addition transformer
+demo: $(READY)  ## from a trained modular-addition transformer to its graph, a report and a page
 	@echo "Model: the modular-addition transformer that this project trained and ships"
 	@echo "       (src/interbasis/checkpoints/README.md says how)."
-	$(BIN)/interbasis build modadd --basis lib --out runs/demo --overwrite
+	$(BIN)/interbasis demo --out runs/demo
 
 test: $(READY)  ## run the tests
 	$(BIN)/python tests/viewer/chromium.py

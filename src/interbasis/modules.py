@@ -154,7 +154,7 @@ def _null(weighted: WeightedGraph, found: Modules, graphs: int) -> NullModel:
         labels = leiden(other, found.resolution, found.seed)
         values.append(modularity(other, labels, found.resolution))
     mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1)) if graphs > 1 else 0.0
-    z = (found.modularity - mean) / deviation if deviation else 0.0
+    z = (found.modularity - mean) / deviation if deviation > 1e-9 else 0.0  # else it is rounding
     return NullModel(tuple(values), mean, deviation, z)
 
 

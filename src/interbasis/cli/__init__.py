@@ -13,7 +13,7 @@ app = App(
 )
 COMMANDS = (
     "build", "show", "ablate", "curves", "controls", "modules", "features", "view", "export", "report",
-    "compare", "train", "reproduce", "doctor",
+    "compare", "train", "reproduce", "demo", "doctor",
 )  # fmt: skip
 for name in COMMANDS:
     app.command(f"interbasis.cli.{name}:{name}", name=name)
