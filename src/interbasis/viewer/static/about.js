@@ -27,6 +27,7 @@ function aboutRun(run) {
     el("h2", {}, name(run.title)),
     facts([
       ["Run", run.payload.name || "in memory"],
+      run.payload.model && ["Model", run.payload.model],
       ["Samples", Object.entries(about.samples).map(([key, value]) => `${key.replaceAll("_", " ")} ${integer(value)}`).join(", ")],
       ["Computed in", `${decimal(seconds)} s`],
       ["Settings", settings(about.settings)],

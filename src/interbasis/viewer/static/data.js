@@ -4,7 +4,9 @@ export class Run {
   constructor(payload, place) {
     this.place = place;
     this.payload = payload;
-    this.title = `${payload.basis.toUpperCase()} of ${payload.model || payload.family}`;
+    // a path's last part names the model well enough; the whole of it is under "About"
+    const model = (payload.model || payload.family).replace(/[^:]*[/\\]([^/\\]+)$/, "$1");
+    this.title = `${payload.basis.toUpperCase()} of ${model}`;
     this.layers = payload.layers.map((layer, k) => decodedLayer(layer, k, payload));
     this.sections = payload.sections.map(decodedSection);
     this.results = payload.results;
