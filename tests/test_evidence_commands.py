@@ -43,7 +43,7 @@ def folder(capsys, checkpoint, tmp_path):
 
 
 def test_ablate_gives_a_list_in_section_order_and_stores_it(capsys, folder):
-    code, out, err = run(capsys, "ablate", folder, "--nodes", "--tolerance", 0.02, "--json")
+    code, out, err = run(capsys, "ablate", folder, "--edges", "--nodes", "--tolerance", 0.02, "--json")
     assert (code, err) == (0, "")
     result = json.loads(out)
     graph = interbasis.load(folder)
@@ -59,6 +59,15 @@ def test_ablate_gives_a_list_in_section_order_and_stores_it(capsys, folder):
     masks = load_tensors(folder, "ablation")
     assert all(torch.equal(masks[f"edge_mask.{k}"], row.mask) for k, row in enumerate(found))
     assert not (folder / ".resume").exists()
+
+
+def test_nodes_alone(capsys, folder):
+    result = json.loads(run(capsys, "ablate", folder, "--nodes", "--tolerance", 0.02, "--json")[1])
+    assert result["edges_required"] == []
+    assert len(result["nodes_required"]) == 3
+    both = json.loads(run(capsys, "ablate", folder, "--tolerance", 0.02, "--json")[1])
+    assert both["nodes_required"] == result["nodes_required"]  # what was found before stays
+    assert len(both["edges_required"]) == 3
 
 
 def test_parts_of_an_ablation_come_together(capsys, folder):
@@ -103,7 +112,7 @@ def test_an_interrupted_ablation_goes_on(capsys, folder, monkeypatch):
 
 def test_tables_for_people(capsys, folder):
     for command, words in (
-        (["ablate", "--nodes", "--tolerance", "0.02"], ["Edges required", "Nodes required"]),
+        (["ablate", "--edges", "--nodes", "--tolerance", "0.02"], ["Edges required", "Nodes required"]),
         (["curves"], ["largest edges kept", "all sections", "Gini"]),
         (["modules", "--null-graphs", "5", "--cross-check"], ["modularity", "leidenalg", "Vertex cuts"]),
     ):
@@ -135,7 +144,6 @@ def test_controls_are_stored(capsys, folder):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["ablate", "--no-edges"], "nothing to do"),
         (["ablate", "--tolerance", "-1"], "number from 0 on"),
         (["ablate", "--sections", "mlp"], "there is no section from 'mlp'"),
         (["ablate", "--data", "nothing"], "expected data as"),

@@ -13,8 +13,10 @@ def ablate(
     /,
     *,
     data: common.Data = None,
-    edges: Annotated[bool, Parameter(help="Edges required.", negative="--no-edges")] = True,
-    nodes: Annotated[bool, Parameter(help="Nodes required, too.", negative="")] = False,
+    edges: Annotated[
+        bool, Parameter(help="Edges required; what is done without --nodes.", negative="", show_default=False)
+    ] = False,
+    nodes: Annotated[bool, Parameter(help="Nodes required.", negative="", show_default=False)] = False,
     metric: Annotated[Metric | None, Parameter(help="The family's without it.")] = None,
     tolerance: Annotated[
         float | None, Parameter(help="Accuracy that may be lost, or cross-entropy gained; 0.001 or 0.1.")
@@ -30,14 +32,12 @@ def ablate(
     """Find the fewest edges of every section, or nodes of every layer, that keep the model's accuracy.
 
     The result is stored as ablation.json in the run, the accepted masks beside it. Killed, the same command
-    goes on where it was. Example: interbasis ablate runs/lib --nodes
+    goes on where it was. Example: interbasis ablate runs/lib --edges --nodes
     """
     from interbasis.ablation_run import AblationRequest, ablate_run, tables
-    from interbasis.errors import InterbasisError
     from interbasis.runs import open_run
 
-    if not (edges or nodes):
-        raise InterbasisError("--no-edges without --nodes leaves nothing to do; add --nodes")
+    edges = edges or not nodes
     request = AblationRequest(
         edges, nodes, metric, tolerance, sections.split(",") if sections else None, stable
     )
