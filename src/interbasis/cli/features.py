@@ -16,7 +16,9 @@ def features(
     bands: Annotated[int, Parameter(help="Quantile bands of examples in between.")] = 4,
     per_band: Annotated[int, Parameter(help="Examples in each band.")] = 4,
     seed: Annotated[int, Parameter(help="Seed of the examples in between.")] = 0,
-    data: Annotated[str | None, Parameter(help="Data to look at; the model's own without it.")] = None,
+    data: Annotated[
+        str | None, Parameter(help="Data to look at; what the run was built on without it.")
+    ] = None,
     as_json: common.AsJson = False,
 ) -> None:
     """Find out what the features of a run respond to and what they do.
@@ -28,24 +30,19 @@ def features(
     from interbasis.features.analysis import Request, analyse
     from interbasis.features.examples import Plan
     from interbasis.features.names import renderings
-    from interbasis.graph import load
     from interbasis.progress import progress_bar
     from interbasis.results import save_result
-    from interbasis.specs import open_model
+    from interbasis.runs import open_run
 
     if top < 1:
         raise InterbasisError(f"expected at least one feature per layer, received --top {top}")
-    graph = load(run)
-    opened: Any = open_model(graph.provenance.model)
-    network = opened.network.between([layer.name for layer in graph.layers])
-    if data is not None and not hasattr(opened, "open_data"):
-        raise InterbasisError(f"{opened.spec} brings its own data; leave --data out")
-    samples = opened.open_data(data) if data is not None else opened.data
+    opened = open_run(run)
+    samples = opened.data(data, "train")
     plan = Plan(ends=ends, bands=bands, per_band=per_band, seed=seed)
-    rendering, classes, outputs = renderings(samples, network.family)
+    rendering, classes, outputs = renderings(samples, opened.network.family)
     request = Request(top, plan, rendering, outputs, classes)
     with progress_bar() as tell:
-        found, shown = analyse(graph, network, samples, request, tell)
+        found, shown = analyse(opened.graph, opened.network, samples, request, tell)
     save_result(run, "features", found)
     save_result(run, "examples", shown)
     common.show(found | {"run": str(run)}, as_json, _tables)
