@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from interbasis.attribution import sections_in_bases
-from interbasis.basis import LayerBasis
 from interbasis.cores import Linear
 from interbasis.errors import InterbasisError
 from interbasis.graph import InteractionGraph
@@ -61,19 +60,18 @@ def ablate_nodes(
     f = network.prefix(inputs.to(network.device))
     for k, layer in enumerate(graph.layers):
         if k in chosen:
-            f = project(f, layer, chosen[k])
+            f = layer.back(only(layer.features_of(f), chosen[k]))
         if k < len(network.sections):
             f = network.sections[k](f)
     return network.finish(f, inputs)
 
 
-def project(f: Tensor, layer: LayerBasis, keep: int | Tensor) -> Tensor:  # [n, T, width]
-    """C⁺_K C_K f for the kept features K."""
-    features = layer.features_of(f)
-    kept = torch.zeros_like(features)
+def only(features: Tensor, keep: int | Tensor) -> Tensor:  # [n, T, features]
+    """The kept features, the first so many or those named, and 0 for the others."""
     chosen = slice(0, keep) if isinstance(keep, int) else keep
+    kept = torch.zeros_like(features)
     kept[..., chosen] = features[..., chosen]
-    return layer.back(kept)
+    return kept
 
 
 def ablated(section: Section, f: Tensor | Table, mask: Tensor) -> Tensor:

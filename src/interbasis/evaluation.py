@@ -1,13 +1,13 @@
 """A metric over data, for a network whose features act on each other through some edges or nodes only."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from interbasis.ablation import ablated
+from interbasis.ablation import ablated, only
 from interbasis.attribution import sections_in_bases
 from interbasis.choices import Metric
 from interbasis.data.batches import Batches, Data
@@ -24,7 +24,7 @@ CACHE_BYTES = 2**30
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A chunk of data at a node layer: its features, or the network's own activations."""
+    """A chunk of data with its features at a node layer."""
 
     inputs: Tensor
     labels: Tensor
@@ -64,13 +64,6 @@ class Evaluation:
     def nodes(self, layer: int, keep: int | Tensor) -> Score:
         """With some features of a layer kept only."""
         return self._score(self._through_nodes(layer, keep))
-
-    def changed(self, layer: int, change: Callable[[Tensor, Tensor, int], Tensor]) -> Score:
-        """With a layer's features replaced by change(f̂ [n, T, r], labels, index of the first sample)."""
-        return self._score(self._through_change(layer, change))
-
-    def passes(self, score: Score, limit: float) -> bool:
-        return passes(self.metric, score.value, limit)
 
     def _score(self, outputs: Iterator[tuple[Tensor, Tensor]], limit: float | None = None) -> Score:
         losses: list[Tensor] = []
@@ -112,28 +105,15 @@ class Evaluation:
         return self.graph.layers[k + 1].back(result)
 
     def _through_nodes(self, layer: int, keep: int | Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        def change(features: Tensor, labels: Tensor, first: int) -> Tensor:
-            kept = torch.zeros_like(features)
-            chosen = slice(0, keep) if isinstance(keep, int) else keep
-            kept[..., chosen] = features[..., chosen]
-            return kept
-
-        return self._through_change(layer, change)
-
-    def _through_change(
-        self, layer: int, change: Callable[[Tensor, Tensor, int], Tensor]
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """f' = f + C⁺ (f̂' − f̂) would keep what the basis dropped; as in the paper it is at its mean."""
-        first = 0
+        basis = self.graph.layers[layer]
         for part in self._parts(layer):
             features = part.features
             if isinstance(features, Table):
                 features = features.rows[features.index]
-            f = self.graph.layers[layer].back(change(features, part.labels, first))
+            f = basis.back(only(features, keep))
             for section in self.network.sections[layer:]:
                 f = section(f)
             yield self.network.finish(f, part.inputs), part.labels
-            first += len(part.inputs)
 
     def _parts(self, layer: int) -> Iterator[_Part]:
         """The data at a node layer, kept for the next ablation there if they fit."""
