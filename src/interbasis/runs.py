@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from interbasis.choices import Metric
 from interbasis.data.samples import Samples, Split
 from interbasis.errors import InterbasisError
 from interbasis.graph import InteractionGraph, load
@@ -43,6 +43,6 @@ def open_run(folder: str | Path) -> OpenRun:
     return OpenRun(Path(folder), graph, network, model)
 
 
-def default_metric(run: OpenRun) -> Any:
+def default_metric(run: OpenRun) -> Metric:
     """Accuracy for classifiers, cross-entropy where the data are text, as in the paper."""
     return "cross_entropy" if run.model.context is not None and run.network.family != "modadd" else "accuracy"
