@@ -14,8 +14,8 @@ from interbasis.cores.core import Core, Moments
 from interbasis.errors import InterbasisError
 from interbasis.integration import Rule
 
-BLOCK = 256
-"""Queries handled at once: bounds the memory."""
+BLOCK = 128
+"""Queries handled at once: bounds the memory, and lets causal attention skip keys that none of them sees."""
 
 BUDGET = 2**24
 """Elements that the covariances, or the patterns, of the queries handled at once may hold."""
