@@ -26,8 +26,7 @@ def add_block(sums: HeadSums, x: Heads, metric: Tensor, value_products: Tensor) 
     sums.local_k += x.shape.scale * (deviation.flatten(1, 2).mT @ x.q.flatten(1, 2))
     cov = _covariances(x, b, z)  # [H, i, n·S, j]
     sums.local_q += cov.sum(2)
-    own = (part.flatten(1, 2) for part in (x.q, diagonal, deviation))
-    _add_query_terms(sums, *own, cov, metric)
+    _add_query_terms(sums, x.q.flatten(1, 2), diagonal.flatten(1), deviation.flatten(1, 2), cov, metric)
     _add_query_pairs(sums, cov, metric)
 
 
