@@ -26,13 +26,15 @@ class AblationRequest:
     sections: list[str] | None = None
     """Source layers of the sections to do; all without."""
     stable: bool = True
+    intervals: bool = False
+    """Bootstrap intervals of the edges required, over the samples."""
 
 
 def ablate_run(run: OpenRun, request: AblationRequest, data: str | None = None) -> dict[str, Any]:
     """Edges and nodes required, stored in the run; what was found before with the same settings stays."""
     metric: Metric = request.metric or default_metric(run)
     samples = run.data(data)
-    search = Search.of(run.network, run.graph, samples, metric, request.tolerance)
+    search = Search.of(run.network, run.graph, samples, metric, request.tolerance, request.intervals)
     tolerance = DEFAULT_TOLERANCE[metric] if request.tolerance is None else request.tolerance
     settings = {
         "metric": metric,
@@ -55,6 +57,8 @@ def ablate_run(run: OpenRun, request: AblationRequest, data: str | None = None) 
                 found = search.edges(k, tell, request.stable, kept.part(f"edges.{k}", total=2**62))
                 before["sections"][k] = _edges(found)
                 masks[f"edge_mask.{k}"] = found.mask
+                if found.draws is not None:
+                    masks[f"count_draws.{k}"] = found.draws
         if request.nodes:
             for k in range(len(run.graph.layers) - 1):
                 nodes = search.nodes(k, tell, None, kept.part(f"nodes.{k}", total=2**62))
@@ -97,7 +101,7 @@ def _edges(found: EdgesRequired) -> dict[str, Any]:
         "value": found.value,
         "stable_count": found.stable_count,
         "curve": [_visited(visited) for visited in found.curve],
-    }
+    } | ({} if found.interval is None else {"interval": list(found.interval)})
 
 
 def _nodes(found: NodesRequired) -> dict[str, Any]:
