@@ -142,15 +142,17 @@ def tables(result: dict[str, Any]) -> list[RenderableType]:
         )
         for row in result["sections"]:
             stable = "–" if row["stable_count"] is None else f"{row['stable_count']:,}"
+            among = "  [{:,.0f}, {:,.0f}]".format(*row["interval"]) if "interval" in row else ""
             differs = "" if row["stable_count"] in (None, row["count"]) else "  ≠"
             table.add_row(
-                f"{row['from']} → {row['to']}", f"{row['count']:,}", f"{row['possible']:,}",
+                f"{row['from']} → {row['to']}", f"{row['count']:,}{among}", f"{row['possible']:,}",
                 f"{row['epsilon']:.3g}", f"{row['value']:.5f}", stable + differs,
             )  # fmt: skip
         table.caption = (
             "Edges: found by bisection, as in the paper; the constant's are free. ε: the smallest edge kept. "
             "Last column: the smallest count on a logarithmic grid from which every larger one passes; "
-            "≠ says that the bisection ended elsewhere, because the metric is not monotone.\n"
+            "≠ says that the bisection ended elsewhere, because the metric is not monotone. [ ]: 95 % "
+            "bootstrap interval over the samples, where asked for.\n"
         )
         parts.append(table)
     if result["layers"]:

@@ -48,6 +48,8 @@ def required_counts(
     passes as all larger ones do, where the metric that is linear in log(1 + kept) crosses the limit. Where
     all pass it is the smallest of ``kept``, where the largest fails that.
     """
+    if len(kept) == 1:
+        return torch.full((DRAWS,), float(kept[0]), dtype=torch.float64)
     values = torch.cat(list(resampled([*scores, baseline], DRAWS, seed)))  # [draws, points + 1]
     worse = values[:, :-1] - values[:, -1:]
     if baseline.metric == "accuracy":

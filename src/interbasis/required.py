@@ -108,15 +108,17 @@ def edges_required(
     *,
     sections: Sequence[int] | None = None,
     stable: bool = True,
+    intervals: bool = False,
     progress: Progress | bool | None = None,
 ) -> list[EdgesRequired]:
     """The fewest edges per section that keep accuracy ≥ baseline − or cross-entropy ≤ baseline + tolerance.
 
     ``data`` are (inputs, labels), a list of such batches or a DataLoader; the baseline is the untouched model
     on them. Each section is ablated alone. The tolerance is the paper's without one: 0.001 or 0.1.
-    ``stable=False`` leaves out the search on the logarithmic grid. ``sections`` chooses some by index.
+    ``stable=False`` leaves out the search on the logarithmic grid, ``intervals`` adds the counts on samples
+    drawn again. ``sections`` chooses some by index.
     """
-    search = Search.of(network, graph, data, metric, tolerance)
+    search = Search.of(network, graph, data, metric, tolerance, intervals)
     chosen = range(len(graph.edges)) if sections is None else sections
     search.refuse_hopeless(chosen)
     with progress_bar(progress) as tell:

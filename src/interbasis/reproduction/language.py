@@ -31,12 +31,13 @@ def reproduce(plan: LanguagePlan, progress: Progress | bool | None = None) -> di
     ``out``, each given one of them.
     """
     check_writable(plan.out)
+    found: dict[str, Any] = {}
     with progress_bar(progress) as tell:
         for basis in plan.bases:
             if finished(plan, basis) is None:
                 do_piece(plan, basis, tell)
-                report(plan)
-    return report(plan)
+                found = report(plan)
+    return found or report(plan)
 
 
 def report(plan: LanguagePlan) -> dict[str, Any]:

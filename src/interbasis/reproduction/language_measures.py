@@ -22,6 +22,8 @@ FIRST = 4
 """Directions that the paper found to be positional."""
 SHOWN = 8
 """Features of a layer whose share of variance by position is listed."""
+PICTURED = 50
+"""Features of a layer in the paper's picture of a block, which its words on layer norms are about."""
 STRONG = 0.01
 """An edge reaches an output if it is at least this part of the largest one that the output has."""
 WAVES = tuple(k / 2 for k in range(1, 17))
@@ -84,9 +86,9 @@ def edges(ablation: dict[str, Any], network: Network, kinds: Sequence[str]) -> l
 def layer_norms(graph: InteractionGraph, kinds: Sequence[str]) -> list[dict[str, Any]]:
     """Whether a layer norm's edges are 1-to-1, and what the variance hears and tells.
 
-    ``own`` is the median over outputs of the largest edge's share of Σ_j Ê_ij², the variance's edges left
-    out. ``first`` is the feature that drives the variance most (1 is the first), ``share`` its share;
-    ``reaches`` the share of the outputs that the variance reaches.
+    ``own`` is the median over the first outputs of the largest edge's share of Σ_j Ê_ij², the variance's
+    edges left out. ``first`` is the feature that drives the variance most (1 is the first), ``share`` its
+    part, ``reaches`` the share of the outputs that the variance reaches.
     """
     rows = []
     for k, kind in enumerate(kinds):
@@ -95,7 +97,7 @@ def layer_norms(graph: InteractionGraph, kinds: Sequence[str]) -> list[dict[str,
             continue
         row: dict[str, Any] = {"from": source.name, "to": target.name, "kind": kind}
         squares = graph.edges[k].double().square()
-        inner = squares[1 + target.isolated :, 1 + source.isolated :]
+        inner = squares[1 + target.isolated :, 1 + source.isolated :][:PICTURED]
         row["own"] = _largest_share(inner).median().item()
         if kind == "norm in" and target.isolated:
             heard = squares[1, 1:]

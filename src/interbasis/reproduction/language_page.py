@@ -152,7 +152,8 @@ def _layers(found: dict[str, Any]) -> str:
 def _positions(found: dict[str, Any]) -> str:
     parts = [
         "## Positional features\n\nShare of a feature's variance that position explains (η²), the first "
-        "features of every layer, the constant and the variance of a layer norm left out."
+        "features of every layer, the constant and the variance of a layer norm left out. A feature that has "
+        f"nothing to do with position has about {_chance(found):.1%} by chance."
     ]
     for piece in found["pieces"]:
         rows = [
@@ -177,6 +178,13 @@ def _positions(found: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def _chance(found: dict[str, Any]) -> float:
+    """Positions over tokens: what η² is on average where nothing depends on position."""
+    data = found["pieces"][0]["data"]
+    positions = data["test_tokens"] / data["test_windows"]
+    return positions / found["pieces"][0]["described_tokens"]
+
+
 def _norms(found: dict[str, Any]) -> str:
     rows = [
         (piece["basis"], f"{row['from']} → {row['to']}", f"{row['own']:.1%}",
@@ -186,9 +194,9 @@ def _norms(found: dict[str, Any]) -> str:
         for row in piece["norms"]
     ]  # fmt: skip
     return (
-        "## Layer norms\n\nOwn edge: the largest edge's share of an output's Ê², median over outputs, the "
-        "variance left out. Heard: the feature that drives the variance most, with its share of Ê². Told: "
-        "the share of the outputs on which the variance's edge is at least 1 % of the largest.\n\n"
+        "## Layer norms\n\nOwn edge: the largest edge's share of an output's Ê², median over the first 50 "
+        "outputs, the variance left out. Heard: the feature that drives the variance most, with its share of "
+        "Ê². Told: the share of the outputs on which the variance's edge is at least 1 % of the largest.\n\n"
         + table(("basis", "section", "own edge", "variance heard", "variance told"), rows)
     )
 

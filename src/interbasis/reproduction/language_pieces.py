@@ -195,6 +195,7 @@ def _measured(plan: LanguagePlan, run: OpenRun, test: Samples) -> dict[str, Any]
             "test_windows": len(test),
             "fingerprint": ablation["data"]["fingerprint"],
         },
+        "described_tokens": min(graph.provenance.samples["data"], -(-LOOKED_AT // positions)) * positions,
         "middle": measures.middle_block(run.network),
         "layers": measures.layers(summarise(graph)["layers"], graph, features),
         "edges": measures.edges(ablation, run.network, kinds),
