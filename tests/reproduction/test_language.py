@@ -124,6 +124,7 @@ def test_finished_pieces_are_not_done_again_and_others_are_in_the_way(reproduced
 def test_a_killed_piece_goes_on_behind_what_is_stored(reproduced, stories, monkeypatch, tmp_path):
     _, found = reproduced
     plan = plan_for(stories, tmp_path, bases=("pca",))
+    monkeypatch.setattr(language, "draw_figures", lambda found, plan: [])
 
     class KilledError(Exception):
         pass
@@ -147,7 +148,8 @@ def test_a_killed_piece_goes_on_behind_what_is_stored(reproduced, stories, monke
     assert rulings == ["open"] * 5  # they are about LIB, or LIB and PCA
 
 
-def test_the_quick_form_ablates_the_middle_block(stories, tmp_path, capsys):
+def test_the_quick_form_ablates_the_middle_block(stories, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(language, "draw_figures", lambda found, plan: [])
     options = ["--model", f"hf:{stories}/model", "--data", f"tokens:{stories}/tokens_train.uint16"]
     with pytest.raises(SystemExit, match=r"^0$"):
         main(["reproduce", "gpt2", "--quick", "--json", "--bases", "lib", *options, "--out", str(tmp_path)])
@@ -199,9 +201,10 @@ def test_profiles_are_told_apart():
     assert max(shape(wave)[name] for name in ("position 0", "linear")) < 0.2
 
 
-def test_a_real_model(shared, tmp_path):
+def test_a_real_model(shared, tmp_path, monkeypatch):
     from transformers import AutoModelForCausalLM
 
+    monkeypatch.setattr(language, "draw_figures", lambda found, plan: [])
     folder = shared / "tinystories-gpt-280k"
     plan = LanguagePlan.of(
         "tinystories", tmp_path, model=f"hf:{folder},blocks=2-2", norms=False, tokens=2048, edge_tokens=256,
@@ -219,4 +222,4 @@ def test_a_real_model(shared, tmp_path):
             assert entropy < row["value"] <= entropy + 0.1 + 1e-4
             assert row["interval"][0] <= row["count"] * 1.2
             assert row["interval"][1] >= row["count"] / 1.2
-    assert lib["profiles"]["features"][0]["share"] > 0.9  # the position in the sequence
+    assert lib["profiles"]["features"][0]["share"] > 0.5  # the position, early in the sequence

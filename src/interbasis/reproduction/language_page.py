@@ -238,17 +238,27 @@ def _figures(found: dict[str, Any]) -> list[str]:
 def _times(found: dict[str, Any]) -> str:
     if not found["pieces"]:
         return ""
-    rows, total = [], 0.0
-    for piece in found["pieces"]:
-        stages = {f"build, {name}": value for name, value in piece["seconds"]["build"].items()}
-        stages |= {name: value for name, value in piece["seconds"].items() if name != "build"}
-        rows += [(piece["basis"], name, f"{value:,.1f}") for name, value in stages.items()]
-        total += sum(stages.values())
-    peak = [piece["peak_bytes"] for piece in found["pieces"] if piece["peak_bytes"]]
-    memory = f" Peak memory of a process: {max(peak) / 2**30:.2f} GB." if peak else ""
-    threads = ", ".join(sorted({str(piece["threads"]) for piece in found["pieces"]}))
+    stages = [
+        (piece["basis"], name, took["wall"], took["processor"])
+        for piece in found["pieces"]
+        for name, took in piece["times"]["stages"].items()
+    ]
+    rows = [(basis, name, f"{wall:,.0f}", f"{processor:,.0f}") for basis, name, wall, processor in stages]
+    wall, processor = (sum(row[k] for row in stages) / 60 for k in (2, 3))
+    rows.append(("all", "", f"{60 * wall:,.0f}", f"{60 * processor:,.0f}"))
+    peaks = [piece["times"]["peak_bytes"] or 0 for piece in found["pieces"]]
+    memory = f" Peak memory: {max(peaks) / 2**30:.2f} GB a process." if all(peaks) else ""
+    threads = ", ".join(sorted({str(piece["times"]["threads"]) for piece in found["pieces"]}))
+    phases = [
+        (piece["basis"], name, f"{seconds:,.0f}")
+        for piece in found["pieces"]
+        for name, seconds in piece["phases"].items()
+    ]
     return (
-        f"## Times\n\nWall-clock seconds, {total / 60:.0f} minutes in all with {threads} thread(s), on a "
-        f"machine shared with other work.{memory} Of a stage that was killed and went on, the last part "
-        "alone is counted.\n\n" + table(("basis", "stage", "seconds"), rows)
+        f"## Times\n\n{processor:.0f} minutes of one processor core in all; {wall:.0f} by the wall with "
+        f"{threads} thread(s) a process, one basis after the other, on a machine shared with other work."
+        f"{memory} Of a stage that was killed and went on, the last part alone is counted.\n\n"
+        + table(("basis", "stage", "wall, s", "processor, s"), rows)
+        + "\n\nThe builds by phase, by the wall:\n\n"
+        + table(("basis", "phase", "wall, s"), phases)
     )

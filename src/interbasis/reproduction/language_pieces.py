@@ -4,7 +4,6 @@ Every stage is stored in the run as it ends and goes on where it was killed: the
 and `examples`, and last `reproduction`, which says that the piece is finished.
 """
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from interbasis.pipeline import build
 from interbasis.progress import Progress, silent
 from interbasis.reproduction import language_measures as measures
 from interbasis.reproduction.language_plan import LanguagePlan
+from interbasis.reproduction.language_times import TIMES, Clock
 from interbasis.reproduction.pieces import NAME, refuse_another
 from interbasis.request import make_request
 from interbasis.results import load_result, load_tensors, save_result
@@ -51,32 +51,31 @@ def finished(plan: LanguagePlan, basis: str) -> dict[str, Any] | None:
 
 def do_piece(plan: LanguagePlan, basis: Basis, progress: Progress = silent) -> dict[str, Any]:
     """Build, ablate and describe; what is finished already is taken as it is."""
-    build_run(plan, basis, progress)
+    clock = Clock()
+    if build_run(plan, basis, progress):
+        clock.stop(plan.folder(basis), "build")
     there = finished(plan, basis)
     if there is not None:
         return there
     run = open_run(plan.folder(basis))
-    clock = _Clock()
     test = first_tokens(run.model, plan.data, plan.test_tokens, "test")
     kinds = measures.kinds(run.network)
     chosen = _sections(plan, run.network, kinds)
     for kind, names in chosen.items():
-        _ablate(plan, run, test, names)
-        clock.stop(f"edges required, {kind}")
+        if _ablate(plan, run, test, names):
+            clock.stop(run.folder, f"edges required, {kind}")
     together = _together(run, test, kinds)
-    clock.stop("together")
-    _describe(run, plan, progress)
-    clock.stop("features")
-    result = _measured(plan, run, test) | {"together": together, "seconds": clock.seconds}
-    result["seconds"]["build"] = {name: round(t, 1) for name, t in run.graph.provenance.timings.items()}
-    result["peak_bytes"] = peak_bytes()
-    result["threads"] = torch.get_num_threads()
+    clock.stop(run.folder, "sections together")
+    if _describe(run, plan, progress):
+        clock.stop(run.folder, "features")
+    result = _measured(plan, run, test) | {"together": together, "times": load_result(run.folder, TIMES)}
+    result["phases"] = {name: round(t, 1) for name, t in run.graph.provenance.timings.items()}
     save_result(run.folder, NAME, result)
     return result
 
 
-def build_run(plan: LanguagePlan, basis: Basis, progress: Progress) -> None:
-    """The run of the model in a basis, in its folder: built, or finished, or there already."""
+def build_run(plan: LanguagePlan, basis: Basis, progress: Progress) -> bool:
+    """The run of the model in a basis, in its folder; whether it had still to be built."""
     opened, folder = open_model(plan.model), plan.folder(basis)
     data = first_tokens(opened, plan.data, plan.tokens)
     edge_data = first_tokens(opened, plan.data, plan.edge_tokens)
@@ -92,12 +91,13 @@ def build_run(plan: LanguagePlan, basis: Basis, progress: Progress) -> None:
                     f"{count}; name another --out, or delete it"
                 )
         Resume(folder, "build", anew=True).finish()
-        return
+        return False
     graph = build(
         opened.network, data, edge_data=edge_data, model=plan.model, resume=folder, progress=progress,
         request=asked.model_dump(mode="json"), **asked.settings(),
     )  # fmt: skip
     graph.save(folder)
+    return True
 
 
 def first_tokens(model: Model, spec: str, tokens: int, split: Split = "train") -> Samples:
@@ -125,7 +125,8 @@ def _sections(plan: LanguagePlan, network: Network, kinds: list[str]) -> dict[st
     return dict(sorted(chosen.items(), key=lambda item: order.index(item[0])))
 
 
-def _ablate(plan: LanguagePlan, run: OpenRun, test: Samples, names: list[str]) -> None:
+def _ablate(plan: LanguagePlan, run: OpenRun, test: Samples, names: list[str]) -> bool:
+    """Edges required in some sections, stored in the run; whether they had still to be found."""
     stored = load_result(run.folder, "ablation")
     request = AblationRequest(
         metric="cross_entropy", tolerance=plan.tolerance, sections=names, stable=False, intervals=True
@@ -133,8 +134,9 @@ def _ablate(plan: LanguagePlan, run: OpenRun, test: Samples, names: list[str]) -
     if stored is not None and stored["tolerance"] == plan.tolerance and stored["data"]["spec"] == test.spec:
         there = {row["from"] for row in stored["sections"] if "interval" in row}
         if there.issuperset(names):
-            return
+            return False
     ablate_run(run, request, test.spec)
+    return True
 
 
 def _together(run: OpenRun, test: Samples, kinds: list[str]) -> list[dict[str, Any]]:
@@ -162,16 +164,17 @@ def _together(run: OpenRun, test: Samples, kinds: list[str]) -> list[dict[str, A
     ]
 
 
-def _describe(run: OpenRun, plan: LanguagePlan, progress: Progress) -> None:
-    """Positions, examples, direct effects of the first features of every layer."""
+def _describe(run: OpenRun, plan: LanguagePlan, progress: Progress) -> bool:
+    """Positions, examples, direct effects of the first features of every layer, where not yet known."""
     if load_result(run.folder, "features") is not None and load_result(run.folder, "examples") is not None:
-        return
+        return False
     samples = first_tokens(run.model, plan.data, min(plan.tokens, LOOKED_AT))
     rendering, classes, outputs = renderings(samples, run.network.family)
     request = Request(DESCRIBED, ExamplePlan(ends=4, bands=2, per_band=2), rendering, outputs, classes)
     found, shown = analyse(run.graph, run.network, samples, request, progress)
     save_result(run.folder, "features", found)
     save_result(run.folder, "examples", shown)
+    return True
 
 
 def _measured(plan: LanguagePlan, run: OpenRun, test: Samples) -> dict[str, Any]:
@@ -203,27 +206,3 @@ def _measured(plan: LanguagePlan, run: OpenRun, test: Samples) -> dict[str, Any]
         "reach": measures.reach(graph, kinds, masks),
         "profiles": measures.profiles(features, f"ln1.{measures.middle_block(run.network)}"),
     }
-
-
-def peak_bytes() -> int | None:
-    """Most memory that this process had at once, where the system tells."""
-    try:
-        import resource
-        import sys
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
-
-
-class _Clock:
-    """Wall-clock seconds from one stage to the next."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, Any] = {}
-        self._begun = time.monotonic()
-
-    def stop(self, stage: str) -> None:
-        now = time.monotonic()
-        self.seconds[stage] = round(now - self._begun, 1)
-        self._begun = now
