@@ -96,15 +96,24 @@ def ablated(section: Section, f: Tensor | Table, mask: Tensor) -> Tensor:
         rows = rows[section.write[rows].any(1)]  # the others see the input by the skip alone
         if not len(rows):
             continue
-        read, write = section.read[:, columns], section.write[rows]
+        write = section.write[rows]
         if isinstance(f, Table):
-            part = section.core.written_from_table(f.rows[:, columns] @ read.T, f.index, at, write)
-        elif f.shape[1] <= SHORT:
-            part = section.core.written_from(f[..., columns], read, at, write)
+            part = section.core.written_from_table(_read(f.rows, section.read, columns), f.index, at, write)
+        elif f.shape[1] <= SHORT and 2 * len(columns) < f.shape[2]:
+            part = section.core.written_from(f[..., columns], section.read[:, columns], at, write)
         else:
-            part = section.core.written(f[..., columns] @ read.T, at, write)
+            part = section.core.written(_read(f, section.read, columns), at, write)
         result[..., rows] += part
     return result
+
+
+def _read(f: Tensor, read: Tensor, columns: Tensor) -> Tensor:  # [..., r], [c_in, r] -> [..., c_in]
+    """Â (m ∘ f̂): few columns are picked out of f̂, many are not worth the copy, and the others of  are 0."""
+    if 2 * len(columns) < f.shape[-1]:
+        return f[..., columns] @ read[:, columns].T
+    kept = torch.zeros_like(read)
+    kept[:, columns] = read[:, columns]
+    return f @ kept.T
 
 
 def equal_masks(mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
