@@ -1,7 +1,7 @@
 """Formulas as MathML, made while the site is built: $…$ and $$…$$ in a page need no script in the browser.
 
-`pymdownx.arithmatex` finds the formulas and leaves \\(…\\) and \\[…\\] in the page; what stands in them is turned
-into MathML here, which browsers draw themselves.
+`pymdownx.arithmatex` finds the formulas and leaves \\(…\\) and \\[…\\] in the page; what stands in them is
+turned into MathML here, which browsers draw themselves.
 """
 
 import html

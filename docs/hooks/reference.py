@@ -81,7 +81,7 @@ def fields(kind: type) -> list[tuple[str, str, str]]:
         meaning = lines[node.end_lineno - 1].partition("  # ")[2]
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
             meaning = " ".join(str(after.value.value).split())
-        found.append((node.target.id, shown.replace("|", "\\|"), meaning.replace("|", "\\|")))
+        found.append((node.target.id, shown, meaning.replace("|", "\\|")))
     return found
 
 
@@ -99,7 +99,7 @@ def spelt(thing: Any, wide: bool = False) -> str:
         return "(…)"
     parameters = [p for p in found.parameters.values() if p.name not in ("self", "cls")]
     found = found.replace(parameters=parameters)
-    result = plain(str(found))
+    result = plain(str(found)).removesuffix(" -> None" if inspect.isclass(thing) else "\n")
     if not wide or len(result) < 80:
         return result
     parts, star = [], False
@@ -109,6 +109,8 @@ def spelt(thing: Any, wide: bool = False) -> str:
             parts.append("*")
         star = star or parameter.kind is parameter.VAR_POSITIONAL
         parts.append(plain(str(parameter)))
+    if inspect.isclass(thing):
+        found = found.replace(return_annotation=found.empty)
     returned = (
         "" if found.return_annotation is found.empty else plain(str(found)[str(found).rindex(") ->") + 1 :])
     )
