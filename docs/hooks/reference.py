@@ -99,7 +99,9 @@ def spelt(thing: Any, wide: bool = False) -> str:
         return "(…)"
     parameters = [p for p in found.parameters.values() if p.name not in ("self", "cls")]
     found = found.replace(parameters=parameters)
-    result = plain(str(found)).removesuffix(" -> None" if inspect.isclass(thing) else "\n")
+    if inspect.isclass(thing):
+        found = found.replace(return_annotation=found.empty)
+    result = plain(str(found))
     if not wide or len(result) < 80:
         return result
     parts, star = [], False
@@ -109,11 +111,7 @@ def spelt(thing: Any, wide: bool = False) -> str:
             parts.append("*")
         star = star or parameter.kind is parameter.VAR_POSITIONAL
         parts.append(plain(str(parameter)))
-    if inspect.isclass(thing):
-        found = found.replace(return_annotation=found.empty)
-    returned = (
-        "" if found.return_annotation is found.empty else plain(str(found)[str(found).rindex(") ->") + 1 :])
-    )
+    returned = "" if found.return_annotation is found.empty else result[result.rindex(") ->") + 1 :]
     return "(\n" + "".join(f"    {part},\n" for part in parts) + ")" + returned
 
 
