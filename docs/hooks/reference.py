@@ -24,7 +24,8 @@ def described(name: str) -> str:
     if inspect.ismodule(thing):
         return "\n\n".join([head, text(thing), *members_of_module(name, thing)])
     body = of_class(thing) if inspect.isclass(thing) else []
-    return "\n\n".join([head, signature(thing, name), text(thing), *body, f"*In `{home(thing)}`.*"])
+    shown = "" if inspect.isclass(thing) and fields(thing) else signature(thing, name)
+    return "\n\n".join([head, shown, text(thing), *body, f"*In `{home(thing)}`.*"])
 
 
 def members_of_module(name: str, module: ModuleType) -> list[str]:
