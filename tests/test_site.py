@@ -14,6 +14,7 @@ import pytest
 import interbasis
 from interbasis.cli import COMMANDS, app
 from pages import ROOT
+from viewer import chromium
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("latex2mathml") is None,
@@ -98,6 +99,26 @@ def test_nothing_is_loaded_from_another_host(site):
         text = re.sub(r"/\*.*?\*/", "", style.read_text(encoding="utf-8"), flags=re.DOTALL)
         for loaded in re.findall(r"(?:url\(|@import)\s*[\"']?([^\"')]+)", text):
             assert not external(loaded), f"{style.name} loads {loaded}"
+
+
+def test_a_browser_asks_no_other_host_and_finds_nothing_wrong(site):
+    if reason := chromium.why_not():
+        pytest.skip(reason)
+    asked: list[str] = []
+    wrong: list[str] = []
+    with chromium.browser() as browser:
+        page = browser.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        for file in site:
+            if file.name in ("index.html", "method.html", "api.html"):
+                page.goto(file.as_uri())
+                page.wait_for_load_state("load")
+                wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                assert wide <= 0, f"{file.name} is wider than the window"
+    assert asked
+    assert all(url.startswith(("file:", "data:")) for url in asked), asked
+    assert not wrong
 
 
 def test_formulas_are_drawn_by_the_browser(site):
