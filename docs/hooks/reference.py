@@ -24,8 +24,7 @@ def described(name: str) -> str:
     if inspect.ismodule(thing):
         return "\n\n".join([head, text(thing), *members_of_module(name, thing)])
     body = of_class(thing) if inspect.isclass(thing) else []
-    shown = "" if inspect.isclass(thing) and fields(thing) else signature(thing, name)
-    return "\n\n".join([head, shown, text(thing), *body, f"*In `{home(thing)}`.*"])
+    return "\n\n".join([head, signature(thing, name), text(thing), *body, f"*In `{home(thing)}`.*"])
 
 
 def members_of_module(name: str, module: ModuleType) -> list[str]:
@@ -58,10 +57,10 @@ def of_class(kind: type) -> list[str]:
         if name.startswith("_") or not (inspect.isfunction(inner) or isinstance(thing, property)):
             continue
         says = inspect.getdoc(inner)
-        if says is None and isinstance(thing, property):
+        if says is None:
             continue
         shown = f"{name}" if isinstance(thing, property) else f"{name}{spelt(inner)}"
-        parts.append(f"`.{shown}`\n:   {textwrap.indent(says or 'No more to say.', '    ').strip()}")
+        parts.append(f"`.{shown}`\n:   {textwrap.indent(says, '    ').strip()}")
     return parts
 
 
@@ -87,39 +86,48 @@ def fields(kind: type) -> list[tuple[str, str, str]]:
 
 
 def signature(thing: Any, name: str) -> str:
-    if not callable(thing) or (inspect.isclass(thing) and issubclass(thing, Exception)):
+    """How it is called; the fields of a class say that themselves."""
+    if inspect.isclass(thing) and (fields(thing) or "__init__" not in vars(thing)):
         return ""
     return f"```python\n{name}{spelt(thing, wide=True)}\n```"
 
 
 def spelt(thing: Any, wide: bool = False) -> str:
-    """A signature with plain names of types; one parameter a line where it would be too long."""
-    try:
-        found = inspect.signature(thing)
-    except (ValueError, TypeError):
-        return "(…)"
-    parameters = [p for p in found.parameters.values() if p.name not in ("self", "cls")]
-    found = found.replace(parameters=parameters)
-    if inspect.isclass(thing):
-        found = found.replace(return_annotation=found.empty)
-    result = plain(str(found))
-    if not wide or len(result) < 80:
-        return result
-    parts, star = [], False
-    for parameter in parameters:
-        if parameter.kind is parameter.KEYWORD_ONLY and not star:
-            star = True
-            parts.append("*")
-        star = star or parameter.kind is parameter.VAR_POSITIONAL
-        parts.append(plain(str(parameter)))
-    returned = "" if found.return_annotation is found.empty else result[result.rindex(") ->") + 1 :]
-    return "(\n" + "".join(f"    {part},\n" for part in parts) + ")" + returned
+    """The signature as the source spells it; one parameter a line where it would be too long."""
+    function = thing.__init__ if inspect.isclass(thing) else inspect.unwrap(thing)
+    node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    assert isinstance(node, ast.FunctionDef)
+    parts = [part.replace("'", '"') for part in parameters(node.args)]
+    returned = f" -> {ast.unparse(node.returns)}" if node.returns and not inspect.isclass(thing) else ""
+    short = f"({', '.join(parts)}){returned}"
+    if not wide or len(short) < 80:
+        return short
+    return "(\n" + "".join(f"    {part},\n" for part in parts) + f"){returned}"
 
 
-def plain(shown: str) -> str:
-    """`interbasis.graph.InteractionGraph` as `InteractionGraph`, and so on."""
-    shown = re.sub(r"<factory>", "…", shown)
-    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z_])", "", shown).replace("'", '"')
+def parameters(arguments: ast.arguments) -> list[str]:
+    """Every parameter with its type and default, self and cls left out, / and * where they stand."""
+    plain = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(plain) - len(arguments.defaults)) + list(arguments.defaults)
+    parts = [parameter(one, default) for one, default in zip(plain, defaults, strict=True)]
+    if arguments.posonlyargs:
+        parts.insert(len(arguments.posonlyargs), "/")
+    if arguments.vararg:
+        parts.append("*" + parameter(arguments.vararg))
+    elif arguments.kwonlyargs:
+        parts.append("*")
+    parts += [
+        parameter(one, default)
+        for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    ]
+    if arguments.kwarg:
+        parts.append("**" + parameter(arguments.kwarg))
+    return [part for part in parts if part not in ("self", "cls")]
+
+
+def parameter(one: ast.arg, default: ast.expr | None = None) -> str:
+    typed = f"{one.arg}: {ast.unparse(one.annotation)}" if one.annotation else one.arg
+    return typed if default is None else f"{typed}{' = ' if one.annotation else '='}{ast.unparse(default)}"
 
 
 def text(thing: Any) -> str:
