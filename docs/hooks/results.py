@@ -1,4 +1,4 @@
-"""Pages of results that `mkdocs.yml` does not name follow those that it does, so that a new one needs no entry."""
+"""Pages of results that `mkdocs.yml` does not name follow those that it does: a new one needs no entry."""
 
 from pathlib import Path
 from typing import Any
