@@ -6,7 +6,9 @@ import torch
 import interbasis
 from cases import CASES
 from interbasis.ablation import top_edges
+from interbasis.bootstrap import required_counts
 from interbasis.evaluation import Evaluation
+from interbasis.metrics import Score
 from interbasis.models import modadd
 from interbasis.required import logarithmic
 
@@ -128,3 +130,45 @@ def test_bad_requests_get_a_sentence(solved):
     ):
         with pytest.raises(interbasis.InterbasisError, match=reason):
             call()
+
+
+@pytest.mark.parametrize(("metric", "tolerance"), [("accuracy", 0.2), ("cross_entropy", 0.05)])
+def test_draws_change_nothing_and_are_counts_on_resampled_samples(solved, metric, tolerance):
+    network, graph, data = solved
+    plain = interbasis.edges_required(network, graph, data, metric, tolerance, stable=False)
+    found = interbasis.edges_required(network, graph, data, metric, tolerance, stable=False, intervals=True)
+    for k, (one, other) in enumerate(zip(found, plain, strict=True)):
+        assert (one.count, one.value) == (other.count, other.value)
+        assert other.draws is None
+        assert other.interval is None
+        low, high = one.interval
+        assert 0 <= low <= high <= graph.edges[k][:, 1:].numel()
+        # on the tenth draw's samples, masks of more edges than its count pass and one of fewer does not
+        generator = torch.Generator().manual_seed(0)
+        samples = torch.randint(len(data[1]), (100, len(data[1])), generator=generator)[9]
+        again = data[0][samples], data[1][samples]
+        measure = {"accuracy": accuracy, "cross_entropy": cross_entropy}[metric]
+        base, count = measure(network, graph, again, {}), one.draws[9].item()
+        tried = sorted({visited.kept for visited in one.curve if visited.complete})
+        for kept in tried:
+            value = measure(network, graph, again, {k: top_edges(graph.edges[k], kept)})
+            worse = base - value if metric == "accuracy" else value - base
+            if kept > count + 1e-9:
+                assert worse <= tolerance + 1e-12
+        failing = [kept for kept in tried if kept < count - 1e-9]
+        if failing:
+            value = measure(network, graph, again, {k: top_edges(graph.edges[k], failing[-1])})
+            assert (base - value if metric == "accuracy" else value - base) > tolerance
+
+
+def test_counts_lie_where_the_metric_crosses_the_limit():
+    counts = torch.ones(3, dtype=torch.float64)
+    losses = {0: [9.0, 9, 9], 3: [3.0, 3, 3], 7: [1.0, 1, 1], 15: [0.5, 0.5, 0.5]}
+    scores = [Score("cross_entropy", torch.tensor(row).double(), counts) for row in losses.values()]
+    baseline = Score("cross_entropy", torch.zeros(3).double(), counts)
+    # log2(1 + kept) is 0, 2, 3, 4 and the loss falls from 3 to 1 between 2 and 3: it is 2 at 2.5
+    draws = required_counts(list(losses), scores, baseline, tolerance=2.0)
+    assert draws.tolist() == pytest.approx([2**2.5 - 1] * len(draws))
+    assert set(required_counts(list(losses), scores, baseline, tolerance=9.0).tolist()) == {0}
+    assert set(required_counts(list(losses), scores, baseline, tolerance=0.1).tolist()) == {15}
+    assert set(required_counts([7], scores[2:3], baseline, tolerance=0.1).tolist()) == {7}

@@ -22,6 +22,10 @@ from interbasis.graph import InteractionGraph
 from interbasis.network import Network, Section
 from interbasis.tables import Table
 
+SHORT = 32
+"""Positions of a sequence up to which attention is taken straight from few features; its patterns, which that
+writes down, are too many in longer ones."""
+
 Masks = Mapping[int | str, Tensor] | Sequence[Tensor | None]
 """Masks by section: {index or name of the source layer: mask}, or one per section with None for all edges."""
 
@@ -89,11 +93,16 @@ def ablated(section: Section, f: Tensor | Table, mask: Tensor) -> Tensor:
     if isinstance(section.core, Linear):
         return result
     for columns, rows in equal_masks(mask):
+        rows = rows[section.write[rows].any(1)]  # the others see the input by the skip alone
+        if not len(rows):
+            continue
         read, write = section.read[:, columns], section.write[rows]
         if isinstance(f, Table):
             part = section.core.written_from_table(f.rows[:, columns] @ read.T, f.index, at, write)
-        else:
+        elif f.shape[1] <= SHORT:
             part = section.core.written_from(f[..., columns], read, at, write)
+        else:
+            part = section.core.written(f[..., columns] @ read.T, at, write)
         result[..., rows] += part
     return result
 

@@ -26,13 +26,15 @@ class AblationRequest:
     sections: list[str] | None = None
     """Source layers of the sections to do; all without."""
     stable: bool = True
+    intervals: bool = False
+    """Bootstrap intervals of the edges required, over the samples."""
 
 
 def ablate_run(run: OpenRun, request: AblationRequest, data: str | None = None) -> dict[str, Any]:
     """Edges and nodes required, stored in the run; what was found before with the same settings stays."""
     metric: Metric = request.metric or default_metric(run)
     samples = run.data(data)
-    search = Search.of(run.network, run.graph, samples, metric, request.tolerance)
+    search = Search.of(run.network, run.graph, samples, metric, request.tolerance, request.intervals)
     tolerance = DEFAULT_TOLERANCE[metric] if request.tolerance is None else request.tolerance
     settings = {
         "metric": metric,
@@ -55,6 +57,8 @@ def ablate_run(run: OpenRun, request: AblationRequest, data: str | None = None) 
                 found = search.edges(k, tell, request.stable, kept.part(f"edges.{k}", total=2**62))
                 before["sections"][k] = _edges(found)
                 masks[f"edge_mask.{k}"] = found.mask
+                if found.draws is not None:
+                    masks[f"count_draws.{k}"] = found.draws
         if request.nodes:
             for k in range(len(run.graph.layers) - 1):
                 nodes = search.nodes(k, tell, None, kept.part(f"nodes.{k}", total=2**62))
@@ -97,7 +101,7 @@ def _edges(found: EdgesRequired) -> dict[str, Any]:
         "value": found.value,
         "stable_count": found.stable_count,
         "curve": [_visited(visited) for visited in found.curve],
-    }
+    } | ({} if found.interval is None else {"interval": list(found.interval)})
 
 
 def _nodes(found: NodesRequired) -> dict[str, Any]:
@@ -138,15 +142,17 @@ def tables(result: dict[str, Any]) -> list[RenderableType]:
         )
         for row in result["sections"]:
             stable = "–" if row["stable_count"] is None else f"{row['stable_count']:,}"
+            among = "  [{:,.0f}, {:,.0f}]".format(*row["interval"]) if "interval" in row else ""
             differs = "" if row["stable_count"] in (None, row["count"]) else "  ≠"
             table.add_row(
-                f"{row['from']} → {row['to']}", f"{row['count']:,}", f"{row['possible']:,}",
+                f"{row['from']} → {row['to']}", f"{row['count']:,}{among}", f"{row['possible']:,}",
                 f"{row['epsilon']:.3g}", f"{row['value']:.5f}", stable + differs,
             )  # fmt: skip
         table.caption = (
             "Edges: found by bisection, as in the paper; the constant's are free. ε: the smallest edge kept. "
             "Last column: the smallest count on a logarithmic grid from which every larger one passes; "
-            "≠ says that the bisection ended elsewhere, because the metric is not monotone.\n"
+            "≠ says that the bisection ended elsewhere, because the metric is not monotone. [ ]: 95 % "
+            "bootstrap interval over the samples, where asked for.\n"
         )
         parts.append(table)
     if result["layers"]:

@@ -3,13 +3,16 @@
 All numbers of one comparison are resampled with the same draws, so differences between them are paired.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from interbasis.metrics import Score
 
+DRAWS = 1000
+TAIL = 0.025
+"""Share of the draws that a 95 % interval leaves out on either side."""
 BLOCK = 100
 """Draws held in memory at once."""
 
@@ -33,3 +36,31 @@ def resampled(scores: list[Score], draws: int, seed: int) -> Iterator[Tensor]:
         weights = torch.zeros(chosen.shape, dtype=torch.float64)
         weights.scatter_add_(1, chosen, torch.ones_like(weights))
         yield torch.stack([score.resampled(weights) for score in scores], dim=1)
+
+
+def required_counts(
+    kept: Sequence[int], scores: Sequence[Score], baseline: Score, tolerance: float, seed: int = 0
+) -> Tensor:  # [draws]
+    """How much has to be kept on samples drawn again: a number per draw, as a fraction where it lies between.
+
+    ``scores`` belong to the rising numbers ``kept``; every draw has its own baseline, and what passes is that
+    ± the tolerance. A draw's number lies between the largest of ``kept`` that fails and the next one, which
+    passes as all larger ones do, where the metric that is linear in log(1 + kept) crosses the limit. Where
+    all pass it is the smallest of ``kept``, where the largest fails that.
+    """
+    if len(kept) == 1:
+        return torch.full((DRAWS,), float(kept[0]), dtype=torch.float64)
+    values = torch.cat(list(resampled([*scores, baseline], DRAWS, seed)))  # [draws, points + 1]
+    worse = values[:, :-1] - values[:, -1:]
+    if baseline.metric == "accuracy":
+        worse = -worse
+    beyond = worse - tolerance  # above 0 where a draw fails
+    numbers = torch.arange(1, len(kept) + 1)
+    last = ((beyond > 0) * numbers).amax(1) - 1  # the largest that fails, −1 for none
+    places = torch.tensor(kept, dtype=torch.float64).log1p()
+    left, right = last.clamp(0, len(kept) - 2), (last + 1).clamp(max=len(kept) - 1)
+    fails, holds = (beyond.gather(1, at[:, None])[:, 0] for at in (left, right))
+    share = fails / (fails - holds)
+    between = (places[left] + share * (places[right] - places[left])).expm1()
+    counts = torch.where(last < 0, float(kept[0]), between)
+    return torch.where(last == len(kept) - 1, float(kept[-1]), counts)

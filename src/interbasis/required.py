@@ -4,6 +4,9 @@ Edges are ranked by Ê and the largest are kept. The count is the paper's: bisec
 edges, by midpoints of the whole range 0 … d_in·d_out of the untruncated widths. A metric need not be monotone
 in the number of edges, so the path decides; `stable_count` is reported beside it, the smallest count
 on a logarithmic grid from which every larger one passes too.
+
+How far a count would move with other samples is read off the masks that were tried: their losses sample by
+sample are kept, samples are drawn again, and every draw has its own count (`bootstrap.required_counts`).
 """
 
 import math
@@ -12,6 +15,7 @@ from dataclasses import asdict, dataclass
 
 from torch import Tensor
 
+from interbasis import bootstrap
 from interbasis.ablation import top_edges
 from interbasis.choices import Metric
 from interbasis.data.batches import Data
@@ -21,10 +25,15 @@ from interbasis.graph import InteractionGraph
 from interbasis.metrics import Score, passes, worst_allowed
 from interbasis.network import Network
 from interbasis.progress import Progress, progress_bar
-from interbasis.resume import Part
+from interbasis.resume import Part, State
 
 PER_OCTAVE = 2
 """Counts of the logarithmic grid between n and 2n."""
+
+STRIDE = 2**0.25
+"""How far from the count masks are looked at in full on either side, at least, where draws are wanted; where
+too many draws lie beyond, it is taken again and again."""
+MOST_STRIDES = 6
 
 DEFAULT_TOLERANCE: dict[Metric, float] = {"accuracy": 0.001, "cross_entropy": 0.1}
 """The paper's."""
@@ -61,6 +70,14 @@ class EdgesRequired:
     """The smallest count from which every larger one on a logarithmic grid passes; None if not asked for."""
     curve: tuple[Visited, ...]
     """All masks tried, by the number of edges kept."""
+    draws: Tensor | None = None
+    """The count on samples drawn again, [draws]; the same draws for every section and basis on the same
+    samples. None if not asked for."""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % of the draws."""
+        return None if self.draws is None else bootstrap.central(self.draws)
 
     @property
     def kept_fraction(self) -> float:
@@ -91,15 +108,17 @@ def edges_required(
     *,
     sections: Sequence[int] | None = None,
     stable: bool = True,
+    intervals: bool = False,
     progress: Progress | bool | None = None,
 ) -> list[EdgesRequired]:
     """The fewest edges per section that keep accuracy ≥ baseline − or cross-entropy ≤ baseline + tolerance.
 
     ``data`` are (inputs, labels), a list of such batches or a DataLoader; the baseline is the untouched model
     on them. Each section is ablated alone. The tolerance is the paper's without one: 0.001 or 0.1.
-    ``stable=False`` leaves out the search on the logarithmic grid. ``sections`` chooses some by index.
+    ``stable=False`` leaves out the search on the logarithmic grid, ``intervals`` adds the counts on samples
+    drawn again. ``sections`` chooses some by index.
     """
-    search = Search.of(network, graph, data, metric, tolerance)
+    search = Search.of(network, graph, data, metric, tolerance, intervals)
     chosen = range(len(graph.edges)) if sections is None else sections
     search.refuse_hopeless(chosen)
     with progress_bar(progress) as tell:
@@ -134,10 +153,19 @@ class Search:
 
     evaluation: Evaluation
     limit: float
+    tolerance: float
+    intervals: bool = False
+    """Whether counts come with draws; masks that miss the limit by little are looked at in full then."""
 
     @classmethod
     def of(
-        cls, network: Network, graph: InteractionGraph, data: Data, metric: Metric, tolerance: float | None
+        cls,
+        network: Network,
+        graph: InteractionGraph,
+        data: Data,
+        metric: Metric,
+        tolerance: float | None,
+        intervals: bool = False,
     ) -> "Search":
         if not graph.edges:
             raise InterbasisError("the graph has no edges to ablate; build it with an edge_method")
@@ -145,7 +173,8 @@ class Search:
         tolerance = DEFAULT_TOLERANCE[metric] if tolerance is None else tolerance
         if not 0 <= tolerance < math.inf:
             raise InterbasisError(f"the tolerance is a number from 0 on, not {tolerance}")
-        return cls(evaluation, worst_allowed(metric, evaluation.baseline.value, tolerance))
+        limit = worst_allowed(metric, evaluation.baseline.value, tolerance)
+        return cls(evaluation, limit, tolerance, intervals)
 
     @property
     def graph(self) -> InteractionGraph:
@@ -192,6 +221,7 @@ class Search:
         stable_count = self._stable_count(trial, count) if stable else None
         mask = trial.mask(count)
         counted = graph.edges[k][:, trial.free :][mask[:, trial.free :]]
+        draws = self._draws(trial, count) if self.intervals else None
         return EdgesRequired(
             source=graph.layers[k].name,
             target=graph.layers[k + 1].name,
@@ -202,7 +232,31 @@ class Search:
             value=accepted.value,
             stable_count=stable_count,
             curve=tuple(sorted(trial.visited.values(), key=lambda visited: visited.kept)),
+            draws=draws,
         )
+
+    def _draws(self, trial: "Trial", count: int) -> Tensor:
+        """The count on samples drawn again; masks around it are added until few draws lie beyond them."""
+        low = high = float(count)
+        widen_low = widen_high = True
+        for _ in range(MOST_STRIDES):
+            low, high = (low / STRIDE if widen_low else low), (high * STRIDE if widen_high else high)
+            smallest, largest = math.floor(low), min(math.ceil(high), trial.candidates)
+            trial.whole(smallest)
+            trial.whole(largest)
+            kept = sorted(trial.losses)
+            scores = [self._scored(trial.losses[one]) for one in kept]
+            draws = bootstrap.required_counts(kept, scores, self.evaluation.baseline, self.tolerance)
+            widen_low = smallest > 0 and (draws <= kept[0]).double().mean().item() > bootstrap.TAIL
+            widen_high = largest < trial.candidates and (
+                (draws >= kept[-1]).double().mean().item() > bootstrap.TAIL
+            )
+            if not (widen_low or widen_high):
+                break
+        return draws
+
+    def _scored(self, losses: Tensor) -> Score:
+        return Score(self.evaluation.metric, losses, self.evaluation.baseline.counts)
 
     def _stable_count(self, trial: "Trial", count: int) -> int:
         """Down the grid, with the bisection's count in it, as long as everything passes."""
@@ -242,11 +296,15 @@ class Search:
         return f"{self.graph.layers[k].name} → {self.graph.layers[k + 1].name}"
 
     def _trial(self, k: int, kept: Part | None = None) -> "Trial":
-        def score(mask: Tensor) -> Score:
-            return self.evaluation.edges({k: mask}, self.limit)
+        metric, limit = self.evaluation.metric, self.limit
+        hopeless = worst_allowed(metric, limit, self.tolerance) if self.intervals else limit
+
+        def score(mask: Tensor, whole: bool) -> Score:
+            return self.evaluation.edges({k: mask}, None if whole else hopeless)
 
         constant = self.graph.layers[k].constant
-        return Trial(self.graph.edges[k], constant, score, self.passes, Memory(kept))
+        memory = Memory(kept, losses=self.intervals)
+        return Trial(self.graph.edges[k], constant, score, self.passes, memory)
 
 
 class Trial:
@@ -256,7 +314,7 @@ class Trial:
         self,
         edges: Tensor,
         constant: bool,
-        score: Callable[[Tensor], Score],
+        score: Callable[[Tensor, bool], Score],
         passes: Callable[[float], bool],
         memory: "Memory",
     ):
@@ -273,9 +331,23 @@ class Trial:
     def __call__(self, kept: int) -> Visited:
         kept = min(kept, self.candidates)
         if kept not in self.visited:
-            score = self._score(self.mask(kept))
-            self._memory.add(Visited(kept, score.value, self._passes(score.value), score.complete))
+            self._try(kept, whole=False)
         return self.visited[kept]
+
+    def whole(self, kept: int) -> None:
+        """Look at all samples, however badly it goes."""
+        if kept not in self.losses:
+            self._try(kept, whole=True)
+
+    def _try(self, kept: int, whole: bool) -> None:
+        score = self._score(self.mask(kept), whole)
+        visited = Visited(kept, score.value, self._passes(score.value), score.complete)
+        self._memory.add(visited, score.losses)
+
+    @property
+    def losses(self) -> dict[int, Tensor]:
+        """Of the masks that were looked at in full, by the number kept, [samples] each."""
+        return self._memory.losses
 
     @property
     def visited(self) -> dict[int, Visited]:
@@ -285,16 +357,22 @@ class Trial:
 class Memory:
     """What was tried, by the number kept; written to unfinished work where there is a place for it."""
 
-    def __init__(self, part: Part | None = None):
+    def __init__(self, part: Part | None = None, losses: bool = False):
         self._part = part or Part()
+        self._keeps_losses = losses
         rows = self._part.values.get("visited", [])
         self.visited = {row["kept"]: Visited(**row) for row in rows}
+        self.losses = {int(kept): found for kept, found in self._part.tensors.items()}
 
-    def add(self, visited: Visited) -> None:
+    def add(self, visited: Visited, losses: Tensor | None = None) -> None:
         self.visited[visited.kept] = visited
-        self._part.save(
-            len(self.visited), lambda: ({}, {"visited": [asdict(row) for row in self.visited.values()]})
-        )
+        if self._keeps_losses and visited.complete and losses is not None:
+            self.losses[visited.kept] = losses
+        self._part.save(len(self.visited), self._state)
+
+    def _state(self) -> State:
+        tensors = {str(kept): losses for kept, losses in self.losses.items()}
+        return tensors, {"visited": [asdict(row) for row in self.visited.values()]}
 
 
 def logarithmic(largest: int, also: int = 1) -> Iterator[int]:

@@ -27,6 +27,14 @@ def ablate(
     stable: Annotated[
         bool, Parameter(help="Look also for the count from which every larger one passes.")
     ] = True,
+    intervals: Annotated[
+        bool,
+        Parameter(
+            help="Bootstrap intervals of the edges required, over the samples.",
+            negative="",
+            show_default=False,
+        ),
+    ] = False,
     as_json: common.AsJson = False,
 ) -> None:
     """Find the fewest edges of every section, or nodes of every layer, that keep the model's accuracy.
@@ -39,7 +47,7 @@ def ablate(
 
     edges = edges or not nodes
     request = AblationRequest(
-        edges, nodes, metric, tolerance, sections.split(",") if sections else None, stable
+        edges, nodes, metric, tolerance, sections.split(",") if sections else None, stable, intervals
     )
     result = ablate_run(open_run(run), request, data)
     common.show(result | {"run": str(run)}, as_json, tables)

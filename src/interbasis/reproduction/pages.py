@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from interbasis.reproduction import cifar10_page, modadd_page
+from interbasis.reproduction import cifar10_page, language_page, modadd_page
 from interbasis.reproduction.markdown import percent, table
 from interbasis.reproduction.plan import SEEDS
 from interbasis.reproduction.sections import edges, interactions, modules
@@ -16,6 +16,8 @@ TITLES = {
 
 def page(found: dict[str, Any]) -> str:
     """The whole page."""
+    if found["task"] in language_page.TITLES:
+        return language_page.page(found)
     special = modadd_page if found["task"] == "modadd" else cifar10_page
     parts = [f"# {TITLES[found['task']]}", _head(found), special.INTRODUCTION, _verdicts(found)]
     if found["pieces"]:

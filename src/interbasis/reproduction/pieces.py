@@ -17,7 +17,7 @@ from interbasis.choices import Basis
 from interbasis.errors import InterbasisError
 from interbasis.evaluation import Evaluation
 from interbasis.features.relevance import idle
-from interbasis.graph import load
+from interbasis.graph import InteractionGraph, load
 from interbasis.modules import find_modules
 from interbasis.modules_tables import plain_modules
 from interbasis.pipeline import build
@@ -100,7 +100,7 @@ def build_run(plan: Plan, folder: Path, model: str, basis: Basis, seed: int, pro
     )
     opened = open_model(model)
     if (folder / "config.json").is_file():
-        _refuse_another(folder, opened.network.fingerprint(), asked.settings())
+        refuse_another(folder, opened.network.fingerprint(), asked.settings())
         Resume(folder, "build", anew=True).finish()
         return
     data = opened.open_data(asked.data)
@@ -112,7 +112,8 @@ def build_run(plan: Plan, folder: Path, model: str, basis: Basis, seed: int, pro
     graph.save(folder)
 
 
-def _refuse_another(folder: Path, fingerprint: str, settings: dict[str, Any]) -> None:
+def refuse_another(folder: Path, fingerprint: str, settings: dict[str, Any]) -> InteractionGraph:
+    """The graph in a folder, which must be one of these weights and settings."""
     there = load(folder)
     if there.provenance.model_fingerprint != fingerprint:
         raise InterbasisError(f"{folder} was built from other weights; name another --out, or delete it")
@@ -122,6 +123,7 @@ def _refuse_another(folder: Path, fingerprint: str, settings: dict[str, Any]) ->
             raise InterbasisError(
                 f"{folder} was built with {name} = {found}, not {wanted}; name another --out, or delete it"
             )
+    return there
 
 
 def ablated(run: OpenRun, depth: Depth) -> tuple[dict[str, Any], bool]:

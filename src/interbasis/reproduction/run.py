@@ -13,6 +13,7 @@ from interbasis.progress import Progress, progress_bar
 from interbasis.reproduction import images, modadd
 from interbasis.reproduction.claims import verdicts
 from interbasis.reproduction.drawing import draw_figures
+from interbasis.reproduction.language_plan import LanguagePlan
 from interbasis.reproduction.pages import page
 from interbasis.reproduction.pieces import Measure, do_piece, finished
 from interbasis.reproduction.plan import SEEDS, Plan
@@ -70,7 +71,7 @@ def report(plan: Plan) -> dict[str, Any]:
     return found
 
 
-def write_page(found: dict[str, Any], plan: Plan, path: Path) -> None:
+def write_page(found: dict[str, Any], plan: Plan | LanguagePlan, path: Path) -> None:
     """The page once more, somewhere else; its figures go into a folder beside it that has its name."""
     check_writable(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
