@@ -1,0 +1,46 @@
+"""The options of a command, from the command line itself: <!-- options: build --> becomes a table."""
+
+import re
+from inspect import Parameter
+from typing import Any, Literal, get_args, get_origin
+
+from interbasis.cli import app
+
+MARK = re.compile(r"<!-- options: (\w+) -->")
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    return MARK.sub(lambda found: table(found[1]), markdown)
+
+
+def table(command: str) -> str:
+    """A row for every argument and option of a command."""
+    rows = ["| argument or option | meaning | default |", "|---|---|---|"]
+    for argument in app[command].assemble_argument_collection():
+        names = " ".join(f"`{name}`" for name in argument.names)
+        words = " ".join(f"`{word}`" for word in choices(argument.hint))
+        meaning = argument.parameter.help or ""
+        rows.append(
+            f"| {names} | {cell(meaning)}{' One of ' + words + '.' if words else ''} | {default(argument)} |"
+        )
+    return "\n".join(rows)
+
+
+def choices(hint: Any) -> list[str]:
+    """The words that an option takes, where it takes certain words only."""
+    if get_origin(hint) is Literal:
+        return [str(word) for word in get_args(hint)]
+    parts = [word for part in get_args(hint) for word in choices(part)]
+    return [] if int in get_args(hint) else parts
+
+
+def default(argument: Any) -> str:
+    """What holds where the option is not given; required where nothing does."""
+    value = argument.field_info.default
+    if value is Parameter.empty:
+        return "any number" if argument.field_info.kind is Parameter.VAR_POSITIONAL else "required"
+    return "" if value is None or value is False else f"`{'yes' if value is True else value}`"
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,138 @@
+"""The Python reference, from the docstrings: <!-- api: build, load --> becomes their descriptions."""
+
+import ast
+import inspect
+import re
+import textwrap
+from types import ModuleType
+from typing import Any
+
+import interbasis
+
+MARK = re.compile(r"<!-- api: ([\w, ]+) -->")
+SOURCES = "src/interbasis/"
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    return MARK.sub(lambda found: "\n\n".join(map(described, found[1].split(", "))), markdown)
+
+
+def described(name: str) -> str:
+    """A public name of the package: a heading, its signature, its docstring, and what belongs to it."""
+    thing = getattr(interbasis, name)
+    head = f"### interbasis.{name} {{ #{name} .api }}"
+    if inspect.ismodule(thing):
+        return "\n\n".join([head, text(thing), *members_of_module(name, thing)])
+    body = of_class(thing) if inspect.isclass(thing) else []
+    return "\n\n".join([head, signature(thing, name), text(thing), *body, f"*In `{home(thing)}`.*"])
+
+
+def members_of_module(name: str, module: ModuleType) -> list[str]:
+    parts = []
+    for inner in getattr(module, "__all__", None) or own_functions(module):
+        thing = getattr(module, inner)
+        parts += [
+            f"#### {name}.{inner} {{ #{name}.{inner} }}",
+            signature(thing, f"{name}.{inner}"),
+            text(thing),
+        ]
+        parts += of_class(thing) if inspect.isclass(thing) else []
+    return parts
+
+
+def own_functions(module: ModuleType) -> list[str]:
+    return [
+        name
+        for name, thing in vars(module).items()
+        if inspect.isfunction(thing) and thing.__module__ == module.__name__ and not name.startswith("_")
+    ]
+
+
+def of_class(kind: type) -> list[str]:
+    """Fields with what the source says of them, then methods and properties."""
+    rows = [f"| `{field}` | `{shown}` | {meaning} |" for field, shown, meaning in fields(kind)]
+    parts = ["\n".join(["| field | type and default | meaning |", "|---|---|---|", *rows])] if rows else []
+    for name, thing in vars(kind).items():
+        inner = thing.__func__ if isinstance(thing, classmethod | staticmethod) else thing
+        if name.startswith("_") or not (inspect.isfunction(inner) or isinstance(thing, property)):
+            continue
+        says = inspect.getdoc(inner)
+        if says is None:
+            continue
+        shown = f"{name}" if isinstance(thing, property) else f"{name}{spelt(inner)}"
+        parts.append(f"`.{shown}`\n:   {textwrap.indent(says, '    ').strip()}")
+    return parts
+
+
+def fields(kind: type) -> list[tuple[str, str, str]]:
+    """(name, annotation and default, meaning) of a class's fields: the string below one, or its comment."""
+    try:
+        source = textwrap.dedent(inspect.getsource(kind))
+    except (OSError, TypeError):
+        return []
+    lines, body = source.splitlines(), ast.parse(source).body[0].body  # type: ignore[attr-defined]
+    found = []
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+            continue
+        if node.target.id.startswith("_"):
+            continue
+        shown = ast.unparse(node.annotation) + (f" = {ast.unparse(node.value)}" if node.value else "")
+        meaning = lines[node.end_lineno - 1].partition("  # ")[2]
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            meaning = " ".join(str(after.value.value).split())
+        found.append((node.target.id, shown, meaning.replace("|", "\\|")))
+    return found
+
+
+def signature(thing: Any, name: str) -> str:
+    """How it is called; the fields of a class say that themselves."""
+    if inspect.isclass(thing) and (fields(thing) or "__init__" not in vars(thing)):
+        return ""
+    return f"```python\n{name}{spelt(thing, wide=True)}\n```"
+
+
+def spelt(thing: Any, wide: bool = False) -> str:
+    """The signature as the source spells it; one parameter a line where it would be too long."""
+    function = thing.__init__ if inspect.isclass(thing) else inspect.unwrap(thing)
+    node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    assert isinstance(node, ast.FunctionDef)
+    parts = [part.replace("'", '"') for part in parameters(node.args)]
+    returned = f" -> {ast.unparse(node.returns)}" if node.returns and not inspect.isclass(thing) else ""
+    short = f"({', '.join(parts)}){returned}"
+    if not wide or len(short) < 80:
+        return short
+    return "(\n" + "".join(f"    {part},\n" for part in parts) + f"){returned}"
+
+
+def parameters(arguments: ast.arguments) -> list[str]:
+    """Every parameter with its type and default, self and cls left out, / and * where they stand."""
+    plain = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(plain) - len(arguments.defaults)) + list(arguments.defaults)
+    parts = [parameter(one, default) for one, default in zip(plain, defaults, strict=True)]
+    if arguments.posonlyargs:
+        parts.insert(len(arguments.posonlyargs), "/")
+    if arguments.vararg:
+        parts.append("*" + parameter(arguments.vararg))
+    elif arguments.kwonlyargs:
+        parts.append("*")
+    parts += [
+        parameter(one, default)
+        for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    ]
+    if arguments.kwarg:
+        parts.append("**" + parameter(arguments.kwarg))
+    return [part for part in parts if part not in ("self", "cls")]
+
+
+def parameter(one: ast.arg, default: ast.expr | None = None) -> str:
+    typed = f"{one.arg}: {ast.unparse(one.annotation)}" if one.annotation else one.arg
+    return typed if default is None else f"{typed}{' = ' if one.annotation else '='}{ast.unparse(default)}"
+
+
+def text(thing: Any) -> str:
+    return inspect.getdoc(thing) or ""
+
+
+def home(thing: Any) -> str:
+    return SOURCES + thing.__module__.removeprefix("interbasis.").replace(".", "/") + ".py"

@@ -1,0 +1,150 @@
+"""The documentation as a site: it builds, every link leads somewhere, nothing comes from another host."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import interbasis
+from interbasis.cli import COMMANDS, app
+from pages import ROOT
+from viewer import chromium
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("latex2mathml") is None,
+    reason="the site is built with mkdocs-material and latex2mathml: pip install 'interbasis[docs]'",
+)
+LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "object": "data"}
+
+
+class Page(HTMLParser):
+    """What a page has (ids), what it points to and what it loads."""
+
+    def __init__(self, file: Path):
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.formulas = 0
+        self.source = file.read_text(encoding="utf-8")
+        self.feed(self.source)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.ids |= {attributes[key] for key in ("id", "name") if attributes.get(key)}
+        self.formulas += tag == "math"
+        if tag == "a" and attributes.get("href"):
+            self.links.append(attributes["href"])
+        if tag in LOADED and attributes.get(LOADED[tag]):
+            self.loads.append(attributes[LOADED[tag]])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> dict[Path, Page]:
+    folder = tmp_path_factory.mktemp("site")
+    package = str(Path(interbasis.__file__).parents[1])
+    path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": path, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stdout + built.stderr
+    return {file: Page(file) for file in folder.rglob("*.html")}
+
+
+def target(file: Path, link: str) -> tuple[Path, str]:
+    parts = urlsplit(link)
+    place = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+    return place / "index.html" if place.is_dir() else place, unquote(parts.fragment)
+
+
+def external(link: str) -> bool:
+    return bool(urlsplit(link).netloc) or link.startswith("//")
+
+
+def test_every_link_and_anchor_leads_somewhere(site):
+    checked = 0
+    for file, page in site.items():
+        if file.name == "404.html":  # its links are those of a server's root
+            continue
+        for link in page.links:
+            if external(link) or link.startswith("mailto:"):
+                continue
+            place, anchor = target(file, link)
+            assert place.is_file(), f"{file.name}: {link} leads nowhere"
+            if anchor and place in site and not anchor.startswith("__"):
+                assert anchor in site[place].ids, f"{file.name}: {link} has no such place"
+            checked += 1
+    assert checked > 200
+
+
+def test_nothing_is_loaded_from_another_host(site):
+    for file, page in site.items():
+        assert page.loads
+        for link in page.loads:
+            assert not external(link), f"{file.name} loads {link}"
+            if file.name != "404.html" and not link.startswith("data:"):
+                assert target(file, link)[0].is_file(), f"{file.name}: {link} is missing"
+    folder = next(file.parent for file in site if file.name == "404.html")
+    styles = list(folder.rglob("*.css"))
+    assert styles
+    for style in styles:
+        text = re.sub(r"/\*.*?\*/", "", style.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for loaded in re.findall(r"(?:url\(|@import)\s*[\"']?([^\"')]+)", text):
+            assert not external(loaded), f"{style.name} loads {loaded}"
+
+
+def test_a_browser_asks_no_other_host_and_finds_nothing_wrong(site):
+    if reason := chromium.why_not():
+        pytest.skip(reason)
+    asked: list[str] = []
+    wrong: list[str] = []
+    with chromium.browser() as browser:
+        page = browser.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        for file in site:
+            if file.name in ("index.html", "method.html", "api.html"):
+                page.goto(file.as_uri())
+                page.wait_for_load_state("load")
+                wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                assert wide <= 0, f"{file.name} is wider than the window"
+    assert asked
+    assert all(url.startswith(("file:", "data:")) for url in asked), asked
+    assert not wrong
+
+
+def test_formulas_are_drawn_by_the_browser(site):
+    page = next(page for file, page in site.items() if file.name == "method.html")
+    assert page.formulas > 50
+    assert "arithmatex" not in page.source
+    assert not re.search(r"<mi>\\", page.source), "a formula has a command that was not understood"
+
+
+def test_the_reference_has_every_public_name(site):
+    page = next(page for file, page in site.items() if file.name == "api.html")
+    for name in interbasis.__all__:
+        assert name in page.ids, f"docs/api.md does not describe {name}"
+    assert "<!-- api" not in page.source
+    for module in ("features", "figures"):
+        for name in getattr(interbasis, module).__all__:
+            assert f"{module}.{name}" in page.ids
+
+
+def test_the_page_of_commands_has_every_command_and_option(site):
+    page = next(page for file, page in site.items() if file.name == "cli.html")
+    assert "<!-- options" not in page.source
+    parts = re.split(r'<h2 id="([\w-]+)"', page.source)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    for command in COMMANDS:
+        assert command in sections, f"docs/cli.md does not describe {command}"
+        for argument in app[command].assemble_argument_collection():
+            for name in argument.names:
+                assert f"<code>{name}</code>" in sections[command], f"{command}: {name} is missing"
