@@ -73,8 +73,10 @@ class Affine:
         """Some rows, in any order, also repeated."""
         return Affine(self.weight[chosen], self.bias[chosen])
 
-    def after(self, norm: Norm) -> "Affine":
+    def after(self, norm: Norm | None) -> "Affine":
         """The same map with the norm's gain and bias folded in."""
+        if norm is None:
+            return self
         return Affine(self.weight * norm.gain, self.bias + self.weight @ norm.bias)
 
 
@@ -97,12 +99,12 @@ def attention(core: Attention, query: Affine, key: Affine, value: Affine, out: A
 
 @dataclass(frozen=True)
 class Block:
-    """x + attention(norm₁ x), then x + mlp(norm₂ x); parallel, both read the same x."""
+    """x + attention(norm₁ x), then x + mlp(norm₂ x); parallel, both read the same x. None: there is none."""
 
-    norm1: Norm
+    norm1: Norm | None
     attention: Branch
-    norm2: Norm
-    mlp: Branch
+    norm2: Norm | None
+    mlp: Branch | None
     parallel: bool = False
     after_attention: Norm | None = None
     """A norm on what the attention puts out (Gemma 2)."""
@@ -116,7 +118,7 @@ class Model:
     family: str
     embedding: "TokenEmbedding"
     blocks: list[Block] = field(repr=False)
-    norm: Norm
+    norm: Norm | None
     unembedding: Affine
     cap: float | None = None
     """Logits are capped to cap · tanh(logit / cap)."""

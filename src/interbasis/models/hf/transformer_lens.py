@@ -1,0 +1,173 @@
+"""A HookedTransformer of TransformerLens, from its own weights as they are: folded and centred, or not."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from interbasis.cores import Attention, Core, Elementwise, Gated, Rotary
+from interbasis.errors import InterbasisError
+from interbasis.models.hf.parts import (
+    GENERAL,
+    Affine,
+    Block,
+    Branch,
+    Model,
+    Norm,
+    TokenEmbedding,
+    attention,
+    weights,
+)
+
+REFUSED = {
+    "use_qk_norm": "norms of queries and keys",
+    "clip_qkv": "clipped queries, keys and values",
+    "use_attention_sinks": "attention sinks",
+    "use_logn_attn": "queries that grow with the logarithm of the position",
+    "use_dynamic_ntk_rope": "rotary positions that change with the length of the input",
+    "num_experts": "a mixture of experts",
+    "load_in_4bit": "weights of 4 bits",
+}
+"""Settings under which something is computed that no core here computes."""
+
+POSITIONS = ("standard", "rotary")
+MIXING = ("solu", "solu_ln")
+"""Activation functions that read several neurons at once."""
+
+
+def is_hooked_transformer(model: object) -> bool:
+    """Whether TransformerLens made it; nothing is imported for that."""
+    kinds = type(model).__mro__
+    return any(
+        kind.__name__ == "HookedTransformer" and kind.__module__.startswith("transformer_lens")
+        for kind in kinds
+    )
+
+
+def parts(model: Any) -> Model:
+    config = model.cfg
+    _refuse(model)
+    tokens = weights(model.embed.W_E)
+    if getattr(config, "post_embedding_ln", False):
+        tokens = weights(model.embed.ln(model.embed.W_E))
+    learned = config.positional_embedding_type == "standard"
+    return Model(
+        "hooked_transformer",
+        TokenEmbedding(tokens, weights(model.pos_embed.W_pos) if learned else None),
+        [_block(block, config) for block in model.blocks],
+        _norm(getattr(model, "ln_final", None), config),
+        _affine(model.unembed.W_U, model.unembed.b_U),
+        _cap(getattr(config, "output_logits_soft_cap", None)),
+    )
+
+
+def _refuse(model: Any) -> None:
+    config = model.cfg
+    found = [f"{what} (cfg.{name})" for name, what in REFUSED.items() if getattr(config, name, None)]
+    if config.positional_embedding_type not in POSITIONS:
+        found.append(f"cfg.positional_embedding_type {config.positional_embedding_type!r}")
+    if not config.attn_only and config.act_fn in MIXING:
+        found.append(f"an activation function that mixes neurons (cfg.act_fn {config.act_fn!r})")
+    normed = any(getattr(block.attn, "q_norm", None) is not None for block in model.blocks)
+    if normed and not getattr(config, "use_qk_norm", False):
+        found.append(
+            f"norms of queries and keys, and perhaps after branches ({config.original_architecture})"
+        )
+    if config.parallel_attn_mlp and getattr(config, "use_normalization_before_and_after", False):
+        found.append("norms after the branches of parallel blocks (cfg.use_normalization_before_and_after)")
+    if found:
+        raise InterbasisError(f"a HookedTransformer with {', '.join(found)} is not read; {GENERAL}")
+
+
+def _block(block: Any, config: Any) -> Block:
+    after = getattr(config, "use_normalization_before_and_after", False)
+    has_mlp = not config.attn_only
+    return Block(
+        _norm(block.ln1, config),
+        _attention(block.attn, config),
+        _norm(block.ln2, config) if has_mlp else None,
+        _mlp(block.mlp, config) if has_mlp else None,
+        parallel=has_mlp and config.parallel_attn_mlp,
+        after_attention=_norm(block.ln1_post, config) if after else None,
+        after_mlp=_norm(block.ln2_post, config) if after and has_mlp else None,
+    )
+
+
+def _attention(module: Any, config: Any) -> Branch:
+    causal = config.attention_dir == "causal"
+    turning = config.positional_embedding_type == "rotary"
+    core = Attention(
+        config.n_heads,
+        config.d_head,
+        causal,
+        1 / float(module.attn_scale),
+        window=config.window_size if causal and module.attn_type == "local" else None,
+        cap=_cap(getattr(config, "attn_scores_soft_cap", None)),
+        rotary=_rotary(module, config) if turning else None,
+    )
+    query, key, value = (
+        Affine(weights(weight).mT.flatten(0, 1), weights(bias).flatten())  # W [heads, d, h], b [heads, h]
+        for weight, bias in ((module.W_Q, module.b_Q), (module.W_K, module.b_K), (module.W_V, module.b_V))
+    )
+    if turning and config.rotary_adjacent_pairs:
+        rows = _halves(config)
+        query, key = query.rows(rows), key.rows(rows)
+    return attention(core, query, key, value, _affine(module.W_O.flatten(0, 1), module.b_O))
+
+
+def _rotary(module: Any, config: Any) -> Rotary:
+    """The frequencies are the angles at position 1, made by the module itself, in float64."""
+    local = getattr(config, "rotary_base_local", None)
+    base = local if local is not None and module.attn_type == "local" else config.rotary_base
+    sin, cos = (
+        wave[1] for wave in module.calculate_sin_cos_rotary(config.rotary_dim, 2, base, torch.float64)
+    )
+    pairs = slice(0, None, 2) if config.rotary_adjacent_pairs else slice(0, config.rotary_dim // 2)
+    stretch = round(float(torch.hypot(sin, cos)[0]), 14)
+    return Rotary(tuple(torch.atan2(sin, cos)[pairs].tolist()), stretch)
+
+
+def _halves(config: Any) -> Tensor:  # [heads · h]
+    """Rows by which neighbours that turn together, (2i, 2i + 1), lie half a turn's width apart."""
+    within = torch.arange(config.d_head)
+    turned = within[: config.rotary_dim]
+    order = torch.cat([turned[::2], turned[1::2], within[config.rotary_dim :]])
+    return (config.d_head * torch.arange(config.n_heads)[:, None] + order).flatten()
+
+
+def _mlp(module: Any, config: Any) -> Branch:
+    core: Core
+    if config.gated_mlp:  # (act(gate) ∘ value + b_in) W_out + b_out
+        read = Affine.stack(_affine(module.W_gate), _affine(module.W_in))
+        bias = module.b_out + module.b_in @ module.W_out
+        return Branch(read, Gated(_activation(module, config)), _affine(module.W_out, bias))
+    core = Elementwise(_activation(module, config))
+    return Branch(_affine(module.W_in, module.b_in), core, _affine(module.W_out, module.b_out))
+
+
+def _activation(module: Any, config: Any) -> nn.Module:
+    """TransformerLens holds functions; transformers has modules for the same names."""
+    if isinstance(module.act_fn, nn.Module):
+        return module.act_fn
+    from transformers.activations import ACT2FN
+
+    return ACT2FN[config.act_fn]
+
+
+def _norm(module: Any, config: Any) -> Norm | None:
+    """A folded one has neither gain nor bias; nn.Identity, or none, is no norm."""
+    if module is None or type(module) is nn.Identity:
+        return None
+    like = torch.ones(config.d_model, dtype=config.dtype)
+    gain = weights(getattr(module, "w", like))
+    bias = weights(getattr(module, "b", torch.zeros_like(like)))
+    return Norm(gain, bias.to(gain), float(module.eps), type(module).__name__.startswith("LayerNorm"))
+
+
+def _affine(weight: Tensor, bias: Tensor | None = None) -> Affine:  # W [in, out], as TransformerLens holds it
+    turned = weights(weight).T.contiguous()
+    return Affine(turned, turned.new_zeros(len(turned)) if bias is None else weights(bias))
+
+
+def _cap(value: float | None) -> float | None:
+    return value if value is not None and value > 0 else None
