@@ -33,7 +33,7 @@ def from_hf(
 ) -> Network:
     """The network of a Hugging Face causal language model: a live model, a folder, or a Hub id.
 
-    A live HookedTransformer of TransformerLens is taken as well, with its weights as it holds them.
+    A live HookedTransformer or TransformerBridge of TransformerLens is taken as well.
     ``network(tokens)`` gives the logits. ``blocks`` chooses some: "4-6", 4 or range(4, 7); the first and last
     node layer are then the ends of that cut. The last node layer is otherwise `unembed`, with the unembedding
     after it; with ``output`` it is `output`, the logits, which are never rotated.
@@ -41,7 +41,7 @@ def from_hf(
     live = isinstance(model_or_path, nn.Module)
     model: Any = model_or_path if live else _load(str(model_or_path))
     with torch.no_grad():
-        parts = _parts(model)
+        parts = _parts(transformer_lens.behind(model))
         kept = parts.unembedding.weight.dtype == torch.float64
         network = assemble(parts, output, build_dtype="float64" if kept else "float32")
         _check_logits(network, model)
@@ -71,7 +71,7 @@ def _load(name: str) -> nn.Module:
 
 
 def _parts(model: Any) -> Model:
-    if transformer_lens.is_hooked_transformer(model):
+    if transformer_lens.made_by_transformer_lens(model, "HookedTransformer"):
         return transformer_lens.parts(model)
     kind = getattr(getattr(model, "config", None), "model_type", None)
     known = ", ".join(FAMILIES)

@@ -1,4 +1,4 @@
-"""A HookedTransformer of TransformerLens, from its own weights as they are: folded and centred, or not."""
+"""TransformerLens: a HookedTransformer from its own weights, folded and centred or not, and its bridges."""
 
 from typing import Any
 
@@ -35,13 +35,31 @@ MIXING = ("solu", "solu_ln")
 """Activation functions that read several neurons at once."""
 
 
-def is_hooked_transformer(model: object) -> bool:
-    """Whether TransformerLens made it; nothing is imported for that."""
-    kinds = type(model).__mro__
+def made_by_transformer_lens(model: object, name: str) -> bool:
+    """Whether it is a ``name`` of TransformerLens; nothing is imported for that."""
     return any(
-        kind.__name__ == "HookedTransformer" and kind.__module__.startswith("transformer_lens")
-        for kind in kinds
+        kind.__name__ == name and kind.__module__.startswith("transformer_lens")
+        for kind in type(model).__mro__
     )
+
+
+def behind(model: Any) -> Any:
+    """The Hugging Face model of a TransformerBridge, with its weights in modules of transformers' own again.
+
+    TransformerLens 4 has bridges in place of HookedTransformers. Anything else is returned as it is.
+    """
+    if not made_by_transformer_lens(model, "TransformerBridge"):
+        return model
+    if model.compatibility_mode:
+        raise InterbasisError(
+            "a TransformerBridge in compatibility mode no longer computes with its Hugging Face model's "
+            "weights; give the bridge before enable_compatibility_mode(), or the Hugging Face model itself"
+        )
+    inner = model.original_model
+    held = {name.replace("._original_component", ""): value for name, value in inner.state_dict().items()}
+    fresh = type(inner)(inner.config).to(next(inner.parameters()))
+    fresh.load_state_dict({name: held[name] for name in fresh.state_dict()})
+    return fresh.train(model.training)
 
 
 def parts(model: Any) -> Model:
