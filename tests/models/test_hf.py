@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import interbasis
+from cases import gram_error
 from interbasis import InterbasisError, build, from_hf
 from reference import relative_error
 
@@ -33,6 +34,26 @@ def test_logits_are_those_of_transformers(name, all_in_float64):
     assert expected.abs().max() > 0.1
     earlier = network(inputs[:, :5])
     assert (earlier - expected[:, :5]).abs().max() <= 1e-9
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_section_in_closed_form_against_per_sample_jacobians(name):
+    network = from_hf(random_model(name))
+    for section, f in zip(network.sections, network.activations(tokens(2, 5)), strict=False):
+        assert gram_error(section, f) <= 1e-10, section
+
+
+def test_normed_queries_and_keys_are_a_node_layer():
+    """4 heads of 4 for the queries, 2 each for keys and values; in a whole build, too."""
+    network = from_hf(random_model("qwen3"))
+    assert network.layers[:5] == ["ln1.0", "ln1_out.0", "attn_in.0", "heads.0", "ln2.0"]
+    f = dict(zip(network.layers, network.activations(tokens()), strict=True))["heads.0"]
+    assert f.shape[-1] == 1 + 16 + 8 + 8 + 12
+    heads = f[..., 1:25].unflatten(-1, (6, 4))
+    assert (heads.square().mean(-1) - 1).abs().max() <= 1e-3
+    graph = build(from_hf(random_model("gemma3"), 0), tokens(12))
+    assert [layer.name for layer in graph.layers][3:5] == ["heads.0", "post1.0"]
+    assert all(edges.isfinite().all() for edges in graph.edges)
 
 
 def test_node_layers_and_their_streams():
@@ -146,6 +167,29 @@ def test_what_is_not_supported_is_named():
     hooked.transformer.h[0].mlp.register_forward_hook(lambda module, inputs, output: 2 * output)
     with pytest.raises(InterbasisError, match="off by"):
         from_hf(hooked)
+
+
+def test_positions_that_change_with_the_length_are_named():
+    import transformers as t
+
+    dynamic = configs()["llama"]
+    dynamic.rope_parameters = {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0}
+    long = configs()["phi3"]
+    long.original_max_position_embeddings = 16
+    long.rope_parameters = {
+        "rope_type": "longrope", "rope_theta": 100.0, "partial_rotary_factor": 1.0,
+        "short_factor": [1.0, 1.0], "long_factor": [2.0, 2.0], "original_max_position_embeddings": 16,
+    }  # fmt: skip
+    for config, kind in ((dynamic, "dynamic"), (long, "longrope")):
+        with pytest.raises(InterbasisError, match=f"'{kind}' rotary positions.*General"):
+            from_hf(t.AutoModelForCausalLM.from_config(config))
+
+
+def test_attention_both_ways_is_named():
+    model = random_model("gemma3")
+    model.config.use_bidirectional_attention = True
+    with pytest.raises(InterbasisError, match=r"use_bidirectional_attention.*General"):
+        from_hf(model)
 
 
 @pytest.mark.parametrize("inputs", [torch.zeros(2, 3), torch.tensor([[0, 23]]), torch.zeros(1, 17).long()])

@@ -5,10 +5,8 @@ import warnings
 import pytest
 import torch
 
-from cases import as_general
+from cases import gram_error
 from interbasis import InterbasisError, build, from_hf
-from interbasis.cores import Attention, Linear
-from reference import relative_error
 from tiny_models import tokens
 
 with warnings.catch_warnings():
@@ -66,8 +64,13 @@ KINDS = {
         "window_size": 3,
         "attn_types": ["local", "global"],
     },
-    "two-bases": GROUPED
+    "qk-norm-adjacent-parallel": ROTARY
+    | {"use_qk_norm": True, "rotary_adjacent_pairs": True, "parallel_attn_mlp": True},
+    "qk-norm-no-norm": {"use_qk_norm": True, "normalization_type": None},
+    "gemma3": GROUPED
     | {
+        "use_qk_norm": True,
+        "use_normalization_before_and_after": True,
         "use_local_attn": True,
         "window_size": 3,
         "attn_types": ["local", "global"],
@@ -142,23 +145,13 @@ def test_node_layers_are_named_as_for_other_models():
     assert from_hf(hooked("gpt2"), output=True).layers[-1] == "output"
 
 
-@pytest.mark.parametrize("name", ["no-norm-parallel", "attention-only", "gpt-j-partial", "yarn", "gemma2"])
-def test_sections_in_closed_form_against_the_general_path(name):
-    network, inputs = from_hf(hooked(name)), tokens(2, 5)
-    kinds = set()
-    for section, f in zip(network.sections, network.activations(inputs), strict=False):
-        if type(section.core) is Linear:
-            continue
-        u, at = section.read_outs(f), section.outputs(f)
-        metric = section.write.T @ section.write
-        core, general = section.core, as_general(section).core
-        sums = core.statistics(u, at) if core.has_statistics else None
-        found = core.batch_moments(u, at, metric, None) if sums is None else core.moments(sums, metric)
-        wanted = general.batch_moments(u, at, metric, None)
-        assert relative_error(found.gram, wanted.gram) <= 1e-10
-        assert relative_error(found.local, wanted.local) <= 1e-10
-        kinds.add(type(core))
-    assert Attention in kinds
+@pytest.mark.parametrize(
+    "name", ["no-norm-parallel", "attention-only", "gpt-j-partial", "yarn", "gemma2", "gemma3"]
+)
+def test_every_section_in_closed_form_against_per_sample_jacobians(name):
+    network = from_hf(hooked(name))
+    for section, f in zip(network.sections, network.activations(tokens(2, 5)), strict=False):
+        assert gram_error(section, f) <= 1e-10, section
 
 
 def test_a_basis_and_edges_of_one():
@@ -177,7 +170,6 @@ def test_the_fingerprint_is_that_of_the_weights():
         ({"positional_embedding_type": "shortformer"}, "'shortformer'"),
         ({"positional_embedding_type": "alibi"}, "'alibi'"),
         ({"num_experts": 2, "experts_per_token": 1}, "mixture of experts"),
-        ({"use_qk_norm": True}, "cfg.use_qk_norm"),
         ({"clip_qkv": 1.0}, "cfg.clip_qkv"),
     ],
 )

@@ -6,7 +6,8 @@
 
 A parallel block keeps both streams from the attention on: x, which the second norm reads, and y = x +
 attention. Norms after a branch (Gemma 2) add `post1.k`, `post1_out.k` and `post1_add.k` after the attention,
-`post2.k` and so on after the MLP, where the branch is a stream of its own. Where a model has no norm there
+`post2.k` and so on after the MLP, where the branch is a stream of its own. Norms of queries and keys (Qwen3,
+Gemma 3) add `heads.k` before the mixing: normed queries and keys, values, and x. Where a model has no norms
 (TransformerLens), `attn_in.k`, `mlp_in.k` and `unembed` hold x, and nothing comes before them.
 """
 
@@ -14,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from interbasis.cores import Core, Linear, Normalize, Variance
-from interbasis.models.hf.parts import Affine, Block, Branch, Model, Norm
+from interbasis.cores import Core, General, Linear, Normalize, Variance
+from interbasis.models.hf.parts import Affine, Block, Branch, Model, Norm, NormedHeads
 from interbasis.network import Network, NodeLayer, Section
 
 
@@ -48,6 +49,18 @@ class SoftCap(Section):
 
     def in_basis(self, inverse: Tensor | None, transform: Tensor | None) -> Section:
         raise NotImplementedError("the soft cap of the logits is no section between node layers")
+
+
+class EachHead(nn.Module):
+    """u ↦ u / √(mean square + ε), head by head."""
+
+    def __init__(self, width: int, epsilon: float):
+        super().__init__()
+        self.width, self.epsilon = width, epsilon
+
+    def forward(self, u: Tensor) -> Tensor:  # [n, T, heads · h]
+        by_head = u.unflatten(-1, (-1, self.width))
+        return (by_head * (by_head.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()).flatten(-2)
 
 
 class Assembly:
@@ -104,11 +117,33 @@ class Assembly:
         """out · core(read · (gain ∘ normalised + bias)), added to a stream of the target."""
         stream = "x" if norm is None else "normalised"
         read = branch.read.after(norm)
+        if branch.normed_heads is not None:
+            self.norm_heads(branch.normed_heads, read, stream, set(kept.values()))
+            stream, read = "heads", branch.normed_heads.read
         skip = self.carry(target, **kept)
         at_zero = branch.core.at_zero(read.bias).expand(branch.out.weight.shape[1])
         skip[target.places[into], 0] += branch.out.bias + branch.out.weight @ at_zero
         write = self.writing(target, into, branch.out.weight)
         self.step(target, skip, self.reading(stream, read.weight, read.bias), write, branch.core)
+
+    def norm_heads(self, heads: NormedHeads, read: Affine, stream: str, kept: set[str]) -> None:
+        """Queries and keys through a core without a closed form, position by position; values are linear."""
+        name, sizes = self.at.node.name.replace("attn_in", "heads"), self.at.sizes
+        target = Cut(
+            name, heads=len(read.weight), **{other: sizes[other] for other in sizes if other in kept}
+        )
+        skip = self.carry(target, **{other: other for other in kept})
+        reading = self.reading(stream, read.weight, read.bias)
+        rows = torch.arange(target.node.width)[target.places["heads"]]
+        skip[rows[heads.normed :]] = reading[heads.normed :]
+        write = self.zeros(target.node.width, heads.normed)
+        write[rows[: heads.normed]] = torch.eye(heads.normed).to(write)
+        core = General(
+            EachHead(heads.width, heads.epsilon),
+            f"RMS norm of each {heads.width}, epsilon {heads.epsilon:.6g}",
+            mixes_positions=False,
+        )
+        self.step(target, skip, reading[: heads.normed], write, core)
 
     def add_normalised(self, norm: Norm, target: Cut) -> None:
         """x + gain ∘ normalised + bias."""

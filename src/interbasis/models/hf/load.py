@@ -21,8 +21,11 @@ FAMILIES = {
     "llama": "llama",
     "mistral": "llama",
     "qwen2": "llama",
+    "qwen3": "llama",
+    "phi3": "llama",
     "gemma": "gemma",
     "gemma2": "gemma",
+    "gemma3_text": "gemma",
     "opt": "opt",
 }
 """The file of each of transformers' model types."""

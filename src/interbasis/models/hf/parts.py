@@ -81,20 +81,52 @@ class Affine:
 
 
 @dataclass(frozen=True)
+class HeadNorms:
+    """RMS norms of every head's queries and keys, before they are turned (Qwen3, Gemma 3)."""
+
+    query_gain: Tensor  # [h]
+    key_gain: Tensor  # [h]
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class NormedHeads:
+    """How a branch's read-outs become its core's: the first are normed head by head, then all are read."""
+
+    normed: int
+    width: int
+    """Of one head."""
+    epsilon: float
+    read: Affine
+
+
+@dataclass(frozen=True)
 class Branch:
     """What a residual stream takes in: out · core(read · normalised)."""
 
     read: Affine
     core: Core
     out: Affine
+    normed_heads: NormedHeads | None = None
+    """Between read and core."""
 
 
-def attention(core: Attention, query: Affine, key: Affine, value: Affine, out: Affine) -> Branch:
+def attention(
+    core: Attention, query: Affine, key: Affine, value: Affine, out: Affine, *, norms: HeadNorms | None = None
+) -> Branch:
     """Rows of keys and values that several heads share are repeated for each of them."""
-    shape = core.shape
-    groups = shape.heads * shape.width // len(key.weight)
-    rows = torch.arange(len(key.weight)).view(-1, shape.width).repeat_interleave(groups, 0).flatten()
-    return Branch(Affine.stack(query, key.rows(rows), value.rows(rows)), core, out)
+    heads, width = core.shape.heads, core.shape.width
+    shared = len(key.weight) // width
+    rows = torch.arange(shared * width).view(-1, width).repeat_interleave(heads // shared, 0).flatten()
+    if norms is None:
+        return Branch(Affine.stack(query, key.rows(rows), value.rows(rows)), core, out)
+    read = Affine.stack(query, key, value)
+    queries, keys = len(query.weight), len(key.weight)
+    ones = query.weight.new_ones(keys)
+    gain = torch.cat([norms.query_gain.repeat(heads), norms.key_gain.repeat(shared), ones])
+    later = Affine(torch.diag(gain), torch.zeros_like(gain))
+    order = torch.cat([torch.arange(queries), queries + rows, queries + keys + rows])
+    return Branch(read, core, out, NormedHeads(queries + keys, width, norms.epsilon, later.rows(order)))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from interbasis.models.hf.parts import (
     Affine,
     Block,
     Branch,
+    HeadNorms,
     Model,
     Norm,
     TokenEmbedding,
@@ -20,7 +21,6 @@ from interbasis.models.hf.parts import (
 )
 
 REFUSED = {
-    "use_qk_norm": "norms of queries and keys",
     "clip_qkv": "clipped queries, keys and values",
     "use_attention_sinks": "attention sinks",
     "use_logn_attn": "queries that grow with the logarithm of the position",
@@ -88,9 +88,7 @@ def _refuse(model: Any) -> None:
         found.append(f"an activation function that mixes neurons (cfg.act_fn {config.act_fn!r})")
     normed = any(getattr(block.attn, "q_norm", None) is not None for block in model.blocks)
     if normed and not getattr(config, "use_qk_norm", False):
-        found.append(
-            f"norms of queries and keys, and perhaps after branches ({config.original_architecture})"
-        )
+        found.append(f"norms over all heads of the queries and keys ({config.original_architecture})")
     if config.parallel_attn_mlp and getattr(config, "use_normalization_before_and_after", False):
         found.append("norms after the branches of parallel blocks (cfg.use_normalization_before_and_after)")
     if found:
@@ -123,14 +121,31 @@ def _attention(module: Any, config: Any) -> Branch:
         cap=_cap(getattr(config, "attn_scores_soft_cap", None)),
         rotary=_rotary(module, config) if turning else None,
     )
-    query, key, value = (
-        Affine(weights(weight).mT.flatten(0, 1), weights(bias).flatten())  # W [heads, d, h], b [heads, h]
-        for weight, bias in ((module.W_Q, module.b_Q), (module.W_K, module.b_K), (module.W_V, module.b_V))
-    )
+    query, key, value = (_projection(module, name) for name in "QKV")
+    norms = _head_norms(module)
     if turning and config.rotary_adjacent_pairs:
-        rows = _halves(config)
-        query, key = query.rows(rows), key.rows(rows)
-    return attention(core, query, key, value, _affine(module.W_O.flatten(0, 1), module.b_O))
+        order = _halves(config)
+        query, key = (
+            part.rows(torch.arange(len(part.bias)).view(-1, config.d_head)[:, order].flatten())
+            for part in (query, key)
+        )
+        if norms is not None:
+            norms = HeadNorms(norms.query_gain[order], norms.key_gain[order], norms.epsilon)
+    return attention(core, query, key, value, _affine(module.W_O.flatten(0, 1), module.b_O), norms=norms)
+
+
+def _projection(module: Any, name: str) -> Affine:
+    """From W [heads, d, h] and b [heads, h]; grouped keys and values as they are held, not repeated."""
+    weight, bias = (getattr(module, f"_{kind}_{name}", None) for kind in "Wb")
+    if weight is None or bias is None:
+        weight, bias = (getattr(module, f"{kind}_{name}") for kind in "Wb")
+    return Affine(weights(weight).mT.flatten(0, 1), weights(bias).flatten())
+
+
+def _head_norms(module: Any) -> HeadNorms | None:
+    if getattr(module, "q_norm", None) is None:
+        return None
+    return HeadNorms(weights(module.q_norm.w), weights(module.k_norm.w), float(module.q_norm.eps))
 
 
 def _rotary(module: Any, config: Any) -> Rotary:
@@ -145,12 +160,11 @@ def _rotary(module: Any, config: Any) -> Rotary:
     return Rotary(tuple(torch.atan2(sin, cos)[pairs].tolist()), stretch)
 
 
-def _halves(config: Any) -> Tensor:  # [heads · h]
-    """Rows by which neighbours that turn together, (2i, 2i + 1), lie half a turn's width apart."""
+def _halves(config: Any) -> Tensor:  # [h]
+    """The order in which neighbours that turn together, (2i, 2i + 1), lie half the turned width apart."""
     within = torch.arange(config.d_head)
     turned = within[: config.rotary_dim]
-    order = torch.cat([turned[::2], turned[1::2], within[config.rotary_dim :]])
-    return (config.d_head * torch.arange(config.n_heads)[:, None] + order).flatten()
+    return torch.cat([turned[::2], turned[1::2], within[config.rotary_dim :]])
 
 
 def _mlp(module: Any, config: Any) -> Branch:
