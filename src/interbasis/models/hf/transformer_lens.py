@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interbasis.cores import Attention, Core, Elementwise, Gated, Rotary
+from interbasis.cores import Attention, Elementwise, Gated, Rotary
 from interbasis.errors import InterbasisError
 from interbasis.models.hf.parts import (
     GENERAL,
@@ -73,7 +73,7 @@ def parts(model: Any) -> Model:
         "hooked_transformer",
         TokenEmbedding(tokens, weights(model.pos_embed.W_pos) if learned else None),
         [_block(block, config) for block in model.blocks],
-        _norm(getattr(model, "ln_final", None), config),
+        _norm(getattr(model, "ln_final", None), model.unembed.W_U[:, 0]),
         _affine(model.unembed.W_U, model.unembed.b_U),
         _cap(getattr(config, "output_logits_soft_cap", None)),
     )
@@ -97,15 +97,15 @@ def _refuse(model: Any) -> None:
 
 def _block(block: Any, config: Any) -> Block:
     after = getattr(config, "use_normalization_before_and_after", False)
-    has_mlp = not config.attn_only
+    has_mlp, like = not config.attn_only, block.attn.b_O
     return Block(
-        _norm(block.ln1, config),
+        _norm(block.ln1, like),
         _attention(block.attn, config),
-        _norm(block.ln2, config) if has_mlp else None,
+        _norm(block.ln2, like) if has_mlp else None,
         _mlp(block.mlp, config) if has_mlp else None,
         parallel=has_mlp and config.parallel_attn_mlp,
-        after_attention=_norm(block.ln1_post, config) if after else None,
-        after_mlp=_norm(block.ln2_post, config) if after and has_mlp else None,
+        after_attention=_norm(block.ln1_post, like) if after else None,
+        after_mlp=_norm(block.ln2_post, like) if after and has_mlp else None,
     )
 
 
@@ -168,13 +168,12 @@ def _halves(config: Any) -> Tensor:  # [h]
 
 
 def _mlp(module: Any, config: Any) -> Branch:
-    core: Core
     if config.gated_mlp:  # (act(gate) ∘ value + b_in) W_out + b_out
         read = Affine.stack(_affine(module.W_gate), _affine(module.W_in))
         bias = module.b_out + module.b_in @ module.W_out
         return Branch(read, Gated(_activation(module, config)), _affine(module.W_out, bias))
-    core = Elementwise(_activation(module, config))
-    return Branch(_affine(module.W_in, module.b_in), core, _affine(module.W_out, module.b_out))
+    read, out = _affine(module.W_in, module.b_in), _affine(module.W_out, module.b_out)
+    return Branch(read, Elementwise(_activation(module, config)), out)
 
 
 def _activation(module: Any, config: Any) -> nn.Module:
@@ -186,14 +185,13 @@ def _activation(module: Any, config: Any) -> nn.Module:
     return ACT2FN[config.act_fn]
 
 
-def _norm(module: Any, config: Any) -> Norm | None:
+def _norm(module: Any, like: Tensor) -> Norm | None:  # like [d]
     """A folded one has neither gain nor bias; nn.Identity, or none, is no norm."""
     if module is None or type(module) is nn.Identity:
         return None
-    like = torch.ones(config.d_model, dtype=config.dtype)
-    gain = weights(getattr(module, "w", like))
+    gain = weights(getattr(module, "w", torch.ones_like(like)))
     bias = weights(getattr(module, "b", torch.zeros_like(like)))
-    return Norm(gain, bias.to(gain), float(module.eps), type(module).__name__.startswith("LayerNorm"))
+    return Norm(gain, bias, float(module.eps), type(module).__name__.startswith("LayerNorm"))
 
 
 def _affine(weight: Tensor, bias: Tensor | None = None) -> Affine:  # W [in, out], as TransformerLens holds it
