@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from interbasis.cores import Core, General, Linear, Normalize, Variance
+from interbasis.cores import Core, Linear, Normalize, Variance
+from interbasis.models.hf.head_norms import HeadNorm
 from interbasis.models.hf.parts import Affine, Block, Branch, Model, Norm, NormedHeads
 from interbasis.network import Network, NodeLayer, Section
 
@@ -49,18 +50,6 @@ class SoftCap(Section):
 
     def in_basis(self, inverse: Tensor | None, transform: Tensor | None) -> Section:
         raise NotImplementedError("the soft cap of the logits is no section between node layers")
-
-
-class EachHead(nn.Module):
-    """u ↦ u / √(mean square + ε), head by head."""
-
-    def __init__(self, width: int, epsilon: float):
-        super().__init__()
-        self.width, self.epsilon = width, epsilon
-
-    def forward(self, u: Tensor) -> Tensor:  # [n, T, heads · h]
-        by_head = u.unflatten(-1, (-1, self.width))
-        return (by_head * (by_head.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()).flatten(-2)
 
 
 class Assembly:
@@ -127,7 +116,7 @@ class Assembly:
         self.step(target, skip, self.reading(stream, read.weight, read.bias), write, branch.core)
 
     def norm_heads(self, heads: NormedHeads, read: Affine, stream: str, kept: set[str]) -> None:
-        """Queries and keys through a core without a closed form, position by position; values are linear."""
+        """Queries and keys are normed head by head; values are only read."""
         name, sizes = self.at.node.name.replace("attn_in", "heads"), self.at.sizes
         target = Cut(
             name, heads=len(read.weight), **{other: sizes[other] for other in sizes if other in kept}
@@ -138,11 +127,7 @@ class Assembly:
         skip[rows[heads.normed :]] = reading[heads.normed :]
         write = self.zeros(target.node.width, heads.normed)
         write[rows[: heads.normed]] = torch.eye(heads.normed).to(write)
-        core = General(
-            EachHead(heads.width, heads.epsilon),
-            f"RMS norm of each {heads.width}, epsilon {heads.epsilon:.6g}",
-            mixes_positions=False,
-        )
+        core = HeadNorm(heads.width, heads.epsilon)
         self.step(target, skip, reading[: heads.normed], write, core)
 
     def add_normalised(self, norm: Norm, target: Cut) -> None:
