@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 import interbasis
 from interbasis.cores import Attention, General
+from interbasis.jacobian import assemble
 from interbasis.models import modadd
 from interbasis.network import Network, NodeLayer, Section
 from interbasis.training.modadd import Recipe, initial_weights
+from reference import jacobian_gram, relative_error
 
 ACTIVATIONS = {
     "relu": nn.ReLU(),
@@ -178,6 +180,22 @@ def as_general(section: Section) -> Section:
     return Section(
         section.source, section.target, section.skip, section.read, section.write, general, section.last_only
     )
+
+
+def gram_error(section: Section, f: Tensor) -> float:
+    """How far the Jacobian Gram, as a basis gets it, is from the definition with per-sample Jacobians."""
+    core, u, at = section.core, section.read_outs(f), section.outputs(f)
+    transform = normal(4, section.target.width, seed=77)
+    write = transform @ section.write
+    metric = write.T @ write
+    if core.has_statistics:
+        moments = core.moments(core.statistics(u, at), metric)
+    else:
+        moments = core.batch_moments(u, at, metric, None)
+    outputs, inputs = f[:, at].shape[:2].numel(), f.shape[:2].numel()
+    gram = assemble(section, transform, write, moments, outputs, inputs)
+    expected = jacobian_gram(section, f, transform)[1:, 1:]
+    return relative_error(gram.X.T @ gram.K @ gram.X, expected)
 
 
 def activations(section: Section, samples: int, positions: int, seed: int = 9) -> Tensor:

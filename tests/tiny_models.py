@@ -40,6 +40,32 @@ def configs() -> dict:
         ),
         "gemma": t.GemmaConfig(**GROUPED, **SMALL),
         "gemma2": t.Gemma2Config(sliding_window=3, **gemma2, **GROUPED, **SMALL),
+        "gemma3": t.Gemma3TextConfig(
+            sliding_window=3, layer_types=["sliding_attention", "full_attention"], query_pre_attn_scalar=5,
+            rope_parameters={
+                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 300.0},
+            },
+            **GROUPED, **SMALL,
+        ),
+        "llama-linear": t.LlamaConfig(
+            rope_parameters={"rope_type": "linear", "rope_theta": 100.0, "factor": 4.0}, **GROUPED, **SMALL
+        ),
+        "llama-yarn": t.LlamaConfig(
+            rope_parameters={
+                "rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0,
+                "original_max_position_embeddings": 16,
+            },
+            **GROUPED, **SMALL,
+        ),
+        "qwen3": t.Qwen3Config(
+            use_sliding_window=True, sliding_window=3, max_window_layers=1, **GROUPED, **SMALL
+        ),
+        "phi3": t.Phi3Config(
+            sliding_window=3,
+            rope_parameters={"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5},
+            **{k: v for k, v in (GROUPED | {"hidden_size": 16}).items() if k != "head_dim"}, **SMALL,
+        ),
         "opt": t.OPTConfig(word_embed_proj_dim=12, max_position_embeddings=16, **opt, **SMALL),
     }  # fmt: skip
 

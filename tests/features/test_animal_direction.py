@@ -3,39 +3,37 @@
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 from sklearn.metrics import roc_auc_score
 from torch import nn
 
 import interbasis
 from interbasis import features
+from interbasis.data.samples import scale_pixels
+from interbasis.models import mlp
 from interbasis.reproduction import cifar10
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Images of 4 × 4 pixels in which animals are brighter, and a small network."""
-    folder = tmp_path_factory.mktemp("cifar10")
     rng = np.random.default_rng(0)
-    arrays = {}
-    for split, count in (("train", 300), ("test", 200)):
-        labels = rng.integers(0, 10, count).astype(np.uint8)
-        bright = 60 * np.isin(labels, cifar10.ANIMALS)[:, None, None, None]
-        arrays[f"x_{split}"] = (rng.integers(0, 190, (count, 4, 4, 3)) + bright).astype(np.uint8)
-        arrays[f"y_{split}"] = labels
-    np.savez(folder / "images.npz", **arrays)
+    pairs = []
+    for count in (300, 200):
+        labels = torch.from_numpy(rng.integers(0, 10, count))
+        bright = 60 * np.isin(labels, cifar10.ANIMALS)[:, None]
+        pixels = (rng.integers(0, 190, (count, 48)) + bright).astype(np.uint8)
+        pairs.append((scale_pixels(torch.from_numpy(pixels)), labels))
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(48, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 10))
-    save_file(module.state_dict(), folder / "mlp.safetensors")
-    return folder, module
+    path = mlp.save(module, tmp_path_factory.mktemp("cifar10") / "mlp.safetensors")
+    return cifar10.Images(*pairs), path, module
 
 
 def test_the_direction_is_chosen_on_training_images_and_measured_on_others(made):
-    folder, module = made
-    result = cifar10.animal_direction(folder / "images.npz", [folder / "mlp.safetensors"])
+    images, path, module = made
+    result = cifar10.animal_direction(images, [path])
     (model,) = result["models"]
-    images = cifar10.Images.load(folder / "images.npz")
-    network = cifar10.load_mlp(folder / "mlp.safetensors")
+    network = mlp.load(path)
     truth = torch.isin(images.test[1], torch.tensor(cifar10.ANIMALS))
     logits = module.double()(images.test[0].double()).detach()
     accuracy = (logits.argmax(1) == images.test[1]).double().mean().item()
@@ -53,14 +51,21 @@ def test_the_direction_is_chosen_on_training_images_and_measured_on_others(made)
     assert cifar10.table(result).count("\n") == 1 + 2 * 4
 
 
-def test_the_colours_are_in_their_places(made):
-    stored = np.load(made[0] / "images.npz")["x_test"]
-    rows = cifar10.Images.load(made[0] / "images.npz").test[0]
-    assert rows[5].view(3, 4, 4)[2, 1, 3].item() == pytest.approx(stored[5, 1, 3, 2] / 127.5 - 1)
+def test_images_are_read_as_everywhere_else(tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {
+        f"x_{split}": rng.integers(0, 256, (6, 32, 32, 3)).astype(np.uint8) for split in ("train", "test")
+    }
+    labels = {f"y_{split}": np.arange(6, dtype=np.uint8) for split in ("train", "test")}
+    np.savez(tmp_path / "images.npz", **arrays, **labels)
+    images = cifar10.Images.load(tmp_path / "images.npz")
+    stored = arrays["x_test"][5, 1, 3, 2] / 127.5 - 1
+    assert images.test[0][5].view(3, 32, 32)[2, 1, 3].item() == pytest.approx(stored, abs=1e-6)
+    assert images.train[1].tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_bad_files_are_refused(tmp_path):
-    with pytest.raises(interbasis.InterbasisError, match="expected CIFAR-10"):
-        cifar10.Images.load(tmp_path / "none.npz")
+def test_bad_files_are_refused(tmp_path, made):
+    with pytest.raises(interbasis.InterbasisError, match="no such file"):
+        cifar10.animal_direction(tmp_path / "none.npz", [])
     with pytest.raises(interbasis.InterbasisError, match="safetensors"):
-        cifar10.load_mlp(tmp_path / "none.safetensors")
+        cifar10.animal_direction(made[0], [tmp_path / "none.safetensors"])

@@ -15,21 +15,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from interbasis.basis import LayerBasis, Principal, interacting
+from interbasis.data import cifar10
 from interbasis.data.batches import Batches
-from interbasis.errors import InterbasisError
+from interbasis.data.samples import Split
 from interbasis.features.activations import collect, of
 from interbasis.features.interventions import intervene
 from interbasis.features.probes import auroc, best, explained_variance, separation
 from interbasis.jacobian import Jacobians
 from interbasis.linalg import Floor
-from interbasis.models.sequential import from_torch
+from interbasis.models import mlp
 from interbasis.network import Network, NodeLayer
 from interbasis.progress import Progress, progress_bar, silent
 from interbasis.statistics import Covariance, Wanted
@@ -41,6 +39,7 @@ CHOOSING = 10_000
 """Training images that the features are chosen on; ranks need all values of all features at once."""
 PROBED = 512
 """The first features of a layer that are looked at; only PCA at the input has more."""
+SPLITS: tuple[Split, Split] = ("train", "test")
 GROUPS = tuple(int(label in ANIMALS) for label in range(10))
 
 
@@ -53,39 +52,9 @@ class Images:
 
     @classmethod
     def load(cls, path: str | Path) -> "Images":
-        """From an npz file with x_train, y_train, x_test, y_test; images [n, 32, 32, 3], uint8."""
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in ("x_train", "y_train", "x_test", "y_test")}
-        except (OSError, ValueError, KeyError) as error:
-            raise InterbasisError(
-                f"expected CIFAR-10 as an npz file at {path}, which was not readable ({error})"
-            ) from error
-        return cls(*((_rows(arrays[f"x_{s}"]), _labels(arrays[f"y_{s}"])) for s in ("train", "test")))
-
-
-def _rows(images: np.ndarray) -> Tensor:  # [n, 32, 32, 3] -> [n, 3072]
-    return torch.from_numpy(images).permute(0, 3, 1, 2).flatten(1).float() / 127.5 - 1
-
-
-def _labels(labels: np.ndarray) -> Tensor:
-    return torch.from_numpy(labels.astype(np.int64)).flatten()
-
-
-def load_mlp(path: str | Path) -> Network:
-    """The network of an nn.Sequential's Linear layers with ReLU between them, by their tensors' names."""
-    try:
-        weights = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise InterbasisError(f"could not read {path} as a safetensors checkpoint ({error})") from error
-    places = sorted(int(name.removesuffix(".weight")) for name in weights if name.endswith(".weight"))
-    modules: list[nn.Module] = []
-    for place in places:
-        weight, bias = weights[f"{place}.weight"], weights[f"{place}.bias"]
-        linear = nn.Linear(weight.shape[1], weight.shape[0])
-        linear.load_state_dict({"weight": weight, "bias": bias})
-        modules += [linear, nn.ReLU()]
-    return from_torch(nn.Sequential(*modules[:-1]))
+        """All of them in memory, from any file or folder that `interbasis.data.cifar10` reads."""
+        train, test = (cifar10.load(path, split).all() for split in SPLITS)
+        return cls(train, test)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,15 +141,15 @@ def whole_model(network: Network, images: Images) -> dict[str, float]:
 
 
 def animal_direction(
-    data: str | Path, checkpoints: Sequence[str | Path], progress: Progress = silent
+    data: Images | str | Path, checkpoints: Sequence[str | Path], progress: Progress = silent
 ) -> dict[str, Any]:
     """C4–C6 for several models: {"models": [{"checkpoint", "whole", "bases": {basis: [layer, …]}}, …]}."""
-    images = Images.load(data)
+    images = data if isinstance(data, Images) else Images.load(data)
     pixels = Pixels.of(images, progress)
     models = []
     for done, path in enumerate(checkpoints):
         progress("models", done, len(checkpoints))
-        network = load_mlp(path).double()
+        network = mlp.load(path).double()
         found = {
             basis: [direction(network, layer, images, progress) for layer in layers]
             for basis, layers in bases(network, images, pixels, progress).items()

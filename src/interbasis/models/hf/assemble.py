@@ -6,7 +6,9 @@
 
 A parallel block keeps both streams from the attention on: x, which the second norm reads, and y = x +
 attention. Norms after a branch (Gemma 2) add `post1.k`, `post1_out.k` and `post1_add.k` after the attention,
-`post2.k` and so on after the MLP, where the branch is a stream of its own.
+`post2.k` and so on after the MLP, where the branch is a stream of its own. Norms of queries and keys (Qwen3,
+Gemma 3) add `heads.k` before the mixing: normed queries and keys, values, and x. Where a model has no norms
+(TransformerLens), `attn_in.k`, `mlp_in.k` and `unembed` hold x, and nothing comes before them.
 """
 
 from dataclasses import dataclass
@@ -16,7 +18,8 @@ import torch
 from torch import Tensor
 
 from interbasis.cores import Core, Linear, Normalize, Variance
-from interbasis.models.hf.parts import Affine, Block, Branch, Model, Norm
+from interbasis.cores.head_norms import HeadNorm
+from interbasis.models.hf.parts import Affine, Block, Branch, Model, Norm, NormedHeads
 from interbasis.network import Network, NodeLayer, Section
 
 
@@ -56,7 +59,7 @@ class Assembly:
         self.like = model.unembedding.weight
         self.width = self.like.shape[1]
         self.sections: list[Section] = []
-        self.at = Cut("ln1.0", x=self.width)
+        self.at = Cut(entrance(model, 0), x=self.width)
 
     def zeros(self, *shape: int) -> Tensor:
         return self.like.new_zeros(shape)
@@ -85,8 +88,10 @@ class Assembly:
         self.sections.append(Section(self.at.node, target.node, skip, read, write, core))
         self.at = target
 
-    def normalise(self, norm: Norm, stream: str, between: str, target: Cut, **kept: str) -> None:
+    def normalise(self, norm: Norm | None, stream: str, between: str, target: Cut, **kept: str) -> None:
         """Two sections: the variance of a stream, and the division by it into the target's ``normalised``."""
+        if norm is None:
+            return
         identity = torch.eye(self.width).to(self.like)
         H = identity - 1 / self.width if norm.centred else identity
         out = Cut(between, variance=1, **self.at.sizes)
@@ -97,14 +102,33 @@ class Assembly:
         write = self.writing(target, "normalised", identity)
         self.step(target, self.carry(target, **kept), read, write, Normalize(norm.epsilon))
 
-    def branch(self, branch: Branch, norm: Norm, target: Cut, into: str, **kept: str) -> None:
+    def branch(self, branch: Branch, norm: Norm | None, target: Cut, into: str, **kept: str) -> None:
         """out · core(read · (gain ∘ normalised + bias)), added to a stream of the target."""
+        stream = "x" if norm is None else "normalised"
         read = branch.read.after(norm)
+        if branch.normed_heads is not None:
+            self.norm_heads(branch.normed_heads, read, stream, set(kept.values()))
+            stream, read = "heads", branch.normed_heads.read
         skip = self.carry(target, **kept)
         at_zero = branch.core.at_zero(read.bias).expand(branch.out.weight.shape[1])
         skip[target.places[into], 0] += branch.out.bias + branch.out.weight @ at_zero
         write = self.writing(target, into, branch.out.weight)
-        self.step(target, skip, self.reading("normalised", read.weight, read.bias), write, branch.core)
+        self.step(target, skip, self.reading(stream, read.weight, read.bias), write, branch.core)
+
+    def norm_heads(self, heads: NormedHeads, read: Affine, stream: str, kept: set[str]) -> None:
+        """Queries and keys are normed head by head; values are only read."""
+        name, sizes = self.at.node.name.replace("attn_in", "heads"), self.at.sizes
+        target = Cut(
+            name, heads=len(read.weight), **{other: sizes[other] for other in sizes if other in kept}
+        )
+        skip = self.carry(target, **{other: other for other in kept})
+        reading = self.reading(stream, read.weight, read.bias)
+        rows = torch.arange(target.node.width)[target.places["heads"]]
+        skip[rows[heads.normed :]] = reading[heads.normed :]
+        write = self.zeros(target.node.width, heads.normed)
+        write[rows[: heads.normed]] = torch.eye(heads.normed).to(write)
+        core = HeadNorm(heads.width, heads.epsilon)
+        self.step(target, skip, reading[: heads.normed], write, core)
 
     def add_normalised(self, norm: Norm, target: Cut) -> None:
         """x + gain ∘ normalised + bias."""
@@ -123,21 +147,22 @@ class Assembly:
         d = self.width
         attention_in = Cut(f"attn_in.{k}", normalised=d, x=d)
         self.normalise(block.norm1, "x", f"ln1_out.{k}", attention_in, x="x")
-        if block.parallel:
-            self.branch(block.attention, block.norm1, Cut(f"ln2.{k}", x=d, y=d), "y", x="x", y="x")
+        middle = following if block.mlp is None else _before(block.norm2, "ln2", "mlp_in", k)
+        if block.parallel and block.mlp is not None:
+            self.branch(block.attention, block.norm1, Cut(middle, x=d, y=d), "y", x="x", y="x")
             mlp_in = Cut(f"mlp_in.{k}", normalised=d, y=d)
             self.normalise(block.norm2, "x", f"ln2_out.{k}", mlp_in, y="y")
             self.branch(block.mlp, block.norm2, Cut(following, x=d), "x", x="y")
             return
-        self._residual(
-            block.attention, block.norm1, block.after_attention, ("post1", k), Cut(f"ln2.{k}", x=d)
-        )
+        self._residual(block.attention, block.norm1, block.after_attention, ("post1", k), Cut(middle, x=d))
+        if block.mlp is None:
+            return
         mlp_in = Cut(f"mlp_in.{k}", normalised=d, x=d)
         self.normalise(block.norm2, "x", f"ln2_out.{k}", mlp_in, x="x")
         self._residual(block.mlp, block.norm2, block.after_mlp, ("post2", k), Cut(following, x=d))
 
     def _residual(
-        self, branch: Branch, norm: Norm, after: Norm | None, name: tuple[str, int], target: Cut
+        self, branch: Branch, norm: Norm | None, after: Norm | None, name: tuple[str, int], target: Cut
     ) -> None:
         if after is None:
             self.branch(branch, norm, target, "x", x="x")
@@ -147,11 +172,22 @@ class Assembly:
         self.after(after, word, k, target)
 
 
+def _before(norm: Norm | None, before_norm: str, before_branch: str, k: int) -> str:
+    return f"{before_branch if norm is None else before_norm}.{k}"
+
+
+def entrance(model: Model, k: int) -> str:
+    """The name of the node layer where block k begins; of the end after the last."""
+    if k < len(model.blocks):
+        return _before(model.blocks[k].norm1, "ln1", "attn_in", k)
+    return "unembed" if model.norm is None else "ln_final"
+
+
 def assemble(model: Model, output: bool = False, **about: Any) -> Network:
     """The network of a model; its last node layer is `unembed`, or `output` where that is asked for."""
     made = Assembly(model)
     for k, block in enumerate(model.blocks):
-        made.block(block, k, "ln_final" if k == len(model.blocks) - 1 else f"ln1.{k + 1}")
+        made.block(block, k, entrance(model, k + 1))
     made.normalise(model.norm, "x", "ln_final_out", Cut("unembed", normalised=made.width))
     tail = unembedding(made.at.node, model.unembedding.after(model.norm), model.cap)
     sections = made.sections

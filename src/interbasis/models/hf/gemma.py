@@ -1,16 +1,33 @@
-"""Gemma and Gemma 2: RMS norms with gain 1 + w, scaled embeddings, GeGLU; Gemma 2 caps scores and logits and
-has norms after its branches too."""
+"""Gemma, Gemma 2 and Gemma 3 (text): RMS norms with gain 1 + w, scaled embeddings, GeGLU.
+
+Gemma 2 caps scores and logits and has norms after its branches too; Gemma 3 has those norms, and norms of
+every head's queries and keys.
+"""
 
 from typing import Any
 
 from interbasis.cores import Attention
+from interbasis.errors import InterbasisError
 from interbasis.models.hf.llama import gated, grouped
-from interbasis.models.hf.parts import Affine, Block, Model, Norm, TokenEmbedding, weights
+from interbasis.models.hf.parts import (
+    GENERAL,
+    Affine,
+    Block,
+    HeadNorms,
+    Model,
+    Norm,
+    TokenEmbedding,
+    weights,
+)
 from interbasis.models.hf.positions import rotary
 
 
 def parts(model: Any) -> Model:
     body, config = model.model, model.config
+    if getattr(config, "use_bidirectional_attention", False):
+        raise InterbasisError(
+            f"a {type(model).__name__} with config.use_bidirectional_attention is not read; {GENERAL}"
+        )
     embedding = weights(body.embed_tokens.weight)
     scale = getattr(body.embed_tokens, "embed_scale", config.hidden_size**0.5)
     return Model(
@@ -24,15 +41,20 @@ def parts(model: Any) -> Model:
 
 
 def _block(layer: Any, config: Any, positions: Any) -> Block:
+    module = layer.self_attn
     core = Attention(
         config.num_attention_heads,
-        layer.self_attn.head_dim,
-        scale=layer.self_attn.scaling,
-        window=getattr(layer.self_attn, "sliding_window", None),
-        cap=getattr(layer.self_attn, "attn_logit_softcapping", None),
-        rotary=rotary(positions),
+        module.head_dim,
+        scale=module.scaling,
+        window=getattr(module, "sliding_window", None),
+        cap=module.attn_logit_softcapping if config.model_type == "gemma2" else None,
+        rotary=rotary(positions, getattr(module, "layer_type", None)),
     )
-    branches = grouped(layer.self_attn, core), gated(layer.mlp)
+    norms = None
+    if hasattr(module, "q_norm"):
+        query, key = _norm(module.q_norm), _norm(module.k_norm)
+        norms = HeadNorms(query.gain, key.gain, query.epsilon)
+    branches = grouped(module, core, norms), gated(layer.mlp)
     before, after = _norm(layer.input_layernorm), _norm(layer.post_attention_layernorm)
     if config.model_type == "gemma":
         return Block(before, branches[0], after, branches[1])

@@ -1,11 +1,25 @@
-"""Llama, Mistral and Qwen2: RMS norms, rotary positions, grouped keys and values, a gated MLP."""
+"""Llama, Mistral, Qwen2, Qwen3 and Phi-3: RMS norms, rotary positions, grouped keys and values, a gated MLP.
+
+Qwen3 norms every head's queries and keys; Phi-3 holds several maps in one matrix.
+"""
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from interbasis.cores import Attention, Gated
-from interbasis.models.hf.parts import Affine, Block, Branch, Model, Norm, TokenEmbedding, attention, weights
+from interbasis.models.hf.parts import (
+    Affine,
+    Block,
+    Branch,
+    HeadNorms,
+    Model,
+    Norm,
+    TokenEmbedding,
+    attention,
+    weights,
+)
 from interbasis.models.hf.positions import rotary
 
 
@@ -30,27 +44,46 @@ def _block(layer: Any, config: Any, positions: Any) -> Block:
     )
     return Block(
         _norm(layer.input_layernorm),
-        grouped(layer.self_attn, core),
+        grouped(layer.self_attn, core, head_norms(layer.self_attn)),
         _norm(layer.post_attention_layernorm),
         gated(layer.mlp),
     )
 
 
 def window(module: Any, config: Any) -> int | None:
-    """Mistral names one window for all layers, Qwen2 one per layer."""
-    if config.model_type == "mistral":
+    """Mistral and Phi-3 name one window for all layers, the Qwens one per layer."""
+    if config.model_type in ("mistral", "phi3"):
         return config.sliding_window
     return getattr(module, "sliding_window", None)
 
 
-def grouped(module: Any, core: Attention) -> Branch:
-    projections = (module.q_proj, module.k_proj, module.v_proj, module.o_proj)
-    return attention(core, *(Affine.of(projection) for projection in projections))
+def grouped(module: Any, core: Attention, norms: HeadNorms | None = None) -> Branch:
+    if hasattr(module, "qkv_proj"):
+        joined = Affine.of(module.qkv_proj)
+        queries = core.shape.heads * core.shape.width
+        groups = (len(joined.weight) - queries) // 2
+        query, key, value = (
+            joined.rows(some) for some in torch.arange(len(joined.weight)).split([queries, groups, groups])
+        )
+    else:
+        query, key, value = map(Affine.of, (module.q_proj, module.k_proj, module.v_proj))
+    return attention(core, query, key, value, Affine.of(module.o_proj), norms=norms)
+
+
+def head_norms(module: Any) -> HeadNorms | None:
+    if not hasattr(module, "q_norm"):
+        return None
+    query, key = _norm(module.q_norm), _norm(module.k_norm)
+    return HeadNorms(query.gain, key.gain, query.epsilon)
 
 
 def gated(module: Any) -> Branch:
-    read = Affine.stack(Affine.of(module.gate_proj), Affine.of(module.up_proj))
-    return Branch(read, Gated(module.act_fn), Affine.of(module.down_proj))
+    if hasattr(module, "gate_up_proj"):
+        read, activation = Affine.of(module.gate_up_proj), module.activation_fn
+    else:
+        read = Affine.stack(Affine.of(module.gate_proj), Affine.of(module.up_proj))
+        activation = module.act_fn
+    return Branch(read, Gated(activation), Affine.of(module.down_proj))
 
 
 def _norm(module: Any) -> Norm:

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from interbasis.errors import InterbasisError
-from interbasis.models.hf.assemble import assemble
+from interbasis.models.hf import transformer_lens
+from interbasis.models.hf.assemble import assemble, entrance
 from interbasis.models.hf.parts import GENERAL, Model
 from interbasis.network import Network
 
@@ -20,8 +21,11 @@ FAMILIES = {
     "llama": "llama",
     "mistral": "llama",
     "qwen2": "llama",
+    "qwen3": "llama",
+    "phi3": "llama",
     "gemma": "gemma",
     "gemma2": "gemma",
+    "gemma3_text": "gemma",
     "opt": "opt",
 }
 """The file of each of transformers' model types."""
@@ -32,6 +36,7 @@ def from_hf(
 ) -> Network:
     """The network of a Hugging Face causal language model: a live model, a folder, or a Hub id.
 
+    A live HookedTransformer or TransformerBridge of TransformerLens is taken as well.
     ``network(tokens)`` gives the logits. ``blocks`` chooses some: "4-6", 4 or range(4, 7); the first and last
     node layer are then the ends of that cut. The last node layer is otherwise `unembed`, with the unembedding
     after it; with ``output`` it is `output`, the logits, which are never rotated.
@@ -39,11 +44,11 @@ def from_hf(
     live = isinstance(model_or_path, nn.Module)
     model: Any = model_or_path if live else _load(str(model_or_path))
     with torch.no_grad():
-        parts = _parts(model)
+        parts = _parts(transformer_lens.behind(model))
         kept = parts.unembedding.weight.dtype == torch.float64
         network = assemble(parts, output, build_dtype="float64" if kept else "float32")
         _check_logits(network, model)
-    return network if blocks is None else _cut(network, blocks, len(parts.blocks), output)
+    return network if blocks is None else _cut(network, blocks, parts, output)
 
 
 def _load(name: str) -> nn.Module:
@@ -69,6 +74,8 @@ def _load(name: str) -> nn.Module:
 
 
 def _parts(model: Any) -> Model:
+    if transformer_lens.made_by_transformer_lens(model, "HookedTransformer"):
+        return transformer_lens.parts(model)
     kind = getattr(getattr(model, "config", None), "model_type", None)
     known = ", ".join(FAMILIES)
     if kind not in FAMILIES:
@@ -86,14 +93,17 @@ def _parts(model: Any) -> Model:
 def _check_logits(network: Network, model: Any) -> None:
     """The network computes what the model computes, on a few tokens."""
     training = model.training
-    tokens = torch.arange(8, device=model.device)[None] * 7 % model.config.vocab_size
+    like = next(model.parameters())
+    vocabulary, context = _vocabulary_and_context(network)
+    tokens = torch.arange(min(8, context), device=like.device)[None] * 7 % vocabulary
     try:
-        expected = model.eval()(tokens).logits.to(network.dtype)
+        found = model.eval()(tokens)
     finally:
         model.train(training)
+    expected = (found if isinstance(found, Tensor) else found.logits).to(network.dtype)
     error = (network(tokens) - expected).abs().max() / expected.abs().max()
     # transformers rounds norms and angles to float32 whatever the model's dtype, and half types everywhere
-    allowed = 1e-4 if model.dtype in (torch.float32, torch.float64) else 30 * torch.finfo(model.dtype).eps
+    allowed = 1e-4 if like.dtype in (torch.float32, torch.float64) else 30 * torch.finfo(like.dtype).eps
     if not error <= allowed:
         raise InterbasisError(
             f"{type(model).__name__} was read, but its logits are off by {error:.1e} of the largest, so some "
@@ -101,15 +111,21 @@ def _check_logits(network: Network, model: Any) -> None:
         )
 
 
-def _cut(network: Network, blocks: str | int | range, count: int, output: bool) -> Network:
-    first, last = _ends(blocks, count)
+def _vocabulary_and_context(network: Network) -> tuple[int, int]:
+    embedding: Any = network.prefix
+    positions = embedding.positions
+    return len(embedding.tokens), 8 if positions is None else len(positions)
+
+
+def _cut(network: Network, blocks: str | int | range, parts: Model, output: bool) -> Network:
+    first, last = _ends(blocks, len(parts.blocks))
     if output:
         raise InterbasisError(
             "with blocks chosen the last node layer is the end of the cut; leave out output"
         )
-    following = "ln_final" if last == count - 1 else f"ln1.{last + 1}"
     names = network.layers
-    return network.between(names[names.index(f"ln1.{first}") : names.index(following) + 1])
+    start, end = (names.index(entrance(parts, k)) for k in (first, last + 1))
+    return network.between(names[start : end + 1])
 
 
 def _ends(blocks: str | int | range, count: int) -> tuple[int, int]:

@@ -73,9 +73,31 @@ class Affine:
         """Some rows, in any order, also repeated."""
         return Affine(self.weight[chosen], self.bias[chosen])
 
-    def after(self, norm: Norm) -> "Affine":
+    def after(self, norm: Norm | None) -> "Affine":
         """The same map with the norm's gain and bias folded in."""
+        if norm is None:
+            return self
         return Affine(self.weight * norm.gain, self.bias + self.weight @ norm.bias)
+
+
+@dataclass(frozen=True)
+class HeadNorms:
+    """RMS norms of every head's queries and keys, before they are turned (Qwen3, Gemma 3)."""
+
+    query_gain: Tensor  # [h]
+    key_gain: Tensor  # [h]
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class NormedHeads:
+    """How a branch's read-outs become its core's: the first are normed head by head, then all are read."""
+
+    normed: int
+    width: int
+    """Of one head."""
+    epsilon: float
+    read: Affine
 
 
 @dataclass(frozen=True)
@@ -85,24 +107,36 @@ class Branch:
     read: Affine
     core: Core
     out: Affine
+    normed_heads: NormedHeads | None = None
+    """Between read and core."""
 
 
-def attention(core: Attention, query: Affine, key: Affine, value: Affine, out: Affine) -> Branch:
+def attention(
+    core: Attention, query: Affine, key: Affine, value: Affine, out: Affine, *, norms: HeadNorms | None = None
+) -> Branch:
     """Rows of keys and values that several heads share are repeated for each of them."""
-    shape = core.shape
-    groups = shape.heads * shape.width // len(key.weight)
-    rows = torch.arange(len(key.weight)).view(-1, shape.width).repeat_interleave(groups, 0).flatten()
-    return Branch(Affine.stack(query, key.rows(rows), value.rows(rows)), core, out)
+    heads, width = core.shape.heads, core.shape.width
+    shared = len(key.weight) // width
+    rows = torch.arange(shared * width).view(-1, width).repeat_interleave(heads // shared, 0).flatten()
+    if norms is None:
+        return Branch(Affine.stack(query, key.rows(rows), value.rows(rows)), core, out)
+    read = Affine.stack(query, key, value)
+    queries, keys = len(query.weight), len(key.weight)
+    ones = query.weight.new_ones(keys)
+    gain = torch.cat([norms.query_gain.repeat(heads), norms.key_gain.repeat(shared), ones])
+    later = Affine(torch.diag(gain), torch.zeros_like(gain))
+    order = torch.cat([torch.arange(queries), queries + rows, queries + keys + rows])
+    return Branch(read, core, out, NormedHeads(queries + keys, width, norms.epsilon, later.rows(order)))
 
 
 @dataclass(frozen=True)
 class Block:
-    """x + attention(norm₁ x), then x + mlp(norm₂ x); parallel, both read the same x."""
+    """x + attention(norm₁ x), then x + mlp(norm₂ x); parallel, both read the same x. None: there is none."""
 
-    norm1: Norm
+    norm1: Norm | None
     attention: Branch
-    norm2: Norm
-    mlp: Branch
+    norm2: Norm | None
+    mlp: Branch | None
     parallel: bool = False
     after_attention: Norm | None = None
     """A norm on what the attention puts out (Gemma 2)."""
@@ -116,7 +150,7 @@ class Model:
     family: str
     embedding: "TokenEmbedding"
     blocks: list[Block] = field(repr=False)
-    norm: Norm
+    norm: Norm | None
     unembedding: Affine
     cap: float | None = None
     """Logits are capped to cap · tanh(logit / cap)."""

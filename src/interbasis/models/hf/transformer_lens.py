@@ -1,0 +1,203 @@
+"""TransformerLens: a HookedTransformer from its own weights, folded and centred or not, and its bridges."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from interbasis.cores import Attention, Elementwise, Gated, Rotary
+from interbasis.errors import InterbasisError
+from interbasis.models.hf.parts import (
+    GENERAL,
+    Affine,
+    Block,
+    Branch,
+    HeadNorms,
+    Model,
+    Norm,
+    TokenEmbedding,
+    attention,
+    weights,
+)
+
+REFUSED = {
+    "clip_qkv": "clipped queries, keys and values",
+    "use_attention_sinks": "attention sinks",
+    "use_logn_attn": "queries that grow with the logarithm of the position",
+    "use_dynamic_ntk_rope": "rotary positions that change with the length of the input",
+    "num_experts": "a mixture of experts",
+    "load_in_4bit": "weights of 4 bits",
+}
+"""Settings under which something is computed that no core here computes."""
+
+POSITIONS = ("standard", "rotary")
+MIXING = ("solu", "solu_ln")
+"""Activation functions that read several neurons at once."""
+
+
+def made_by_transformer_lens(model: object, name: str) -> bool:
+    """Whether it is a ``name`` of TransformerLens; nothing is imported for that."""
+    return any(
+        kind.__name__ == name and kind.__module__.startswith("transformer_lens")
+        for kind in type(model).__mro__
+    )
+
+
+def behind(model: Any) -> Any:
+    """The Hugging Face model of a TransformerBridge, with its weights in modules of transformers' own again.
+
+    TransformerLens 4 has bridges in place of HookedTransformers. Anything else is returned as it is.
+    """
+    if not made_by_transformer_lens(model, "TransformerBridge"):
+        return model
+    if model.compatibility_mode:
+        raise InterbasisError(
+            "a TransformerBridge in compatibility mode no longer computes with its Hugging Face model's "
+            "weights; give the bridge before enable_compatibility_mode(), or the Hugging Face model itself"
+        )
+    inner = model.original_model
+    held = {name.replace("._original_component", ""): value for name, value in inner.state_dict().items()}
+    fresh = type(inner)(inner.config).to(next(inner.parameters()))
+    fresh.load_state_dict({name: held[name] for name in fresh.state_dict()})
+    return fresh.train(model.training)
+
+
+def parts(model: Any) -> Model:
+    config = model.cfg
+    _refuse(model)
+    tokens = weights(model.embed.W_E)
+    if getattr(config, "post_embedding_ln", False):
+        tokens = weights(model.embed.ln(model.embed.W_E))
+    learned = config.positional_embedding_type == "standard"
+    return Model(
+        "hooked_transformer",
+        TokenEmbedding(tokens, weights(model.pos_embed.W_pos) if learned else None),
+        [_block(block, config) for block in model.blocks],
+        _norm(getattr(model, "ln_final", None), model.unembed.W_U[:, 0]),
+        _affine(model.unembed.W_U, model.unembed.b_U),
+        _cap(getattr(config, "output_logits_soft_cap", None)),
+    )
+
+
+def _refuse(model: Any) -> None:
+    config = model.cfg
+    found = [f"{what} (cfg.{name})" for name, what in REFUSED.items() if getattr(config, name, None)]
+    if config.positional_embedding_type not in POSITIONS:
+        found.append(f"cfg.positional_embedding_type {config.positional_embedding_type!r}")
+    if not config.attn_only and config.act_fn in MIXING:
+        found.append(f"an activation function that mixes neurons (cfg.act_fn {config.act_fn!r})")
+    normed = any(getattr(block.attn, "q_norm", None) is not None for block in model.blocks)
+    if normed and not getattr(config, "use_qk_norm", False):
+        found.append(f"norms over all heads of the queries and keys ({config.original_architecture})")
+    if config.parallel_attn_mlp and getattr(config, "use_normalization_before_and_after", False):
+        found.append("norms after the branches of parallel blocks (cfg.use_normalization_before_and_after)")
+    if found:
+        raise InterbasisError(f"a HookedTransformer with {', '.join(found)} is not read; {GENERAL}")
+
+
+def _block(block: Any, config: Any) -> Block:
+    after = getattr(config, "use_normalization_before_and_after", False)
+    has_mlp, like = not config.attn_only, block.attn.b_O
+    return Block(
+        _norm(block.ln1, like),
+        _attention(block.attn, config),
+        _norm(block.ln2, like) if has_mlp else None,
+        _mlp(block.mlp, config) if has_mlp else None,
+        parallel=has_mlp and config.parallel_attn_mlp,
+        after_attention=_norm(block.ln1_post, like) if after else None,
+        after_mlp=_norm(block.ln2_post, like) if after and has_mlp else None,
+    )
+
+
+def _attention(module: Any, config: Any) -> Branch:
+    causal = config.attention_dir == "causal"
+    turning = config.positional_embedding_type == "rotary"
+    core = Attention(
+        config.n_heads,
+        config.d_head,
+        causal,
+        1 / float(module.attn_scale),
+        window=config.window_size if causal and module.attn_type == "local" else None,
+        cap=_cap(getattr(config, "attn_scores_soft_cap", None)),
+        rotary=_rotary(module, config) if turning else None,
+    )
+    query, key, value = (_projection(module, name) for name in "QKV")
+    norms = _head_norms(module)
+    if turning and config.rotary_adjacent_pairs:
+        order = _halves(config)
+        query, key = (
+            part.rows(torch.arange(len(part.bias)).view(-1, config.d_head)[:, order].flatten())
+            for part in (query, key)
+        )
+        if norms is not None:
+            norms = HeadNorms(norms.query_gain[order], norms.key_gain[order], norms.epsilon)
+    return attention(core, query, key, value, _affine(module.W_O.flatten(0, 1), module.b_O), norms=norms)
+
+
+def _projection(module: Any, name: str) -> Affine:
+    """From W [heads, d, h] and b [heads, h]; grouped keys and values as they are held, not repeated."""
+    weight, bias = (getattr(module, f"_{kind}_{name}", None) for kind in "Wb")
+    if weight is None or bias is None:
+        weight, bias = (getattr(module, f"{kind}_{name}") for kind in "Wb")
+    return Affine(weights(weight).mT.flatten(0, 1), weights(bias).flatten())
+
+
+def _head_norms(module: Any) -> HeadNorms | None:
+    if getattr(module, "q_norm", None) is None:
+        return None
+    return HeadNorms(weights(module.q_norm.w), weights(module.k_norm.w), float(module.q_norm.eps))
+
+
+def _rotary(module: Any, config: Any) -> Rotary:
+    """The frequencies are the angles at position 1, made by the module itself, in float64."""
+    local = getattr(config, "rotary_base_local", None)
+    base = local if local is not None and module.attn_type == "local" else config.rotary_base
+    sin, cos = (
+        wave[1] for wave in module.calculate_sin_cos_rotary(config.rotary_dim, 2, base, torch.float64)
+    )
+    pairs = slice(0, None, 2) if config.rotary_adjacent_pairs else slice(0, config.rotary_dim // 2)
+    stretch = round(float(torch.hypot(sin, cos)[0]), 14)
+    return Rotary(tuple(torch.atan2(sin, cos)[pairs].tolist()), stretch)
+
+
+def _halves(config: Any) -> Tensor:  # [h]
+    """The order in which neighbours that turn together, (2i, 2i + 1), lie half the turned width apart."""
+    within = torch.arange(config.d_head)
+    turned = within[: config.rotary_dim]
+    return torch.cat([turned[::2], turned[1::2], within[config.rotary_dim :]])
+
+
+def _mlp(module: Any, config: Any) -> Branch:
+    if config.gated_mlp:  # (act(gate) ∘ value + b_in) W_out + b_out
+        read = Affine.stack(_affine(module.W_gate), _affine(module.W_in))
+        bias = module.b_out + module.b_in @ module.W_out
+        return Branch(read, Gated(_activation(module, config)), _affine(module.W_out, bias))
+    read, out = _affine(module.W_in, module.b_in), _affine(module.W_out, module.b_out)
+    return Branch(read, Elementwise(_activation(module, config)), out)
+
+
+def _activation(module: Any, config: Any) -> nn.Module:
+    """TransformerLens holds functions; transformers has modules for the same names."""
+    if isinstance(module.act_fn, nn.Module):
+        return module.act_fn
+    from transformers.activations import ACT2FN
+
+    return ACT2FN[config.act_fn]
+
+
+def _norm(module: Any, like: Tensor) -> Norm | None:  # like [d]
+    """A folded one has neither gain nor bias; nn.Identity, or none, is no norm."""
+    if module is None or type(module) is nn.Identity:
+        return None
+    gain = weights(getattr(module, "w", torch.ones_like(like)))
+    bias = weights(getattr(module, "b", torch.zeros_like(like)))
+    return Norm(gain, bias, float(module.eps), type(module).__name__.startswith("LayerNorm"))
+
+
+def _affine(weight: Tensor, bias: Tensor | None = None) -> Affine:  # W [in, out], as TransformerLens holds it
+    turned = weights(weight).T.contiguous()
+    return Affine(turned, turned.new_zeros(len(turned)) if bias is None else weights(bias))
+
+
+def _cap(value: float | None) -> float | None:
+    return value if value is not None and value > 0 else None
