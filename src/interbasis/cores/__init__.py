@@ -5,6 +5,7 @@ from interbasis.cores.core import Core, Moments, Sums
 from interbasis.cores.elementwise import Elementwise
 from interbasis.cores.gated import Gated
 from interbasis.cores.general import General
+from interbasis.cores.head_norms import HeadNorm
 from interbasis.cores.linear import Linear
 from interbasis.cores.normalize import Normalize
 from interbasis.cores.variance import Variance
@@ -15,6 +16,7 @@ __all__ = [
     "Elementwise",
     "Gated",
     "General",
+    "HeadNorm",
     "Linear",
     "Moments",
     "Normalize",

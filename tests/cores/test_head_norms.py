@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cases import activations, as_general, gram_error, normal
 from interbasis.integration import rule
-from interbasis.cores.head_norms import HeadNorm
+from interbasis.cores import HeadNorm
 from interbasis.network import NodeLayer, Section
 from reference import relative_error
 
