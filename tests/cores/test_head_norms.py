@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import activations, as_general, gram_error, normal
-from interbasis.integration import rule
 from interbasis.cores import HeadNorm
+from interbasis.integration import rule
 from interbasis.network import NodeLayer, Section
 from reference import relative_error
 

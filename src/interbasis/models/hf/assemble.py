@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interbasis.cores import Core, Linear, Normalize, Variance
-from interbasis.cores.head_norms import HeadNorm
+from interbasis.cores import Core, HeadNorm, Linear, Normalize, Variance
 from interbasis.models.hf.parts import Affine, Block, Branch, Model, Norm, NormedHeads
 from interbasis.network import Network, NodeLayer, Section
 
