@@ -12,6 +12,8 @@ from interbasis.figures.style import INK, grid_of, looks, note, plain, styled
 
 Groups = Mapping[str, Sequence[Sequence[float]]]
 """{basis: values [groups][seeds]}."""
+ONE = (5.2, 2.5)
+"""Inches of a figure with one panel."""
 Scale = Literal["linear", "percent", "points", "log"]
 """Percent and points are of shares; points have a sign."""
 
@@ -38,6 +40,8 @@ def spread_bars(
     if not panels or any(len(rows) != len(groups) for p in panels.values() for rows in p.values()):
         raise InterbasisError(f"expected at least one panel with values for {len(groups)} groups per basis")
     figure, axes = grid_of(len(panels), most=across, height=2.3)
+    if len(panels) == 1:
+        figure.set_size_inches(ONE)
     styles = looks(dict.fromkeys(basis for panel in panels.values() for basis in panel))
     for number, (panel, (title, bases)) in enumerate(zip(axes, panels.items(), strict=True)):
         marks = (published or {}).get(title, {})

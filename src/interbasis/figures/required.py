@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from interbasis.errors import InterbasisError
@@ -85,7 +86,10 @@ def _panel(
         if seeds > 1:
             panel.plot([x - 0.14, x + 0.18], [mean, mean], color=INK, linewidth=1.4, zorder=2)
         text = f"{mean:,.0f}" if mean == round(mean) else f"{mean:,.1f}"
-        panel.annotate(text, (x + (0.22 if seeds > 1 else 0.1), mean), va="center", fontsize=7)
+        panel.annotate(
+            text, (x + (0.22 if seeds > 1 else 0.1), mean), va="center", fontsize=7, zorder=4,
+            path_effects=[withStroke(linewidth=2.5, foreground="white")],
+        )  # fmt: skip
     panel.set_xticks(range(len(names)), [plain(name) for name in names])
     panel.set_xlim(-0.5, len(names) - 0.2)
     panel.set_ylim(0, max(largest, 1) * 1.15)

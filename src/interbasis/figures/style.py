@@ -86,6 +86,7 @@ def grid_of(count: int, most: int = 3, height: float = 2.2) -> tuple[Figure, lis
 def note(figure: Figure, text: str) -> None:
     """What a reader must know, below the figure."""
     characters = int(figure.get_figwidth() * 19)
+    text = text.replace(" %", "\N{NO-BREAK SPACE}%")
     lines = "\n".join(line for part in text.split("\n") for line in textwrap.wrap(part, characters))
     figure.supxlabel(plain(lines), x=0.01, ha="left", fontsize=6.5, color="#555555")
 
@@ -131,7 +132,8 @@ def fitted(text: str, inches: float, size: float) -> str:
     most = len(text)
     while most > 1:
         drawn = plain(shortened(text, most))
-        width = TextPath((0, 0), drawn, size=size).get_extents().width / 72 if drawn.strip() else 0.0
+        corners = TextPath((0, 0), drawn, size=size).vertices[:, 0]  # those of the curves' hulls
+        width = float(corners.max() - corners.min()) / 72 if len(corners) else 0.0
         if width <= inches:
             return drawn
         most = min(most - 1, int(most * inches / width) + 1)

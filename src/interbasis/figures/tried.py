@@ -11,6 +11,10 @@ from interbasis.errors import InterbasisError
 from interbasis.figures.style import INK, WIDTH, looks, new_figure, note, plain, styled
 
 
+BEYOND = 6
+"""So many times the largest number required is shown; all that is more passes as a rule."""
+
+
 @dataclass(frozen=True)
 class Tried:
     """What was tried at one place of one model."""
@@ -51,6 +55,9 @@ def tried_counts(
     for k, place in enumerate(places):
         axes[0][k].set_title(plain(place), fontsize=7.5)
         axes[-1][k].set_xlabel(f"{what} kept")
+        counts = [t.count for row in rows.values() for found in row.values() if (t := found[k]) and t.count]
+        if counts:
+            axes[0][k].set_xlim(right=BEYOND * max(counts))
     handles = {
         label: handle
         for panel in axes.flat

@@ -44,7 +44,7 @@ def _edges(found: dict[str, Any]) -> Iterator[Picture]:
     counts = _values(found, lambda piece: [row["count"] for row in piece["edges"]])
     title = "edges required"
     figure = figures.spread_bars(
-        {title: counts}, section_names(found), "edges, log scale", scale="log", bottom=1, across=1,
+        {title: counts}, section_names(found), "edges, log scale", scale="log", bottom=1,
         lines={title: paper.FEW_EDGES},
         explanation="Fewest edges that keep test accuracy within 0.1 points: mean, smallest and largest over "
         f"{seeds_in_words(found)}. Dashed: the paper's “about {paper.FEW_EDGES}” for LIB.",
@@ -93,7 +93,7 @@ def _effects(found: dict[str, Any]) -> Iterator[Picture]:
         ANIMALS, "explained", "Share of the best direction's variance that animal or vehicle explains.",
         figures.spread_bars(
             {"variance explained": _values(found, lambda p: [r["explained"] for r in p["directions"]])},
-            names, "variance explained", scale="percent", across=1,
+            names, "variance explained", scale="percent",
             published={"variance explained": {"LIB": explained}},
             explanation=f"{over} {figures_['explained']:.0%}.",
         ),
@@ -102,7 +102,7 @@ def _effects(found: dict[str, Any]) -> Iterator[Picture]:
     yield Picture(
         ANIMALS, "intervention", "Test accuracy gained when the best direction is set by the true attribute.",
         figures.spread_bars(
-            {"intervention": gains}, names, "accuracy, points", scale="points", across=1,
+            {"intervention": gains}, names, "accuracy, points", scale="points",
             published={"intervention": {"LIB": raised}},
             explanation=f"{over} {figures_['before']:.1%} → {figures_['after']:.1%}.",
         ),

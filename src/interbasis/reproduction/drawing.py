@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 FOLDER = "figures"
-PIXELS = 120
+PIXELS = 150
 """Per inch, of what the page shows; the same figures are there as SVG."""
+
+COLOURS = 128
+"""Of the PNG files; plain figures have no more, but for the edges of letters."""
 
 
 class Drawn(NamedTuple):
@@ -30,7 +33,7 @@ def draw_figures(found: dict[str, Any], folder: Path) -> list[Drawn]:
 
     drawn = []
     for picture in pictures(found, folder):
-        files = save(picture.figure, folder / FOLDER / picture.name, ("svg", "png"), PIXELS)
+        files = save(picture.figure, folder / FOLDER / picture.name, ("svg", "png"), PIXELS, COLOURS)
         drawn.append(Drawn(picture.section, picture.caption, files[-1]))
     return drawn
 
