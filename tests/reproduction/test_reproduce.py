@@ -17,6 +17,7 @@ from interbasis.progress import silent
 from interbasis.reproduction import modadd, pieces, run
 from interbasis.reproduction import plan as plans
 from interbasis.reproduction.claims import verdicts
+from interbasis.reproduction.drawing import Drawn
 from interbasis.reproduction.plan import Plan
 from interbasis.reproduction.weights import checkpoint, find_seeds
 from interbasis.results import load_result
@@ -137,7 +138,7 @@ def test_all_claims_get_a_verdict_and_the_page_shows_them(additions):
     assert plan.command in text
     for piece in found["pieces"]:
         counts = " | ".join(f"{row['count']}" for row in piece["edges"][:1])
-        assert f"| {piece['basis']} | {piece['seed']} | {counts}" in text
+        assert f"| {piece['basis'].upper()} | here | {piece['seed']} | {counts}" in text
 
 
 def test_claims_without_their_bases_are_open(additions):
@@ -177,7 +178,7 @@ def test_a_killed_piece_goes_on_behind_what_is_stored(additions, monkeypatch, tm
         with pytest.raises(KilledError):
             run.reproduce(other)
     assert run.report(other)["pieces"] == []
-    assert "**Not finished yet:** lib of seed 0." in (other.out / "report.md").read_text()
+    assert "**Not finished yet:** LIB of seed 0." in (other.out / "report.md").read_text()
     with monkeypatch.context() as patch:
         for name in ("build", "ablate_run"):
             patch.setattr(pieces, name, kill)
@@ -292,14 +293,17 @@ def test_figures_are_shown_and_go_with_the_page(additions, monkeypatch, tmp_path
 
     def draw(found, folder):
         (folder / "edges.svg").write_text(f"<svg>{len(found['pieces'])}</svg>")
-        return [("Edges required", folder / "edges.svg")]
+        return [Drawn("Edges required", "Edges", folder / "edges.svg")]
 
     with monkeypatch.context() as patch:
         patch.setattr(run, "draw_figures", draw)
         found = run.report(plan)
-    assert "![Edges required](edges.svg)" in (plan.out / "report.md").read_text()
+    text = (plan.out / "report.md").read_text()
+    assert (
+        text.index("## Edges required") < text.index("![Edges](edges.svg)") < text.index("## Nodes required")
+    )
     run.write_page(found, plan, tmp_path / "page.md")
-    assert "![Edges required](page/edges.svg)" in (tmp_path / "page.md").read_text()
+    assert "![Edges](page/edges.svg)" in (tmp_path / "page.md").read_text()
     assert (tmp_path / "page" / "edges.svg").read_text() == "<svg>6</svg>"
 
 

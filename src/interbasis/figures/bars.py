@@ -93,14 +93,12 @@ def _bars(
             )  # fmt: skip
 
 
-def _diamonds(
-    panel: Axes, basis: str, values: Sequence[float | None], offset: float, colour: str
-) -> None:
+def _diamonds(panel: Axes, basis: str, values: Sequence[float | None], offset: float, colour: str) -> None:
     known = [(x + offset, value) for x, value in enumerate(values) if value is not None]
     if known:
         panel.scatter(
-            *zip(*known, strict=True), s=26, marker="D", facecolors="white", edgecolors=colour, zorder=4,
-            linewidths=1.2, gid=f"published:{basis}",
+            [x for x, _ in known], [y for _, y in known], s=26, marker="D", facecolors="white",
+            edgecolors=colour, zorder=4, linewidths=1.2, gid=f"published:{basis}",
         )  # fmt: skip
 
 

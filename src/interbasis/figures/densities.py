@@ -37,7 +37,7 @@ def share_densities(
                 found.grid, density, color=styles[basis]["color"], linewidth=0.7, alpha=0.8,
                 gid=f"published:{basis}",
             )  # fmt: skip
-        highest = max(line.get_ydata().max() for line in panel.lines)
+        highest = max(max(density) for density in found.density.values())
         for place, (basis, values) in enumerate(shares.items()):
             heights = [-(0.03 + 0.04 * place) * highest] * len(values)
             panel.plot(

@@ -47,7 +47,9 @@ def required(
     figure, panels = grid_of(len(places), most=4 if len(places) == 4 else 3, height=2.3)
     shown = {basis: rows for basis, rows in (published or {}).items() if basis in counts}
     for k, panel in enumerate(panels):
-        columns, marks = ({basis: [row[k] for row in rows] for basis, rows in c.items()} for c in (counts, shown))
+        columns, marks = (
+            {basis: [row[k] for row in rows] for basis, rows in c.items()} for c in (counts, shown)
+        )
         _panel(panel, columns, marks)
         panel.set_title(plain(places[k]), fontsize=7.5)
         panel.set_ylabel(quantity or f"{what} required")

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from interbasis.errors import InterbasisError
 from interbasis.figures.style import INK, WIDTH, looks, new_figure, note, plain, styled
-
 
 BEYOND = 6
 """So many times the largest number required is shown; all that is more passes as a rule."""
@@ -58,6 +57,9 @@ def tried_counts(
         counts = [t.count for row in rows.values() for found in row.values() if (t := found[k]) and t.count]
         if counts:
             axes[0][k].set_xlim(right=BEYOND * max(counts))
+        low, high = axes[0][k].get_xlim()
+        steps = (1.0, 2.0, 5.0) if high < 50 * low else (1.0, 3.0) if high < 2000 * low else (1.0,)
+        axes[0][k].xaxis.set_major_locator(LogLocator(subs=steps))
     handles = {
         label: handle
         for panel in axes.flat
@@ -68,7 +70,11 @@ def tried_counts(
     note(
         figure,
         f"Upright: {what} required. Dotted: what the {metric} must reach."
-        + (" Triangles: trials that were broken off, drawn at what they could have reached." if bounded else ""),
+        + (
+            " Triangles: trials that were broken off, drawn at what they could have reached."
+            if bounded
+            else ""
+        ),
     )
     return figure
 

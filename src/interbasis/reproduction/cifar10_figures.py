@@ -8,8 +8,8 @@ from interbasis import figures
 from interbasis.reproduction import paper
 from interbasis.reproduction.common_figures import (
     Labels,
-    Piece,
     Picture,
+    Piece,
     bases_of,
     by_seed,
     edges_tried,
@@ -70,11 +70,14 @@ def _auroc(found: dict[str, Any]) -> Iterator[Picture]:
         panels, RANK[:ranks], "AUROC", bottom=0.5, top=1, lines=dict.fromkeys(names, whole),
         published={names[LAST_HIDDEN]: {"LIB": theirs}},
         explanation="AUROC of single features for animal against vehicle on the test images, the features "
-        f"ranked on training images: mean, smallest and largest over {seeds_in_words(found)}. Dashed: the whole "
-        f"models, {whole:.3f} (paper {paper.DIRECTION['model']}). Diamond: the paper's {theirs[0]}.",
+        f"ranked on training images: mean, smallest and largest over {seeds_in_words(found)}. Dashed: the "
+        f"whole models, {whole:.3f} (paper {paper.DIRECTION['model']}). Diamond: the paper's {theirs[0]}.",
     )  # fmt: skip
     yield Picture(
-        ANIMALS, "auroc", "The best directions of every layer as classifiers of animal against vehicle.", figure
+        ANIMALS,
+        "auroc",
+        "The best directions of every layer as classifiers of animal against vehicle.",
+        figure,
     )
 
 
@@ -84,10 +87,10 @@ def best_areas(row: dict[str, Any]) -> list[float]:
 
 
 def _effects(found: dict[str, Any]) -> Iterator[Picture]:
-    names, figures_ = layer_names(found), paper.DIRECTION
-    theirs: list[float | None] = [None] * len(names)
-    explained = theirs[:LAST_HIDDEN] + [figures_["explained"]] + theirs[LAST_HIDDEN + 1 :]
-    raised = theirs[:LAST_HIDDEN] + [figures_["after"] - figures_["before"]] + theirs[LAST_HIDDEN + 1 :]
+    names, theirs = layer_names(found), paper.DIRECTION
+    last_hidden = [k == LAST_HIDDEN for k in range(len(names))]
+    explained = [theirs["explained"] if here else None for here in last_hidden]
+    raised = [theirs["after"] - theirs["before"] if here else None for here in last_hidden]
     over = f"Mean, smallest and largest over {seeds_in_words(found)}. Diamond: the paper's"
     yield Picture(
         ANIMALS, "explained", "Share of the best direction's variance that animal or vehicle explains.",
@@ -95,7 +98,7 @@ def _effects(found: dict[str, Any]) -> Iterator[Picture]:
             {"variance explained": _values(found, lambda p: [r["explained"] for r in p["directions"]])},
             names, "variance explained", scale="percent",
             published={"variance explained": {"LIB": explained}},
-            explanation=f"{over} {figures_['explained']:.0%}.",
+            explanation=f"{over} {theirs['explained']:.0%}.",
         ),
     )  # fmt: skip
     gains = _values(found, lambda p: [r["accuracy_after"] - r["accuracy_before"] for r in p["directions"]])
@@ -104,7 +107,7 @@ def _effects(found: dict[str, Any]) -> Iterator[Picture]:
         figures.spread_bars(
             {"intervention": gains}, names, "accuracy, points", scale="points",
             published={"intervention": {"LIB": raised}},
-            explanation=f"{over} {figures_['before']:.1%} → {figures_['after']:.1%}.",
+            explanation=f"{over} {theirs['before']:.1%} → {theirs['after']:.1%}.",
         ),
     )  # fmt: skip
 
@@ -112,6 +115,8 @@ def _effects(found: dict[str, Any]) -> Iterator[Picture]:
 def _values(found: dict[str, Any], of: Callable[[Piece], list[Any]]) -> dict[str, list[list[float]]]:
     """{basis by name: values [places][seeds]}."""
     return {
-        BASES[basis]: [list(column) for column in zip(*(of(p) for p in by_seed(found, basis) if p), strict=True)]
+        BASES[basis]: [
+            list(column) for column in zip(*(of(p) for p in by_seed(found, basis) if p), strict=True)
+        ]
         for basis in bases_of(found)
     }

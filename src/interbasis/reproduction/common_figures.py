@@ -139,8 +139,16 @@ def _modularity(piece: Piece | None, number: int) -> figures.Modularity | None:
 
 
 def graphs(found: dict[str, Any], folder: Path, labels: Callable[[Piece], Labels]) -> Iterator[Picture]:
-    """The graph of every piece with the needed edges and the modules of γ = 1, seed by seed."""
+    """The graphs that the paper has: LIB and PCA of every seed, and GIB of the first.
+
+    Drawn are the needed edges, coloured by the modules of γ = 1.
+    """
     for piece in _ordered(found):
+        if piece["basis"] not in ("lib", "pca") and (piece["basis"], piece["seed"]) != (
+            "gib",
+            seeds_of(found)[0],
+        ):
+            continue
         caption = f"Interaction graph of seed {piece['seed']}, {BASES[piece['basis']]}; modules at γ = 1."
         name = f"graph-seed{piece['seed']}-{piece['basis']}"
         yield Picture(GRAPHS, name, caption, graph_figure(piece, folder, labels(piece), 1.0))
@@ -152,8 +160,10 @@ def graph_figure(
     run = folder / piece["run"]
     graph = load(run)
     masks = load_tensors(run, "ablation")
-    found = next((row for row in piece["modules"] if row["resolution"] == resolution), {})
-    needed: list[Tensor] | None = [masks[f"edge_mask.{k}"] for k in range(len(graph.edges))] if masks else None
+    found: dict[str, Any] = next((row for row in piece["modules"] if row["resolution"] == resolution), {})
+    needed: list[Tensor] | None = (
+        [masks[f"edge_mask.{k}"] for k in range(len(graph.edges))] if masks else None
+    )
     return figures.interaction_graph(
         graph, top=top, needed=needed, labels=labels, title=title,
         modules=[layer["assignment"] for layer in found["layers"]] if "layers" in found else None,

@@ -9,8 +9,8 @@ from interbasis.reproduction import paper
 from interbasis.reproduction.common_figures import (
     GRAPHS,
     Labels,
-    Piece,
     Picture,
+    Piece,
     bases_of,
     by_seed,
     counts_of,
@@ -22,6 +22,7 @@ from interbasis.reproduction.common_figures import (
     nodes_tried,
     seeds_in_words,
 )
+from interbasis.reproduction.modadd_page import first_shares
 from interbasis.reproduction.names import BASES, layer_names, section_names
 
 THEIRS = "the authors' models, seeds 0 and 1 (their run files)"
@@ -77,18 +78,12 @@ def _relevance(found: dict[str, Any]) -> Iterator[Picture]:
     figure = figures.required(
         counts, places, quantity="idle features", published=named(theirs),
         source="the paper's count by eye, seeds 0 to 4; before the unembedding it has PCA many, LIB none",
-        rule="Idle: incoming edges but no outgoing one from 3 % of the section's largest on, first 25 features.",
+        rule="Idle: incoming edges but none out, from 3 % of the section's largest on; first 25 features.",
     )  # fmt: skip
     yield Picture(
         "Functional relevance", "relevance",
         f"Features that are computed and not used, {seeds_in_words(found)}.", figure,
     )  # fmt: skip
-
-
-def first_shares(piece: Piece, layer: int) -> list[float]:
-    """Leading shares of the paper's first ten features of a layer, the constant among the ten left out."""
-    row = piece["monosemantic"][layer]
-    return row["shares"][: row["top"] - 1]
 
 
 def _monosemanticity(found: dict[str, Any]) -> Iterator[Picture]:
@@ -123,7 +118,8 @@ def _monosemanticity(found: dict[str, Any]) -> Iterator[Picture]:
     )  # fmt: skip
     yield Picture(
         "Monosemanticity", "monosemanticity-counts",
-        f"Monosemantic features of 30, the constants counted as in the paper, {seeds_in_words(found)}.", figure,
+        f"Monosemantic features of 30, the constants counted as in the paper, {seeds_in_words(found)}.",
+        figure,
     )  # fmt: skip
 
 

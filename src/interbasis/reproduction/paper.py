@@ -23,13 +23,16 @@ AUTHORS: dict[str, dict[str, tuple[int, int, int]]] = {
 }  # fmt: skip
 """Edges required in the authors' own run files, by the fingerprint of the model; seeds 0 and 1."""
 
-STORED_EDGES = {
-    basis: tuple(model[basis] for model in AUTHORS.values()) for basis in ("lib", "pca")
-} | {"gib": ((131, 82, None),)}
+STORED_EDGES = {basis: tuple(model[basis] for model in AUTHORS.values()) for basis in ("lib", "pca")} | {
+    "gib": ((131, 82, None),)
+}
 """The same by basis, [seeds][sections]; GIB's is of seed 0, from the paper's appendix."""
 
-STORED_NODES = {basis: ((14, 17, 9), (9, 12, 10)) for basis in ("lib", "pca")}
+STORED_NODES = dict.fromkeys(("lib", "pca"), ((14, 17, 9), (9, 12, 10)))
 """Nodes required by the authors' models, seeds 0 and 1, when every number is tried."""
+
+STORED_MONOSEMANTIC = {"lib": ((7, 5, 2), (4, 5, 4)), "pca": ((6, 6, 4), (4, 7, 2))}
+"""The paper's counts layer by layer in the authors' run files, seeds 0 and 1."""
 
 STORED_SHARES: dict[str, tuple[tuple[tuple[int, ...], ...], ...]] = {
     "lib": (
@@ -51,5 +54,6 @@ authors' run files; [seeds 0 and 1][layers]."""
 ACCURACY = (0.466, 0.484)
 """Smallest and largest test accuracy of the CIFAR-10 models."""
 FEW_EDGES = 25
-DIRECTION = {"auroc": 0.932, "model": 0.946, "explained": 0.54, "before": 0.476, "after": 0.546}
+DIRECTION = {"auroc": 0.932, "model": 0.946, "explained": 0.54, "before": 0.476, "after": 0.546,
+             "model_accuracy": 0.882}  # fmt: skip
 """The last layer's animal direction in LIB; accuracy before and after it is set by the true label."""

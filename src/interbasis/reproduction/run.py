@@ -13,6 +13,7 @@ from interbasis.progress import Progress, progress_bar
 from interbasis.reproduction import images, modadd
 from interbasis.reproduction.claims import verdicts
 from interbasis.reproduction.drawing import draw_figures
+from interbasis.reproduction.machine import describe_machine
 from interbasis.reproduction.pages import page
 from interbasis.reproduction.pieces import Measure, do_piece, finished
 from interbasis.reproduction.plan import SEEDS, Plan
@@ -64,6 +65,7 @@ def report(plan: Plan, figures: bool = True) -> dict[str, Any]:
         "missing": missing,
         "verdicts": [asdict(verdict) for verdict in verdicts(plan.task, pieces)],
     }
+    found["machine"] = describe_machine([plan.out / piece["run"] for piece in pieces])
     found["figures"] = [
         {"section": section, "caption": caption, "file": str(file.relative_to(plan.out))}
         for section, caption, file in (draw_figures(found, plan.out) if figures else [])
