@@ -130,7 +130,8 @@ def _times(found: dict[str, Any]) -> str:
     minutes = _sum(named[-1][1].values()) / 60
     return (
         f"## Times\n\nWall-clock seconds, {minutes:.0f} minutes in all, on a machine shared with other work; "
-        "training is not counted. Of a piece that was killed and went on, the last part of that phase alone is "
+        "training is not counted. Of a piece that was killed and went on, the last part of that phase alone "
+        "is "
         f"counted. {_machine(found)}\n\n" + table(("piece", *phases, "all"), rows)
     )
 
