@@ -262,6 +262,16 @@ def test_few_colours_make_small_files(graph, tmp_path):
     assert not list(tmp_path.glob("*.tmp"))
 
 
+def test_densities_are_of_all_shares_and_add_up_to_one():
+    panel = figures.share_densities({"x": {"lib": [0.02, 0.5, 1.0]}}, published={"x": {"lib": [0.5]}}).axes[0]
+    lines = {line.get_gid(): line for line in panel.lines}
+    for name in ("density:lib", "published:lib"):
+        assert np.trapezoid(lines[name].get_ydata(), lines[name].get_xdata()) == pytest.approx(1, abs=1e-3)
+    peaks = lines["density:lib"].get_ydata()[[0, 100, 200]]
+    normal = 1 / (3 * 0.05 * np.sqrt(2 * np.pi))
+    assert peaks == pytest.approx(normal * np.array([2 * np.exp(-0.08), 1, 2]), rel=1e-6)
+
+
 def test_bars_curves_and_densities_without_data_are_refused():
     with pytest.raises(InterbasisError, match="values for 2 groups"):
         figures.spread_bars({"x": {"lib": [[1.0]]}}, ["a", "b"], "y")

@@ -41,7 +41,8 @@ def _nodes(found: dict[str, Any]) -> str:
     return (
         "## Nodes required\n\nThe fewest leading features of a layer, the constant counted, that keep "
         "test accuracy within 0.1 points; every number was tried, on the authors' models too (their own "
-        "counts are limited by a coarse grid).\n\n"
+        "counts are limited by a coarse grid). A larger number of features need not pass, too: see the "
+        "curves.\n\n"
         + beside_the_paper(
             found, layer_names(found)[:-1], lambda piece: [row["count"] for row in piece["nodes"]],
             paper.STORED_NODES, "authors' models",
