@@ -63,7 +63,7 @@ def spread_bars(
         for panel in axes
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
-    if len(handles) > 1:
+    if handles:
         figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=len(handles))
     note(figure, explanation)
     return figure

@@ -15,6 +15,7 @@ from interbasis.reproduction.common_figures import (
     edges_tried,
     graphs,
     modularity,
+    range_in_words,
     seeds_in_words,
 )
 from interbasis.reproduction.names import BASES, layer_names, section_names
@@ -46,8 +47,8 @@ def _edges(found: dict[str, Any]) -> Iterator[Picture]:
     figure = figures.spread_bars(
         {title: counts}, section_names(found), "edges, log scale", scale="log", bottom=1,
         lines={title: paper.FEW_EDGES},
-        explanation="Fewest edges that keep test accuracy within 0.1 points: mean, smallest and largest over "
-        f"{seeds_in_words(found)}. Dashed: the paper's “about {paper.FEW_EDGES}” for LIB.",
+        explanation="Fewest edges that keep test accuracy within 0.1 points; "
+        f"{range_in_words(found)}. Dashed: the paper's “about {paper.FEW_EDGES}” for LIB.",
     )  # fmt: skip
     yield Picture("Edges required", "edges", f"Edges required, {seeds_in_words(found)}.", figure)
 
@@ -70,8 +71,9 @@ def _auroc(found: dict[str, Any]) -> Iterator[Picture]:
         panels, RANK[:ranks], "AUROC", bottom=0.5, top=1, lines=dict.fromkeys(names, whole),
         published={names[LAST_HIDDEN]: {"LIB": theirs}},
         explanation="AUROC of single features for animal against vehicle on the test images, the features "
-        f"ranked on training images: mean, smallest and largest over {seeds_in_words(found)}. Dashed: the "
-        f"whole models, {whole:.3f} (paper {paper.DIRECTION['model']}). Diamond: the paper's {theirs[0]}.",
+        f"ranked on training images; {range_in_words(found)}. Dashed: the whole models, {whole:.3f} (paper "
+        f"{paper.DIRECTION['model']}). Diamond: the paper's {theirs[0]}."
+        + ("" if ranks == len(RANK) else f" Of {len(RANK)} features that the paper shows {ranks} were kept."),
     )  # fmt: skip
     yield Picture(
         ANIMALS,
@@ -91,7 +93,7 @@ def _effects(found: dict[str, Any]) -> Iterator[Picture]:
     last_hidden = [k == LAST_HIDDEN for k in range(len(names))]
     explained = [theirs["explained"] if here else None for here in last_hidden]
     raised = [theirs["after"] - theirs["before"] if here else None for here in last_hidden]
-    over = f"Mean, smallest and largest over {seeds_in_words(found)}. Diamond: the paper's"
+    over = f"{range_in_words(found).capitalize()}. Diamond: the paper's"
     yield Picture(
         ANIMALS, "explained", "Share of the best direction's variance that animal or vehicle explains.",
         figures.spread_bars(

@@ -9,11 +9,10 @@ from interbasis.reproduction.sections import Piece, ordered
 from interbasis.reproduction.verdicts import mean, spread
 
 INTRODUCTION = (
-    "Models: MLPs 3072-60-60-10 with ReLU. Graphs: float64, gradient edges, fitted on the 50,000 "
-    "training images; ablations and probes on the 10,000 test images. Animals are six of the ten "
-    "classes, vehicles four (the paper says five and five). The authors published no weights of these "
-    "models: rows in italics are the paper's numbers; its pictures are not copied here, their numbers "
-    "are diamonds and dashed lines in the figures."
+    "Models: MLPs 3072-60-60-10 with ReLU. Graphs: float64, gradient edges, fitted on the 50,000 training "
+    "images; ablations and probes on the 10,000 test images. Animals are six of the ten classes, vehicles "
+    "four (the paper says five and five). The paper's own models are not at hand: rows in italics are its "
+    "numbers; its pictures are not copied here, their numbers are diamonds and dashed lines in the figures."
 )
 MODEL_HEAD = ("animal or vehicle", "its AUROC")
 PAPER_MODELS: tuple[tuple[Any, ...], ...] = (

@@ -68,6 +68,12 @@ def seeds_in_words(found: dict[str, Any]) -> str:
     return f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"
 
 
+def range_in_words(found: dict[str, Any]) -> str:
+    """What bars show."""
+    several = len(seeds_of(found)) > 1
+    return f"mean, smallest and largest over {seeds_in_words(found)}" if several else seeds_in_words(found)
+
+
 def edges_tried(found: dict[str, Any], folder: Path) -> Iterator[Picture]:
     """Accuracy against the number of edges, as far as the search went."""
     figure = _tried(found, folder, "sections", section_names(found), "edges")

@@ -66,8 +66,8 @@ def _verdicts(found: dict[str, Any]) -> str:
         for v in found["verdicts"]
     ]  # fmt: skip
     return (
-        f"## Verdicts\n\n{summary}; {_seeds(seeds)}. Computed from the numbers below, by rules that were "
-        "fixed beforehand and stand under the table (`interbasis.reproduction`).\n\n"
+        f"## Verdicts\n\n{summary}; {_seeds(seeds)}. Computed from the numbers below by the rules "
+        "under the table (`interbasis.reproduction`); nothing is judged by eye.\n\n"
         + table(("claim", "what it says", "paper", "here", "verdict"), rows)
         + "\n\nWhat decides:\n\n"
         + table(("claim", "reproduced where"), [(v["claim"], v["rule"]) for v in found["verdicts"]])
