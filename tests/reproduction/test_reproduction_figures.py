@@ -41,7 +41,8 @@ def pieces_of(found, basis):
 
 
 def test_the_page_shows_every_figure_in_its_section(additions, pictures, adding, seeing, tmp_path):
-    for (plan, found), drawn in ((additions, adding), (pictures, seeing)):
+    for (plan, _), drawn in ((additions, adding), (pictures, seeing)):
+        found = run.report(plan)
         text = (plan.out / "report.md").read_text()
         shown = SHOWN.findall(text)
         assert shown == [figure["file"] for figure in found["figures"]]
@@ -218,6 +219,7 @@ def test_between_pieces_the_page_says_that_it_has_no_figures(additions):
 
 def test_tables_have_the_papers_rows_and_the_machine_is_named(additions):
     plan, _ = additions
+    machine = run.report(plan)["machine"]
     text = (plan.out / "report.md").read_text()
     for row in (
         "| LIB | *authors' files* | 0 | 133 | 82 | 633 |",
@@ -227,7 +229,6 @@ def test_tables_have_the_papers_rows_and_the_machine_is_named(additions):
         "| LIB | *paper* | 0 | 7 | 5 | 2 | 14 |",
     ):
         assert row in text
-    machine = run.report(plan)["machine"]
     assert machine["cores"] >= 1
     assert machine["processor"] in text
     assert machine["torch"] in text
