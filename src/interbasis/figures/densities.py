@@ -58,7 +58,7 @@ def share_densities(
     thin = f"Thin lines: {source}." if published else ""
     text = (
         about,
-        f"Ticks: the features; lines: Gaussian kernel of {WIDTH:.0%}, reflected at 0 and 100 %.",
+        f"Ticks: the features; lines: Gaussian kernel of {100 * WIDTH:g} %, reflected at 0 and 100 %.",
         thin,
     )
     note(figure, " ".join(part for part in text if part))
