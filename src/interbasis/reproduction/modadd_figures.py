@@ -48,9 +48,10 @@ def labels(piece: Piece) -> Labels:
 
 def _edges(found: dict[str, Any]) -> Iterator[Picture]:
     places = section_names(found)
+    source = THEIRS + ("; GIB of seed 0" if "gib" in bases_of(found) else "")
     figure = figures.required(
         counts_of(found, lambda piece: [row["count"] for row in piece["edges"]], len(places)), places,
-        rule=WITHIN, published=named(paper.STORED_EDGES), source=THEIRS + ("; GIB of seed 0" if "gib" in bases_of(found) else ""),
+        rule=WITHIN, published=named(paper.STORED_EDGES), source=source,
     )  # fmt: skip
     yield Picture("Edges required", "edges", f"Edges required, {seeds_in_words(found)}.", figure)
 
