@@ -17,7 +17,7 @@ from interbasis import features, figures
 from interbasis.errors import InterbasisError
 from interbasis.figures.interactions import THINNEST, WIDEST
 from interbasis.figures.selection import select
-from interbasis.figures.style import COLOURS, plain, shortened
+from interbasis.figures.style import COLOURS, looks, plain, shortened
 from interbasis.pipeline import build
 
 FRACTIONS = [0.001, 0.01, 0.1, 1.0]
@@ -239,3 +239,45 @@ def test_the_variance_of_a_layer_norm_is_named(graph):
         "x",
     ]
     assert [node.label for node in select(other, top=2).columns[0]] == ["variance", ""]
+
+
+def test_a_basis_has_its_colour_everywhere_and_others_have_what_is_left():
+    alone, among = looks(["pca"]), looks(["mine", "LIB", "pca", "yours"])
+    assert alone["pca"] == among["pca"]
+    assert among["LIB"]["color"] == COLOURS[0]
+    assert among["pca"]["color"] == COLOURS[1]
+    assert len({style["color"] for style in among.values()}) == 4
+    figure = figures.required({"pca": [[3]], "mine": [[4]]}, ["a"])
+    (dots,) = named(figure, "counts:pca")
+    assert matplotlib.colors.to_hex(dots.get_facecolor()[0]).upper() == COLOURS[1]
+    curve = figures.ablation_curves({"pca": curves()}).axes[0].lines[0]
+    assert curve.get_color() == COLOURS[1]
+
+
+def test_few_colours_make_small_files(graph, tmp_path):
+    figure = figures.interaction_graph(graph, top=5)
+    (large,) = figures.save(figure, tmp_path / "all", ["png"])
+    (small,) = figures.save(figure, tmp_path / "few", ["png"], colours=32)
+    assert small.stat().st_size < large.stat().st_size / 2
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_densities_are_of_all_shares_and_add_up_to_one():
+    panel = figures.share_densities({"x": {"lib": [0.02, 0.5, 1.0]}}, published={"x": {"lib": [0.5]}}).axes[0]
+    lines = {line.get_gid(): line for line in panel.lines}
+    for name in ("density:lib", "published:lib"):
+        assert np.trapezoid(lines[name].get_ydata(), lines[name].get_xdata()) == pytest.approx(1, abs=1e-3)
+    peaks = lines["density:lib"].get_ydata()[[0, 100, 200]]
+    normal = 1 / (3 * 0.05 * np.sqrt(2 * np.pi))
+    assert peaks == pytest.approx(normal * np.array([2 * np.exp(-0.08), 1, 2]), rel=1e-6)
+
+
+def test_bars_curves_and_densities_without_data_are_refused():
+    with pytest.raises(InterbasisError, match="values for 2 groups"):
+        figures.spread_bars({"x": {"lib": [[1.0]]}}, ["a", "b"], "y")
+    with pytest.raises(InterbasisError, match="2 graphs per basis"):
+        figures.modularity_bars({"x": {"lib": [None]}}, ["a", "b"])
+    with pytest.raises(InterbasisError, match="2 places per basis"):
+        figures.tried_counts({"seed 0": {"lib": [None]}}, ["a", "b"], "accuracy", "edges")
+    with pytest.raises(InterbasisError, match="at least one basis in every layer"):
+        figures.share_densities({"x": {}})

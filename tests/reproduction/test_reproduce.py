@@ -2,77 +2,20 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
-from torch import nn
 
 import interbasis
 from interbasis.cli import main
-from interbasis.data.modadd import pairs
 from interbasis.features.fourier import FourierLabel, Term
-from interbasis.models import mlp
 from interbasis.progress import silent
 from interbasis.reproduction import modadd, pieces, run
-from interbasis.reproduction import plan as plans
 from interbasis.reproduction.claims import verdicts
+from interbasis.reproduction.drawing import Drawn
 from interbasis.reproduction.plan import Plan
 from interbasis.reproduction.weights import checkpoint, find_seeds
 from interbasis.results import load_result
 from interbasis.runs import open_run
-from interbasis.training.modadd import Recipe, initial_weights, logits
-
-
-def small_adder(seed: int) -> dict[str, torch.Tensor]:
-    """A transformer that adds modulo 7, fitted to all pairs."""
-    start = initial_weights(Recipe(seed=seed, p=7, width=12, heads=3, hidden=17))
-    weights = {name: weight.requires_grad_() for name, weight in start.items()}
-    optimizer = torch.optim.AdamW(weights.values(), lr=0.02, weight_decay=0.1)
-    (x, y, _), labels = pairs(7).inputs.T, pairs(7).labels
-    for _ in range(200):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(logits(weights, x, y), labels).backward()
-        optimizer.step()
-    return {name: weight.detach() for name, weight in weights.items()}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_null_graphs():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "NULL_GRAPHS", 3)
-        yield
-
-
-@pytest.fixture(scope="module")
-def additions(tmp_path_factory):
-    """Two modular-addition transformers, p = 7, and their reproduction in three bases."""
-    folder = tmp_path_factory.mktemp("modadd")
-    for seed in (0, 1):
-        save_file(small_adder(seed), folder / f"seed{seed}.safetensors")
-    plan = Plan.of("modadd", folder / "out", checkpoints=folder, bases=("lib", "pca", "gib"))
-    return plan, run.reproduce(plan)
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    """Rows of 12 numbers in which animals are brighter, and a small network."""
-    folder = tmp_path_factory.mktemp("images")
-    rng = np.random.default_rng(0)
-    arrays = {}
-    for split, count in (("train", 200), ("test", 120)):
-        labels = np.arange(count) % 10
-        bright = 0.6 * np.isin(labels, (2, 3, 4, 5, 6, 7))[:, None]
-        arrays[f"x_{split}"] = (rng.normal(size=(count, 12)) + bright).astype(np.float32)
-        arrays[f"y_{split}"] = labels
-    np.savez(folder / "rows.npz", **arrays)
-    torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 10))
-    mlp.save(module, folder / "cifar10-seed0.safetensors", "cifar10")
-    plan = Plan.of(
-        "cifar10", folder / "out", checkpoints=folder, data=f"npz:{folder}/rows.npz", bases=("lib", "pca")
-    )
-    return plan, run.reproduce(plan)
 
 
 def test_every_seed_and_basis_is_a_run(additions):
@@ -137,7 +80,7 @@ def test_all_claims_get_a_verdict_and_the_page_shows_them(additions):
     assert plan.command in text
     for piece in found["pieces"]:
         counts = " | ".join(f"{row['count']}" for row in piece["edges"][:1])
-        assert f"| {piece['basis']} | {piece['seed']} | {counts}" in text
+        assert f"| {piece['basis'].upper()} | here | {piece['seed']} | {counts}" in text
 
 
 def test_claims_without_their_bases_are_open(additions):
@@ -177,7 +120,7 @@ def test_a_killed_piece_goes_on_behind_what_is_stored(additions, monkeypatch, tm
         with pytest.raises(KilledError):
             run.reproduce(other)
     assert run.report(other)["pieces"] == []
-    assert "**Not finished yet:** lib of seed 0." in (other.out / "report.md").read_text()
+    assert "**Not finished yet:** LIB of seed 0." in (other.out / "report.md").read_text()
     with monkeypatch.context() as patch:
         for name in ("build", "ablate_run"):
             patch.setattr(pieces, name, kill)
@@ -292,14 +235,17 @@ def test_figures_are_shown_and_go_with_the_page(additions, monkeypatch, tmp_path
 
     def draw(found, folder):
         (folder / "edges.svg").write_text(f"<svg>{len(found['pieces'])}</svg>")
-        return [("Edges required", folder / "edges.svg")]
+        return [Drawn("Edges required", "Edges", folder / "edges.svg")]
 
     with monkeypatch.context() as patch:
         patch.setattr(run, "draw_figures", draw)
         found = run.report(plan)
-    assert "![Edges required](edges.svg)" in (plan.out / "report.md").read_text()
+    text = (plan.out / "report.md").read_text()
+    assert (
+        text.index("## Edges required") < text.index("![Edges](edges.svg)") < text.index("## Nodes required")
+    )
     run.write_page(found, plan, tmp_path / "page.md")
-    assert "![Edges required](page/edges.svg)" in (tmp_path / "page.md").read_text()
+    assert "![Edges](page/edges.svg)" in (tmp_path / "page.md").read_text()
     assert (tmp_path / "page" / "edges.svg").read_text() == "<svg>6</svg>"
 
 

@@ -5,21 +5,31 @@ figure shows itself in a notebook; `save` writes it as SVG and PNG.
 """
 
 from interbasis.figures.auroc import auroc_bars
+from interbasis.figures.bars import spread_bars
 from interbasis.figures.curves import ablation_curves
+from interbasis.figures.densities import share_densities
 from interbasis.figures.eigenvalues import eigenvalue_spectra
 from interbasis.figures.interactions import interaction_graph
+from interbasis.figures.modularity import Modularity, modularity_bars
 from interbasis.figures.monosemanticity import monosemanticity
 from interbasis.figures.positions import position_profiles
 from interbasis.figures.required import required
 from interbasis.figures.saving import save
+from interbasis.figures.tried import Tried, tried_counts
 
 __all__ = [
+    "Modularity",
+    "Tried",
     "ablation_curves",
     "auroc_bars",
     "eigenvalue_spectra",
     "interaction_graph",
+    "modularity_bars",
     "monosemanticity",
     "position_profiles",
     "required",
     "save",
+    "share_densities",
+    "spread_bars",
+    "tried_counts",
 ]

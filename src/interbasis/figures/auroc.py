@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from interbasis.errors import InterbasisError
-from interbasis.figures.style import COLOURS, INK, grid_of, note, plain, shortened, styled
+from interbasis.figures.style import INK, grid_of, looks, note, plain, shortened, styled
 
 Bars = Mapping[str, Sequence[float]]
 
@@ -31,20 +31,23 @@ def auroc_bars(
     if not areas or not all(0 <= a <= 1 for a in areas):
         raise InterbasisError("expected at least one AUROC, all between 0 and 1")
     figure, panels = grid_of(len(layers), most=2, height=2.2)
+    styles = looks(dict.fromkeys(basis for bars in layers.values() for basis in bars))
+    colours = {basis: style["color"] for basis, style in styles.items()}
     for panel, (layer, bars) in zip(panels, layers.items(), strict=True):
-        _panel(panel, bars, (names or {}).get(layer), first)
+        _panel(panel, bars, colours, (names or {}).get(layer), first)
         panel.set_title(plain(layer))
         if reference is not None:
             panel.axhline(max(reference, 1 - reference), color=INK, linewidth=0.8, linestyle="--")
-    bases = list(dict.fromkeys(basis for bars in layers.values() for basis in bars))
-    if len(bases) > 1:
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=len(bases))
+    if len(colours) > 1:
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=len(colours))
     line = "" if reference is None else " Dashed: the whole model."
     note(figure, f"AUROC of single features as classifiers of {attribute}, sign chosen; 0.5 is chance.{line}")
     return figure
 
 
-def _panel(panel: Axes, bars: Bars, names: Sequence[str] | None, first: int) -> None:
+def _panel(
+    panel: Axes, bars: Bars, colours: Mapping[str, str], names: Sequence[str] | None, first: int
+) -> None:
     width = 0.8 / len(bars)
     for number, (basis, values) in enumerate(bars.items()):
         places = [first + k + (number - (len(bars) - 1) / 2) * width for k in range(len(values))]
@@ -54,7 +57,7 @@ def _panel(panel: Axes, bars: Bars, names: Sequence[str] | None, first: int) -> 
             heights,
             width * 0.95,
             bottom=0.5,
-            color=COLOURS[number % len(COLOURS)],
+            color=colours[basis],
             label=plain(basis),
             gid=f"auroc:{basis}",
         )

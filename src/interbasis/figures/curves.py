@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from interbasis.errors import InterbasisError
-from interbasis.figures.style import INK, grid_of, look, note, plain, styled
+from interbasis.figures.style import INK, grid_of, looks, note, plain, styled
 
 
 @styled
@@ -31,10 +31,11 @@ def ablation_curves(curves: Mapping[str, Mapping[str, Any]]) -> Figure:
                 f"the curves of {name!r} are of {result['metric']}, the first ones of {first['metric']}"
             )
     figure, panels = grid_of(len(titles) + 1, most=4 if len(titles) == 3 else 3)
+    styles = looks(curves)
     for k, panel in enumerate(panels):
-        for number, (name, result) in enumerate(curves.items()):
+        for name, result in curves.items():
             row = [*result["sections"], result["whole"]][k]
-            _line(panel, name, result["fractions"], row, number)
+            _line(panel, name, result["fractions"], row, styles[name])
         for baseline in {result["baseline"] for result in curves.values()}:
             panel.axhline(baseline, color=INK, linewidth=0.6, linestyle=(0, (1, 2)), zorder=0)
         panel.set_title(plain([*titles, "all sections at once"][k]), fontsize=7.5)
@@ -55,8 +56,9 @@ def ablation_curves(curves: Mapping[str, Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def _line(panel: Axes, name: str, fractions: list[float], row: Mapping[str, Any], number: int) -> None:
-    style = look(number)
+def _line(
+    panel: Axes, name: str, fractions: list[float], row: Mapping[str, Any], style: dict[str, Any]
+) -> None:
     panel.plot(fractions, _numbers(row["values"]), label=plain(name), gid=f"curve:{name}", **style)
     intervals = row.get("value_intervals")
     if intervals:

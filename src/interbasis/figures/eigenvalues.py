@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from interbasis.errors import InterbasisError
-from interbasis.figures.style import grid_of, look, note, plain, styled
+from interbasis.figures.style import grid_of, looks, note, plain, styled
 from interbasis.graph import InteractionGraph
 
 JACOBIAN = ("lib", "gib", "random")
@@ -24,8 +24,9 @@ def eigenvalue_spectra(graphs: Mapping[str, InteractionGraph]) -> Figure:
     order = names.pop()
     across = 6 if len(order) > 12 else 4 if len(order) == 4 else 3
     figure, panels = grid_of(len(order), most=across, height=1.5 if len(order) > 12 else 2.3)
+    styles = looks(graphs)
     for k, panel in enumerate(panels):
-        for number, (name, graph) in enumerate(graphs.items()):
+        for name, graph in graphs.items():
             layer = graph.layers[k]
             if layer.eigenvalues is None:
                 continue
@@ -33,7 +34,7 @@ def eigenvalue_spectra(graphs: Mapping[str, InteractionGraph]) -> Figure:
             values = values[values > 0].sort(descending=True).values
             if not len(values):
                 continue
-            style = look(number)
+            style = styles[name]
             relative = (values / values[0]).tolist()
             marker = {"marker": "."} if len(relative) < 40 else {"marker": "None"}
             panel.plot(

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from interbasis.features.monosemanticity import Comparison, compare
-from interbasis.figures.style import look, new_figure, note, plain, styled
+from interbasis.figures.style import looks, new_figure, note, plain, styled
 
 
 @styled
@@ -19,8 +19,9 @@ def monosemanticity(shares: Mapping[str, Sequence[float]] | Comparison, title: s
     found = shares if isinstance(shares, Comparison) else compare(dict(shares))
     figure = new_figure(height=2.6)
     left, right = figure.subplots(1, 2)
-    for number, name in enumerate(found.density):
-        style = look(number) | {"marker": "None"}
+    styles = looks(found.density)
+    for name in found.density:
+        style = styles[name] | {"marker": "None"}
         size = "" if isinstance(shares, Comparison) else f" ({len(shares[name])} features)"
         left.plot(
             found.grid, found.density[name], label=plain(f"{name}{size}"), gid=f"density:{name}", **style

@@ -6,6 +6,7 @@ from typing import Literal
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from PIL import Image
 
 from interbasis.errors import InterbasisError
 from interbasis.figures.style import STYLE
@@ -17,9 +18,16 @@ DATELESS: dict[Format, dict[str, None]] = {"svg": {"Date": None}, "png": {}, "pd
 
 
 def save(
-    figure: Figure, path: str | Path, formats: Sequence[Format] = ("svg", "png"), dpi: int = 200
+    figure: Figure,
+    path: str | Path,
+    formats: Sequence[Format] = ("svg", "png"),
+    dpi: int = 200,
+    colours: int | None = None,
 ) -> list[Path]:
-    """Write PATH.svg and PATH.png (or other formats); a suffix of one of these in ``path`` is replaced."""
+    """Write PATH.svg and PATH.png (or other formats); a suffix of one of these in ``path`` is replaced.
+
+    ``colours`` (up to 256) makes PNG files several times smaller by so few colours.
+    """
     unknown = [name for name in formats if name not in DATELESS]
     if unknown or not formats:
         raise InterbasisError(f"figures are written as {', '.join(DATELESS)}, received {list(formats)}")
@@ -36,6 +44,10 @@ def save(
         def write(temporary: Path, name: Format = name) -> None:
             with rc_context(STYLE):
                 figure.savefig(temporary, format=name, dpi=dpi, metadata=DATELESS[name])
+            if name == "png" and colours is not None:
+                with Image.open(temporary, formats=["PNG"]) as drawn:
+                    few = drawn.convert("RGB").quantize(colours)
+                few.save(temporary, format="PNG", optimize=True)
 
         write_atomically(file, write)
         files.append(file)

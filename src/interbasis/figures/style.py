@@ -1,7 +1,7 @@
 """The one style of all figures: sizes in points for print, colours that colour-blind readers tell apart."""
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, wraps
 from typing import Any, ParamSpec
 
@@ -16,6 +16,8 @@ P = ParamSpec("P")
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 """Okabe and Ito's palette without black, blue and orange first."""
+BASES = ("lib", "pca", "gib", "random", "neuron")
+"""They have the first looks, in this order, in every figure."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 GREY, FAINT, INK = "#9A9A9A", "#D9D9D9", "#222222"
@@ -84,6 +86,7 @@ def grid_of(count: int, most: int = 3, height: float = 2.2) -> tuple[Figure, lis
 def note(figure: Figure, text: str) -> None:
     """What a reader must know, below the figure."""
     characters = int(figure.get_figwidth() * 19)
+    text = text.replace(" %", "\N{NO-BREAK SPACE}%")
     lines = "\n".join(line for part in text.split("\n") for line in textwrap.wrap(part, characters))
     figure.supxlabel(plain(lines), x=0.01, ha="left", fontsize=6.5, color="#555555")
 
@@ -92,6 +95,16 @@ def look(number: int) -> dict[str, Any]:
     """Colour, marker and dashes of the number-th series: told apart without colour too."""
     k = number % len(COLOURS)
     return {"color": COLOURS[k], "marker": MARKERS[k], "linestyle": DASHES[k]}
+
+
+def looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The look of every series by its name: bases have their own, the others what these leave."""
+    names = list(names)
+    places = {name: BASES.index(name.lower()) for name in names if name.lower() in BASES}
+    left = [k for k in range(len(COLOURS)) if k not in places.values()] or list(range(len(COLOURS)))
+    others = (name for name in names if name not in places)
+    places |= {name: left[number % len(left)] for number, name in enumerate(others)}
+    return {name: look(places[name]) for name in names}
 
 
 def plain(text: str) -> str:
@@ -119,7 +132,8 @@ def fitted(text: str, inches: float, size: float) -> str:
     most = len(text)
     while most > 1:
         drawn = plain(shortened(text, most))
-        width = TextPath((0, 0), drawn, size=size).get_extents().width / 72 if drawn.strip() else 0.0
+        corners = TextPath((0, 0), drawn, size=size).vertices[:, 0]  # those of the curves' hulls
+        width = float(corners.max() - corners.min()) / 72 if len(corners) else 0.0
         if width <= inches:
             return drawn
         most = min(most - 1, int(most * inches / width) + 1)

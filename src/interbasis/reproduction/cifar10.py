@@ -37,6 +37,8 @@ ANIMALS = (2, 3, 4, 5, 6, 7)
 """bird, cat, deer, dog, frog, horse; the others are airplane, automobile, ship, truck."""
 CHOOSING = 10_000
 """Training images that the features are chosen on; ranks need all values of all features at once."""
+RANKED = 4
+"""Features of a layer that the paper shows, from the best on."""
 PROBED = 512
 """The first features of a layer that are looked at; only PCA at the input has more."""
 SPLITS: tuple[Split, Split] = ("train", "test")
@@ -107,7 +109,8 @@ def direction(
     source = of(network, layer)
     chosen_on = torch.isin(images.train[1][:CHOOSING], torch.tensor(ANIMALS))
     fitted = separation(auroc(collect(source, images.train[0][:CHOOSING]), chosen_on))
-    (feature, _), (second, _) = best(fitted, 2)
+    ranked = [index for index, _ in best(fitted, RANKED)]
+    feature, second = ranked[:2]
     values, animal = collect(source, images.test[0]), torch.isin(images.test[1], torch.tensor(ANIMALS))
     area, explained = separation(auroc(values, animal)), explained_variance(values, animal.long())
     changed = intervene(
@@ -119,6 +122,8 @@ def direction(
         "auroc": area[feature].item(),
         "second_feature": second,
         "second_auroc": area[second].item(),
+        "best_features": ranked,
+        "best_auroc": area[ranked].tolist(),
         "explained": explained[feature].item(),
         "accuracy_before": changed.accuracy[0],
         "accuracy_after": changed.accuracy[1],

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from interbasis.reproduction.paper import MONOSEMANTIC
 from interbasis.reproduction.verdicts import Ruling, Verdict, mean, spread
 
 SOLVED, NEARLY_SOLVED = 0.9995, 0.99
@@ -34,7 +35,7 @@ def attention_edges(lib: Sequence[int], pca: Sequence[int]) -> Verdict:
         "M2", "attention: LIB needs fewer edges than PCA in all seeds",
         "5 of 5 (their stored seed 1 has LIB 80, PCA 76)",
         f"{wins} of {len(lib)}; PCA needs {_ratios(pca, lib)} times LIB's",
-        ruling, "" if share == 1 else f"{len(lib) - wins} seeds to the contrary",
+        ruling, "" if share == 1 else f"{_seeds(len(lib) - wins)} to the contrary",
         "all seeds; differs where more than half",
     )  # fmt: skip
 
@@ -102,7 +103,9 @@ def monosemanticity(lib: Sequence[int], pca: Sequence[int]) -> Verdict:
     return Verdict(
         "M6", "monosemantic features among the first 10 of three layers: no clear advantage of either basis",
         "LIB 14, 13, 18, 16, 13 (mean 14.8); PCA 16, 13, 18, 16, 5 (mean 13.6)",
-        f"LIB {_listed(lib)} (mean {mean(lib):.1f}); PCA {_listed(pca)} (mean {mean(pca):.1f})", ruling,
+        f"LIB {_listed(lib)} (mean {mean(lib):.1f}); PCA {_listed(pca)} (mean {mean(pca):.1f}); against the "
+        f"paper's means LIB {mean(lib) - mean(MONOSEMANTIC['lib']):+.1f}, "
+        f"PCA {mean(pca) - mean(MONOSEMANTIC['pca']):+.1f}", ruling,
         "" if ruling == "reproduced" else f"LIB {gap:+.1f} of 30 on average (paper +1.2)",
         f"means at most {LITTLE:g} apart; differs up to {MUCH:g}",
     )  # fmt: skip
@@ -143,6 +146,10 @@ def gib(gib_edges: Sequence[Sequence[int]], lib_edges: Sequence[Sequence[int]]) 
 
 def _ratios(above: Sequence[int], below: Sequence[int]) -> str:
     return spread([a / max(b, 1) for a, b in zip(above, below, strict=True)], "{:.2f}")
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
 def _listed(values: Sequence[int]) -> str:

@@ -14,6 +14,7 @@ from interbasis.reproduction import images, modadd
 from interbasis.reproduction.claims import verdicts
 from interbasis.reproduction.drawing import draw_figures
 from interbasis.reproduction.language_plan import LanguagePlan
+from interbasis.reproduction.machine import describe_machine
 from interbasis.reproduction.pages import page
 from interbasis.reproduction.pieces import Measure, do_piece, finished
 from interbasis.reproduction.plan import SEEDS, Plan
@@ -34,12 +35,15 @@ def reproduce(plan: Plan, progress: Progress | bool | None = None) -> dict[str, 
         for seed, basis in plan.pieces(seeds):
             if finished(plan, seed, basis) is None:
                 do_piece(plan, seed, basis, checkpoint(plan, seed, tell), measure, tell)
-                report(plan)
+                report(plan, figures=False)
     return report(plan)
 
 
-def report(plan: Plan) -> dict[str, Any]:
-    """Everything found so far as plain data, written as JSON and as a page in the plan's folder."""
+def report(plan: Plan, figures: bool = True) -> dict[str, Any]:
+    """Everything found so far as plain data, written as JSON and as a page in the plan's folder.
+
+    Figures take longer than the rest; between two pieces the page does without them.
+    """
     if not plan.out.is_dir():
         raise InterbasisError(f"there is nothing to report in {plan.out}; leave out --report-only")
     seeds, there = plan.seeds or SEEDS, find_seeds(plan)
@@ -62,9 +66,10 @@ def report(plan: Plan) -> dict[str, Any]:
         "missing": missing,
         "verdicts": [asdict(verdict) for verdict in verdicts(plan.task, pieces)],
     }
+    found["machine"] = describe_machine([plan.out / piece["run"] for piece in pieces])
     found["figures"] = [
-        {"caption": caption, "file": str(file.relative_to(plan.out))}
-        for caption, file in draw_figures(found, plan.out)
+        {"section": section, "caption": caption, "file": str(file.relative_to(plan.out))}
+        for section, caption, file in (draw_figures(found, plan.out) if figures else [])
     ]
     write_text_atomically(plan.out / JSON, json.dumps(found, indent=1, allow_nan=False) + "\n")
     write_text_atomically(plan.out / PAGE, page(found))
