@@ -10,6 +10,8 @@ features of a layer and puts the others at their mean, f' = C⁺_K C_K f.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -92,28 +94,42 @@ def ablated(section: Section, f: Tensor | Table, mask: Tensor) -> Tensor:
         result = f[:, at] @ (section.skip * mask).T
     if isinstance(section.core, Linear):
         return result
+    read_outs = _ReadOuts(f.rows if isinstance(f, Table) else f, section.read)
     for columns, rows in equal_masks(mask):
         rows = rows[section.write[rows].any(1)]  # the others see the input by the skip alone
         if not len(rows):
             continue
-        write = section.write[rows]
+        write, few = section.write[rows], 2 * len(columns) <= mask.shape[1]
         if isinstance(f, Table):
-            part = section.core.written_from_table(_read(f.rows, section.read, columns), f.index, at, write)
-        elif f.shape[1] <= SHORT and 2 * len(columns) < f.shape[2]:
+            part = section.core.written_from_table(read_outs.of(mask[rows[0]]), f.index, at, write)
+        elif few and f.shape[1] <= SHORT:
             part = section.core.written_from(f[..., columns], section.read[:, columns], at, write)
         else:
-            part = section.core.written(_read(f, section.read, columns), at, write)
+            part = section.core.written(read_outs.of(mask[rows[0]]), at, write)
         result[..., rows] += part
     return result
 
 
-def _read(f: Tensor, read: Tensor, columns: Tensor) -> Tensor:  # [..., r], [c_in, r] -> [..., c_in]
-    """Â (m ∘ f̂): few columns are picked out of f̂, many are not worth the copy, and the others of  are 0."""
-    if 2 * len(columns) < f.shape[-1]:
-        return f[..., columns] @ read[:, columns].T
-    kept = torch.zeros_like(read)
-    kept[:, columns] = read[:, columns]
-    return f @ kept.T
+@dataclass(frozen=True, eq=False)
+class _ReadOuts:
+    """Â (m ∘ f̂) for one mask after another."""
+
+    f: Tensor  # [..., r]
+    read: Tensor  # Â [c_in, r]
+
+    @cached_property
+    def whole(self) -> Tensor:  # [..., c_in]
+        return self.f @ self.read.T
+
+    def of(self, mask: Tensor) -> Tensor:  # [r] -> [..., c_in]
+        """From the kept columns, or from those left out where these are fewer."""
+        if 2 * mask.sum() <= len(mask):
+            return self._of_columns(mask)
+        return self.whole - self._of_columns(~mask)
+
+    def _of_columns(self, mask: Tensor) -> Tensor:
+        columns = mask.nonzero()[:, 0]
+        return self.f[..., columns] @ self.read[:, columns].T
 
 
 def equal_masks(mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
