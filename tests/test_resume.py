@@ -1,16 +1,12 @@
 """Work that is killed at any moment ends with the same bits as work that was not."""
 
 import json
-import random
-import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
 
 import interbasis
 from cases import CASES
@@ -18,7 +14,6 @@ from interbasis import InterbasisError
 from interbasis.data import Batches
 from interbasis.data.samples import Samples
 from interbasis.resume import Resume
-from interbasis.training.modadd import Recipe, initial_weights
 
 
 class KilledError(Exception):
@@ -110,6 +105,25 @@ def test_a_fold_goes_on_behind_what_is_saved(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_read_back_lies_where_a_fresh_tensor_does(tmp_path):
+    """BLAS rounds differently elsewhere; see the head of resume.py."""
+    part = Resume(tmp_path, "sums").part("pass", total=9)
+    part.save(3, lambda: ({name: torch.arange(7.0).double() for name in "abc"}, {"n": 1}))
+    with safe_open(tmp_path / ".resume/sums/pass.safetensors", "pt") as file:
+        assert any(file.get_tensor(name).data_ptr() % 16 for name in "abc")
+    found = Resume(tmp_path, "sums").part("pass", total=9).tensors
+    assert [tensor.data_ptr() % 64 for tensor in found.values()] == [0, 0, 0]
+
+
+def test_parts_of_larger_tensors_are_kept_alone(tmp_path):
+    part, large = Resume(tmp_path, "sums").part("pass", total=9), torch.arange(24.0).view(4, 6)
+    part.save(3, lambda: ({"row": large[1], "column": large[:, 2], "turned": large.T}, {}))
+    found = Resume(tmp_path, "sums").part("pass", total=9).tensors
+    assert torch.equal(found["row"], large[1])
+    assert torch.equal(found["column"], large[:, 2])
+    assert torch.equal(found["turned"], large.T)
+
+
 def test_states_are_not_written_more_often_than_is_cheap(tmp_path, monkeypatch):
     monkeypatch.setenv("INTERBASIS_SAVE_EVERY", "1000")
     part = Resume(tmp_path, "sums").part("pass", total=10)
@@ -167,59 +181,3 @@ except InterbasisError as error:
     assert len(found.stdout.splitlines()) == 1
     assert kept.part("pass", 9).done == 3
     assert len(list((tmp_path / ".resume/sums").iterdir())) == 2
-
-
-def killed_build(out: Path, kills: int, arguments: list[str], seed: int) -> int:
-    """Give the same command until it has been killed so often, then let it end; kills with work kept."""
-    command = [sys.executable, "-m", "interbasis", "build", *arguments, "--out", str(out)]
-    rng, kept = random.Random(seed), 0
-    for _ in range(kills):
-        before = sorted((path, path.stat().st_mtime_ns) for path in out.rglob("*")) if out.exists() else []
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        wanted = rng.randint(0, 3)  # how many writes are seen before it is killed
-        while process.poll() is None and wanted >= 0:
-            now = sorted((path, path.stat().st_mtime_ns) for path in out.rglob("*") if path.exists())
-            wanted -= now != before
-            before = now
-            time.sleep(rng.uniform(0.001, 0.03))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        kept += (out / ".resume/build/settings.json").is_file()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return kept
-
-
-def same_runs(one: Path, other: Path) -> None:
-    assert sorted(p.name for p in one.iterdir()) == sorted(p.name for p in other.iterdir())
-    for path in one.glob("*.safetensors"):
-        a, b = load_file(path), load_file(other / path.name)
-        assert all(torch.equal(a[name], b[name]) for name in a)
-    headers = [json.loads((run / "config.json").read_text()) for run in (one, other)]
-    for header in headers:
-        del header["provenance"]["timings"]
-    assert headers[0] == headers[1]
-
-
-def survives(tmp_path, kills: int, arguments: list[str], monkeypatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    whole = [sys.executable, "-m", "interbasis", "build", *arguments, "--out", str(tmp_path / "whole")]
-    subprocess.run(whole, check=True, stdout=subprocess.DEVNULL)
-    assert killed_build(tmp_path / "parts", kills, arguments, seed=kills) > 0
-    same_runs(tmp_path / "whole", tmp_path / "parts")
-
-
-def test_sigkill_at_random_moments_of_a_build(tmp_path, monkeypatch):
-    save_file(initial_weights(Recipe(p=31, width=32, heads=2, hidden=64)), tmp_path / "small.safetensors")
-    survives(tmp_path, 2, [f"modadd:{tmp_path}/small.safetensors"], monkeypatch)
-
-
-@pytest.mark.slow
-def test_many_sigkills_of_the_shipped_model(tmp_path, monkeypatch):
-    survives(tmp_path, 20, ["modadd"], monkeypatch)
-
-
-@pytest.mark.slow
-def test_many_sigkills_of_a_language_model(tmp_path, monkeypatch, shared):
-    folder = shared / "tinystories-gpt-280k"
-    data = f"tokens:{folder}/tokens_train.uint16,context=32,samples=40"
-    survives(tmp_path, 20, [f"hf:{folder}", "--data", data, "--edge-group", "8"], monkeypatch)

@@ -1,5 +1,6 @@
 """Writing so that a reader sees the old file or the new one, never half of either."""
 
+import glob
 import hashlib
 import os
 import tempfile
@@ -32,6 +33,13 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def clear_left_over(folder: Path, *names: str) -> None:
+    """Remove what processes that were killed while writing files of these names have left beside them."""
+    for name in names:
+        for left_over in folder.glob(f".{glob.escape(name)}.*.tmp"):
+            left_over.unlink(missing_ok=True)
 
 
 def check_writable(folder: Path) -> None:
