@@ -13,6 +13,8 @@ from cases import CASES
 from interbasis import InterbasisError
 from interbasis.data import Batches
 from interbasis.data.samples import Samples
+from interbasis.features.analysis import Request, analyse
+from interbasis.features.examples import Plan
 from interbasis.resume import Resume
 
 
@@ -66,6 +68,34 @@ def test_a_build_that_is_killed_again_and_again_has_the_same_bits(tmp_path, smal
     assert same_graphs(whole, parts)
     parts.save(tmp_path / "run")
     assert not (tmp_path / "run/.resume").exists()
+
+
+@pytest.mark.parametrize("case", ["modadd", "relu", "gpt2"])
+def test_features_that_are_killed_again_and_again_are_the_same(tmp_path, monkeypatch, case):
+    monkeypatch.setattr("interbasis.features.activations.CHUNK_BYTES", 40_000)
+    network, data = CASES[case]().network, CASES[case]().inputs
+    if case == "relu":
+        data = (data, torch.arange(len(data)) % 3)
+    graph = interbasis.build(network, data)
+    request = Request(4, Plan(ends=2, bands=2, per_band=2, reservoir=16))
+    whole = analyse(graph, network, data, request)
+    reports, parts = set(), None
+
+    def stop_at_something_new(*report):
+        if report not in reports:
+            reports.add(report)
+            raise KilledError
+
+    while parts is None:
+        kept = Resume(tmp_path, "features", {"a": 1})
+        try:
+            parts = analyse(graph, network, data, request, stop_at_something_new, kept)
+        except KilledError:
+            continue
+    assert len(reports) > 4
+    assert json.dumps(parts) == json.dumps(whole)
+    kept.finish()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_other_settings_are_refused_with_old_and_new_value_and_a_remedy(tmp_path, small_chunks):
