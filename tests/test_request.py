@@ -122,6 +122,7 @@ def test_the_same_command_again_finds_its_run_and_leaves_it(model, tmp_path, cap
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
     (tmp_path / "run/.resume/build").mkdir(parents=True)  # as after a kill at the very end
     (tmp_path / "run/.resume/build/settings.json").write_text("{}")
+    (tmp_path / "run/.config.json.abc.tmp").write_text("{")
     build(tmp_path / "run", model)
     assert capsys.readouterr().out == first
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()} == stamps

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -211,3 +212,27 @@ except InterbasisError as error:
     assert len(found.stdout.splitlines()) == 1
     assert kept.part("pass", 9).done == 3
     assert len(list((tmp_path / ".resume/sums").iterdir())) == 2
+
+
+def test_a_kill_in_the_middle_of_writing_a_graph_is_no_obstacle(tmp_path):
+    """safetensors writes to a temporary file of its own, whose name says nothing."""
+    case, run = CASES["relu"](), tmp_path / "run"
+    interbasis.build(case.network, case.inputs).save(tmp_path / "whole")
+    code = f"""
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import interbasis, interbasis.graph
+from cases import CASES
+def killed(tensors, path, metadata):
+    (Path(path).parent / ".tmpAbC123").write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+interbasis.graph.save_file = killed
+case = CASES["relu"]()
+interbasis.build(case.network, case.inputs).save({str(run)!r})
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -9
+    assert len(list(run.iterdir())) == 1
+    interbasis.build(case.network, case.inputs).save(run)
+    names = [sorted(path.name for path in folder.iterdir()) for folder in (run, tmp_path / "whole")]
+    assert names[0] == names[1]

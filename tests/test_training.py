@@ -1,8 +1,14 @@
 """Training: a fast forward pass that is the transformer's, and runs that survive being killed."""
 
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file
 
 import interbasis
 from cases import plain_transformer
@@ -44,6 +50,43 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path, monke
         assert all(torch.equal(a.get_tensor(name), b.get_tensor(name)) for name in a.keys())  # noqa: SIM118
         assert '"steps_taken": 60' in a.metadata()["training"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["parts.safetensors", "whole.safetensors"]
+
+
+def test_a_run_that_is_killed_with_sigkill_goes_on(tmp_path):
+    recipe = replace(SMALL, width=32, hidden=64, steps=20_000)
+    code = f"""
+import sys, torch
+from pathlib import Path
+from interbasis.training import modadd
+torch.set_num_threads(1)
+modadd.CHECK_EVERY = 10
+modadd.train(modadd.{recipe}, Path(sys.argv[1]))
+"""
+    path = tmp_path / "parts.safetensors"
+    process = subprocess.Popen([sys.executable, "-c", code, path])
+    while not path.with_suffix(".state").exists():
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -9
+    with safe_open(path.with_suffix(".state"), "pt") as state:
+        reached = int(state.metadata()["step"])
+    assert 10 <= reached < recipe.steps
+    # to an end that is near, by hand: the recipe itself may not change
+    ends = {}
+    for name in ("parts", "whole"):
+
+        class EndError(Exception):
+            pass
+
+        def stop(step, loss, accuracy, name=name):
+            if step == reached + 20:
+                raise EndError
+
+        with pytest.raises(EndError):
+            train(recipe, tmp_path / f"{name}.safetensors", stop)
+        ends[name] = load_file(tmp_path / f"{name}.state")
+    assert ends["parts"].keys() == ends["whole"].keys()
+    assert all(torch.equal(ends["parts"][key], ends["whole"][key]) for key in ends["parts"])
 
 
 def test_training_learns_the_training_set(tmp_path):

@@ -166,10 +166,10 @@ class Search:
         for k in sections:
             if k not in values:
                 values[k] = self._trial(k)(self.graph.edges[k].numel()).value
+            if not self.passes(values[k]):
+                failing.append(f"{self.name(k)} ({values[k]:.6g})")
+            if not failing:
                 part.save(len(values), lambda: ({}, {str(k): value for k, value in values.items()}))
-            value = values[k]
-            if not self.passes(value):
-                failing.append(f"{self.name(k)} ({value:.6g})")
         if failing:
             metric = self.evaluation.metric.replace("_", "-")
             raise ToleranceError(

@@ -36,7 +36,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from interbasis.errors import InterbasisError
-from interbasis.files import clear_left_over, write_atomically, write_text_atomically
+from interbasis.files import clear_left_over, remove, write_atomically, write_text_atomically
 
 FOLDER = ".resume"
 EVERY = 1.0
@@ -149,7 +149,7 @@ class Resume:
             clear_left_over(self.folder.parents[1], f"{name}.json", f"{name}.safetensors")
         # the settings go last: without them the rest would be taken for a beginning of anything
         for file in sorted(self.folder.glob("*"), key=lambda path: path.name == "settings.json"):
-            file.unlink(missing_ok=True)
+            remove(file)
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.folder.parent.is_dir() and not any(self.folder.parent.iterdir()):
             self.folder.parent.rmdir()
@@ -161,7 +161,7 @@ class Resume:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             for left_over in self.folder.iterdir():  # without settings they belong to nothing
-                left_over.unlink()
+                remove(left_over)
         except OSError as error:
             raise InterbasisError(
                 f"could not keep unfinished work in {self.folder} ({error.strerror or error}); choose a "
