@@ -164,6 +164,30 @@ def test_interrupted_controls_go_on_with_the_row_they_were_at(capsys, folder, mo
     assert not (folder / ".resume").exists()
 
 
+def test_interrupted_features_go_on_with_the_layer_they_were_at(capsys, folder, monkeypatch):
+    import interbasis.features.analysis as analysis
+
+    whole = run(capsys, "features", folder, "--top", 3, "--json")[1]
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    original, calls = analysis.fourier, []
+
+    def interrupted(network, basis):
+        calls.append(basis.name)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(network, basis)
+
+    monkeypatch.setattr(analysis, "fourier", interrupted)
+    assert run(capsys, "features", folder, "--top", 3)[0] == 130
+    code, _, err = run(capsys, "features", folder, "--top", 4)
+    assert code == 2
+    assert "begun with top = 3, not 4" in err
+    assert ".resume/features to start anew" in err
+    assert run(capsys, "features", folder, "--top", 3, "--json")[1] == whole
+    assert calls == ["attn_in.0", "mlp_in.0", "mlp_in.0", "unembed", "output"]
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
 @pytest.mark.parametrize("command", [["features", "--top", "3"], ["ablate", "--tolerance", "1"]])
 def test_a_full_disk_leaves_the_earlier_result_and_state(capsys, folder, monkeypatch, command):
     monkeypatch.setenv("INTERBASIS_SAVE_EVERY", "0")

@@ -69,7 +69,7 @@ def restore_state(
 def discard_state(path: Path) -> None:
     """Remove the state of a run that has ended, and what a kill in the middle of a save left beside it."""
     path.unlink(missing_ok=True)
-    clear_left_over(path.parent, path.name)
+    clear_left_over(path.parent, path.name, path.with_suffix(".safetensors").name)
 
 
 def _refuse_changes(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
