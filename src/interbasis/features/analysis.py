@@ -79,7 +79,7 @@ def analyse(
     if graph.edges:
         found["idle"] = [asdict(one) for one in idle(graph)]
     assert request.rendering is not None
-    shown = [{"name": layer.basis.name, "features": layer.examples.result(layer.chosen)} for layer in layers]
+    shown = [{"name": layer.basis.name, "features": layer.shown()} for layer in layers]
     return found, {"kind": request.rendering.kind, "layers": shown}
 
 
@@ -149,16 +149,16 @@ class _Layer(LayerSums):
         histograms, places = self.histograms.result(), self.positions.result()
         areas = self.areas()
         result: dict[str, Any] = {"name": self.basis.name, "features": []}
-        for j in self.chosen:
-            feature: dict[str, Any] = {"index": j, "histogram": asdict(histograms[j])}
+        for k, j in enumerate(self.chosen):
+            feature: dict[str, Any] = {"index": j, "histogram": asdict(histograms[k])}
             if labels is not None:
                 terms = [asdict(t) | {"phase": t.phases[0]} for t in labels[j].terms]
                 feature["fourier"] = {"form": labels[j].form, "terms": terms}
             if areas is not None and self.classes is not None:
-                feature["classes"] = self._classes(j, areas, request.class_names)
+                feature["classes"] = self._classes(k, areas, request.class_names)
             if len(places.means) > 1:
-                means = [short(v) for v in places.means[:, j].tolist()]
-                feature["positions"] = {"means": means, "share": short(places.share[j].item())}
+                means = [short(v) for v in places.means[:, k].tolist()]
+                feature["positions"] = {"means": means, "share": short(places.share[k].item())}
             if (pushed := effects[j]) is not None:
                 feature["effects"] = asdict(pushed)
             feature["label"] = _label(feature, labels[j] if labels else None, effects[j])
@@ -170,6 +170,11 @@ class _Layer(LayerSums):
             }  # fmt: skip
         return result
 
+    def shown(self) -> list[dict[str, Any]]:
+        """Examples of the features that are chosen."""
+        found = self.examples.result(range(len(self.chosen)))
+        return [row | {"index": j} for j, row in zip(self.chosen, found, strict=True)]
+
     def _is_output(self) -> bool:
         """Whether the features are the outputs themselves, each of which would push itself."""
         last = self.source.index == len(self.source.network.sections) and not self.source.network.tail
@@ -177,14 +182,14 @@ class _Layer(LayerSums):
             self.basis.transform, torch.eye(self.basis.width).to(self.basis.transform)
         )
 
-    def _classes(self, j: int, areas: tuple[list[int], Tensor], names: Sequence[str]) -> dict[str, Any]:
+    def _classes(self, k: int, areas: tuple[list[int], Tensor], names: Sequence[str]) -> dict[str, Any]:
         assert self.classes is not None
         classes, area = areas
         return {
             "names": [names[c] if c < len(names) else str(c) for c in classes],
-            "means": [short(self.classes.means[c, j].item()) for c in classes],
-            "auroc": [short(v) for v in area[:, self.chosen.index(j)].tolist()],
-            "explained": short(self.classes.explained[j].item()),
+            "means": [short(self.classes.means[c, k].item()) for c in classes],
+            "auroc": [short(v) for v in area[:, k].tolist()],
+            "explained": short(self.classes.explained[k].item()),
         }
 
 

@@ -4,6 +4,7 @@ They can be written down as tensors and taken up again, so that a pass that was 
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -23,7 +24,8 @@ PROBED = 2**16
 class LayerSums:
     """Examples, histograms, moments by position and by class, and values for AUROC, of one layer.
 
-    ``features`` of them are chosen for what is told of single features, the constant left out; None is all.
+    The first ``features`` are chosen, the constant left out; None is all. Nothing is collected of others, so
+    column k of what is collected is feature ``chosen[k]``.
     """
 
     def __init__(
@@ -39,6 +41,8 @@ class LayerSums:
         self.probed: list[tuple[Tensor, Tensor]] = []  # values [n, chosen], labels [n]
 
     def add(self, chunk: Chunk) -> None:
+        columns = self.chosen or [0]  # a layer of the constant alone has nothing to tell, but has a column
+        chunk = replace(chunk, values=chunk.values[:, :, columns])
         self.examples.add(chunk)
         self.histograms.add(chunk)
         self.positions.add(chunk)
@@ -46,7 +50,7 @@ class LayerSums:
             found = Grouped.of(chunk.values[:, -1], chunk.labels)
             self.classes = found if self.classes is None else self.classes.merge(found)
             if chunk.first < PROBED:
-                self.probed.append((chunk.values[:, -1][:, self.chosen], chunk.labels))
+                self.probed.append((chunk.values[:, -1], chunk.labels))
 
     def areas(self) -> tuple[list[int], Tensor] | None:
         """(classes, AUROC [classes, chosen]) of each class against the others."""
