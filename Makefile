@@ -29,6 +29,7 @@ bench: $(READY)  ## speed, as ratios measured in one run
 	cd benchmarks && ../$(BIN)/python wide_mlp.py
 	cd benchmarks && ../$(BIN)/python ablation.py
 	cd benchmarks && ../$(BIN)/python language.py
+	cd benchmarks && ../$(BIN)/python training.py
 	cd benchmarks && ../$(BIN)/python viewer.py
 
 slow: $(READY)  ## checks that take minutes

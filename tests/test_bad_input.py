@@ -1,7 +1,12 @@
 """Whatever is wrong: one sentence on standard error, exit code 2, and nothing written."""
 
 import json
+import os
+import resource
+import shutil
+import tempfile
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +17,7 @@ from torch import nn
 import interbasis
 from interbasis.cli import main
 from interbasis.models import mlp
+from interbasis.results import save_result
 from interbasis.training.modadd import Recipe, initial_weights
 
 MODEL = "mlp:{zoo}/mlp.safetensors"
@@ -60,6 +66,9 @@ CASES = {
     "inputs of another width": ([*WITH, "npz:{zoo}/wide.npz"], "expected inputs of shape [samples, 6]"),
     "NaN": ([*WITH, "npz:{zoo}/nan.npz"], "'linear.0' are not finite (NaN or infinite), first for sample 3"),
     "infinite": ([*WITH, "npz:{zoo}/inf.npz"], "first for sample 5 of the data"),
+    "NaN in the weights": (
+        ["build", "mlp:{zoo}/spoiled.safetensors", "--out", "{out}"],
+        "'output' are not finite (NaN or infinite), first for sample 0"),
     "images for tokens": ([*SMALL, "--data", "npz:{zoo}/fine.npz"], "expected integer tokens"),
     "tokens out of range": ([*SMALL, "--data", TOKENS + ",context=3,part=all"], "tokens lie between"),
     "no such tokens": ([*WITH, "tokens:{zoo}/none.npy"], "there is no such file"),
@@ -108,6 +117,30 @@ CASES = {
     "newer schema": (["show", "{zoo}/newer"], "upgrade interbasis"),
     "tensors cut off": (["show", "{zoo}/truncated"], "truncated or changed"),
     "config cut off": (["show", "{zoo}/damaged"], "not readable JSON"),
+    "newer schema of a run to ablate": (["ablate", "{zoo}/newer"], "upgrade interbasis"),
+    "newer schema of a run to build again": (
+        ["build", "--config", "{zoo}/newer", "--out", "{out}"], "upgrade interbasis"),
+    "newer schema of a result": (["modules", "{zoo}/later"], "upgrade interbasis"),
+    "nothing to ablate": (["ablate", "{zoo}/none"], "is no folder"),
+    "nothing for curves": (["curves", "{zoo}/none"], "is no folder"),
+    "nothing to control": (["controls", "{zoo}/none"], "is no folder"),
+    "nothing to find modules in": (["modules", "{zoo}/none"], "is no folder"),
+    "nothing to find features in": (["features", "{zoo}/none"], "is no folder"),
+    "nothing to look at": (["view", "{zoo}/none", "--no-open"], "is no folder"),
+    "nothing to export": (["export", "{zoo}/none", "--html", "{out}"], "is no folder"),
+    "nothing to report": (["report", "{zoo}/none", "--out", "{out}"], "is no folder"),
+    "no model to ablate": (["ablate", "{zoo}/run"], "does not say which model"),
+    "tolerance that cannot be met": (
+        ["ablate", "{zoo}/rough", "--metric", "cross_entropy", "--tolerance", "0"],
+        "even with all edges the cross-entropy misses"),
+    "tolerance that no control can meet": (
+        ["controls", "{zoo}/rough", "--metric", "cross_entropy", "--tolerance", "0"],
+        "even with all edges the cross-entropy misses"),
+    "tolerance below zero": (["ablate", "{zoo}/rough", "--tolerance", "-1"], "a number from 0 on"),
+    "no such section": (["ablate", "{zoo}/rough", "--sections", "mlp"], "no section from 'mlp'"),
+    "no features wanted": (["features", "{zoo}/rough", "--top", "0"], "at least one feature"),
+    "no examples wanted": (["features", "{zoo}/rough", "--ends", "0"], "at least one end"),
+    "features of other data": (["features", "{zoo}/rough", "--data", "npz:{zoo}/fine.npz"], "integer tokens"),
     "different models": (["compare", "{zoo}/run", "{zoo}/other"], "runs of different models"),
     "half a comparison": (["compare", "{zoo}/run", "{zoo}/none"], "is no folder"),
     # training
@@ -153,6 +186,9 @@ def zoo(tmp_path_factory):
 def _models(folder):
     mlp.save(sequential(6, 4, 3), folder / "mlp.safetensors", data=f"npz:{folder}/fine.npz")
     mlp.save(sequential(6, 4, 3), folder / "alone.safetensors")
+    spoiled = sequential(6, 4, 3)
+    spoiled[2].weight.data[1, 2] = torch.nan
+    mlp.save(spoiled, folder / "spoiled.safetensors", data=f"npz:{folder}/fine.npz")
     weights = initial_weights(Recipe(p=11, width=16, heads=2, hidden=24))
     save_file(weights, folder / "modadd.safetensors")
     whole = (folder / "modadd.safetensors").read_bytes()
@@ -190,10 +226,15 @@ def _runs(folder):
     data = torch.randn(30, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     for name, widths in (("run", (6, 4, 3)), ("other", (6, 5, 3))):
         interbasis.build(interbasis.from_torch(sequential(*widths)), data).save(folder / name)
-    for name in ("newer", "truncated", "damaged"):
+    for name in ("newer", "truncated", "damaged", "later"):
         interbasis.build(interbasis.from_torch(sequential(6, 4, 3)), data).save(folder / name)
     header = json.loads((folder / "newer/config.json").read_text())
     (folder / "newer/config.json").write_text(json.dumps(header | {"schema": 99}))
+    result = save_result(folder / "later", "ablation", {"sections": []})
+    result.write_text(json.dumps(json.loads(result.read_text()) | {"schema": 99}))
+    with pytest.raises(SystemExit):  # too few features to do what the network does
+        main(["build", f"modadd:{folder}/modadd.safetensors", "--relative-threshold", "0.3",
+              "--out", str(folder / "rough"), "--json"])  # fmt: skip
     tensors = next((folder / "truncated").glob("*.safetensors"))
     tensors.write_bytes(tensors.read_bytes()[:-8])
     (folder / "damaged/config.json").write_text('{"format": "interbasis-gr')
@@ -217,3 +258,62 @@ def test_one_sentence_exit_code_2_and_nothing_written(case, zoo, tmp_path, capsy
     assert not (tmp_path / "out").exists()
     after = {path: path.stat().st_mtime_ns for path in zoo.rglob("*") if "__pycache__" not in path.parts}
     assert before == after
+
+
+def test_a_full_disk_is_one_sentence_and_nothing_is_written(zoo, tmp_path, capsys):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))
+    try:
+        with pytest.raises(SystemExit) as stop:
+            main([argument.format(zoo=zoo, out=tmp_path / "out") for argument in SMALL])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    captured = capsys.readouterr()
+    assert (stop.value.code, captured.out, captured.err.count("\n")) == (2, "", 1)
+    assert "could not write" in captured.err
+    assert not [path for path in tmp_path.rglob("*") if path.suffix in (".safetensors", ".tmp")]
+
+
+@pytest.fixture
+def nobody():
+    """Not root, to whom no folder is read-only."""
+    if os.getuid() != 0:
+        yield
+        return
+    os.setresuid(65534, 65534, 0)
+    yield
+    os.setresuid(0, 0, 0)
+
+
+@pytest.fixture
+def read_only(tmp_path_factory, zoo):
+    folder = Path(tempfile.mkdtemp())
+    shutil.copy(zoo / "modadd.safetensors", folder)
+    shutil.copytree(zoo / "rough", folder / "rough")
+    for path in (*folder.rglob("*"), folder):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    yield folder
+    for path in (folder, folder / "rough"):
+        path.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["build", "modadd:{folder}/modadd.safetensors", "--out", "{folder}/run"],
+        ["train", "modadd", "--steps", "1", "--out", "{folder}/m.safetensors"],
+        ["report", "{folder}/rough", "--out", "{folder}/report"],
+        ["export", "{folder}/rough", "--graphml", "{folder}/x.graphml"],
+        ["modules", "{folder}/rough", "--null-graphs", "0"],
+        ["build", "modadd:{folder}/modadd.safetensors", "--out", "{folder}/rough", "--overwrite"],
+    ],
+)
+def test_a_read_only_folder_is_one_sentence(arguments, read_only, nobody, capsys):
+    before = sorted(read_only.rglob("*"))
+    with pytest.raises(SystemExit) as stop:
+        main([argument.format(folder=read_only) for argument in arguments])
+    captured = capsys.readouterr()
+    assert (stop.value.code, captured.out, captured.err.count("\n")) == (2, "", 1)
+    assert "could not write" in captured.err
+    assert sorted(read_only.rglob("*")) == before

@@ -1,6 +1,10 @@
 """The command line as a person or a script would use it."""
 
+import importlib
+import inspect
 import json
+import re
+import shlex
 import subprocess
 import sys
 
@@ -9,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 import interbasis
-from interbasis.cli import main
+from interbasis.cli import COMMANDS, app, main
 from interbasis.summary import summarise, tables
 from interbasis.training.modadd import Recipe, initial_weights
 
@@ -151,3 +155,96 @@ def test_the_installed_command_and_the_lazy_surface():
     assert {"build", "edges", "load", "modadd", "from_torch"} <= set(dir(interbasis))
     with pytest.raises(AttributeError, match="no attribute 'biuld'"):
         interbasis.biuld  # noqa: B018
+
+
+def examples() -> list[str]:
+    """Every command that some command's help gives as an example."""
+    found = []
+    for name in COMMANDS:
+        function = getattr(importlib.import_module(f"interbasis.cli.{name}"), name)
+        lines = [line.strip() for line in inspect.getdoc(function).splitlines()]
+        text = "\n".join(lines).partition("Example:")[2].replace("Example:\n", "Example: ").strip()
+        assert text.startswith(f"interbasis {name}"), name
+        found += re.findall(r"interbasis (\w[^\n,]*)", text)
+    return found
+
+
+@pytest.mark.parametrize("example", examples())
+def test_the_examples_of_the_help_are_understood(example):
+    command, bound, _ = app.parse_args(shlex.split(example), exit_on_error=False, print_error=False)
+    assert command.__name__ == example.split()[0]
+    assert bound.arguments or command.__name__ == "doctor"
+
+
+def test_examples_that_are_cheap_work_and_print_one_document(capsys, checkpoint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for basis in ("lib", "pca"):
+        assert (
+            run(capsys, "build", f"modadd:{checkpoint}", "--basis", basis, "--out", f"runs/{basis}")[0] == 0
+        )
+    chosen = {"show", "curves", "modules", "features", "export", "compare", "doctor"}
+    done = set()
+    for example in examples():
+        name, *rest = shlex.split(example)
+        if name in chosen or example.startswith("build --config"):
+            code, out, err = run(capsys, name, *(x for x in rest if x != "--network"), "--json")
+            assert (code, err) == (0, ""), example
+            assert isinstance(json.loads(out), dict)
+            done.add(name)
+    assert done == chosen | {"build"}
+    again = [next((tmp_path / "runs" / name).glob("graph-*")).name for name in ("lib", "again")]
+    assert again[0] == again[1]  # named by their content: bit for bit
+
+
+def test_exit_codes(capsys, checkpoint, tmp_path):
+    code = "import sys, interbasis.pipeline as p, interbasis.cli as c\n"
+    code += "def fail(*a, **k): raise {}\np.build = fail\nc.main(sys.argv[1:])"
+    arguments = ["build", f"modadd:{checkpoint}", "--out", str(tmp_path / "run")]
+    for error, expected, text in (("KeyboardInterrupt", 130, ""), ("RuntimeError('odd')", 1, "odd")):
+        found = subprocess.run(
+            [sys.executable, "-c", code.format(error), *arguments], capture_output=True, text=True
+        )
+        assert (found.returncode, found.stdout) == (expected, "")
+        assert text in found.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_reader_that_has_had_enough_is_no_traceback(checkpoint, tmp_path):
+    interbasis.build(interbasis.modadd.load(checkpoint), interbasis.modadd.pairs(11).inputs).save(
+        tmp_path / "r"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "interbasis", "show", str(tmp_path / "r"), "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    process.stdout.close()
+    with process.stderr as errors:
+        assert errors.read() == b""
+    assert process.wait() == 141
+
+
+def test_progress_with_the_time_left_on_a_terminal_alone(capsys, monkeypatch):
+    from interbasis.progress import progress_bar
+
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        with progress_bar() as tell:
+            for done in (1, 2):
+                tell("edges", done, 4)
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert ("edges" in shown.err and "2/4" in shown.err and "·" in shown.err) == terminal
+
+
+def test_training_shows_steps_per_second_on_a_terminal(capsys, monkeypatch):
+    from interbasis.cli import train
+
+    seconds = iter([10.0, 12.0])
+    monkeypatch.setattr(train.time, "monotonic", lambda: next(seconds))
+    line = train._Line(shown=True)
+    line(250, 1000, 2.0, 0.5)
+    line(500, 1000, 1.0, 0.75)
+    assert capsys.readouterr().err.endswith(
+        "step 500 of 1,000 · loss 1 · test accuracy 75.00% · 125 steps/s · 4 s at most"
+    )

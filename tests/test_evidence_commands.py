@@ -1,6 +1,7 @@
 """ablate, curves, modules and controls on the command line."""
 
 import json
+import resource
 
 import pytest
 import torch
@@ -139,6 +140,75 @@ def test_controls_are_stored(capsys, folder):
     assert [row["basis"] for row in rows[:1]] == ["lib"]
     assert {row["network"] for row in rows} == {"trained", "shuffled", "reinitialised"}
     assert load_result(folder, "controls")["rows"] == rows
+
+
+def test_interrupted_controls_go_on_with_the_row_they_were_at(capsys, folder, monkeypatch):
+    import interbasis.evidence as evidence
+
+    whole = json.loads(run(capsys, "controls", folder, "--tolerance", 0.05, "--json")[1])
+    (folder / "controls.json").unlink()
+    original, built = evidence.build, []
+
+    def interrupted(network, data, basis, **settings):
+        built.append(basis)
+        if len(built) == 3:
+            raise KeyboardInterrupt
+        return original(network, data, basis, **settings)
+
+    monkeypatch.setattr(evidence, "build", interrupted)
+    assert run(capsys, "controls", folder, "--tolerance", 0.05)[0] == 130
+    code, _, err = run(capsys, "controls", folder, "--tolerance", 0.05, "--seed", 1)
+    assert (code, "begun with seed = 0, not 1" in err) == (2, True)
+    assert json.loads(run(capsys, "controls", folder, "--tolerance", 0.05, "--json")[1]) == whole
+    assert built == ["lib", "gib", "pca", "pca", "neuron", "random", "lib", "lib"]
+    assert not (folder / ".resume").exists()
+
+
+def test_interrupted_features_go_on_with_the_layer_they_were_at(capsys, folder, monkeypatch):
+    import interbasis.features.analysis as analysis
+
+    whole = run(capsys, "features", folder, "--top", 3, "--json")[1]
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    original, calls = analysis.fourier, []
+
+    def interrupted(network, basis):
+        calls.append(basis.name)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(network, basis)
+
+    monkeypatch.setattr(analysis, "fourier", interrupted)
+    assert run(capsys, "features", folder, "--top", 3)[0] == 130
+    code, _, err = run(capsys, "features", folder, "--top", 4)
+    assert code == 2
+    assert "begun with top = 3, not 4" in err
+    assert ".resume/features to start anew" in err
+    assert run(capsys, "features", folder, "--top", 3, "--json")[1] == whole
+    assert calls == ["attn_in.0", "mlp_in.0", "mlp_in.0", "unembed", "output"]
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("command", [["features", "--top", "3"], ["ablate", "--tolerance", "1"]])
+def test_a_full_disk_leaves_the_earlier_result_and_state(capsys, folder, monkeypatch, command):
+    monkeypatch.setenv("INTERBASIS_SAVE_EVERY", "0")
+    name = {"features": "features", "ablate": "ablation"}[command[0]]
+    assert run(capsys, command[0], folder, *command[1:])[0] == 0
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (600, hard))
+    try:
+        code, out, err = run(capsys, command[0], folder, *command[1:])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "could not write" in err
+    assert "free some space" in err
+    assert {path: path.read_bytes() for path in folder.iterdir() if path.name != ".resume"} == before
+    assert not list(folder.rglob("*.tmp"))
+    assert run(capsys, command[0], folder, *command[1:])[0] == 0
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    assert load_result(folder, name)
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ def test_folders_one_may_not_use_are_refused(graph, tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     with monkeypatch.context() as patch:
-        patch.setattr(files.tempfile, "mkstemp", forbidden)
+        patch.setattr(files.tempfile, "mkdtemp", forbidden)
         with pytest.raises(InterbasisError, match=r"could not write.*Permission denied.*untouched"):
             graph.save(tmp_path / "run")
     with pytest.raises(InterbasisError, match="File name too long"):

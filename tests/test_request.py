@@ -83,6 +83,30 @@ def test_configs_in_every_form(model, tmp_path, form, capsys):
     assert interbasis.load(tmp_path / "none").edges == []
 
 
+def test_a_run_remembers_how_many_samples_of_tokens_it_saw(tmp_path):
+    import numpy as np
+
+    from interbasis.specs import open_data
+
+    np.arange(400, dtype=np.uint16).tofile(tmp_path / "t.uint16")
+    data = open_data(f"tokens:{tmp_path}/t.uint16,context=8,part=all,samples=5")
+    again = open_data(data.spec)
+    assert data.spec.endswith(",samples=5")
+    assert (len(again), again.spec) == (5, data.spec)
+    assert torch.equal(again.all()[0], data.all()[0])
+
+
+def test_what_is_done_to_a_run_later_sees_as_many_samples(model, tmp_path, capsys):
+    from interbasis.runs import open_run
+
+    build(tmp_path / "few", model, "--data", "modadd,p=11,samples=20")
+    opened = open_run(tmp_path / "few")
+    assert [len(opened.data(None, split)) for split in ("train", "test")] == [20, 20]
+    assert opened.data().spec == "modadd,p=11,samples=20"
+    build(tmp_path / "most", model, "--data", "modadd,p=11,samples=36")
+    assert len(open_run(tmp_path / "most").data("modadd,p=11,samples=7")) == 7
+
+
 def test_requests_are_frozen_and_know_their_keys():
     request = make_request({"model": "modadd"})
     assert request.settings() == BuildConfig().model_dump()
@@ -98,6 +122,7 @@ def test_the_same_command_again_finds_its_run_and_leaves_it(model, tmp_path, cap
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
     (tmp_path / "run/.resume/build").mkdir(parents=True)  # as after a kill at the very end
     (tmp_path / "run/.resume/build/settings.json").write_text("{}")
+    (tmp_path / "run/.config.json.abc.tmp").write_text("{")
     build(tmp_path / "run", model)
     assert capsys.readouterr().out == first
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()} == stamps

@@ -1,8 +1,12 @@
 """Training: a fast forward pass that is the transformer's, and runs that survive being killed."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file
 
 import interbasis
 from cases import plain_transformer
@@ -44,6 +48,31 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path, monke
         assert all(torch.equal(a.get_tensor(name), b.get_tensor(name)) for name in a.keys())  # noqa: SIM118
         assert '"steps_taken": 60' in a.metadata()["training"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["parts.safetensors", "whole.safetensors"]
+
+
+def test_a_run_that_is_killed_with_sigkill_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "CHECK_EVERY", 20)
+    monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))
+    code = f"""
+import os, signal
+from pathlib import Path
+from interbasis.training import modadd
+modadd.CHECK_EVERY = 20
+def kill(step, loss, accuracy):
+    if step == 40:
+        Path({str(tmp_path)!r}, ".parts.state.abc.tmp").mkdir()  # as if a save had begun
+        os.kill(os.getpid(), signal.SIGKILL)
+modadd.train(modadd.{SMALL}, Path({str(tmp_path)!r}, "parts.safetensors"), kill)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -9
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".parts.state.abc.tmp", "parts.state"]
+    steps = []
+    train(SMALL, tmp_path / "parts.safetensors", lambda step, loss, accuracy: steps.append(step))
+    train(SMALL, tmp_path / "whole.safetensors")
+    assert steps == [60]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["parts.safetensors", "whole.safetensors"]
+    whole, parts = (load_file(tmp_path / f"{name}.safetensors") for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
 def test_training_learns_the_training_set(tmp_path):

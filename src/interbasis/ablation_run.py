@@ -8,11 +8,19 @@ from torch import Tensor
 
 from interbasis.choices import Metric
 from interbasis.errors import InterbasisError
+from interbasis.graph import graph_digest
 from interbasis.metrics import worst_allowed
 from interbasis.progress import progress_bar
-from interbasis.required import DEFAULT_TOLERANCE, EdgesRequired, NodesRequired, Search, Visited
+from interbasis.required import (
+    DEFAULT_TOLERANCE,
+    EdgesRequired,
+    NodesRequired,
+    Search,
+    ToleranceError,
+    Visited,
+)
 from interbasis.results import load_result, load_tensors, save_result
-from interbasis.resume import Resume
+from interbasis.resume import Resume, surroundings
 from interbasis.runs import OpenRun, default_metric
 from interbasis.summary import make_table
 
@@ -46,13 +54,16 @@ def ablate_run(run: OpenRun, request: AblationRequest, data: str | None = None) 
         },
     }
     before, masks = _before(run, settings)
-    kept = Resume(
-        run.folder, "ablation", settings | asdict(request) | {"graph": run.graph.provenance.model_fingerprint}
-    )
+    belongs = {"graph": graph_digest(run.folder)} | surroundings()
+    kept = Resume(run.folder, "ablation", settings | asdict(request) | belongs)
     chosen = _chosen(run, request.sections)
     with progress_bar() as tell:
         if request.edges:
-            search.refuse_hopeless(chosen)
+            try:
+                search.refuse_hopeless(chosen, kept.part("edges.all", total=len(chosen)))
+            except ToleranceError:
+                kept.finish()  # nothing will come of it
+                raise
             for k in chosen:
                 found = search.edges(k, tell, request.stable, kept.part(f"edges.{k}", total=2**62))
                 before["sections"][k] = _edges(found)
@@ -65,7 +76,7 @@ def ablate_run(run: OpenRun, request: AblationRequest, data: str | None = None) 
                 before["layers"][k] = _nodes(nodes)
     result = settings | {"baseline": search.evaluation.baseline.value} | _summary(before, run)
     save_result(run.folder, "ablation", result, masks)
-    kept.finish()
+    kept.finish("ablation")
     return result
 
 

@@ -5,8 +5,9 @@ random; and for the edges that the graph declares unneeded, what becomes of the 
 goes.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from interbasis.sparsity import Sparsity, interaction_sparsity
 from interbasis.stress import Stress, stress
 
 BASES: tuple[Basis, ...] = ("lib", "gib", "pca", "neuron", "random")
+_GraphIn = Callable[[Basis], InteractionGraph]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,28 +64,77 @@ def controls(
     question is how few edges carry *its* function. ``stressed`` bases also get edges required and the stress
     test.
     """
-    rows = []
+    plan = Plan(network, fit_data, data, metric, bases, stressed, tolerance, seed, settings)
     with progress_bar(progress) as tell:
+        return [make() for _, make in plan.rows(tell)]
 
-        def curves(net: Network, graph: InteractionGraph, on: Data, **options: Any) -> Curves:
-            return sparsity_curves(net, graph, on, metric, seed=seed, progress=tell, **options)
 
-        for basis in bases:
-            graph = build(network, fit_data, basis, progress=tell, seed=seed, **settings)
-            row = Control(basis, basis, "trained", "Ê", curves(network, graph, data), _sparsity(graph))
-            if basis in stressed:
-                row = _stressed(row, network, graph, data, metric, tolerance, seed, tell)
-            rows.append(row)
-            if basis == bases[0]:
-                ranks = _random_ranking(graph, seed)
-                found = curves(network, graph, data, ranking=ranks)
-                rows.append(Control(f"{basis}, edges ranked at random", basis, "trained", "random", found))
-        for name, other in _scrambled(network, seed):
-            graph = build(other, fit_data, bases[0], progress=tell, seed=seed, **settings)
-            own = own_answers(other, data)
-            title = f"{bases[0]}, {name} weights"
-            rows.append(Control(title, bases[0], name, "Ê", curves(other, graph, own), _sparsity(graph)))
-    return rows
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The controls that are to be made; the fields are the parameters of `controls`."""
+
+    network: Network
+    fit_data: Data
+    data: Data
+    metric: Metric
+    bases: Sequence[Basis] = BASES
+    stressed: Sequence[Basis] = ("lib", "pca")
+    tolerance: float | None = None
+    seed: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def rows(self, progress: Progress) -> Iterator[tuple[str, Callable[[], Control]]]:
+        """(name, what makes the row), one after the other, so that rows that are known can be left out."""
+
+        @lru_cache(maxsize=1)
+        def graph_in(basis: Basis) -> InteractionGraph:
+            return self._graph(self.network, basis, progress)
+
+        for basis in self.bases:
+            yield basis, partial(self._trained, basis, graph_in, progress)
+            if basis == self.bases[0]:
+                yield f"{basis}, edges ranked at random", partial(self._random, basis, graph_in, progress)
+        for name, scramble in (("shuffled", shuffled), ("reinitialised", reinitialised)):
+            title = f"{self.bases[0]}, {name} weights"
+            yield title, partial(self._scrambled, title, name, scramble, progress)
+
+    def _graph(self, network: Network, basis: Basis, progress: Progress) -> InteractionGraph:
+        return build(network, self.fit_data, basis, progress=progress, seed=self.seed, **self.settings)
+
+    def _trained(self, basis: Basis, graph_in: _GraphIn, progress: Progress) -> Control:
+        graph = graph_in(basis)
+        curves = sparsity_curves(
+            self.network, graph, self.data, self.metric, seed=self.seed, progress=progress
+        )
+        row = Control(basis, basis, "trained", "Ê", curves, _sparsity(graph))
+        return self._stressed(row, graph, progress) if basis in self.stressed else row
+
+    def _random(self, basis: Basis, graph_in: _GraphIn, progress: Progress) -> Control:
+        graph = graph_in(basis)
+        ranks = _random_ranking(graph, self.seed)
+        curves = sparsity_curves(
+            self.network, graph, self.data, self.metric, ranking=ranks, seed=self.seed, progress=progress
+        )
+        return Control(f"{basis}, edges ranked at random", basis, "trained", "random", curves)
+
+    def _scrambled(
+        self, title: str, name: str, scramble: Callable[[Network, int], Network], progress: Progress
+    ) -> Control:
+        other, basis = scramble(self.network, self.seed), self.bases[0]
+        graph = self._graph(other, basis, progress)
+        own = own_answers(other, self.data)
+        curves = sparsity_curves(other, graph, own, self.metric, seed=self.seed, progress=progress)
+        return Control(title, basis, name, "Ê", curves, _sparsity(graph))
+
+    def _stressed(self, row: Control, graph: InteractionGraph, progress: Progress) -> Control:
+        search = Search.of(self.network, graph, self.data, self.metric, self.tolerance)
+        search.refuse_hopeless(range(len(graph.edges)))
+        required = [search.edges(k, progress) for k in range(len(graph.edges))]
+        found = [
+            stress(search.evaluation, k, result.mask, search.limit, seed=self.seed, progress=progress)
+            for k, result in enumerate(required)
+        ]
+        return replace(row, required=tuple(required), stress=tuple(found))
 
 
 def own_answers(network: Network, data: Data) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -93,31 +144,6 @@ def own_answers(network: Network, data: Data) -> list[tuple[torch.Tensor, torch.
             (inputs, network(inputs.to(network.device)).argmax(-1).cpu())
             for _, inputs in Batches(data).chunks(1024)
         ]
-
-
-def _stressed(
-    row: Control,
-    network: Network,
-    graph: InteractionGraph,
-    data: Data,
-    metric: Metric,
-    tolerance: float | None,
-    seed: int,
-    progress: Progress,
-) -> Control:
-    search = Search.of(network, graph, data, metric, tolerance)
-    search.refuse_hopeless(range(len(graph.edges)))
-    required = [search.edges(k, progress) for k in range(len(graph.edges))]
-    found = [
-        stress(search.evaluation, k, result.mask, search.limit, seed=seed, progress=progress)
-        for k, result in enumerate(required)
-    ]
-    return replace(row, required=tuple(required), stress=tuple(found))
-
-
-def _scrambled(network: Network, seed: int) -> Iterator[tuple[str, Network]]:
-    yield "shuffled", shuffled(network, seed)
-    yield "reinitialised", reinitialised(network, seed)
 
 
 def _random_ranking(graph: InteractionGraph, seed: int) -> list[torch.Tensor]:

@@ -1,7 +1,9 @@
 """Writing so that a reader sees the old file or the new one, never half of either."""
 
+import glob
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +14,15 @@ from interbasis.errors import InterbasisError
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, flush it to disk and rename it into place."""
-    temporary: Path | None = None
+    """Let ``write`` fill a file in a temporary folder beside ``path``, flush it and rename it into place.
+
+    A folder, because safetensors makes temporary files of its own beside the one it is told to write: killed
+    at any moment, what is left has a name that says what it is.
+    """
+    place: Path | None = None
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
+        place = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+        temporary = place / path.name
         write(temporary)
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
@@ -30,8 +35,23 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             "free some space or choose another folder"
         ) from error
     finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        if place is not None:
+            remove(place)
+
+
+def remove(path: Path) -> None:
+    """A file, or a folder with all that is in it."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def clear_left_over(folder: Path, *names: str) -> None:
+    """Remove what processes that were killed while writing files of these names have left beside them."""
+    for name in names:
+        for left_over in folder.glob(f".{glob.escape(name)}.*.tmp"):
+            remove(left_over)
 
 
 def check_writable(folder: Path) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 from interbasis.basis import LayerBasis, UnrotatedBasis
 from interbasis.config import BuildConfig
 from interbasis.errors import InterbasisError
-from interbasis.files import sha256_of, write_atomically, write_text_atomically
+from interbasis.files import remove, sha256_of, write_atomically, write_text_atomically
 from interbasis.linalg import Cut
 from interbasis.resume import FOLDER, Resume
 
@@ -117,10 +117,7 @@ class InteractionGraph:
             "provenance": self.provenance.model_dump(),
         }
         write_text_atomically(folder / CONFIG, json.dumps(header, indent=2) + "\n")
-        for old in folder.iterdir():
-            if old != file and _is_ours(old):
-                old.unlink()
-        Resume(folder, "build", anew=True).finish()
+        clear_older(folder)
         return folder
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -160,6 +157,15 @@ def load(folder: str | Path) -> InteractionGraph:
         ) from error
     _check_shapes(folder, graph)
     return graph
+
+
+def clear_older(folder: Path) -> None:
+    """Remove what is not of the graph in a run: older tensors, what kills left, unfinished builds."""
+    current = _read_header(folder)["tensors"]["file"]
+    for old in folder.iterdir():
+        if old.name != current and _is_ours(old):
+            remove(old)
+    Resume(folder, "build", anew=True).finish()
 
 
 def graph_digest(folder: str | Path) -> str:
@@ -210,13 +216,17 @@ def _read_header(folder: Path) -> dict[str, Any]:
         raise InterbasisError(f"{path} is not readable JSON ({error}); build the run again") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise InterbasisError(f"{folder} is not an interbasis run: {path.name} has no format {FORMAT!r}")
-    schema = header.get("schema")
+    check_schema(folder, header.get("schema"))
+    return header
+
+
+def check_schema(folder: Path, schema: object) -> None:
+    """A run of a newer version is refused."""
     if not isinstance(schema, int) or not 1 <= schema <= SCHEMA:
         raise InterbasisError(
             f"{folder} was written with schema {schema}, this version reads 1 to {SCHEMA}; "
             "upgrade interbasis to read a newer one"
         )
-    return header
 
 
 def _read_tensors(folder: Path, header: dict[str, Any]) -> dict[str, Tensor]:

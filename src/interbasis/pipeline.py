@@ -1,14 +1,10 @@
 """From a network and data to an interaction graph."""
 
-import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
-
-import torch
 
 from interbasis.attribution import measure, refuse_shuffled
 from interbasis.basis import DENSE, JacobianSource, LayerBasis, Settings, fit
@@ -19,7 +15,7 @@ from interbasis.graph import InteractionGraph, Provenance
 from interbasis.jacobian import Jacobians
 from interbasis.network import Network
 from interbasis.progress import Progress, progress_bar
-from interbasis.resume import NOTHING, Resume
+from interbasis.resume import NOTHING, Resume, surroundings, versions
 from interbasis.statistics import Wanted, collect
 
 P = ParamSpec("P")
@@ -91,7 +87,7 @@ def build(
         widths=tuple(node.width for node in network.nodes),
         data_fingerprints=fingerprints,
         samples={name: len(data) for name, data in batches.items()},
-        versions=_versions(),
+        versions=versions(),
         timings=clock.seconds,
         request=request or {},
     )
@@ -145,16 +141,7 @@ def _decisive(network: Network, batches: dict[str, Batches], config: BuildConfig
     return config.model_dump() | {
         "model": network.fingerprint(),
         **{name: data.fingerprint() for name, data in batches.items()},
-        "threads": torch.get_num_threads(),
-        **_versions(),
-    }
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "interbasis": version("interbasis"),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **surroundings(),
     }
 
 

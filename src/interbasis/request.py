@@ -16,6 +16,7 @@ from pydantic import Field
 
 from interbasis.config import BuildConfig
 from interbasis.errors import InterbasisError
+from interbasis.graph import check_schema
 
 
 class BuildRequest(BuildConfig):
@@ -64,6 +65,7 @@ def read_request(path: Path) -> dict[str, Any]:
         raise InterbasisError(f"{path}: expected settings by name, received {type(values).__name__}")
     if values.get("format") != "interbasis-graph":
         return values
+    check_schema(path.parent, values.get("schema"))
     request = values.get("provenance", {}).get("request")
     if not request:
         raise InterbasisError(

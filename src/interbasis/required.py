@@ -39,6 +39,10 @@ DEFAULT_TOLERANCE: dict[Metric, float] = {"accuracy": 0.001, "cross_entropy": 0.
 """The paper's."""
 
 
+class ToleranceError(InterbasisError):
+    """A tolerance that cannot be met."""
+
+
 @dataclass(frozen=True)
 class Visited:
     """One mask that was tried."""
@@ -183,16 +187,21 @@ class Search:
     def passes(self, value: float) -> bool:
         return passes(self.evaluation.metric, value, self.limit)
 
-    def refuse_hopeless(self, sections: Sequence[int]) -> None:
-        """Say so at once where even all edges do not meet the limit."""
+    def refuse_hopeless(self, sections: Sequence[int], kept: Part | None = None) -> None:
+        """Say so at once where even all edges do not meet the limit; ``kept`` remembers those that do."""
+        part = kept or Part()
+        values = {int(k): value for k, value in part.values.items()}
         failing = []
         for k in sections:
-            value = self._trial(k)(self.graph.edges[k].numel()).value
-            if not self.passes(value):
-                failing.append(f"{self.name(k)} ({value:.6g})")
+            if k not in values:
+                values[k] = self._trial(k)(self.graph.edges[k].numel()).value
+            if not self.passes(values[k]):
+                failing.append(f"{self.name(k)} ({values[k]:.6g})")
+            if not failing:
+                part.save(len(values), lambda: ({}, {str(k): value for k, value in values.items()}))
         if failing:
             metric = self.evaluation.metric.replace("_", "-")
-            raise InterbasisError(
+            raise ToleranceError(
                 f"even with all edges the {metric} misses {self.limit:.6g} in {', '.join(failing)}: the "
                 "bases leave out too much; allow a larger tolerance, or build with a smaller threshold or in "
                 "float64"

@@ -13,22 +13,30 @@ same bits. State belongs to settings; with others it is refused.
         part.save(first + len(inputs), lambda: ({"total": total}, {}))
     …
     kept.finish()  # after the result is written
+
+What is read back lies in memory as a fresh tensor does, at a multiple of 64 bytes. In a safetensors file it
+lies at a multiple of 8, and there a BLAS product of a matrix and a vector rounds differently: what comes
+before the first multiple of 16 is taken by itself, so that the sum has another order. A mean that was used
+where it lay in the file gave another last bit of C·mean than the same mean just computed: another graph.
 """
 
 import json
 import os
+import platform
 import shutil
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from interbasis.errors import InterbasisError
-from interbasis.files import write_atomically, write_text_atomically
+from interbasis.files import clear_left_over, remove, write_atomically, write_text_atomically
 
 FOLDER = ".resume"
 EVERY = 1.0
@@ -69,8 +77,8 @@ class Part:
             return
         begun = time.monotonic()
         tensors, values = state()
-        plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
         metadata = {"done": str(done), "values": json.dumps(values)}
+        plain = {name: _alone(tensor) for name, tensor in tensors.items()}
         self._prepare()
         write_atomically(self._path, lambda temporary: save_file(plain, temporary, metadata))
         self._saved = time.monotonic()
@@ -81,7 +89,7 @@ class Part:
             with safe_open(path, "pt") as file:
                 self.done = int(file.metadata()["done"])
                 self.values = json.loads(file.metadata()["values"])
-                # copies lie in memory as fresh tensors do: how sums are vectorised depends on the alignment
+                # a copy, for the sake of where it lies: see the head of this file
                 self.tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise InterbasisError(
@@ -133,13 +141,15 @@ class Resume:
         part.save(1, lambda: state)
         return state
 
-    def finish(self) -> None:
-        """Throw the state away, once the result is written."""
+    def finish(self, *results: str) -> None:
+        """Throw the state away, once the result is written, and what kills left of writing ``results``."""
         if self.folder is None:
             return
+        for name in results:
+            clear_left_over(self.folder.parents[1], f"{name}.json", f"{name}.safetensors")
         # the settings go last: without them the rest would be taken for a beginning of anything
         for file in sorted(self.folder.glob("*"), key=lambda path: path.name == "settings.json"):
-            file.unlink(missing_ok=True)
+            remove(file)
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.folder.parent.is_dir() and not any(self.folder.parent.iterdir()):
             self.folder.parent.rmdir()
@@ -151,7 +161,7 @@ class Resume:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             for left_over in self.folder.iterdir():  # without settings they belong to nothing
-                left_over.unlink()
+                remove(left_over)
         except OSError as error:
             raise InterbasisError(
                 f"could not keep unfinished work in {self.folder} ({error.strerror or error}); choose a "
@@ -171,6 +181,26 @@ class Resume:
 
 NOTHING = Resume(None, "")
 """Keeps nothing: for work that is not to be resumed."""
+
+
+def surroundings() -> dict[str, Any]:
+    """What decides the last bits of a result beside its settings."""
+    return {"threads": torch.get_num_threads(), **versions()}
+
+
+def versions() -> dict[str, str]:
+    """Of what a result was made with."""
+    return {
+        "interbasis": version("interbasis"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _alone(tensor: Tensor) -> Tensor:
+    """On the CPU, with nothing else in its storage, as safetensors wants it; copied only where it must be."""
+    plain = tensor.detach().cpu().contiguous()
+    return plain if plain.untyped_storage().nbytes() == plain.nbytes else plain.clone()
 
 
 def _first_change(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, Any, Any] | None:

@@ -1,6 +1,6 @@
 """A run's folder with the model and data it was made from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from interbasis.choices import Metric
@@ -8,7 +8,7 @@ from interbasis.data.samples import Samples, Split
 from interbasis.errors import InterbasisError
 from interbasis.graph import InteractionGraph, load
 from interbasis.network import Network
-from interbasis.specs import Model, open_model
+from interbasis.specs import Model, open_model, split_options
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +21,20 @@ class OpenRun:
     model: Model
 
     def data(self, spec: str | None = None, split: Split = "test") -> Samples:
-        """The data named, or another split of those that the graph was built on."""
-        return self.model.open_data(spec or self.graph.provenance.request.get("data"), split)
+        """The data named, or a split of those that the graph was built on.
+
+        Where it was built on the first N samples, those are the first N of the split, or all if it has fewer.
+        """
+        built_on = self.graph.provenance.request.get("data")
+        if spec or not built_on:
+            return self.model.open_data(spec, split)
+        named, options = split_options(built_on)
+        samples = int(options.pop("samples", 0))
+        whole = self.model.open_data(",".join([named, *(f"{k}={v}" for k, v in options.items())]), split)
+        if not samples:
+            return whole
+        samples = min(samples, len(whole))
+        return replace(whole.head(samples), spec=f"{whole.spec},samples={samples}")
 
 
 def open_run(folder: str | Path) -> OpenRun:

@@ -97,7 +97,10 @@ def open_data(
     if family in ("tokens", "text", "hf") and path:
         if context is not None:
             options.setdefault("context", str(min(context, LONGEST)))
-        return streams.load(family, path, split, options, tokenizer).head(samples)
+        found = streams.load(family, path, split, options, tokenizer)
+        return (
+            found if samples is None else replace(found.head(samples), spec=f"{found.spec},samples={samples}")
+        )
     if family == "modadd" and not path:
         found = _pairs(_integer(spec, "p", options.pop("p", None)) or 113, split)
     elif family == "cifar10":

@@ -1,5 +1,6 @@
 """The command line: parse, call, print. A command is a file, imported when it is called."""
 
+import os
 import sys
 
 from cyclopts import App, CycloptsError
@@ -31,3 +32,6 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # whoever read the output has had enough, as head has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

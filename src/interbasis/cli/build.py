@@ -147,13 +147,12 @@ def _run(request: "BuildRequest", out: Path, overwrite: bool) -> "InteractionGra
 def _built_already(out: Path, request: dict[str, Any], model: str) -> "InteractionGraph | None":
     """The run that is there, where it is what was asked for; another one is in the way."""
     from interbasis.errors import InterbasisError
-    from interbasis.graph import load
-    from interbasis.resume import Resume
+    from interbasis.graph import clear_older, load
 
     if not (out / "config.json").is_file():
         return None
     run = load(out)
     if run.provenance.request != request or run.provenance.model_fingerprint != model:
         raise InterbasisError(f"{out} exists already; name a new folder or add --overwrite")
-    Resume(out, "build", anew=True).finish()
+    clear_older(out)  # as after a kill at the very end
     return run

@@ -1,11 +1,16 @@
 """`interbasis controls`: what else would look as sparse?"""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from interbasis.choices import Metric
 from interbasis.cli import common
+
+if TYPE_CHECKING:
+    from interbasis.evidence import Control
+    from interbasis.resume import State
 
 
 def controls(
@@ -20,21 +25,42 @@ def controls(
 ) -> None:
     """Compare the run's model with other bases, scrambled weights, random rankings, and parts of ablations.
 
-    The table is stored as controls.json in the run. Takes some minutes. Example: interbasis controls runs/lib
+    The table is stored as controls.json in the run. Takes some minutes; killed, the same command goes on with
+    the row it was at. Example: interbasis controls runs/lib
     """
-    from interbasis.evidence import controls as run_controls
+    from interbasis.data.batches import Batches
+    from interbasis.evidence import Plan
     from interbasis.evidence_tables import control_tables, plain_controls
+    from interbasis.graph import graph_digest
+    from interbasis.progress import progress_bar
+    from interbasis.required import ToleranceError
     from interbasis.results import save_result
+    from interbasis.resume import Resume, surroundings
     from interbasis.runs import default_metric, open_run
 
     opened = open_run(run)
-    samples = opened.data(data)
-    kept = opened.graph.config.model_dump(exclude={"basis", "seed"})
-    found = run_controls(
-        opened.network, opened.data(None, "train"), samples, metric or default_metric(opened),
-        tolerance=tolerance, seed=seed, **kept,
+    samples, chosen = opened.data(data), metric or default_metric(opened)
+    plan = Plan(
+        opened.network, opened.data(None, "train"), samples, chosen, tolerance=tolerance, seed=seed,
+        settings=opened.graph.config.model_dump(exclude={"basis", "seed"}),
     )  # fmt: skip
+    settings = {"data": samples.spec, "metric": chosen, "tolerance": tolerance, "seed": seed}
+    belongs = {"fingerprint": Batches(samples).fingerprint(), "graph": graph_digest(run)} | surroundings()
+    kept = Resume(run, "controls", settings | belongs)
     names = [layer.name for layer in opened.graph.layers]
-    result = {"data": {"spec": samples.spec, "samples": len(samples)}, "rows": plain_controls(found, names)}
+    rows = []
+    with progress_bar() as tell:
+        for number, (_, make) in enumerate(plan.rows(tell)):
+
+            def plain(make: Callable[[], "Control"] = make) -> "State":
+                return {}, plain_controls([make()], names)[0]
+
+            try:
+                rows.append(kept.remember(f"row.{number}", plain)[1])
+            except ToleranceError:
+                kept.finish()  # nothing will come of it
+                raise
+    result = {"data": {"spec": samples.spec, "samples": len(samples)}, "rows": rows}
     save_result(run, "controls", result)
+    kept.finish("controls")
     common.show(result | {"run": str(run)}, as_json, control_tables)

@@ -23,9 +23,11 @@ def curves(
     interbasis curves runs/lib
     """
     from interbasis.curves import FRACTIONS, sparsity_curves
+    from interbasis.data.batches import Batches
     from interbasis.evidence_tables import curve_tables, plain_curves
+    from interbasis.graph import graph_digest
     from interbasis.results import save_result
-    from interbasis.resume import Resume
+    from interbasis.resume import Resume, surroundings
     from interbasis.runs import default_metric, open_run
     from interbasis.sparsity import interaction_sparsity, plain
 
@@ -33,7 +35,8 @@ def curves(
     samples = opened.data(data)
     chosen = metric or default_metric(opened)
     settings = {"metric": chosen, "data": samples.spec, "samples": len(samples), "seed": seed}
-    resume = Resume(run, "curves", settings | {"graph": opened.graph.provenance.model_fingerprint})
+    belongs = {"fingerprint": Batches(samples).fingerprint(), "graph": graph_digest(run)} | surroundings()
+    resume = Resume(run, "curves", settings | belongs)
     found = sparsity_curves(
         opened.network, opened.graph, samples, chosen, fractions=FRACTIONS, seed=seed, resume=resume
     )
@@ -43,5 +46,5 @@ def curves(
         "sparsity": plain(interaction_sparsity(opened.graph)),
     }
     save_result(run, "curves", result)
-    resume.finish()
+    resume.finish("curves")
     common.show(result | {"run": str(run)}, as_json, curve_tables)

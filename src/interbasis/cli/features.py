@@ -1,5 +1,6 @@
 """`interbasis features`: what the features of a run mean."""
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -24,14 +25,18 @@ def features(
     """Find out what the features of a run respond to and what they do.
 
     Labels, class and position statistics, direct effects and histograms are stored as features.json in the
-    run, dataset examples as examples.json. Example: interbasis features runs/lib
+    run, dataset examples as examples.json. Killed, the same command goes on where it was.
+    Example: interbasis features runs/lib
     """
+    from interbasis.data.batches import Batches
     from interbasis.errors import InterbasisError
     from interbasis.features.analysis import Request, analyse
     from interbasis.features.examples import Plan
     from interbasis.features.names import renderings
+    from interbasis.graph import graph_digest
     from interbasis.progress import progress_bar
     from interbasis.results import save_result
+    from interbasis.resume import Resume, surroundings
     from interbasis.runs import open_run
 
     if top < 1:
@@ -41,10 +46,14 @@ def features(
     plan = Plan(ends=ends, bands=bands, per_band=per_band, seed=seed)
     rendering, classes, outputs = renderings(samples, opened.network.family)
     request = Request(top, plan, rendering, outputs, classes)
+    fingerprint = Batches(samples).fingerprint()
+    settings = {"top": top, "data": samples.spec, "fingerprint": fingerprint} | asdict(plan)
+    kept = Resume(run, "features", settings | {"graph": graph_digest(run)} | surroundings())
     with progress_bar() as tell:
-        found, shown = analyse(opened.graph, opened.network, samples, request, tell)
+        found, shown = analyse(opened.graph, opened.network, samples, request, tell, kept)
     save_result(run, "features", found)
     save_result(run, "examples", shown)
+    kept.finish("features", "examples")
     common.show(found | {"run": str(run)}, as_json, _tables)
 
 

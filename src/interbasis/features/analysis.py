@@ -14,26 +14,23 @@ from torch import Tensor
 from interbasis.basis import LayerBasis
 from interbasis.data.batches import Batches, Data
 from interbasis.errors import InterbasisError
-from interbasis.features.activations import Chunk, Features, checked, chunk_size, of
+from interbasis.features.activations import Chunk, checked, chunk_size, of
+from interbasis.features.collecting import LayerSums, restore_all, state_of
 from interbasis.features.contexts import Rendering, Rows, Tokens, short
 from interbasis.features.effects import Effects, direct_effects
-from interbasis.features.examples import Examples, Plan, default_rendering
+from interbasis.features.examples import Plan, default_rendering
 from interbasis.features.fourier import FourierLabel, fourier
-from interbasis.features.histograms import HistogramSums
-from interbasis.features.moments import Grouped
 from interbasis.features.monosemanticity import monosemantic
-from interbasis.features.positions import PositionSums
-from interbasis.features.probes import auroc, separation
+from interbasis.features.probes import separation
 from interbasis.features.relevance import idle
 from interbasis.graph import InteractionGraph
 from interbasis.models.modadd import modulus
 from interbasis.network import Network
 from interbasis.progress import Progress, silent
+from interbasis.resume import NOTHING, Resume
 
 CLASSES = 64
 """Labels with more different values than this (modular addition's, tokens) are not treated as classes."""
-PROBED = 2**16
-"""Samples that AUROC is taken from, at most: the first of the data, since ranks need all values at once."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +47,12 @@ class Request:
 
 def analyse(
     graph: InteractionGraph, network: Network, data: Data, request: Request | None = None,
-    progress: Progress = silent,
+    progress: Progress = silent, kept: Resume = NOTHING,
 ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
-    """(features, examples) of a run as plain data, ready to be stored and shown."""
+    """(features, examples) of a run as plain data, ready to be stored and shown.
+
+    ``kept`` keeps unfinished work: the pass chunk by chunk, then what is said of every layer.
+    """
     request = request or Request()
     if graph.provenance.model_fingerprint != network.fingerprint():
         raise InterbasisError(
@@ -64,16 +64,27 @@ def analyse(
     computing = network.to(graph.config.torch_dtype)
     layers = [_Layer.of(computing, layer, request) for layer in graph.layers]
     labelled = _has_classes(batches)
-    for chunk in _passes(layers, batches, labelled, progress):
+    part = kept.part("pass", len(batches))
+    restore_all(layers, part.tensors)
+    for chunk in _passes(layers, batches, labelled, part.done):
         for layer, values in zip(layers, chunk.values, strict=True):
             layer.add(Chunk(chunk.first, chunk.inputs, chunk.labels, values))
-    described = [layer.describe(computing, request) for layer in layers]
-    found: dict[str, Any] = {"layers": described}
+        done = chunk.first + len(chunk.inputs) - batches.offset
+        part.save(done, lambda: (state_of(layers), {}))
+        progress("features", done, len(batches))
+    found: dict[str, Any] = {"layers": []}
+    for k, layer in enumerate(layers):
+        found["layers"].append(_described(layer, k, computing, request, kept))
+        progress("what they do", k + 1, len(layers))
     if graph.edges:
         found["idle"] = [asdict(one) for one in idle(graph)]
     assert request.rendering is not None
-    shown = [{"name": layer.basis.name, "features": layer.examples.result(layer.chosen)} for layer in layers]
+    shown = [{"name": layer.basis.name, "features": layer.shown()} for layer in layers]
     return found, {"kind": request.rendering.kind, "layers": shown}
+
+
+def _described(layer: "_Layer", k: int, network: Network, request: Request, kept: Resume) -> dict[str, Any]:
+    return kept.remember(f"layer.{k}", lambda: ({}, layer.describe(network, request)))[1]
 
 
 def _completed(request: Request, network: Network, batches: Batches) -> Request:
@@ -108,12 +119,12 @@ class _Pass:
     values: list[Tensor]
 
 
-def _passes(layers: "list[_Layer]", batches: Batches, labelled: bool, progress: Progress) -> Iterator[_Pass]:
-    """The features of all layers, chunk by chunk, from one run of the network."""
+def _passes(layers: "list[_Layer]", batches: Batches, labelled: bool, start: int) -> Iterator[_Pass]:
+    """The features of all layers, chunk by chunk, from one run of the network, behind ``start`` samples."""
     network = layers[0].source.network
     size = min(chunk_size(layer.source, batches) for layer in layers)
-    some = batches.labelled_chunks(size) if labelled else ((a, b, None) for a, b in batches.chunks(size))
-    for first, inputs, labels in some:
+    unlabelled = ((first, inputs, None) for first, inputs in batches.chunks(size, start))
+    for first, inputs, labels in batches.labelled_chunks(size, start) if labelled else unlabelled:
         with torch.no_grad():
             activations = network.activations(inputs.to(network.device))
         values = [
@@ -121,35 +132,14 @@ def _passes(layers: "list[_Layer]", batches: Batches, labelled: bool, progress: 
             for f, layer in zip(activations, layers, strict=True)
         ]
         yield _Pass(first, inputs, labels, values)
-        progress("features", first + len(inputs) - batches.offset, len(batches))
 
 
-class _Layer:
-    """What is collected about one layer."""
-
-    def __init__(self, source: Features, request: Request):
-        self.source, self.basis = source, source.layer
-        first = 1 if self.basis.constant else 0
-        last = self.basis.features if request.features is None else first + request.features
-        self.chosen = list(range(first, min(last, self.basis.features)))
-        self.examples = Examples(request.plan, request.rendering)
-        self.histograms, self.positions = HistogramSums(), PositionSums()
-        self.classes: Grouped | None = None
-        self.probed: list[tuple[Tensor, Tensor]] = []
+class _Layer(LayerSums):
+    """What is collected about one layer, and what is said of it."""
 
     @classmethod
     def of(cls, network: Network, layer: LayerBasis, request: Request) -> "_Layer":
-        return cls(of(network, layer), request)
-
-    def add(self, chunk: Chunk) -> None:
-        self.examples.add(chunk)
-        self.histograms.add(chunk)
-        self.positions.add(chunk)
-        if chunk.labels is not None:
-            found = Grouped.of(chunk.values[:, -1], chunk.labels)
-            self.classes = found if self.classes is None else self.classes.merge(found)
-            if chunk.first < PROBED:
-                self.probed.append((chunk.values[:, -1], chunk.labels))
+        return cls(of(network, layer), request.features, request.plan, request.rendering)
 
     def describe(self, network: Network, request: Request) -> dict[str, Any]:
         labels = fourier(network, self.basis) if network.family == "modadd" else None
@@ -157,18 +147,18 @@ class _Layer:
         if not self._is_output():
             effects = direct_effects(network, self.basis, request.output_names)
         histograms, places = self.histograms.result(), self.positions.result()
-        areas = self._areas()
+        areas = self.areas()
         result: dict[str, Any] = {"name": self.basis.name, "features": []}
-        for j in self.chosen:
-            feature: dict[str, Any] = {"index": j, "histogram": asdict(histograms[j])}
+        for k, j in enumerate(self.chosen):
+            feature: dict[str, Any] = {"index": j, "histogram": asdict(histograms[k])}
             if labels is not None:
                 terms = [asdict(t) | {"phase": t.phases[0]} for t in labels[j].terms]
                 feature["fourier"] = {"form": labels[j].form, "terms": terms}
             if areas is not None and self.classes is not None:
-                feature["classes"] = self._classes(j, areas, request.class_names)
+                feature["classes"] = self._classes(k, areas, request.class_names)
             if len(places.means) > 1:
-                means = [short(v) for v in places.means[:, j].tolist()]
-                feature["positions"] = {"means": means, "share": short(places.share[j].item())}
+                means = [short(v) for v in places.means[:, k].tolist()]
+                feature["positions"] = {"means": means, "share": short(places.share[k].item())}
             if (pushed := effects[j]) is not None:
                 feature["effects"] = asdict(pushed)
             feature["label"] = _label(feature, labels[j] if labels else None, effects[j])
@@ -180,6 +170,11 @@ class _Layer:
             }  # fmt: skip
         return result
 
+    def shown(self) -> list[dict[str, Any]]:
+        """Examples of the features that are chosen."""
+        found = self.examples.result(range(len(self.chosen)))
+        return [row | {"index": j} for j, row in zip(self.chosen, found, strict=True)]
+
     def _is_output(self) -> bool:
         """Whether the features are the outputs themselves, each of which would push itself."""
         last = self.source.index == len(self.source.network.sections) and not self.source.network.tail
@@ -187,23 +182,14 @@ class _Layer:
             self.basis.transform, torch.eye(self.basis.width).to(self.basis.transform)
         )
 
-    def _areas(self) -> tuple[list[int], Tensor] | None:
-        """(classes, AUROC [classes, features]) of each class against the others."""
-        if not self.probed:
-            return None
-        values, labels = (torch.cat(parts) for parts in zip(*self.probed, strict=True))
-        values, labels = values[labels != -100], labels[labels != -100]
-        classes = labels.unique()
-        return None if len(classes) < 2 else (classes.tolist(), auroc(values, labels[:, None] == classes))
-
-    def _classes(self, j: int, areas: tuple[list[int], Tensor], names: Sequence[str]) -> dict[str, Any]:
+    def _classes(self, k: int, areas: tuple[list[int], Tensor], names: Sequence[str]) -> dict[str, Any]:
         assert self.classes is not None
         classes, area = areas
         return {
             "names": [names[c] if c < len(names) else str(c) for c in classes],
-            "means": [short(self.classes.means[c, j].item()) for c in classes],
-            "auroc": [short(v) for v in area[:, j].tolist()],
-            "explained": short(self.classes.explained[j].item()),
+            "means": [short(self.classes.means[c, k].item()) for c in classes],
+            "auroc": [short(v) for v in area[:, k].tolist()],
+            "explained": short(self.classes.explained[k].item()),
         }
 
 

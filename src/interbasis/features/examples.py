@@ -112,6 +112,32 @@ class Examples:
                 kept[sample] = (chunk.inputs[row].detach().cpu().clone(), label)
         self.samples = kept
 
+    def state(self) -> dict[str, Tensor]:
+        """What is held between chunks, to go on from."""
+        if self.highest is None or self.lowest is None or self.reservoir is None:
+            return {}
+        parts = {"highest": self.highest, "lowest": self.lowest, "reservoir": self.reservoir}
+        tensors = {f"{name}.{key}": t for name, part in parts.items() for key, t in vars(part).items()}
+        tensors["samples"] = torch.tensor(list(self.samples))
+        tensors["inputs"] = torch.stack([inputs for inputs, _ in self.samples.values()])
+        labels = [label for _, label in self.samples.values() if label is not None]
+        return tensors | ({"labels": torch.tensor(labels)} if labels else {})
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Take up a state."""
+        if not tensors:
+            return
+
+        def part(name: str) -> dict[str, Tensor]:
+            start = f"{name}."
+            return {key.removeprefix(start): t for key, t in tensors.items() if key.startswith(start)}
+
+        self.highest, self.lowest = Candidates(**part("highest")), Candidates(**part("lowest"))
+        self.reservoir = Reservoir(**part("reservoir"))
+        samples, inputs = tensors["samples"].tolist(), tensors["inputs"]
+        labels = tensors["labels"].tolist() if "labels" in tensors else [None] * len(samples)
+        self.samples = dict(zip(samples, zip(inputs, labels, strict=True), strict=True))
+
     @property
     def bytes(self) -> int:
         """What is held between chunks."""

@@ -76,6 +76,27 @@ class HistogramSums:
             found[start : start + len(self.counts[j])] += self.counts[j]
         self.first[j], self.counts[j] = first, found
 
+    def state(self) -> dict[str, Tensor]:
+        """All of it, to go on from; counts of all features in a row."""
+        if self.low is None or self.high is None:
+            return {}
+        return {
+            "low": self.low,
+            "high": self.high,
+            "exponents": torch.tensor(self.exponents),
+            "first": torch.tensor(self.first),
+            "lengths": torch.tensor([len(counts) for counts in self.counts]),
+            "counts": torch.from_numpy(np.concatenate(self.counts)),
+        }
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Take up a state."""
+        if not tensors:
+            return
+        self.low, self.high = tensors["low"], tensors["high"]
+        self.exponents, self.first = tensors["exponents"].tolist(), tensors["first"].tolist()
+        self.counts = [part.numpy() for part in tensors["counts"].split(tensors["lengths"].tolist())]
+
     def result(self) -> list[Histogram]:
         return [
             Histogram(

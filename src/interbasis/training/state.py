@@ -1,6 +1,5 @@
 """The state of a training run on disk: weights and Adam's moments, so that it goes on where it was killed."""
 
-import glob
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from interbasis.errors import InterbasisError
-from interbasis.files import write_atomically
+from interbasis.files import clear_left_over, write_atomically
 
 Weights = Mapping[str, Tensor]
 
@@ -70,8 +69,7 @@ def restore_state(
 def discard_state(path: Path) -> None:
     """Remove the state of a run that has ended, and what a kill in the middle of a save left beside it."""
     path.unlink(missing_ok=True)
-    for left_over in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        left_over.unlink(missing_ok=True)
+    clear_left_over(path.parent, path.name, path.with_suffix(".safetensors").name)
 
 
 def _refuse_changes(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
