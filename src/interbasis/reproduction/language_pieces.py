@@ -12,6 +12,7 @@ import torch
 
 from interbasis.ablation_run import AblationRequest, ablate_run
 from interbasis.choices import Basis
+from interbasis.data.batches import Batches
 from interbasis.data.samples import Samples, Split
 from interbasis.errors import InterbasisError
 from interbasis.evaluation import Evaluation
@@ -128,13 +129,16 @@ def _sections(plan: LanguagePlan, network: Network, kinds: list[str]) -> dict[st
 def _ablate(plan: LanguagePlan, run: OpenRun, test: Samples, names: list[str]) -> bool:
     """Edges required in some sections, stored in the run; whether they had still to be found."""
     stored = load_result(run.folder, "ablation")
+    asked = {"metric": "cross_entropy", "tolerance": plan.tolerance}
+    if stored is not None and stored["data"]["fingerprint"] == Batches(test).fingerprint():
+        there = {row["from"] for row in stored["sections"] if "interval" in row}
+        if all(stored[key] == value for key, value in asked.items()):
+            names = [name for name in names if name not in there]
+    if not names:
+        return False
     request = AblationRequest(
         metric="cross_entropy", tolerance=plan.tolerance, sections=names, stable=False, intervals=True
     )
-    if stored is not None and stored["tolerance"] == plan.tolerance and stored["data"]["spec"] == test.spec:
-        there = {row["from"] for row in stored["sections"] if "interval" in row}
-        if there.issuperset(names):
-            return False
     ablate_run(run, request, test.spec)
     return True
 
