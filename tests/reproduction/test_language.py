@@ -142,7 +142,7 @@ def test_a_killed_piece_goes_on_behind_what_is_stored(reproduced, stories, monke
         for name in ("build", "ablate_run"):
             patch.setattr(language_pieces, name, kill)
         (piece,) = language.reproduce(plan)["pieces"]
-    same = ("edges", "layers", "together", "norms", "reach", "profiles")
+    same = ("edges", "layers", "together", "norms", "reach")
     assert {key: piece[key] for key in same} == {key: found["pieces"][1][key] for key in same}
     rulings = [v["ruling"] for v in language.report(plan)["verdicts"]]
     assert rulings == ["open"] * 5  # they are about LIB, or LIB and PCA
