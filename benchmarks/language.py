@@ -3,10 +3,11 @@
 python benchmarks/language.py statistics   the one pass: means, Grams, the cores' sums
 python benchmarks/language.py mlp          basis and edges of the MLP section, beside backward passes
 python benchmarks/language.py attention    the same of the attention section; also with sampled queries
+python benchmarks/language.py whole        a build of the block, and the time of the paper's setting from it
 
 Backward passes are those of reference.py, looped and batched, the fastest of them counted; for attention they
 take one stochastic source over positions, where the closed form is exact. Edges are estimated with signed
-sums over groups of 16 tokens, and judged by exact ones on the same tokens.
+sums over groups of tokens, and judged by exact ones on the same tokens.
 """
 
 import sys
@@ -19,9 +20,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import interbasis
 from common import machine, peak_gigabytes, report
-from interbasis.attribution import EdgeSums, _add
+from interbasis.attribution import EdgeSums, Sources, _add
 from interbasis.cores import Moments
-from interbasis.cores.core import into_groups
 from interbasis.data.batches import Batches
 from interbasis.integration import rule
 from interbasis.jacobian import assemble
@@ -29,7 +29,10 @@ from interbasis.network import Network, Section
 from interbasis.statistics import collect
 from reference import batched, looped
 
-SAMPLES, POSITIONS, GROUP, QUERIES, ROWS = 2, 1024, 16, 128, 16
+SAMPLES, POSITIONS, GROUP, QUERIES, ROWS = 4, 1024, 16, 128, 16
+WIDE_GROUP = 256
+"""Tokens in a group where there are as many as in the paper."""
+PAPER_SAMPLES, PAPER_BLOCKS = 500, 12
 RULE = rule("gradient")
 
 
@@ -74,8 +77,7 @@ def basis(section: Section, transform: Tensor, f: Tensor, queries: int | None = 
 def edges(section: Section, f: Tensor, group: int | None) -> Tensor:
     """Ê of a section in the coordinates of two bases, with signed sums over groups or exact."""
     total = EdgeSums.zero(section, group is not None)
-    signs = torch.randint(0, 2, (f.shape[0] * f.shape[1], 1)).to(f) * 2 - 1
-    _add(total, section, f, RULE, None if group is None else into_groups(signs, group))
+    _add(total, section, f, RULE, None if group is None else Sources(group, 1))
     return total.edges.rms
 
 
@@ -107,7 +109,7 @@ def compare(name: str, section: Section, f: Tensor) -> None:
     with torch.no_grad():
         basis(section, transform, f[:1])  # warm
         # the linear algebra at the end is done once for all data; more tokens where they cost little
-        many = f if section.core.mixes_positions else f.repeat(8, 1, 1)
+        many = f if section.core.mixes_positions else f.repeat(4, 1, 1)
         mine = per_thousand(lambda some: basis(section, transform, some), many)
     figures["s basis, ours"] = mine
     if section.core.samples_queries:
@@ -136,18 +138,36 @@ def compare_edges(section: Section, f: Tensor) -> dict[str, object]:
     whole, few = section.in_basis(source.T, target), section.in_basis(source.T, target[:ROWS])
     with torch.no_grad():
         mine = per_thousand(lambda some: edges(whole, some, GROUP), features)
-        part = features[:1, :256]
-        exact, estimate = edges(few, part, None), edges(few, part, 256 // 32)
+        wide = per_thousand(lambda some: edges(whole, some, WIDE_GROUP), features)
+        exact, estimate = edges(few, features, None), edges(few, features, GROUP)
     error = ((estimate - exact) / exact)[1:, 1:].abs().median().item()
     groups = f.shape[0] * f.shape[1] // GROUP
+    paper = PAPER_SAMPLES * POSITIONS // WIDE_GROUP
     usual = per_thousand(lambda some: looped_edges(few, some), features[:1]) * section.target.width / ROWS
     return {
         f"s edges, groups of {GROUP}": mine,
-        "median error of Ê, 32 groups": error,
-        f"median error of Ê, {groups} groups (scaled)": error * (32 / groups) ** 0.5,
+        f"median error of Ê, {groups} groups": error,
+        f"s edges, groups of {WIDE_GROUP}": wide,
+        f"median error of Ê, {paper} groups (scaled)": error * (groups / paper) ** 0.5,
         "s edges, looped": usual,
         "ratio, edges": usual / mine,
     }
+
+
+def whole_build(network: Network, tokens: Tensor) -> None:
+    """LIB and edges of one block, every node layer; from it all blocks on as many tokens as in the paper."""
+    for queries in (None, QUERIES):
+        graph = interbasis.build(
+            network, tokens, dtype="float32", jacobian_queries=queries, edge_group=WIDE_GROUP, edge_sources=1
+        )
+        took = graph.provenance.timings
+        by_token = sum(took[phase] for phase in ("statistics", "Jacobians", "edges"))
+        once = sum(took.values()) - by_token
+        total = PAPER_BLOCKS * (once + by_token * PAPER_SAMPLES / len(tokens))
+        figures = machine() | {f"s {phase}": value for phase, value in took.items()}
+        figures |= {"hours, 12 blocks on 500 × 1,024 tokens": total / 3600, "GB peak": peak_gigabytes()}
+        how = "exact" if queries is None else f"{queries} queries sampled"
+        report(f"LIB with edges, one block, {tokens.numel():,} tokens, {how}", figures)
 
 
 def main() -> None:
@@ -164,6 +184,8 @@ def main() -> None:
     for name, layer in (("mlp", "mlp_in.0"), ("attention", "attn_in.0")):
         if which in (name, "all"):
             compare(f"{name}, GPT2-small, T = 1,024", sections[layer], activations[layer])
+    if which in ("whole", "all"):
+        whole_build(network, tokens)
 
 
 if __name__ == "__main__":

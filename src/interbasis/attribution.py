@@ -26,7 +26,7 @@ from interbasis.errors import InterbasisError
 from interbasis.integration import Rule, rule
 from interbasis.network import Network, Section
 from interbasis.progress import Progress, silent
-from interbasis.random_signs import random_signs
+from interbasis.random_signs import random_positions, random_signs
 from interbasis.resume import NOTHING, Resume, State
 from interbasis.statistics import chunks, refuse_infinite
 
@@ -44,13 +44,19 @@ class Sources:
     ``group`` tokens are summed with ``count`` independent sets of signs; "positions" makes a group of every
     sample's output positions, as in the paper. From two sets on, their scatter is an unbiased estimate of
     the error; with one set it is estimated from Var X ≈ ⅔ E[X²], right where no token dominates its group.
+
+    ``positions`` looks at so many of a sample's output positions only, one at random in each of as many equal
+    stretches: unbiased too. Its error is bounded, not estimated, by Var X ≤ E[X²].
     """
 
     group: Group = "positions"
     count: int = 2
     seed: int = 0
+    positions: int | None = None
 
     def __post_init__(self) -> None:
+        if self.positions is not None and self.positions < 1:
+            raise InterbasisError(f"stochastic sources: positions are at least 1, not {self.positions}")
         if self.count < 1 or (self.group != "positions" and self.group < 1):
             raise InterbasisError(
                 f"stochastic sources: group and count are at least 1, not {self.group} and {self.count}"
@@ -73,7 +79,7 @@ class EdgeSums:
 
     square: Tensor  # Σ A² or its estimate  [r_out, r_in]
     variance: Tensor | None  # of that estimate, None where it is exact
-    tokens: int = 0  # n·T, input positions
+    tokens: int = 0  # n·T, input positions, or as many of them as were looked at
 
     @classmethod
     def zero(cls, section: Section, estimated: bool) -> "EdgeSums":
@@ -162,7 +168,7 @@ def measure(
         total.restore(part.tensors, part.values, k)
     for first, activations in _passes(network, layers, batches, whole, part.done):
         for k, (section, f) in enumerate(zip(sections, activations, strict=True)):
-            _add(sums[k], section, f, integral, _signs(section, f, sources, k, first))
+            _add(sums[k], section, f, integral, sources, (k, first))
         done = first + len(activations[0]) - batches.offset
         part.save(done, lambda: _state(sums))
         progress("edges", done, len(batches))
@@ -181,6 +187,8 @@ def _whole_groups(network: Network, batches: Batches, sources: Sources | None) -
     if sources is None or sources.group == "positions":
         return 1
     outputs = [f.shape[1] for f in network.activations(batches.first().to(network.device))[1:]]
+    if sources.positions is not None:  # or all of them, where positions cannot be sampled
+        outputs += [min(sources.positions, count) for count in outputs]
     return math.lcm(*(math.lcm(sources.group, count) // count for count in outputs))
 
 
@@ -270,58 +278,99 @@ def _write(write: Tensor, inner: Tensor) -> Tensor:  # [r_out, c_out], [c_out, n
     return (write @ inner.flatten(1)).view(len(write), *inner.shape[1:])
 
 
-def _signs(section: Section, f: Tensor, sources: Sources | None, k: int, first: int) -> Tensor | None:
-    """The signs of these samples' tokens in groups, [groups, g, R]; None where groups are single tokens."""
-    if sources is None:
-        return None
-    at = section.outputs(f)
-    outputs = at.stop - at.start
-    group = outputs if sources.group == "positions" else sources.group
-    if group == 1:
-        return None
-    signs = random_signs(("edges", sources.seed, k), first, len(f), outputs * sources.count).to(f)
-    return into_groups(signs.view(-1, sources.count), group)
-
-
-def _add(total: EdgeSums, section: Section, f: Tensor, integral: Rule, signs: Tensor | None) -> None:
-    total.tokens += f.shape[0] * f.shape[1]
+def _add(
+    total: EdgeSums,
+    section: Section,
+    f: Tensor,
+    integral: Rule,
+    sources: Sources | None = None,
+    place: tuple[int, int] = (0, 0),
+) -> None:
+    """Add a batch; ``place`` is the number of the section and that of the batch's first sample."""
     squares = section.core.squared_attributions(section, f, integral)
     if squares is not None:  # exact, and cheaper than any estimate
+        total.tokens += f.shape[0] * f.shape[1]
         total.square += squares
-    elif signs is None:
+        return
+    positions = None if sources is None else _positions(section, f, sources, place)
+    if positions is not None and not section.core.mixes_positions:  # the others do not matter to these
+        f = _at(f, positions)
+    at = section.outputs(f)
+    outputs = at.stop - at.start if positions is None else positions.shape[1]
+    total.tokens += len(f) * (f.shape[1] if positions is None else outputs)
+    group = 1 if sources is None else outputs if sources.group == "positions" else sources.group
+    if sources is None or (group == 1 and positions is None):
         for _, _, block in token_attributions(section, f, integral):
             total.square += block.square_().sum(1, dtype=torch.float64)
     else:
-        _add_groups(total, section, f, integral, signs)
+        k, first = place
+        signs = random_signs(("edges", sources.seed, k), first, len(f), outputs * sources.count).to(f)
+        groups = into_groups(signs.view(-1, sources.count), group)  # [groups, g, R]
+        _add_groups(total, section, f, integral, groups, positions)
 
 
-def _add_groups(total: EdgeSums, section: Section, f: Tensor, integral: Rule, signs: Tensor) -> None:
+def _positions(section: Section, f: Tensor, sources: Sources, place: tuple[int, int]) -> Tensor | None:
+    """The output positions of every sample that are looked at, [n, Q]; None is all of them."""
+    k, first = place
+    core, wanted = section.core, sources.positions
+    if wanted is None or section.last_only or wanted >= f.shape[1]:
+        return None
+    if core.mixes_positions and not core.samples_queries:
+        return None
+    return random_positions(("edge positions", sources.seed, k), first, len(f), wanted, f.shape[1]).to(
+        f.device
+    )
+
+
+def _at(f: Tensor, positions: Tensor) -> Tensor:  # [n, T, r], [n, Q] -> [n, Q, r]
+    return f.gather(1, positions[..., None].expand(-1, -1, f.shape[2]))
+
+
+def _add_groups(
+    total: EdgeSums, section: Section, f: Tensor, integral: Rule, signs: Tensor, positions: Tensor | None
+) -> None:
     """Squares of signed sums, a few groups at a time; signs [groups, g, R]."""
     _, group, count = signs.shape
     at = section.outputs(f)
-    outputs = at.stop - at.start
+    outputs = at.stop - at.start if positions is None else positions.shape[1]
     per_group = count * (sum(section.write.shape) * f.shape[2] + group * section.write.shape[1])
     whole = math.lcm(group, outputs)  # tokens in the smallest number of samples that holds whole groups
     tokens = max(1, BUDGET * group // (per_group * whole)) * whole
-    for start in range(0, len(f), tokens // outputs):
-        some = f[start : start + tokens // outputs]
+    together = tokens // outputs
+    for start in range(0, len(f), together):
+        some = slice(start, start + together)
         first = start * outputs // group
-        _add_block_of_groups(total, section, some, integral, signs[first : first + tokens // group])
+        block = _squared_sums(
+            section, f[some], integral, signs[first : first + tokens // group],
+            None if positions is None else positions[some],
+        )  # fmt: skip
+        total.square += block.mean(2).sum(1)
+        assert total.variance is not None
+        if positions is not None:
+            total.variance += block.mean(2).square().sum(1)
+        elif count > 1:
+            total.variance += block.var(2).sum(1) / count
+        else:
+            total.variance += 2 / 3 * block.square().sum((1, 2))
 
 
-def _add_block_of_groups(total: EdgeSums, section: Section, f: Tensor, integral: Rule, signs: Tensor) -> None:
-    at = section.outputs(f)
-    inner = section.core.signed_attributions(f @ section.read.T, f, section.read, at, integral, signs)
-    tokens = into_groups(f[:, at].flatten(0, 1), signs.shape[1])  # [groups, g, r_in]
+def _squared_sums(
+    section: Section, f: Tensor, integral: Rule, signs: Tensor, positions: Tensor | None
+) -> Tensor:
+    """X = (Σ φ A)² for every group and set of signs, [r_out, groups, R, r_in]."""
+    core, u = section.core, f @ section.read.T
+    if positions is None or not core.mixes_positions:
+        at = section.outputs(f)
+        inner = core.signed_attributions(u, f, section.read, at, integral, signs)
+        own = f[:, at]
+    else:
+        inner = core.signed_attributions_at(u, f, section.read, positions, integral, signs)
+        own = _at(f, positions)
+    tokens = into_groups(own.flatten(0, 1), signs.shape[1])  # [groups, g, r_in]
     signed = torch.einsum("gtj,gtr->grj", tokens, signs)
     block = _write(section.write, inner)
     block.addcmul_(section.skip[:, None], signed.flatten(0, 1)[None])
-    block = block.square_().double().unflatten(1, signs.shape[::2])  # X [r_out, groups, R, r_in]
-    total.square += block.mean(2).sum(1)
-    if block.shape[2] > 1:
-        total.variance += block.var(2).sum(1) / block.shape[2]
-    else:
-        total.variance += 2 / 3 * block.square().sum((1, 2))
+    return block.square_().double().unflatten(1, signs.shape[::2])
 
 
 @torch.no_grad()

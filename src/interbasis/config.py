@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from interbasis.attribution import Sources
 from interbasis.choices import Basis, Dtype, Method
@@ -40,10 +40,19 @@ class BuildConfig(BaseModel):
     """Tokens in a group of stochastic sources for the edges; None is exact."""
     edge_sources: int = Field(2, ge=1)
     """Sets of signs per group."""
+    edge_positions: int | None = Field(None, ge=1)
+    """Output positions looked at per sequence, drawn at random; None is all of them. Needs an edge_group."""
     seed: int = Field(0, ge=0, lt=2**63)
     dtype: Dtype | None = None
     """What the network computes in, None the model family's way (float32 for Hugging Face models, else
     float64); sums over the data and decompositions are float64 always."""
+
+    @field_validator("edge_positions")
+    @classmethod
+    def _belongs_to_a_group(cls, positions: int | None, info: ValidationInfo) -> int | None:
+        if positions is not None and info.data.get("edge_group") is None:
+            raise ValueError("positions are sampled for stochastic sources only; give an edge_group as well")
+        return positions
 
     @classmethod
     def of(cls, **settings: Any) -> "BuildConfig":
@@ -85,4 +94,6 @@ class BuildConfig(BaseModel):
 
     @property
     def sources(self) -> Sources | None:
-        return None if self.edge_group is None else Sources(self.edge_group, self.edge_sources, self.seed)
+        if self.edge_group is None:
+            return None
+        return Sources(self.edge_group, self.edge_sources, self.seed, self.edge_positions)

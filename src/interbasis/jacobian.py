@@ -107,10 +107,10 @@ class Jacobians:
         sums = {name: saved.to(metric.device) for name, saved in part.tensors.items()}
         for first, f in self._activations(index, f"Jacobian at {section.source.name}", part.done):
             u, positions = section.read_outs(f), f.shape[1]
-            chosen = random_positions((self.seed, index), first, len(f), 2 * count)  # [n, 2·count] in [0, 1)
-            for half in range(2):
-                strata = torch.arange(count) + chosen[:, half * count : (half + 1) * count]
-                at = (strata * positions / count).long().clamp_max(positions - 1).to(f.device)
+            for half, purpose in enumerate(("queries", "other queries")):
+                at = random_positions((purpose, self.seed, index), first, len(f), count, positions).to(
+                    f.device
+                )
                 for name, found in section.core.moments_at(u, at, metric)._asdict().items():
                     scaled = found.double() * (positions / count)
                     before = sums.get(f"{name}.{half}")

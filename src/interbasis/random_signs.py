@@ -11,8 +11,7 @@ from torch import Tensor
 
 BITS_PER_COUNTER = 256
 
-
-PURPOSES = {"jacobian": 1, "edges": 2, "queries": 3}
+PURPOSES = {"jacobian": 1, "edges": 2, "queries": 3, "other queries": 4, "edge positions": 5}
 
 
 def random_signs(key: tuple[str, int, int], first: int, samples: int, per_sample: int) -> Tensor:
@@ -29,11 +28,18 @@ def random_signs(key: tuple[str, int, int], first: int, samples: int, per_sample
     return torch.from_numpy(2.0 * bits - 1.0)
 
 
-def random_positions(key: tuple[int, int], first: int, samples: int, per_sample: int) -> Tensor:
-    """Numbers in [0, 1), [samples, per_sample], by sample as the signs are; key (seed, section)."""
-    seed, section = key
+def random_positions(
+    key: tuple[str, int, int], first: int, samples: int, per_sample: int, positions: int
+) -> Tensor:
+    """Positions [samples, per_sample] out of so many, one in each of per_sample equal stretches, in order.
+
+    By sample as the signs are, with a key like theirs.
+    """
+    purpose, seed, section = key
     counters = -(-per_sample // 4)
-    words = np.array([seed, (PURPOSES["queries"] << 32) + section], dtype=np.uint64)
+    words = np.array([seed, (PURPOSES[purpose] << 32) + section], dtype=np.uint64)
     generator = np.random.Philox(key=words, counter=first * counters)
     raw = generator.random_raw(samples * counters * 4).reshape(samples, -1)[:, :per_sample]
-    return torch.from_numpy((raw >> np.uint64(11)) * 2.0**-53)
+    within = torch.from_numpy((raw >> np.uint64(11)) * 2.0**-53)  # [0, 1)
+    stretches = torch.arange(per_sample) + within
+    return (stretches * positions / per_sample).long().clamp_max(positions - 1)

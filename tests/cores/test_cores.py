@@ -96,7 +96,7 @@ def test_attention_over_several_blocks_of_queries_and_samples(monkeypatch):
 
     monkeypatch.setattr(core, "BLOCK", 3)
     monkeypatch.setattr(core, "BUDGET", 60)
-    monkeypatch.setattr(moments, "SKIP", 2)
+    monkeypatch.setattr(moments, "TOGETHER", 2)
     for causal in (True, False):
         for kind in ({}, {"rotary": Rotary((1.0,))}, {"cap": 2.0}, {"window": 2} if causal else {}):
             section = attention_section(3, 3, causal, last_only=False, **kind)

@@ -46,6 +46,9 @@ def build(
     edge_sources: Annotated[
         int | None, Parameter(help="Sets of random signs per group; 2 without it.")
     ] = None,
+    edge_positions: Annotated[
+        int | None, Parameter(help="Positions sampled per sequence, with --edge-group; all without it.")
+    ] = None,
     threshold: Annotated[
         float | None, Parameter(help="Absolute noise floor of spectra; 1e-15 without it.")
     ] = None,
@@ -91,7 +94,8 @@ def build(
     given: dict[str, Any] = {
         "model": model, "data": data, "jacobian_data": jacobian_data, "edge_data": edge_data,
         "layers": layers.split(",") if layers else None, "basis": basis, "edge_points": edge_points,
-        "edge_group": edge_group, "edge_sources": edge_sources, "threshold": threshold,
+        "edge_group": edge_group, "edge_sources": edge_sources, "edge_positions": edge_positions,
+        "threshold": threshold,
         "relative_threshold": relative_threshold, "rotate_last": rotate_last,
         "jacobian_sources": jacobian_sources,
         "jacobian_queries": jacobian_queries, "isolate": isolate, "seed": seed, "dtype": dtype,

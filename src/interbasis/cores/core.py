@@ -44,7 +44,7 @@ class Core(ABC):
     mixes_positions: bool = False
     """Whether an output position depends on other input positions than its own."""
     samples_queries: bool = False
-    """Whether `moments_at` can take the sums over some of the output positions only."""
+    """Whether `moments_at` and `signed_attributions_at` can look at some of the output positions only."""
 
     @abstractmethod
     def __call__(self, u: Tensor, at: slice) -> Tensor: ...  # [n, T, c_in] -> [n, S, c_out]
@@ -128,6 +128,12 @@ class Core(ABC):
             part += torch.einsum("ctj,tg->cgj", found, weights)
         assert sums is not None
         return sums
+
+    def signed_attributions_at(
+        self, u: Tensor, f: Tensor, read: Tensor, at: Tensor, rule: Rule, signs: Tensor
+    ) -> Tensor:
+        """The same at the output positions ``at`` [n, S], each sample's own, in order."""
+        raise NotImplementedError
 
 
 def _token_blocks(samples: int, at: slice) -> Iterator[tuple[slice, slice, int]]:

@@ -55,11 +55,13 @@ def _edges(run: Facts) -> str:
         if group is None
         else f"estimated, groups of {group}, {config.edge_sources} sources"
     )
+    if config.edge_positions is not None:
+        sources += f", {config.edge_positions} positions of a sequence"
     return f"{config.edge_method}, {sources}"  # fmt: skip
 
 
 def _settings(run: Facts) -> str:
-    shown = {"basis", "edge_method", "edge_group", "edge_sources"}
+    shown = {"basis", "edge_method", "edge_group", "edge_sources", "edge_positions"}
     given, usual = run.graph.config.model_dump(), BuildConfig.of().model_dump()
     changed = [f"{k}={v}" for k, v in given.items() if k not in shown and v != usual[k]]
     return ", ".join(changed) or "defaults"

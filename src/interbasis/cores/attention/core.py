@@ -10,12 +10,12 @@ from interbasis.cores.attention.heads import Heads, Shape
 from interbasis.cores.attention.moments import add_block, value_products
 from interbasis.cores.attention.rotary import Rotary
 from interbasis.cores.attention.sums import HeadSums
-from interbasis.cores.core import Core, Moments
+from interbasis.cores.core import MOST, Core, Moments
 from interbasis.errors import InterbasisError
 from interbasis.integration import Rule
 
-BLOCK = 256
-"""Queries handled at once: bounds the memory."""
+BLOCK = 128
+"""Queries handled at once: bounds the memory, and lets causal attention skip keys that none of them sees."""
 
 BUDGET = 2**24
 """Elements that the covariances, or the patterns, of the queries handled at once may hold."""
@@ -126,23 +126,30 @@ class Attention(Core):
     def signed_attributions(
         self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule, signs: Tensor
     ) -> Tensor:
+        if signs.shape[1] == 1:  # tokens by themselves
+            return super().signed_attributions(u, f, read, at, rule, signs)
+        return self.signed_attributions_at(u, f, read, _positions(u, at), rule, signs)
+
+    def signed_attributions_at(
+        self, u: Tensor, f: Tensor, read: Tensor, at: Tensor, rule: Rule, signs: Tensor
+    ) -> Tensor:
         """Sums over a sample's queries go inside, run by run of queries that belong to one group."""
         groups, size, sources = signs.shape
-        outputs = at.stop - at.start
-        if self.shape.rotary is not None or size == 1:
-            return super().signed_attributions(u, f, read, at, rule, signs)
+        outputs = at.shape[1]
         by_token = signs.flatten(0, 1)
+        signed = edges.signed if self.shape.rotary is None else edges.signed_by_query
+        longest = size if self.shape.rotary is None else MOST
         result = f.new_zeros(self.shape.heads * self.shape.width, groups, sources, f.shape[2])
         for node, weight in zip(rule.nodes, rule.weights, strict=True):
             for sample in range(len(u)):
                 one = slice(sample, sample + 1)
-                x = _centred(self._heads(node * u[one], at))
+                x = _centred(Heads.of(self.shape, node * u[one], at[one]))
                 token, end = sample * outputs, (sample + 1) * outputs
                 while token < end:
                     group = token // size
-                    stop = min((group + 1) * size, end)
+                    stop = min((group + 1) * size, end, token + longest)
                     some = x.queries(token - sample * outputs, stop - sample * outputs)
-                    found = edges.signed(some, f[one], read, by_token[None, token:stop])
+                    found = signed(some, f[one], read, by_token[None, token:stop])
                     result[:, group] += weight * found[:, 0]
                     token = stop
         return result.flatten(1, 2)

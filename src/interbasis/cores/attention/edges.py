@@ -70,3 +70,8 @@ def signed(x: Heads, f: Tensor, read: Tensor, signs: Tensor) -> Tensor:
             total = x.v[h].mT @ by_key - (sign * z[h]).mT @ inside  # [n, h, r]
             result[h, :, r] = total + read_v[h] * ((a[h].mT @ sign).mT @ seen_f)
     return result.permute(0, 3, 1, 2, 4).flatten(0, 1)
+
+
+def signed_by_query(x: Heads, f: Tensor, read: Tensor, signs: Tensor) -> Tensor:
+    """The same for any kind of attention, at the price of `by_query`; one sample, signs [1, S, R]."""
+    return torch.einsum("csr,sg->cgr", by_query(x, f, read), signs[0])[:, None]

@@ -7,8 +7,8 @@ from interbasis.cores.attention.heads import Heads
 from interbasis.cores.attention.rotary import Rotary
 from interbasis.cores.attention.sums import HeadSums
 
-SKIP = 64
-"""Queries in a step of the covariances, so that causal attention skips the keys none of them can see."""
+TOGETHER = 16
+"""Covariances of queries that are multiplied at once: few enough to stay in the cache."""
 
 
 def add_block(sums: HeadSums, x: Heads, metric: Tensor, value_products: Tensor) -> None:
@@ -20,13 +20,14 @@ def add_block(sums: HeadSums, x: Heads, metric: Tensor, value_products: Tensor) 
         _add_key_terms(sums, x, (a, b, z), metric, value_products)
     else:
         _add_turned_key_terms(sums, x, (a, b, z), metric, x.shape.rotary)
-    cov = _covariances(x, b, z)  # [H, i, n·S, j]
     diagonal = x.own_weights(a)  # a_ss, [H, n, S]
     deviation = x.own_weights(b)[..., None] * (x.own_values() - z)  # b_ss (v_s − z_s)
     sums.diagonal += diagonal.sum((1, 2))
     sums.local_k += x.shape.scale * (deviation.flatten(1, 2).mT @ x.q.flatten(1, 2))
+    cov = _covariances(x, b, z)  # [H, i, n·S, j]
     sums.local_q += cov.sum(2)
-    _add_query_terms(sums, x.q, diagonal, deviation, cov, metric)
+    _add_query_terms(sums, x.q.flatten(1, 2), diagonal.flatten(1), deviation.flatten(1, 2), cov, metric)
+    _add_query_pairs(sums, cov, metric)
 
 
 def value_products(v: Tensor, metric: Tensor) -> Tensor:
@@ -43,24 +44,34 @@ def value_products(v: Tensor, metric: Tensor) -> Tensor:
 def _add_key_terms(
     sums: HeadSums, x: Heads, patterns: tuple[Tensor, Tensor, Tensor], metric: Tensor, products: Tensor
 ) -> None:
-    """v,k and half of k,k (its transpose is the other half), for every ordered pair (h, g)."""
+    """v,k for all pairs and k,k for h ≤ g, both of them from bb = b^h ∘ b^g, which is made once."""
     a, b, z = patterns
     heads, width = x.shape.heads, x.shape.width
     Q = metric.unflatten(0, (heads, width)).unflatten(2, (heads, width))  # [h, i, g, j]
-    one = torch.ones_like(x.v[..., :1])
     queries = x.q.flatten(1, 2)  # [g, n·S, h]
+
+    def add_values(h: int, g: slice, values: Tensor, rows: Tensor) -> None:
+        centred = values - rows * z[g]  # Σ_t ab_st (v^g_t − z^g_s), [g, n, S, h]
+        sums.vk[h, g] += centred.flatten(1, 2).mT @ queries[g]
+
     for h in range(heads):
-        right = torch.cat([x.v, products[h][..., None], one], dim=-1)  # [g, n, T, h + 2]
-        mixed = (b[h] * b) @ right  # Σ_t bb_st [v^g_t, v^hᵀQv^g, 1]
-        values, weighted, rows = mixed[..., :width], mixed[..., width], mixed[..., width + 1]
-        seen = torch.einsum("nsi,igj->gnsj", z[h], Q[h])  # z^hᵀQ^{hg}
-        half = (weighted + rows * (seen * z).sum(-1)) / 2 - (seen * values).sum(-1)
-        sums.kk[h] += (half[..., None] * x.q[h]).flatten(1, 2).mT @ queries
-        if a is not b:  # soft-capped scores: v,k goes with a^h b^g
-            mixed = (a[h] * b) @ right
-            values, rows = mixed[..., :width], mixed[..., width + 1]
-        centred = values - rows[..., None] * z
-        sums.vk[h] += centred.flatten(1, 2).mT @ queries  # [g, h, h]
+        one = torch.ones_like(x.v[h:, ..., :1])
+        right = torch.cat([x.v[h:], x.v[h].expand_as(x.v[h:]), products[h, h:, ..., None], one], dim=-1)
+        mixed = (b[h] * b[h:]) @ right  # Σ_t bb_st [v^g_t, v^h_t, v^hᵀQv^g, 1], [g, n, S, 2h + 2]
+        values, others, weighted, rows = mixed.split([width, width, 1, 1], dim=-1)
+        seen = torch.einsum("nsi,igj->gnsj", z[h], Q[h, :, h:])  # z^hᵀQ^{hg}
+        spread = z[h:] @ Q[h, :, h:].permute(1, 2, 0)[:, None]  # Q^{hg}z^g
+        inner = (seen * (rows * z[h:] - values) - others * spread).sum(-1, keepdim=True)
+        kk = ((weighted + inner) * x.q[h]).flatten(1, 2).mT @ queries[h:]
+        kk[0] /= 2  # its transpose is the other half
+        sums.kk[h, h:] += kk
+        if a is b:
+            add_values(h, slice(h, None), values, rows)
+            for g in range(h + 1, heads):
+                add_values(g, slice(h, h + 1), others[g - h : g - h + 1], rows[g - h])
+        else:  # soft-capped scores: v,k goes with a^h b^g
+            mixed = (a[h] * b) @ torch.cat([x.v, torch.ones_like(x.v[..., :1])], dim=-1)
+            add_values(h, slice(0, None), mixed[..., :width], mixed[..., width:])
 
 
 def _add_turned_key_terms(
@@ -92,43 +103,44 @@ def _add_turned_key_terms(
 
 def _covariances(x: Heads, b: Tensor, z: Tensor) -> Tensor:
     """Cov_s as [heads, value coordinate, n·S, key coordinate]."""
-    heads, n, outputs, _ = b.shape
     width = x.shape.width
-    cov = b.new_empty(heads, width, n, outputs, width)
     # without a cap Σ_t b (v − z) = 0, so that keys may be centred too, which saves digits
     k = x.k if x.shape.cap is not None else x.k - x.k.mean(2, keepdim=True)
     seen = b @ k
-    for h in range(heads):
+    cov = b.new_empty(len(b), width, *b.shape[1:3], width)
+    for h in range(len(b)):
         pairs = (x.v[h, ..., :, None] * k[h, ..., None, :]).flatten(2)  # [n, T, h·h]
-        for start in range(0, outputs, SKIP):
-            here = slice(start, start + SKIP)
-            last = int(x.at[:, here].max()) + 1 - x.first if x.shape.causal else pairs.shape[1]
-            mixed = (b[h, :, here, :last] @ pairs[:, :last]).unflatten(2, (width, width))  # [n, s, h, h]
-            mixed -= z[h, :, here, :, None] * seen[h, :, here, None, :]
-            if x.shape.rotary is not None:
-                mixed = x.shape.rotary.turn(mixed, x.at[:, here, None], back=True)
-            cov[h, :, :, here] = mixed.permute(2, 0, 1, 3)
+        mixed = (b[h] @ pairs).unflatten(2, (width, width))  # [n, S, h, h]
+        mixed.addcmul_(z[h, ..., None], seen[h, ..., None, :], value=-1)
+        if x.shape.rotary is not None:
+            mixed = x.shape.rotary.turn(mixed, x.at[..., None], back=True)
+        cov[h] = mixed.permute(2, 0, 1, 3)
     return cov.mul_(x.shape.scale).flatten(2, 3)
 
 
 def _add_query_terms(
     sums: HeadSums, q: Tensor, diagonal: Tensor, deviation: Tensor, cov: Tensor, metric: Tensor
 ) -> None:
+    """v,q and k,q: q and deviation [heads, tokens, h], diagonal [heads, tokens]."""
     heads, width = len(q), q.shape[-1]
-    tokens = cov.shape[2]
-    queries = q.flatten(1, 2)  # [H, n·S, h]
-    weighted = diagonal.flatten(1).T  # [n·S, H]
-    deviations = deviation.permute(1, 2, 0, 3).reshape(tokens, heads, width)
+    blocks = metric.unflatten(0, (heads, width)).unflatten(2, (heads, width))  # [h, i, g, j]
     for g in range(heads):
-        columns = metric[:, g * width : (g + 1) * width]  # [H·h, h]
-        by_token = cov[g].transpose(0, 1)  # [n·S, i, j]
+        by_token = cov[g].transpose(0, 1).contiguous()  # [tokens, i, j]
         # v,q without its Q: Σ_s a^h_ss Cov^g_s
-        sums.vq[:, g] += (weighted.T @ by_token.reshape(tokens, -1)).unflatten(1, (width, width))
+        sums.vq[:, g] += (by_token.flatten(1).T @ diagonal.T).T.unflatten(1, (width, width))
         # k,q: b_ss (v_s − z_s)ᵀ Q Cov_s for all heads h
-        blocks = columns.unflatten(0, (heads, width))  # [h, i, j]
-        pushed = torch.einsum("xhi,hij->xhj", deviations, blocks) @ by_token  # [n·S, h, j]
-        sums.kq[:, g] += queries.mT @ pushed.transpose(0, 1)
-        # q,q for h ≤ g: Cov^hᵀ (Q Cov^g), contracted over value coordinate and token at once
-        rows = columns[: (g + 1) * width] @ cov[g].flatten(1)  # [(g+1)·h, n·S·h]
-        rows = rows.view(g + 1, width * tokens, width)
-        sums.qq[: g + 1, g] += torch.bmm(cov[: g + 1].flatten(1, 2).mT, rows)
+        pushed = (deviation @ blocks[:, :, g]).transpose(0, 1) @ by_token  # [tokens, h, j]
+        sums.kq[:, g] += q.mT @ pushed.transpose(0, 1)
+
+
+def _add_query_pairs(sums: HeadSums, cov: Tensor, metric: Tensor) -> None:
+    """q,q for h ≤ g: Cov^hᵀ (Q Cov^g), contracted over value coordinate and token at once."""
+    heads, width, _, _ = cov.shape
+    found = [cov.new_zeros(g + 1, width, width) for g in range(heads)]
+    for some in cov.split(TOGETHER, dim=2):
+        flat = some.reshape(heads, -1, width)  # [H, i·tokens, j]
+        for g in range(heads):
+            rows = metric[: (g + 1) * width, g * width : (g + 1) * width] @ flat[g].view(width, -1)
+            found[g].baddbmm_(flat[: g + 1].mT, rows.view(g + 1, -1, width))
+    for g in range(heads):
+        sums.qq[: g + 1, g] += found[g]

@@ -18,7 +18,7 @@ class HeadSums:
     local_q: Tensor  # Σ_s Cov_s                    [h, i, j]
     vk: Tensor  # Σ_s (aa v^g − rowsum z^g) q^gᵀ     [h, g, i, j]
     vq: Tensor  # Σ_s a^h_ss Cov^g_s                [h, g, i, j]
-    kk: Tensor  # half of Σ_s w_s q^h q^gᵀ           [h, g, i, j]
+    kk: Tensor  # Σ_s w_s q^h q^gᵀ, h < g, half of it where h = g [h, g, i, j]
     kq: Tensor  # Σ_s q^h a^h_ss (v−z)^hᵀ Q Cov^g    [h, g, i, j]
     qq: Tensor  # Σ_s Cov^hᵀ Q Cov^g, h ≤ g         [h, g, i, j]
 
