@@ -167,6 +167,9 @@ def test_the_command_gives_the_same_plan(stories, tmp_path):
     assert words[-2:] == ["--out", str(tmp_path)]
     for word in ("--no-norms", "--queries 4", "--bases pca,lib", "--tokens 640", "--edge-tokens 160"):
         assert word in plan.command
+    sampled = plan_for(stories, tmp_path, edge_group=8, edge_positions=4)
+    assert sampled.settings == {"edge_group": 8, "edge_positions": 4}
+    assert "--edge-group 8 --edge-positions 4" in sampled.command
     paper = LanguagePlan.of("gpt2", tmp_path)
     assert paper.command == f"interbasis reproduce gpt2 --out {tmp_path}"
     assert (paper.model, paper.tokens, paper.tolerance) == ("hf:gpt2", 512_000, 0.1)
