@@ -36,8 +36,9 @@ def _head(found: dict[str, Any]) -> str:
         data = piece["data"]
         lines.append(
             f"Model: `{found['model']}`, node layers in {piece['dtype']}. Bases from {data['tokens']:,} "
-            f"tokens and edges (gradient{_sampled(found)}) from {data['edge_tokens']:,} tokens of the training "
-            f"set of `{found['data']}`. Masks are tried on {data['test_tokens']:,} tokens of its test set "
+            f"tokens and edges (gradient{_sampled(found)}) from {data['edge_tokens']:,} tokens of the "
+            f"training set of `{found['data']}`. "
+            f"Masks are tried on {data['test_tokens']:,} tokens of its test set "
             f"({data['test_windows']} windows, the same for every mask and basis), on which the untouched "
             f"model has a cross-entropy of {piece['baseline']:.4f}; what passes is at most "
             f"{found['depth']['tolerance']:g} above it."
