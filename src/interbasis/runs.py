@@ -8,7 +8,7 @@ from interbasis.data.samples import Samples, Split
 from interbasis.errors import InterbasisError
 from interbasis.graph import InteractionGraph, load
 from interbasis.network import Network
-from interbasis.specs import Model, open_model
+from interbasis.specs import Model, open_model, split_options
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +21,19 @@ class OpenRun:
     model: Model
 
     def data(self, spec: str | None = None, split: Split = "test") -> Samples:
-        """The data named, or another split of those that the graph was built on."""
-        return self.model.open_data(spec or self.graph.provenance.request.get("data"), split)
+        """The data named, or another split of those that the graph was built on.
+
+        How many of them the basis was made from says nothing about the test set, which may hold fewer: of
+        text it is the whole.
+        """
+        return self.model.open_data(spec or self._built_on(split), split)
+
+    def _built_on(self, split: Split) -> str | None:
+        spec = self.graph.provenance.request.get("data")
+        if spec is None or split == "train" or not spec.startswith(("tokens:", "text:", "hf:")):
+            return spec
+        name, options = split_options(spec)
+        return ",".join([name, *(f"{key}={value}" for key, value in options.items() if key != "samples")])
 
 
 def open_run(folder: str | Path) -> OpenRun:

@@ -51,6 +51,7 @@ def test_every_basis_is_a_run_on_the_same_windows(reproduced):
             "tokens": 640, "edge_tokens": 160, "test_tokens": 320, "test_windows": 20, "fingerprint": "",
         }  # fmt: skip
         assert len(run.data(None, "train")) == 40
+        assert len(run.data()) == 600 // 17
         assert [row["name"] for row in piece["layers"]] == run.network.layers
         assert [row["kind"] for row in piece["edges"]] == kinds(run.network)
     assert json.loads((plan.out / "reproduction.json").read_text()) == found

@@ -30,7 +30,7 @@ from interbasis.request import make_request
 from interbasis.results import load_result, load_tensors, save_result
 from interbasis.resume import Resume
 from interbasis.runs import OpenRun, open_run
-from interbasis.specs import Model, open_model
+from interbasis.specs import Model, first_of, open_model
 from interbasis.summary import summarise
 
 DESCRIBED = 16
@@ -109,7 +109,7 @@ def first_tokens(model: Model, spec: str, tokens: int, split: Split = "train") -
     positions = there[0][0].shape[-1]
     count = min(len(there), -(-tokens // positions))
     folder = there.tokenizer or (Path(model.tokenizer) if Path(model.tokenizer).is_dir() else None)
-    return replace(there.head(count), spec=f"{there.spec},samples={count}", tokenizer=folder)
+    return replace(first_of(there, count), tokenizer=folder)
 
 
 def _sections(plan: LanguagePlan, network: Network, kinds: list[str]) -> dict[str, list[str]]:
