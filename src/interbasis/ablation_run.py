@@ -84,13 +84,18 @@ def _before(run: OpenRun, settings: dict[str, Any]) -> tuple[dict[str, dict[int,
     """What is stored already, where it was found with the same settings."""
     names = [layer.name for layer in run.graph.layers]
     stored = load_result(run.folder, "ablation")
-    if not stored or any(stored.get(key) != value for key, value in settings.items()):
+    if not stored or _decisive(stored) != _decisive(settings):
         return {"sections": {}, "layers": {}}, {}
     found = {
         "sections": {names.index(row["from"]): row for row in stored["sections"]},
         "layers": {names.index(row["name"]): row for row in stored["layers"]},
     }
     return found, load_tensors(run.folder, "ablation")
+
+
+def _decisive(settings: dict[str, Any]) -> tuple[Any, ...]:
+    """What results must have in common to be put together; data by what they hold, not by their name."""
+    return settings["metric"], settings["tolerance"], settings["data"]["fingerprint"]
 
 
 def _chosen(run: OpenRun, sections: list[str] | None) -> list[int]:

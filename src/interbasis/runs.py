@@ -1,6 +1,6 @@
 """A run's folder with the model and data it was made from."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from interbasis.choices import Metric
@@ -8,7 +8,7 @@ from interbasis.data.samples import Samples, Split
 from interbasis.errors import InterbasisError
 from interbasis.graph import InteractionGraph, load
 from interbasis.network import Network
-from interbasis.specs import Model, open_model, split_options
+from interbasis.specs import Model, first_of, open_model, split_options
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +31,7 @@ class OpenRun:
         named, options = split_options(built_on)
         samples = int(options.pop("samples", 0))
         whole = self.model.open_data(",".join([named, *(f"{k}={v}" for k, v in options.items())]), split)
-        if not samples:
-            return whole
-        samples = min(samples, len(whole))
-        return replace(whole.head(samples), spec=f"{whole.spec},samples={samples}")
+        return first_of(whole, min(samples, len(whole))) if samples else whole
 
 
 def open_run(folder: str | Path) -> OpenRun:

@@ -97,10 +97,8 @@ def open_data(
     if family in ("tokens", "text", "hf") and path:
         if context is not None:
             options.setdefault("context", str(min(context, LONGEST)))
-        found = streams.load(family, path, split, options, tokenizer)
-        return (
-            found if samples is None else replace(found.head(samples), spec=f"{found.spec},samples={samples}")
-        )
+        whole = streams.load(family, path, split, options, tokenizer)
+        return whole if samples is None else first_of(whole, samples)
     if family == "modadd" and not path:
         found = _pairs(_integer(spec, "p", options.pop("p", None)) or 113, split)
     elif family == "cifar10":
@@ -116,6 +114,11 @@ def open_data(
             f"{spec!r}: {family} data have no option {next(iter(options))!r}; samples=N is one"
         )
     return replace(found.head(samples), spec=spec)
+
+
+def first_of(data: Samples, count: int) -> Samples:
+    """The first so many samples, named so that they can be had again."""
+    return replace(data.head(count), spec=f"{data.spec},samples={count}")
 
 
 def split_options(spec: str) -> tuple[str, dict[str, str]]:

@@ -255,3 +255,12 @@ def test_real_cifar10(shared):
     test = cifar10.load(shared / "cifar10/cifar10.npz", "test")
     assert (len(test), test[0][1].item()) == (10_000, 3)  # the first test image is a cat
     assert test[0][0].abs().max() <= 1
+
+
+def test_the_first_tokens_can_be_had_again_by_name(tmp_path):
+    np.arange(100, dtype=np.uint16).tofile(tmp_path / "tokens_train.uint16")
+    few = open_data(f"tokens:{tmp_path}/tokens_train.uint16,context=4,samples=7")
+    assert len(few) == 7
+    again = open_data(few.spec)
+    assert (len(again), again.spec) == (7, few.spec)
+    assert torch.equal(again.all()[0], few.all()[0])

@@ -52,6 +52,12 @@ def reproduce(
     queries: Annotated[
         int | None, Parameter(help="Query positions sampled in attention's Jacobians; all without it.")
     ] = None,
+    edge_group: Annotated[
+        int | None, Parameter(help="Tokens per group of stochastic sources for edges; exact without it.")
+    ] = None,
+    edge_positions: Annotated[
+        int | None, Parameter(help="Positions per sequence that edges are taken at; all without it.")
+    ] = None,
     seeds: Annotated[str | None, Parameter(help="Seeds with commas; 0,1,2,3,4 without it.")] = None,
     bases: Annotated[
         str | None,
@@ -84,6 +90,7 @@ def reproduce(
     of_language: dict[str, Any] = {
         "model": model, "tokens": tokens, "edge_tokens": edge_tokens, "test_tokens": test_tokens,
         "tolerance": tolerance, "norms": norms, "queries": queries,
+        "edge_group": edge_group, "edge_positions": edge_positions,
     }  # fmt: skip
     found: dict[str, Any]
     plan: Plan | LanguagePlan

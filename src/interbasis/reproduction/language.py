@@ -57,6 +57,7 @@ def report(plan: LanguagePlan) -> dict[str, Any]:
         "quick": plan.quick,
         "bases": list(plan.bases),
         "depth": plan.depth,
+        "settings": plan.settings,
         "pieces": pieces,
         "missing": [{"basis": basis} for basis, piece in found.items() if piece is None],
         "comparison": compared,

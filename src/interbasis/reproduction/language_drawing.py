@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from interbasis.figures import eigenvalue_spectra, interaction_graph, position_profiles, save
@@ -18,7 +18,7 @@ from interbasis.results import load_result, load_tensors
 TOP = 24
 """Features of each layer in the picture of a block."""
 PROFILES = 8
-FOLDER = "figures"
+FOLDER, DOTS = "figures", 110
 
 
 def draw_figures(found: dict[str, Any], plan: LanguagePlan) -> list[tuple[str, Path]]:
@@ -50,7 +50,7 @@ def draw_figures(found: dict[str, Any], plan: LanguagePlan) -> list[tuple[str, P
             ))  # fmt: skip
     figures.append(("spectra", "What ranks the features, layer by layer", eigenvalue_spectra(graphs)))
     return [
-        (caption, save(figure, plan.out / FOLDER / name, formats=("svg",))[0])
+        (caption, save(figure, plan.out / FOLDER / name, formats=("png",), dpi=DOTS)[0])
         for name, caption, figure in figures
     ]
 
@@ -97,6 +97,7 @@ def required(pieces: Sequence[dict[str, Any]]) -> Figure:
             )  # fmt: skip
         turned = 0 if len(names) <= 6 else 60
         panel.set_xticks(range(len(names)), [plain(name) for name in names], rotation=turned)
+        panel.set_xlim(-0.6, len(names) - 0.4)
         panel.set_ylim(bottom=0)
         panel.set_ylabel("edges required, %")
         panel.set_title(plain(kind), fontsize=7.5)
@@ -133,11 +134,10 @@ def curves(pieces: Sequence[dict[str, Any]], tolerance: float) -> Figure:
             )  # fmt: skip
         panel.axhline(tolerance, color=INK, linewidth=0.6, linestyle=(0, (1, 2)), zorder=0)
         panel.set_ylim(min(-0.02, -0.1 * tolerance), 3 * tolerance)
-        panel.set_xscale("log")
-        panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g} %"))
+        panel.set_xlim(0, 100)
         panel.yaxis.set_major_locator(MaxNLocator(4))
         panel.set_title(plain(f"{about['from']} → {about['to']}"), fontsize=7.5)
-        panel.set_xlabel("edges kept")
+        panel.set_xlabel("edges kept, %")
         if k % 3 == 0:
             panel.set_ylabel("cross-entropy rise")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=len(pieces))

@@ -36,14 +36,20 @@ def _head(found: dict[str, Any]) -> str:
         data = piece["data"]
         lines.append(
             f"Model: `{found['model']}`, node layers in {piece['dtype']}. Bases from {data['tokens']:,} "
-            f"tokens and "
-            f"edges (gradient) from {data['edge_tokens']:,} tokens of the training set of `{found['data']}`. "
+            f"tokens and edges (gradient{_sampled(found)}) from {data['edge_tokens']:,} tokens of the "
+            f"training set of `{found['data']}`. "
             f"Masks are tried on {data['test_tokens']:,} tokens of its test set "
             f"({data['test_windows']} windows, the same for every mask and basis), on which the untouched "
             f"model has a cross-entropy of {piece['baseline']:.4f}; what passes is at most "
             f"{found['depth']['tolerance']:g} above it."
         )
     return "\n".join(lines)
+
+
+def _sampled(found: dict[str, Any]) -> str:
+    """What is estimated instead of summed over everything, where anything is."""
+    settings = found.get("settings", {})
+    return "".join(f", {name.replace('_', ' ')} {value}" for name, value in settings.items())
 
 
 def _verdicts(found: dict[str, Any]) -> str:

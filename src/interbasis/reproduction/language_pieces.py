@@ -12,6 +12,7 @@ import torch
 
 from interbasis.ablation_run import AblationRequest, ablate_run
 from interbasis.choices import Basis
+from interbasis.data.batches import Batches
 from interbasis.data.samples import Samples, Split
 from interbasis.errors import InterbasisError
 from interbasis.evaluation import Evaluation
@@ -29,7 +30,7 @@ from interbasis.request import make_request
 from interbasis.results import load_result, load_tensors, save_result
 from interbasis.resume import Resume
 from interbasis.runs import OpenRun, open_run
-from interbasis.specs import Model, open_model
+from interbasis.specs import Model, first_of, open_model
 from interbasis.summary import summarise
 
 DESCRIBED = 16
@@ -108,7 +109,7 @@ def first_tokens(model: Model, spec: str, tokens: int, split: Split = "train") -
     positions = there[0][0].shape[-1]
     count = min(len(there), -(-tokens // positions))
     folder = there.tokenizer or (Path(model.tokenizer) if Path(model.tokenizer).is_dir() else None)
-    return replace(there.head(count), spec=f"{there.spec},samples={count}", tokenizer=folder)
+    return replace(first_of(there, count), tokenizer=folder)
 
 
 def _sections(plan: LanguagePlan, network: Network, kinds: list[str]) -> dict[str, list[str]]:
@@ -128,13 +129,16 @@ def _sections(plan: LanguagePlan, network: Network, kinds: list[str]) -> dict[st
 def _ablate(plan: LanguagePlan, run: OpenRun, test: Samples, names: list[str]) -> bool:
     """Edges required in some sections, stored in the run; whether they had still to be found."""
     stored = load_result(run.folder, "ablation")
+    asked = {"metric": "cross_entropy", "tolerance": plan.tolerance}
+    if stored is not None and stored["data"]["fingerprint"] == Batches(test).fingerprint():
+        there = {row["from"] for row in stored["sections"] if "interval" in row}
+        if all(stored[key] == value for key, value in asked.items()):
+            names = [name for name in names if name not in there]
+    if not names:
+        return False
     request = AblationRequest(
         metric="cross_entropy", tolerance=plan.tolerance, sections=names, stable=False, intervals=True
     )
-    if stored is not None and stored["tolerance"] == plan.tolerance and stored["data"]["spec"] == test.spec:
-        there = {row["from"] for row in stored["sections"] if "interval" in row}
-        if there.issuperset(names):
-            return False
     ablate_run(run, request, test.spec)
     return True
 

@@ -47,6 +47,10 @@ class LanguagePlan:
     """Edges required of the layer norms, too."""
     queries: int | None = None
     """Query positions sampled per sequence in attention's Jacobians; None is all."""
+    edge_group: int | None = None
+    """Tokens per group of stochastic sources for the edges; None is exact."""
+    edge_positions: int | None = None
+    """Positions sampled per sequence for the edges; None is all."""
     quick: bool = False
 
     @classmethod
@@ -78,7 +82,12 @@ class LanguagePlan:
     @property
     def settings(self) -> dict[str, Any]:
         """Of the builds."""
-        return {} if self.queries is None else {"jacobian_queries": self.queries}
+        given = {
+            "jacobian_queries": self.queries,
+            "edge_group": self.edge_group,
+            "edge_positions": self.edge_positions,
+        }
+        return {name: value for name, value in given.items() if value is not None}
 
     @property
     def depth(self) -> dict[str, Any]:
