@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import interbasis
-from common import machine, peak_gigabytes, report
+from common import machine, peak_gigabytes, report, seconds
 from interbasis.attribution import EdgeSums, Sources, _add
 from interbasis.cores import Moments
 from interbasis.data.batches import Batches
@@ -155,19 +155,34 @@ def compare_edges(section: Section, f: Tensor) -> dict[str, object]:
 
 
 def whole_build(network: Network, tokens: Tensor) -> None:
-    """LIB and edges of one block, every node layer; from it all blocks on as many tokens as in the paper."""
+    """LIB and edges of one block, every node layer; from it all blocks on as many tokens as in the paper.
+
+    What goes with the tokens is told from what is done once by two builds, on half of the samples and on all.
+    In a model of several blocks attention's pass of block k runs through the k blocks before it, too.
+    """
+    half = tokens[: len(tokens) // 2]
+    forward = seconds(lambda: network(half), 2) / len(half)
     for queries in (None, QUERIES):
-        graph = interbasis.build(
-            network, tokens, dtype="float32", jacobian_queries=queries, edge_group=WIDE_GROUP, edge_sources=1
-        )
-        took = graph.provenance.timings
-        by_token = sum(took[phase] for phase in ("statistics", "Jacobians", "edges"))
-        once = sum(took.values()) - by_token
-        total = PAPER_BLOCKS * (once + by_token * PAPER_SAMPLES / len(tokens))
-        figures = machine() | {f"s {phase}": value for phase, value in took.items()}
-        figures |= {"hours, 12 blocks on 500 × 1,024 tokens": total / 3600, "GB peak": peak_gigabytes()}
+        settings = {"jacobian_queries": queries, "edge_group": "positions", "edge_positions": QUERIES}
+        took = [
+            interbasis.build(network, some, dtype="float32", edge_sources=1, **settings).provenance.timings
+            for some in (half, tokens)
+        ]
+        by_sample = {name: (took[1][name] - took[0][name]) / len(half) for name in took[1]}
+        once = {name: took[0][name] - by_sample[name] * len(half) for name in took[1]}
+        before = forward * (PAPER_BLOCKS - 1) / 2
+        total = PAPER_BLOCKS * (sum(once.values()) + PAPER_SAMPLES * (sum(by_sample.values()) + before))
+        figures = machine() | {
+            f"s {name} per 1,000 tokens": 1000 / POSITIONS * value for name, value in by_sample.items()
+        }
+        figures |= {
+            "s forward pass per 1,000 tokens": 1000 / POSITIONS * forward,
+            "s once": sum(once.values()),
+            "hours, 12 blocks on 500 × 1,024 tokens": total / 3600,
+            "GB peak": peak_gigabytes(),
+        }
         how = "exact" if queries is None else f"{queries} queries sampled"
-        report(f"LIB with edges, one block, {tokens.numel():,} tokens, {how}", figures)
+        report(f"LIB with edges at {QUERIES} positions, one block, basis {how}", figures)
 
 
 def main() -> None:
