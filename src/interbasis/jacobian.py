@@ -24,6 +24,7 @@ from interbasis.progress import Progress, silent
 from interbasis.random_signs import random_positions, random_signs
 from interbasis.resume import NOTHING, Resume, State
 from interbasis.statistics import Statistics, chunks
+from interbasis.stored_streams import StoredStreams
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ class Jacobians:
     queries: int | None = None
     """Query positions sampled per sequence in attention; None is all of them."""
     kept: Resume = NOTHING
+    streams: StoredStreams | None = None
+    """Where activations are kept between passes; None computes them again."""
 
     def to_next(self, index: int, transform: Tensor | None) -> JacobianGram:
         """From node layer ``index`` to the features C [r, d] of the one after it; None is the identity."""
@@ -186,7 +189,10 @@ class Jacobians:
     def _activations(self, index: int, phase: str, start: int = 0) -> Iterator[tuple[int, Tensor]]:
         """(index of the first sample, activations at a node layer) over the data, in chunks."""
         for first, inputs in chunks(self.network, self.batches, fine=True, start=start):
-            yield first, self.network.activations_at(index, inputs)
+            if self.streams is None:
+                yield first, self.network.activations_at(index, inputs)
+            else:
+                yield first, self.streams.activations_at(index, first - self.batches.offset, inputs)
             self.progress(phase, first + len(inputs) - self.batches.offset, len(self.batches))
 
 

@@ -1,5 +1,6 @@
 """From a network and data to an interaction graph."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from interbasis.network import Network
 from interbasis.progress import Progress, progress_bar
 from interbasis.resume import NOTHING, Resume, surroundings, versions
 from interbasis.statistics import Wanted, collect
+from interbasis.stored_streams import StoredStreams
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,6 +35,7 @@ def build(
     progress: Progress | bool | None = None,
     resume: str | Path | None = None,
     anew: bool = False,
+    cache_gigabytes: float = 4.0,
     request: dict[str, Any] | None = None,
     **settings: Any,
 ) -> InteractionGraph:
@@ -47,6 +50,9 @@ def build(
     With ``resume``, the folder the graph will be saved in, work is kept there while it lasts: a build that
     was killed goes on when it is called again, and ends with the same graph bit for bit. Other settings are
     refused, or with ``anew`` begin from nothing. ``request`` is remembered with the graph.
+
+    Activations between the blocks of a language model are kept on disk while it is built, so that not every
+    pass runs through all blocks: ``cache_gigabytes`` is what they may take, and 0 computes them again.
     """
     config = BuildConfig.of(basis=basis, **settings)
     if not isinstance(network, Network):
@@ -69,8 +75,9 @@ def build(
         NOTHING if resume is None else Resume(resume, "build", _decisive(network, batches, config), anew=anew)
     )
     edges, errors = [], []
-    with progress_bar(progress) as tell:
-        layers = _fit(computing, batches, config, clock, tell, kept)
+    streams = _streams(computing, batches["jacobian_data"], cache_gigabytes, kept.folder)
+    with streams, progress_bar(progress) as tell:
+        layers = _fit(computing, batches, config, clock, tell, kept, streams)
         if config.edge_rule is not None:
             with clock("edges"):
                 found = measure(
@@ -101,6 +108,7 @@ def _fit(
     clock: "_Clock",
     progress: Progress,
     kept: Resume,
+    streams: StoredStreams,
 ) -> list[LayerBasis]:
     rotate = network.rotate_last if config.rotate_last is None else config.rotate_last
     rotate = rotate and config.basis != "neuron"
@@ -119,7 +127,7 @@ def _fit(
             about_jacobians = collect(network, batches["jacobian_data"], Wanted(grams=False), progress, kept)
     jacobians = Jacobians(
         network, about_jacobians, batches["jacobian_data"], config.jacobian_sources, config.seed, progress,
-        config.jacobian_queries, kept,
+        config.jacobian_queries, kept, streams,
     )  # fmt: skip
     source = JacobianSource(
         clock.timing("Jacobians", jacobians.to_next), clock.timing("Jacobians", jacobians.to_end)
@@ -128,6 +136,14 @@ def _fit(
         floors = config.variance_floor, config.jacobian_floor
         chosen = Settings(config.basis, *floors, rotate, config.seed, config.isolate)
         return fit(network.nodes, statistics.layers, source, chosen)
+
+
+def _streams(network: Network, batches: Batches, gigabytes: float, folder: Path | None) -> StoredStreams:
+    """Where activations are kept between passes; a shuffling DataLoader's are never the same twice."""
+    if not 0 <= gigabytes < math.inf:
+        raise InterbasisError(f"cache_gigabytes is a number from 0 on, received {gigabytes}")
+    budget = 0 if batches.shuffled else int(gigabytes * 2**30)
+    return StoredStreams(network, len(batches), budget, folder)
 
 
 def _decisive(network: Network, batches: dict[str, Batches], config: BuildConfig) -> dict[str, Any]:

@@ -74,6 +74,9 @@ def build(
     threads: Annotated[
         int | None, Parameter(help="Threads to compute with; the same number gives the same bits.")
     ] = None,
+    cache_gigabytes: Annotated[
+        float, Parameter(help="Disk that activations between blocks may take while it is built; 0 for none.")
+    ] = 4.0,
     overwrite: Annotated[
         bool, Parameter(help="Replace a run that is there already.", negative="", show_default=False)
     ] = False,
@@ -105,13 +108,13 @@ def build(
     if edge_method is not None:
         given["edge_method"] = None if edge_method == "none" else edge_method
     request = make_request((read_request(config) if config else {}) | given)
-    graph = _run(request, out, overwrite)
+    graph = _run(request, out, overwrite, cache_gigabytes)
     from interbasis.summary import summarise, tables
 
     common.show(summarise(graph) | {"run": str(out)}, as_json, tables)
 
 
-def _run(request: "BuildRequest", out: Path, overwrite: bool) -> "InteractionGraph":
+def _run(request: "BuildRequest", out: Path, overwrite: bool, cache_gigabytes: float) -> "InteractionGraph":
     """The graph that was asked for, in its folder: built, or finished, or there already."""
     import torch
 
@@ -138,7 +141,8 @@ def _run(request: "BuildRequest", out: Path, overwrite: bool) -> "InteractionGra
         return there
     graph = build(
         network, data, jacobian_data=others["jacobian_data"], edge_data=others["edge_data"],
-        model=request.model, resume=out, anew=overwrite, request=remembered, **request.settings(),
+        model=request.model, resume=out, anew=overwrite, cache_gigabytes=cache_gigabytes,
+        request=remembered, **request.settings(),
     )  # fmt: skip
     graph.save(out)
     return graph
