@@ -150,18 +150,21 @@ def test_a_kill_in_every_command(tmp_path, capsys):
 
 
 def survives(tmp_path: Path, commands: list[Command], report: Callable[[str], None]) -> None:
-    """20 kills over a chain of commands, as many to each as it has of the time."""
+    """At least 20 kills over a chain of commands, as many to each as it has of the time.
+
+    More are planned, for a command may have ended before the last of them comes.
+    """
     measured = [writes_and_seconds(command(tmp_path / "whole"), tmp_path / "whole") for command in commands]
     writes, seconds = zip(*measured, strict=True)
-    shares = [max(3, round(20 * one / sum(seconds))) for one in seconds]
-    shares[seconds.index(max(seconds))] += 20 - sum(shares)
+    shares = [max(3, round(24 * one / sum(seconds))) for one in seconds]
+    shares[seconds.index(max(seconds))] += 24 - sum(shares)
     began = time.monotonic()
     found = killed(commands, tmp_path / "parts", shares, list(writes), seed=20)
     report(
         f"uninterrupted {[round(one) for one in seconds]} s with {list(writes)} writes seen, kills {shares}: "
         f"{dict(found)}, {time.monotonic() - began:.0f} s"
     )
-    assert found.total() - found["too late"] == 20
+    assert found.total() - found["too late"] >= 20
     assert found["within the work"] >= 12
     same(tmp_path / "whole", tmp_path / "parts")
 
