@@ -31,6 +31,8 @@ from interbasis.sparsity import interaction_sparsity, plain
 from interbasis.specs import open_model
 
 RESOLUTIONS = (0.5, 1.0)
+MOST_EDGES = 100_000
+"""Edges among which modules are still looked for."""
 NAME = "reproduction"
 VERSION = 1
 """Of what `reproduction.json` holds; pieces that hold something else are measured again."""
@@ -145,7 +147,13 @@ def _suffices(stored: dict[str, Any], depth: Depth, sections: int) -> bool:
 
 
 def _modules(run: OpenRun, ablation: dict[str, Any], resolution: float, depth: Depth) -> dict[str, Any]:
-    """Leiden's modules over the edges that are needed; a graph with next to none has no modules."""
+    """Leiden's modules over the edges that are needed; a graph with next to none, or with all, has none."""
+    edges = sum(row["count"] for row in ablation["sections"])
+    if edges > MOST_EDGES:
+        return {
+            "resolution": resolution,
+            "refused": f"{edges:,} edges are needed, too many to look for modules",
+        }
     epsilons = [row["epsilon"] for row in ablation["sections"]]
     try:
         found = find_modules(run.graph, epsilons, resolution, null_graphs=depth.null_graphs)
