@@ -103,14 +103,18 @@ class Statistics:
             return
         if not self.samples:
             self.samples = other.samples
-            self.layers, self.cores = deepcopy(other.layers), deepcopy(other.cores)
+            self.layers = deepcopy(other.layers)
+            self.cores = [
+                {name: total.to(torch.float64, copy=True) for name, total in sums.items()}
+                for sums in other.cores
+            ]
             return
         self.samples += other.samples
         for mine, theirs in zip(self.layers, other.layers, strict=True):
             mine.merge(theirs)
         for sums, more in zip(self.cores, other.cores, strict=True):
             for name, total in sums.items():
-                total += more[name]
+                total += more[name]  # float64, whatever the other is
 
     def state(self) -> State:
         """All of it, to go on from."""
@@ -192,7 +196,7 @@ def _of_chunk(network: Network, inputs: Tensor, wanted: Wanted, name: str, first
         u = section.read_outs(f)
         if wanted.cores and section.core.has_statistics:
             found = section.core.statistics(u, section.outputs(f))
-        sums.append({kind: total.double() for kind, total in found.items()})
+        sums.append(found)
         f = section.from_read_outs(f, u)
     return Statistics(len(inputs), layers, sums)
 

@@ -317,6 +317,21 @@ def test_the_secant_slope_agrees_with_quadrature_to_all_digits(name):
     assert relative_error(core.mean_slope(u, rule("exact")), fine) <= 1e-11
 
 
+def test_a_gelu_in_many_steps_is_done_in_one_and_keeps_its_name():
+    activations = pytest.importorskip("transformers.activations", reason="transformers is not installed")
+    theirs = activations.NewGELUActivation()
+    u = torch.cat([normal(300) * 4, torch.tensor([0.0, 1e-9, -1e-9, 30.0, -30.0]).double()]).requires_grad_()
+    for kind in (Elementwise, Gated):
+        ours = kind(theirs)
+        assert ours.activation is not theirs
+        assert repr(ours) == f"{kind.__name__}({theirs})"  # runs of older versions know the model by it
+    assert relative_error(ours.activation(u), theirs(u)) <= 1e-15
+    slopes = [torch.autograd.grad(act(u).sum(), u)[0] for act in (ours.activation, theirs)]
+    assert relative_error(*slopes) <= 1e-15
+    other = nn.GELU()
+    assert Elementwise(other).activation is other
+
+
 def test_the_general_core_keeps_the_definition():
     """The general path itself against per-sample Jacobians, beyond what `check` compares."""
     section = as_general(attention_section(2, 3, True, False))

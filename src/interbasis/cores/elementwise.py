@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from interbasis.cores.activations import fused
 from interbasis.cores.core import Core, Moments, Sums, into_groups
 from interbasis.integration import Rule, rule
 from interbasis.linalg import symmetric_product
@@ -28,7 +29,7 @@ class Elementwise(Core):
     has_statistics = True
 
     def __init__(self, activation: nn.Module):
-        self.activation = activation
+        self.activation = fused(activation)
 
     def __repr__(self) -> str:
         return f"Elementwise({self.activation})"

@@ -1,6 +1,7 @@
 """core(v, u) = u / √(v + ε): the division of a layer norm or an RMS norm."""
 
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -87,17 +88,26 @@ class Normalize(Core):
         f = f[:, section.outputs(f)].flatten(0, 1)
         v, u = _tokens((f @ section.read.T)[None], slice(0, len(f)))
         a, b = (slope.double() for slope in self._slopes(v, rule))  # [tokens, 1]
-        weight, write, read = f.double().square(), section.write.double(), section.read.double()
-        D = write @ read[1:]
+        weight, read, D = f.double().square(), section.read.double(), _through(section)
         E, δ = section.skip.double() + a.mean() * D, a - a.mean()
         squares = E.square() * weight.sum(0) + 2 * E * D * (δ * weight).sum(0)
         squares += D.square() * (δ.square() * weight).sum(0)
         mixed = read[0] != 0  # features that hold some of the variance
         A_v, E, D, weight = read[0, mixed], E[:, mixed], D[:, mixed], weight[:, mixed]
-        y = b * (u.double() @ write.T)  # [tokens, r_out]
+        y = b * (u @ section.write.T).double()  # [tokens, r_out]
         squares[:, mixed] += A_v.square() * (y.square().T @ weight)
         squares[:, mixed] += 2 * A_v * (E * (y.T @ weight) + D * (y.T @ (δ * weight)))
         return squares.clamp_min(0)
+
+
+_THROUGH: "WeakKeyDictionary[Section, Tensor]" = WeakKeyDictionary()
+
+
+def _through(section: "Section") -> Tensor:
+    """D = B A_u of a section in float64, made once."""
+    if section not in _THROUGH:
+        _THROUGH[section] = section.write.double() @ section.read[1:].double()
+    return _THROUGH[section]
 
 
 def _tokens(u: Tensor, at: slice) -> tuple[Tensor, Tensor]:

@@ -87,8 +87,8 @@ def layer_norms(graph: InteractionGraph, kinds: Sequence[str]) -> list[dict[str,
     """Whether a layer norm's edges are 1-to-1, and what the variance hears and tells.
 
     ``own`` is the median over the first outputs of the largest edge's share of Σ_j Ê_ij², the variance's
-    edges left out. ``first`` is the feature that drives the variance most (1 is the first), ``share`` its
-    part, ``reaches`` the share of the outputs that the variance reaches.
+    edges left out, ``own_of_all`` that over all outputs. ``first`` is the feature that drives the variance
+    most (1 is the first), ``share`` its part, ``reaches`` the share of the outputs that the variance reaches.
     """
     rows = []
     for k, kind in enumerate(kinds):
@@ -97,8 +97,9 @@ def layer_norms(graph: InteractionGraph, kinds: Sequence[str]) -> list[dict[str,
             continue
         row: dict[str, Any] = {"from": source.name, "to": target.name, "kind": kind}
         squares = graph.edges[k].double().square()
-        inner = squares[1 + target.isolated :, 1 + source.isolated :][:PICTURED]
-        row["own"] = _largest_share(inner).median().item()
+        inner = squares[1 + target.isolated :, 1 + source.isolated :]
+        row["own"] = _largest_share(inner[:PICTURED]).median().item()
+        row["own_of_all"] = _largest_share(inner).median().item()
         if kind == "norm in" and target.isolated:
             heard = squares[1, 1:]
             row |= {"first": int(heard.argmax()) + 1, "share": _largest_share(heard[None]).item()}

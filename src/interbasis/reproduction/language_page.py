@@ -193,7 +193,7 @@ def _chance(found: dict[str, Any]) -> float:
 
 def _norms(found: dict[str, Any]) -> str:
     rows = [
-        (piece["basis"], f"{row['from']} → {row['to']}", f"{row['own']:.1%}",
+        (piece["basis"], f"{row['from']} → {row['to']}", f"{row['own']:.1%}", f"{row['own_of_all']:.1%}",
          f"feature {row['first']} ({row['share']:.0%})" if "first" in row else None,
          f"{row['reaches']:.0%}" if "reaches" in row else None)
         for piece in found["pieces"]
@@ -201,9 +201,10 @@ def _norms(found: dict[str, Any]) -> str:
     ]  # fmt: skip
     return (
         "## Layer norms\n\nOwn edge: the largest edge's share of an output's Ê², median over the first 50 "
-        "outputs, the variance left out. Heard: the feature that drives the variance most, with its share of "
-        "Ê². Told: the share of the outputs on which the variance's edge is at least 1 % of the largest.\n\n"
-        + table(("basis", "section", "own edge", "variance heard", "variance told"), rows)
+        "outputs (the paper pictures as many) and over all, the variance left out. Heard: the feature that "
+        "drives the variance most, with its share of Ê². Told: the share of the outputs on which the "
+        "variance's edge is at least 1 % of the largest.\n\n"
+        + table(("basis", "section", "own edge, first 50", "all", "variance heard", "variance told"), rows)
     )
 
 
@@ -250,8 +251,10 @@ def _times(found: dict[str, Any]) -> str:
         for name, took in piece["times"]["stages"].items()
     ]
     rows = [(basis, name, f"{wall:,.0f}", f"{processor:,.0f}") for basis, name, wall, processor in stages]
-    wall, processor = (sum(row[k] for row in stages) / 60 for k in (2, 3))
-    rows.append(("all", "", f"{60 * wall:,.0f}", f"{60 * processor:,.0f}"))
+    each = {piece["basis"]: [row for row in stages if row[0] == piece["basis"]] for piece in found["pieces"]}
+    sums = {basis: [sum(row[k] for row in some) for k in (2, 3)] for basis, some in each.items()}
+    rows += [(basis, "all", f"{wall:,.0f}", f"{processor:,.0f}") for basis, (wall, processor) in sums.items()]
+    walls = ", ".join(f"{basis} {wall / 60:.0f}" for basis, (wall, _) in sums.items())
     peaks = [piece["times"]["peak_bytes"] or 0 for piece in found["pieces"]]
     memory = f" Peak memory: {max(peaks) / 2**30:.2f} GB a process." if all(peaks) else ""
     threads = ", ".join(sorted({str(piece["times"]["threads"]) for piece in found["pieces"]}))
@@ -261,9 +264,10 @@ def _times(found: dict[str, Any]) -> str:
         for name, seconds in piece["phases"].items()
     ]
     return (
-        f"## Times\n\n{processor:.0f} minutes of one processor core in all; {wall:.0f} by the wall with "
-        f"{threads} thread(s) a process, one basis after the other, on a machine shared with other work."
-        f"{memory} Of a stage that was killed and went on, the last part alone is counted.\n\n"
+        f"## Times\n\nMinutes by the wall, {threads} thread(s) a process: {walls}. Done one after the other "
+        "the bases take the sum of these, by processes of their own the longest of them, where these times "
+        f"are of such processes.{memory} Of a stage that was killed and went on, the last part alone is "
+        "counted.\n\n"
         + table(("basis", "stage", "wall, s", "processor, s"), rows)
         + "\n\nThe builds by phase, by the wall:\n\n"
         + table(("basis", "phase", "wall, s"), phases)

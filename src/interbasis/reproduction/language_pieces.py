@@ -1,7 +1,7 @@
 """One piece of a reproduction on a language model: a run in one basis, built, ablated, described.
 
-Every stage is stored in the run as it ends and goes on where it was killed: the graph, `ablation`, `features`
-and `examples`, and last `reproduction`, which says that the piece is finished.
+Every stage is stored in the run as it ends and goes on where it was killed: the graph, `ablation`,
+`together`, `features` and `examples`, and last `reproduction`, which says that the piece is finished.
 """
 
 from dataclasses import replace
@@ -37,6 +37,7 @@ DESCRIBED = 16
 """Features of each layer that are described."""
 LOOKED_AT = 65_536
 """Tokens of the training set that features are described from, at most."""
+TOGETHER = "together"
 CENTRAL = ("attention", "MLP")
 """The sections that the paper's claims are about."""
 
@@ -65,11 +66,11 @@ def do_piece(plan: LanguagePlan, basis: Basis, progress: Progress = silent) -> d
     for kind, names in chosen.items():
         if _ablate(plan, run, test, names):
             clock.stop(run.folder, f"edges required, {kind}")
-    together = _together(run, test, kinds)
-    clock.stop(run.folder, "sections together")
+    if _together(run, test, kinds):
+        clock.stop(run.folder, "sections together")
     if _describe(run, plan, progress):
         clock.stop(run.folder, "features")
-    result = _measured(plan, run, test) | {"together": together, "times": load_result(run.folder, TIMES)}
+    result = _measured(plan, run, test) | {"times": load_result(run.folder, TIMES)}
     result["phases"] = {name: round(t, 1) for name, t in run.graph.provenance.timings.items()}
     save_result(run.folder, NAME, result)
     return result
@@ -143,8 +144,18 @@ def _ablate(plan: LanguagePlan, run: OpenRun, test: Samples, names: list[str]) -
     return True
 
 
-def _together(run: OpenRun, test: Samples, kinds: list[str]) -> list[dict[str, Any]]:
-    """The cross-entropy with the accepted masks of several sections in force at once."""
+def _together(run: OpenRun, test: Samples, kinds: list[str]) -> bool:
+    """The cross-entropy with the accepted masks of several sections in force at once, stored in the run.
+
+    Whether it had still to be measured for these masks and windows.
+    """
+    ablation = load_result(run.folder, "ablation")
+    assert ablation is not None
+    counts = {row["from"]: row["count"] for row in ablation["sections"]}
+    belongs = {"data": ablation["data"]["fingerprint"], "counts": counts}
+    stored = load_result(run.folder, TOGETHER)
+    if stored is not None and stored["of"] == belongs:
+        return False
     masks = {
         int(name.removeprefix("edge_mask.")): mask
         for name, mask in load_tensors(run.folder, "ablation").items()
@@ -155,7 +166,7 @@ def _together(run: OpenRun, test: Samples, kinds: list[str]) -> list[dict[str, A
     groups["all of these"] = [k for k in masks if kinds[k] in CENTRAL]
     if len(masks) > len(groups["all of these"]):
         groups["layer norms, too"] = list(masks)
-    return [
+    rows = [
         {
             "sections": name,
             "number": len(some),
@@ -166,6 +177,8 @@ def _together(run: OpenRun, test: Samples, kinds: list[str]) -> list[dict[str, A
         for name, some in groups.items()
         if some
     ]
+    save_result(run.folder, TOGETHER, {"of": belongs, "rows": rows})
+    return True
 
 
 def _describe(run: OpenRun, plan: LanguagePlan, progress: Progress) -> bool:
@@ -182,9 +195,12 @@ def _describe(run: OpenRun, plan: LanguagePlan, progress: Progress) -> bool:
 
 
 def _measured(plan: LanguagePlan, run: OpenRun, test: Samples) -> dict[str, Any]:
-    ablation, features = load_result(run.folder, "ablation"), load_result(run.folder, "features")
+    ablation, features, together = (
+        load_result(run.folder, name) for name in ("ablation", "features", TOGETHER)
+    )
     assert ablation is not None
     assert features is not None
+    assert together is not None
     masks, graph = load_tensors(run.folder, "ablation"), run.graph
     kinds, positions = measures.kinds(run.network), test[0][0].shape[-1]
     return {
@@ -209,4 +225,5 @@ def _measured(plan: LanguagePlan, run: OpenRun, test: Samples) -> dict[str, Any]
         "norms": measures.layer_norms(graph, kinds),
         "reach": measures.reach(graph, kinds, masks),
         "profiles": measures.profiles(features, f"ln1.{measures.middle_block(run.network)}"),
+        "together": together["rows"],
     }

@@ -93,7 +93,7 @@ class LanguagePlan:
     def depth(self) -> dict[str, Any]:
         """What a finished piece was measured with; with another it is measured again."""
         names = ("tokens", "edge_tokens", "test_tokens", "tolerance", "norms", "quick")
-        return {name: getattr(self, name) for name in names} | {"version": 2}
+        return {name: getattr(self, name) for name in names} | {"version": 3}
 
     def folder(self, basis: str) -> Path:
         return self.out / basis

@@ -17,7 +17,7 @@ from interbasis.integration import Rule
 BLOCK = 128
 """Queries handled at once: bounds the memory, and lets causal attention skip keys that none of them sees."""
 
-BUDGET = 2**24
+BUDGET = 2**22
 """Elements that the covariances, or the patterns, of the queries handled at once may hold."""
 
 

@@ -7,8 +7,8 @@ from interbasis.cores.attention.heads import Heads
 from interbasis.cores.attention.rotary import Rotary
 from interbasis.cores.attention.sums import HeadSums
 
-TOGETHER = 16
-"""Covariances of queries that are multiplied at once: few enough to stay in the cache."""
+TOGETHER = 786_432
+"""Elements of the covariances that are multiplied at once: few enough to stay in the cache."""
 
 
 def add_block(sums: HeadSums, x: Heads, metric: Tensor, value_products: Tensor) -> None:
@@ -50,9 +50,9 @@ def _add_key_terms(
     Q = metric.unflatten(0, (heads, width)).unflatten(2, (heads, width))  # [h, i, g, j]
     queries = x.q.flatten(1, 2)  # [g, n·S, h]
 
-    def add_values(h: int, g: slice, values: Tensor, rows: Tensor) -> None:
-        centred = values - rows * z[g]  # Σ_t ab_st (v^g_t − z^g_s), [g, n, S, h]
-        sums.vk[h, g] += centred.flatten(1, 2).mT @ queries[g]
+    def by_values(values: Tensor, rows: Tensor, z: Tensor, queries: Tensor) -> Tensor:
+        centred = values - rows * z  # Σ_t ab_st (v^g_t − z^g_s), [·, n, S, h]
+        return centred.flatten(1, 2).mT @ queries
 
     for h in range(heads):
         one = torch.ones_like(x.v[h:, ..., :1])
@@ -66,12 +66,11 @@ def _add_key_terms(
         kk[0] /= 2  # its transpose is the other half
         sums.kk[h, h:] += kk
         if a is b:
-            add_values(h, slice(h, None), values, rows)
-            for g in range(h + 1, heads):
-                add_values(g, slice(h, h + 1), others[g - h : g - h + 1], rows[g - h])
+            sums.vk[h, h:] += by_values(values, rows, z[h:], queries[h:])
+            sums.vk[h + 1 :, h] += by_values(others[1:], rows[1:], z[h], queries[h])
         else:  # soft-capped scores: v,k goes with a^h b^g
             mixed = (a[h] * b) @ torch.cat([x.v, torch.ones_like(x.v[..., :1])], dim=-1)
-            add_values(h, slice(0, None), mixed[..., :width], mixed[..., width:])
+            sums.vk[h] += by_values(mixed[..., :width], mixed[..., width:], z, queries)
 
 
 def _add_turned_key_terms(
@@ -137,7 +136,7 @@ def _add_query_pairs(sums: HeadSums, cov: Tensor, metric: Tensor) -> None:
     """q,q for h ≤ g: Cov^hᵀ (Q Cov^g), contracted over value coordinate and token at once."""
     heads, width, _, _ = cov.shape
     found = [cov.new_zeros(g + 1, width, width) for g in range(heads)]
-    for some in cov.split(TOGETHER, dim=2):
+    for some in cov.split(max(1, TOGETHER // (heads * width**2)), dim=2):
         flat = some.reshape(heads, -1, width)  # [H, i·tokens, j]
         for g in range(heads):
             rows = metric[: (g + 1) * width, g * width : (g + 1) * width] @ flat[g].view(width, -1)
