@@ -15,7 +15,7 @@ from common import machine, report, seconds
 from interbasis.cores import Attention, Elementwise, Moments
 from interbasis.jacobian import assemble
 from interbasis.network import NodeLayer, Section
-from reference import batched, looped
+from reference import batched, fused, looped
 
 WIDTH, HIDDEN, HEADS = 768, 3072, 12
 DTYPE = torch.float32
@@ -90,7 +90,7 @@ def compare(
     }
     theirs = {
         f"looped, {samples * f.shape[1]} tokens": per_thousand(
-            lambda some: looped(section, transform, some), samples
+            lambda some: looped(fused(section), transform, some), samples
         )
         for samples in few
     } | {

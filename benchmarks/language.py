@@ -11,7 +11,6 @@ sums over groups of tokens, and judged by exact ones on the same tokens.
 """
 
 import sys
-import time
 from collections.abc import Callable
 
 import torch
@@ -23,15 +22,22 @@ from common import machine, peak_gigabytes, report, seconds
 from interbasis.attribution import EdgeSums, Sources, _add
 from interbasis.cores import Moments
 from interbasis.data.batches import Batches
+from interbasis.graph import InteractionGraph
 from interbasis.integration import rule
 from interbasis.jacobian import assemble
 from interbasis.network import Network, Section
 from interbasis.statistics import collect
-from reference import batched, looped
+from reference import batched, fused, looped
 
-SAMPLES, POSITIONS, GROUP, QUERIES, ROWS = 4, 1024, 16, 128, 16
-WIDE_GROUP = 256
-"""Tokens in a group where there are as many as in the paper."""
+POSITIONS, SAMPLES = 1024, 16
+FEW_SAMPLES = 4
+"""For attention's exact basis, which takes long."""
+GROUP = 128
+"""Tokens whose attributions are summed with signs; as many groups give edges within about 5 %."""
+QUERIES = 64
+"""Positions sampled per sequence."""
+ROWS, COLUMNS = 16, 64
+"""Output features that backward passes are timed for; input features from which edges are exact, too."""
 PAPER_SAMPLES, PAPER_BLOCKS = 500, 12
 RULE = rule("gradient")
 
@@ -74,11 +80,27 @@ def basis(section: Section, transform: Tensor, f: Tensor, queries: int | None = 
     return gram.X.T @ gram.K @ gram.X
 
 
-def edges(section: Section, f: Tensor, group: int | None) -> Tensor:
-    """Ê of a section in the coordinates of two bases, with signed sums over groups or exact."""
-    total = EdgeSums.zero(section, group is not None)
-    _add(total, section, f, RULE, None if group is None else Sources(group, 1))
+def edges(section: Section, f: Tensor) -> Tensor:
+    """Ê of a section in the coordinates of two bases, with signed sums over groups."""
+    total = EdgeSums.zero(section, True)
+    for first, some in enumerate(f.split(2)):
+        _add(total, section, some, RULE, Sources(GROUP, 1), (0, 2 * first))
     return total.edges.rms
+
+
+def exact_edges(section: Section, f: Tensor) -> Tensor:
+    """Exact Ê into ROWS features from COLUMNS features, the constants left out."""
+    rows, columns = slice(1, 1 + ROWS), slice(1, 1 + COLUMNS)
+    total = torch.zeros(ROWS, COLUMNS, dtype=torch.float64)
+    for one in f.split(1):
+        u, few = one @ section.read.T, one[..., columns].contiguous()
+        for start in range(0, f.shape[1], 32):
+            here = slice(start, start + 32)
+            inner = section.core.attributions(u, few, section.read[:, columns], here, RULE)
+            block = torch.einsum("ic,ctj->itj", section.write[rows], inner)
+            block += section.skip[rows, None, columns] * few[0, here]
+            total += block.double().square().sum(1)
+    return (total / (f.shape[0] * f.shape[1])).sqrt()
 
 
 def looped_edges(section: Section, f: Tensor) -> Tensor:
@@ -95,60 +117,60 @@ def looped_edges(section: Section, f: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-def per_thousand(work: Callable[[Tensor], object], f: Tensor) -> float:
-    """CPU seconds of all threads, so that other work on the machine does not count."""
-    start = time.process_time()
-    work(f)
-    return 1000 * (time.process_time() - start) / (f.shape[0] * f.shape[1])
+def per_thousand(work: Callable[[Tensor], object], f: Tensor, repeat: int = 1) -> float:
+    """Wall time, the best of ``repeat``."""
+    return 1000 * seconds(lambda: work(f), repeat) / (f.shape[0] * f.shape[1])
 
 
 def compare(name: str, section: Section, f: Tensor) -> None:
     """Backward passes are timed for ROWS of the output features, and their time is scaled to all of them."""
     transform = rotation(section.target.width)
-    figures: dict[str, object] = machine() | {"dtype": str(f.dtype), "tokens": f.shape[0] * f.shape[1]}
+    figures: dict[str, object] = machine() | {"dtype": str(f.dtype)}
+    few = f[:FEW_SAMPLES] if section.core.mixes_positions else f
     with torch.no_grad():
         basis(section, transform, f[:1])  # warm
-        # the linear algebra at the end is done once for all data; more tokens where they cost little
-        many = f if section.core.mixes_positions else f.repeat(4, 1, 1)
-        mine = per_thousand(lambda some: basis(section, transform, some), many)
-    figures["s basis, ours"] = mine
+        mine = per_thousand(lambda some: basis(section, transform, some), few, 2)
+    figures |= {"tokens, basis": few.shape[0] * few.shape[1], "s basis, ours": mine}
     if section.core.samples_queries:
         with torch.no_grad():
-            exact = torch.linalg.eigvalsh(basis(section, transform, f))
-            sampled = torch.linalg.eigvalsh(basis(section, transform, f, QUERIES))
+            exact = torch.linalg.eigvalsh(basis(section, transform, few))
+            sampled = torch.linalg.eigvalsh(basis(section, transform, few, QUERIES))
             figures[f"s basis, {QUERIES} queries sampled"] = per_thousand(
-                lambda some: basis(section, transform, some, QUERIES), f
+                lambda some: basis(section, transform, some, QUERIES), few, 2
             )
         figures["error of the 10 leading Λ, sampled"] = ((sampled - exact) / exact)[-10:].abs().max().item()
-    some, single, scale = f[:1], transform[:ROWS].to(f.dtype), section.target.width / ROWS
-    theirs = {"s basis, looped": scale * per_thousand(lambda some: looped(section, single, some), some)}
-    for at_once in (2, 4):
-        theirs[f"s basis, batched by {at_once}"] = scale * per_thousand(
-            lambda some, at_once=at_once: batched(section, single, some, at_once), some
-        )
+    single, scale = transform[:ROWS].to(f.dtype), section.target.width / ROWS
+    theirs = {
+        f"s basis, looped, {samples * POSITIONS} tokens": scale
+        * per_thousand(lambda some: looped(fused(section), single, some), f[:samples], 2)
+        for samples in (1, 2)
+    } | {
+        f"s basis, batched by {at_once}": scale
+        * per_thousand(lambda some, at_once=at_once: batched(section, single, some, at_once), f[:1])
+        for at_once in (2, 4)
+    }
     figures |= theirs | {"ratio, basis": min(theirs.values()) / mine}
     figures |= compare_edges(section, f)
     report(name, figures | {"GB peak": peak_gigabytes()})
 
 
 def compare_edges(section: Section, f: Tensor) -> dict[str, object]:
-    """Time of signed sums for all edges; their error for the edges into ROWS features, by exact ones."""
+    """Time of signed sums for all edges, and their error for some of them, by exact ones."""
     source, target = rotation(section.source.width).to(f.dtype), rotation(section.target.width).to(f.dtype)
     features = f @ source.T
     whole, few = section.in_basis(source.T, target), section.in_basis(source.T, target[:ROWS])
+    found: list[Tensor] = []
     with torch.no_grad():
-        mine = per_thousand(lambda some: edges(whole, some, GROUP), features)
-        wide = per_thousand(lambda some: edges(whole, some, WIDE_GROUP), features)
-        exact, estimate = edges(few, features, None), edges(few, features, GROUP)
-    error = ((estimate - exact) / exact)[1:, 1:].abs().median().item()
+        mine = per_thousand(lambda some: found.append(edges(whole, some)), features)
+        exact = exact_edges(whole, features)
+    error = ((found[0][1 : 1 + ROWS, 1 : 1 + COLUMNS] - exact) / exact).abs().median().item()
     groups = f.shape[0] * f.shape[1] // GROUP
-    paper = PAPER_SAMPLES * POSITIONS // WIDE_GROUP
-    usual = per_thousand(lambda some: looped_edges(few, some), features[:1]) * section.target.width / ROWS
+    usual = per_thousand(lambda some: looped_edges(fused(few), some), features[:1], 2)
+    usual *= section.target.width / ROWS
     return {
+        "tokens, edges": f.shape[0] * f.shape[1],
         f"s edges, groups of {GROUP}": mine,
         f"median error of Ê, {groups} groups": error,
-        f"s edges, groups of {WIDE_GROUP}": wide,
-        f"median error of Ê, {paper} groups (scaled)": error * (groups / paper) ** 0.5,
         "s edges, looped": usual,
         "ratio, edges": usual / mine,
     }
@@ -157,32 +179,43 @@ def compare_edges(section: Section, f: Tensor) -> dict[str, object]:
 def whole_build(network: Network, tokens: Tensor) -> None:
     """LIB and edges of one block, every node layer; from it all blocks on as many tokens as in the paper.
 
-    What goes with the tokens is told from what is done once by two builds, on half of the samples and on all.
-    In a model of several blocks attention's pass of block k runs through the k blocks before it, too.
+    What goes with the tokens is told from what is done once by two builds, on a part of the samples and on
+    all. Edges are signed sums over the sequence, in the sampled form at some of its positions. Activations
+    between blocks lie on disk (`cache_gigabytes`), so that no pass runs through other blocks.
     """
-    half = tokens[: len(tokens) // 2]
-    forward = seconds(lambda: network(half), 2) / len(half)
+    part = tokens[: len(tokens) // 4]
     for queries in (None, QUERIES):
-        settings = {"jacobian_queries": queries, "edge_group": "positions", "edge_positions": QUERIES}
-        took = [
-            interbasis.build(network, some, dtype="float32", edge_sources=1, **settings).provenance.timings
-            for some in (half, tokens)
+        settings = {"jacobian_queries": queries, "edge_group": "positions", "edge_positions": queries}
+        graphs = [
+            interbasis.build(network, some, dtype="float32", edge_sources=1, **settings)
+            for some in (part, tokens)
         ]
-        by_sample = {name: (took[1][name] - took[0][name]) / len(half) for name in took[1]}
-        once = {name: took[0][name] - by_sample[name] * len(half) for name in took[1]}
-        before = forward * (PAPER_BLOCKS - 1) / 2
-        total = PAPER_BLOCKS * (sum(once.values()) + PAPER_SAMPLES * (sum(by_sample.values()) + before))
+        took = [graph.provenance.timings for graph in graphs]
+        more = len(tokens) - len(part)
+        by_sample = {name: (took[1][name] - took[0][name]) / more for name in took[1]}
+        once = {name: took[0][name] - by_sample[name] * len(part) for name in took[1]}
+        total = PAPER_BLOCKS * (sum(once.values()) + PAPER_SAMPLES * sum(by_sample.values()))
         figures = machine() | {
             f"s {name} per 1,000 tokens": 1000 / POSITIONS * value for name, value in by_sample.items()
         }
-        figures |= {
-            "s forward pass per 1,000 tokens": 1000 / POSITIONS * forward,
-            "s once": sum(once.values()),
-            "hours, 12 blocks on 500 × 1,024 tokens": total / 3600,
-            "GB peak": peak_gigabytes(),
-        }
-        how = "exact" if queries is None else f"{queries} queries sampled"
-        report(f"LIB with edges at {QUERIES} positions, one block, basis {how}", figures)
+        figures |= {f"s {name} once": value for name, value in once.items()}
+        figures |= {"hours, 12 blocks on 500 × 1,024 tokens": total / 3600, "GB peak": peak_gigabytes()}
+        if queries is None:
+            exact = graphs[1]
+        else:
+            figures |= errors(exact, graphs[1])
+        how = "exact basis, edges from all" if queries is None else f"basis and edges from {queries}"
+        report(f"LIB with edges, one block, {how} positions of a sequence", figures)
+
+
+def errors(exact: InteractionGraph, sampled: InteractionGraph) -> dict[str, object]:
+    """Of the leading Λ of sampled positions on these few tokens, the worst in all layers."""
+    worst = 0.0
+    for one, other in zip(exact.layers[:-1], sampled.layers[:-1], strict=True):
+        leading = slice(1 + one.isolated, 11 + one.isolated)
+        ratio = other.eigenvalues[leading] / one.eigenvalues[leading]
+        worst = max(worst, (ratio - 1).abs().max().item())
+    return {"error of the 10 leading Λ, worst layer": worst}
 
 
 def main() -> None:
@@ -190,7 +223,7 @@ def main() -> None:
     network = gpt2_block()
     tokens = torch.randint(0, 1000, (SAMPLES, POSITIONS), generator=torch.Generator().manual_seed(1))
     if which in ("statistics", "all"):
-        took = per_thousand(lambda some: collect(network, Batches(some)), tokens)
+        took = per_thousand(lambda some: collect(network, Batches(some)), tokens, 2)
         figures = machine() | {"s statistics": took, "GB peak": peak_gigabytes()}
         report("statistics of one block (PCA, and the cores' sums)", figures)
     with torch.no_grad():

@@ -4,10 +4,34 @@ Both forms accumulate M′ = Σ JᵀJ of Σ_s φ_s f̂_is by f_t, one random sig
 stochastic source, as in the paper; exact where positions do not mix). Chunk sizes are tuned by the caller.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
+from interbasis.cores import Attention
 from interbasis.network import Section
+
+
+class FusedAttention(Attention):
+    """Plain causal attention by torch's fused kernel, forward and backward: no pattern is ever written down.
+
+    It cannot be batched over output features, nor differentiated twice.
+    """
+
+    def __call__(self, u: Tensor, at: slice) -> Tensor:
+        q, k, v = u.unflatten(2, (3, self.shape.heads, self.shape.width)).permute(2, 0, 3, 1, 4)
+        z = scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.shape.scale)
+        return z.transpose(1, 2).flatten(2)
+
+
+def fused(section: Section) -> Section:
+    """The section as a user of torch would write it to be fast; others than attention's are so already."""
+    if not isinstance(section.core, Attention):
+        return section
+    shape = section.core.shape
+    return replace(section, core=FusedAttention(shape.heads, shape.width, scale=shape.scale))
 
 
 def signed_output(section: Section, transform: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
