@@ -166,9 +166,10 @@ def measure(
     part = kept.part("edges", len(batches))
     for k, total in enumerate(sums):
         total.restore(part.tensors, part.values, k)
-    for first, activations in _passes(network, layers, batches, whole, part.done):
+    transforms = _transforms(network, layers)
+    for first, activations in _passes(network, batches, whole, part.done):
         for k, (section, f) in enumerate(zip(sections, activations, strict=True)):
-            _add(sums[k], section, f, integral, sources, (k, first))
+            _add(sums[k], section, f, integral, sources, (k, first), transforms[k])
         done = first + len(activations[0]) - batches.offset
         part.save(done, lambda: _state(sums))
         progress("edges", done, len(batches))
@@ -218,8 +219,10 @@ def completeness(
     network, batches, integral = network.to(dtype), Batches(data), rule(method, points)
     sections = sections_in_bases(network, layers)
     missing, size = [0.0] * len(sections), [0.0] * len(sections)
-    for _, activations in _passes(network, layers, batches, 1):
+    transforms = _transforms(network, layers)
+    for _, activations in _passes(network, batches, 1):
         for k, (section, f) in enumerate(zip(sections, activations, strict=True)):
+            f = _in_basis(f, transforms[k])
             residual = section(f).permute(2, 0, 1).contiguous()  # F̂ [r_out, n, S]
             size[k] += residual.square().sum().item()
             for samples, outputs, block in token_attributions(section, f, integral):
@@ -285,16 +288,21 @@ def _add(
     integral: Rule,
     sources: Sources | None = None,
     place: tuple[int, int] = (0, 0),
+    transform: Tensor | None = None,
 ) -> None:
-    """Add a batch; ``place`` is the number of the section and that of the batch's first sample."""
-    squares = section.core.squared_attributions(section, f, integral)
-    if squares is not None:  # exact, and cheaper than any estimate
+    """Add a batch; ``place`` is the number of the section and that of the batch's first sample.
+
+    f [n, T, ·] is in the coordinates of the source's basis, or ``transform`` C takes it there.
+    """
+    if section.core.has_squares:  # exact, and cheaper than any estimate
+        f = _in_basis(f, transform)
         total.tokens += f.shape[0] * f.shape[1]
-        total.square += squares
+        total.square += section.core.squared_attributions(section, f, integral)
         return
     positions = None if sources is None else _positions(section, f, sources, place)
     if positions is not None and not section.core.mixes_positions:  # the others do not matter to these
         f = _at(f, positions)
+    f = _in_basis(f, transform)
     at = section.outputs(f)
     outputs = at.stop - at.start if positions is None else positions.shape[1]
     total.tokens += len(f) * (f.shape[1] if positions is None else outputs)
@@ -375,14 +383,22 @@ def _squared_sums(
 
 @torch.no_grad()
 def _passes(
-    network: Network, layers: Sequence[LayerBasis], batches: Batches, whole: int, start: int = 0
+    network: Network, batches: Batches, whole: int, start: int = 0
 ) -> Iterator[tuple[int, list[Tensor]]]:
-    """(index of the first sample, f̂ at every section's source) over the data, in multiples of ``whole``."""
-    like = network.sections[0].skip
-    transforms = [None if layer.identity else layer.transform.to(like) for layer in layers[:-1]]
+    """(index of the first sample, f at every section's source) over the data, in multiples of ``whole``."""
     for first, inputs in chunks(network, batches, whole, fine=True, start=start):
         activations = network.activations(inputs)[:-1]
         for name, f in zip(network.layers, activations, strict=False):
             if not f.isfinite().all():
                 refuse_infinite(name, f, batches.name, first)
-        yield first, [f if C is None else f @ C.T for f, C in zip(activations, transforms, strict=True)]
+        yield first, activations
+
+
+def _transforms(network: Network, layers: Sequence[LayerBasis]) -> list[Tensor | None]:
+    """C of every section's source; None is the identity."""
+    like = network.sections[0].skip
+    return [None if layer.identity else layer.transform.to(like) for layer in layers[:-1]]
+
+
+def _in_basis(f: Tensor, transform: Tensor | None) -> Tensor:
+    return f if transform is None else f @ transform.T

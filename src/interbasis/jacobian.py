@@ -104,7 +104,7 @@ class Jacobians:
 
     def _sampled_moments(self, index: int, section: Section, metric: Tensor) -> list[Moments]:
         """Two independent estimates of the moments, each unbiased, from half of the queries each."""
-        metric = metric.to(self.network.dtype)
+        metric, core = metric.to(self.network.dtype), section.core
         count = max(1, (self.queries or 2) // 2)
         part = self.kept.part(f"jacobian.{index}", len(self.batches))
         sums = {name: saved.to(metric.device) for name, saved in part.tensors.items()}
@@ -114,12 +114,11 @@ class Jacobians:
                 at = random_positions((purpose, self.seed, index), first, len(f), count, positions).to(
                     f.device
                 )
-                for name, found in section.core.moments_at(u, at, metric)._asdict().items():
-                    scaled = found.double() * (positions / count)
-                    before = sums.get(f"{name}.{half}")
-                    sums[f"{name}.{half}"] = scaled if before is None else before + scaled
+                found = core.sums_at(u, at, metric)
+                _add(sums, {f"{name}.{half}": total for name, total in found.items()}, positions / count)
             part.save(first + len(f) - self.batches.offset, partial(_plain, sums))
-        return [Moments(sums[f"local.{half}"], sums[f"gram.{half}"]) for half in range(2)]
+        halves = ({name[:-2]: sums[name] for name in sums if name.endswith(f".{half}")} for half in range(2))
+        return [core.gathered(half, metric) for half in halves]
 
     def to_end(self, transform: Tensor) -> list[JacobianGram]:
         """From every node layer to the features C [r, d] of the last one, by the general path.
@@ -159,14 +158,9 @@ class Jacobians:
         sums = {name: saved.to(metric.device) for name, saved in part.tensors.items()}
         phase = f"Jacobian at {section.source.name}"
         for done, signs, f in self._pass(index, [section], phase, part.done):
-            some = section.core.batch_moments(section.read_outs(f), section.outputs(f), metric, signs)
-            if sums:
-                sums["local"] += some.local
-                sums["gram"] += some.gram
-            else:
-                sums = {"local": some.local.double(), "gram": some.gram.double()}
+            _add(sums, section.core.batch_sums(section.read_outs(f), section.outputs(f), metric, signs))
             part.save(done, partial(_plain, sums))
-        return Moments(sums["local"], sums["gram"])
+        return section.core.gathered(sums, metric)
 
     @torch.no_grad()
     def _pass(
@@ -194,6 +188,15 @@ class Jacobians:
             else:
                 yield first, self.streams.activations_at(index, first - self.batches.offset, inputs)
             self.progress(phase, first + len(inputs) - self.batches.offset, len(self.batches))
+
+
+def _add(sums: dict[str, Tensor], more: dict[str, Tensor], weight: float = 1.0) -> None:
+    """Add a batch's sums to those of all, which are float64."""
+    for name, total in more.items():
+        if name in sums:
+            sums[name].add_(total, alpha=weight)
+        else:
+            sums[name] = weight * total.double()
 
 
 def _plain(sums: dict[str, Tensor]) -> State:

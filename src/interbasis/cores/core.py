@@ -43,6 +43,8 @@ class Core(ABC):
     has_statistics: bool = False
     mixes_positions: bool = False
     """Whether an output position depends on other input positions than its own."""
+    has_squares: bool = False
+    """Whether it implements `squared_attributions`."""
     samples_queries: bool = False
     """Whether `moments_at` and `signed_attributions_at` can look at some of the output positions only."""
 
@@ -81,6 +83,18 @@ class Core(ABC):
         """Both sums over the output positions ``at`` [n, S], each sample's own."""
         raise NotImplementedError
 
+    def batch_sums(self, u: Tensor, at: slice, metric: Tensor, signs: Tensor | None) -> Sums:
+        """What adds up over batches, from which `gathered` makes both sums, once for all of them."""
+        return self.batch_moments(u, at, metric, signs)._asdict()
+
+    def sums_at(self, u: Tensor, at: Tensor, metric: Tensor) -> Sums:
+        """The same over the output positions ``at`` [n, S]."""
+        return self.moments_at(u, at, metric)._asdict()
+
+    def gathered(self, sums: Sums, metric: Tensor) -> Moments:
+        """Both sums from those of all batches, with the metric they were made with."""
+        return Moments(**sums)
+
     def to(self, *args: Any, **kwargs: Any) -> "Core":
         """The core in another dtype or on another device; one without parameters is the same everywhere."""
         return self
@@ -100,12 +114,12 @@ class Core(ABC):
         u [n, T, c_in], f [n, T, r], read [c_in, r] -> [c_out, n·S, r]
         """
 
-    def squared_attributions(self, section: "Section", f: Tensor, rule: Rule) -> Tensor | None:
-        """Σ A² over tokens, [r_out, r_in] in float64, for cores that know it in closed form; else None.
+    def squared_attributions(self, section: "Section", f: Tensor, rule: Rule) -> Tensor:
+        """Σ A² over tokens, [r_out, r_in] in float64, for cores that know it in closed form.
 
         ``section`` and f [n, T, r_in] are in the coordinates of two bases.
         """
-        return None
+        raise NotImplementedError
 
     def signed_attributions(
         self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule, signs: Tensor

@@ -16,6 +16,7 @@ class Linear(Core):
     """The core of width 0. Every sum over it is empty, so all formulas hold as they stand."""
 
     has_statistics = True
+    has_squares = True
 
     def __repr__(self) -> str:
         return "Linear()"

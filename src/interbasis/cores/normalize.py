@@ -29,6 +29,7 @@ class Normalize(Core):
     """
 
     has_statistics = True
+    has_squares = True
 
     def __init__(self, epsilon: float):
         self.epsilon = epsilon

@@ -24,6 +24,7 @@ class Variance(Core):
     """
 
     has_statistics = True
+    has_squares = True
 
     def __init__(self, width: int):
         self.width = width

@@ -10,12 +10,15 @@ from interbasis.cores.attention.heads import Heads, Shape
 from interbasis.cores.attention.moments import add_block, value_products
 from interbasis.cores.attention.rotary import Rotary
 from interbasis.cores.attention.sums import HeadSums
-from interbasis.cores.core import MOST, Core, Moments
+from interbasis.cores.core import MOST, Core, Moments, Sums
 from interbasis.errors import InterbasisError
 from interbasis.integration import Rule
 
 BLOCK = 128
 """Queries handled at once: bounds the memory, and lets causal attention skip keys that none of them sees."""
+
+RUN = 512
+"""Queries summed with signs at once: more share what is done per key, fewer skip more keys."""
 
 BUDGET = 2**22
 """Elements that the covariances, or the patterns, of the queries handled at once may hold."""
@@ -100,7 +103,16 @@ class Attention(Core):
         return self.moments_at(u, _positions(u, at), metric)
 
     def moments_at(self, u: Tensor, at: Tensor, metric: Tensor) -> Moments:
-        """Both sums over the queries at positions ``at`` [n, S], each sample's own, and over all keys."""
+        return self.gathered(self.sums_at(u, at, metric), metric)
+
+    def batch_sums(self, u: Tensor, at: slice, metric: Tensor, signs: Tensor | None) -> Sums:
+        return self.sums_at(u, _positions(u, at), metric)
+
+    def gathered(self, sums: Sums, metric: Tensor) -> Moments:
+        return HeadSums(**sums).assemble(metric, self.shape.scale)
+
+    def sums_at(self, u: Tensor, at: Tensor, metric: Tensor) -> Sums:
+        """Over the queries at positions ``at`` [n, S], each sample's own, and over all keys."""
         heads, width = self.shape.heads, self.shape.width
         sums = HeadSums.zero(heads, width, u)
         block = min(BLOCK, at.shape[1])
@@ -113,7 +125,7 @@ class Attention(Core):
             for start in range(0, at.shape[1], block):
                 x = whole.queries(start, start + block)
                 add_block(sums, x, metric, products[..., x.first : x.first + x.k.shape[2]])
-        return sums.assemble(metric, self.shape.scale)
+        return vars(sums)
 
     def attributions(self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule) -> Tensor:
         """Gradient or quadrature; attention has no closed form along the line."""
@@ -138,7 +150,7 @@ class Attention(Core):
         outputs = at.shape[1]
         by_token = signs.flatten(0, 1)
         signed = edges.signed if self.shape.rotary is None else edges.signed_by_query
-        longest = size if self.shape.rotary is None else MOST
+        longest = RUN if self.shape.rotary is None else MOST
         result = f.new_zeros(self.shape.heads * self.shape.width, groups, sources, f.shape[2])
         for node, weight in zip(rule.nodes, rule.weights, strict=True):
             for sample in range(len(u)):

@@ -105,11 +105,15 @@ def _covariances(x: Heads, b: Tensor, z: Tensor) -> Tensor:
     width = x.shape.width
     # without a cap Σ_t b (v − z) = 0, so that keys may be centred too, which saves digits
     k = x.k if x.shape.cap is not None else x.k - x.k.mean(2, keepdim=True)
-    seen = b @ k
+    seen, queries = b @ k, b.shape[2]
     cov = b.new_empty(len(b), width, *b.shape[1:3], width)
     for h in range(len(b)):
-        pairs = (x.v[h, ..., :, None] * k[h, ..., None, :]).flatten(2)  # [n, T, h·h]
-        mixed = (b[h] @ pairs).unflatten(2, (width, width))  # [n, S, h, h]
+        if 2 * queries <= width:  # few of them
+            weighted = (b[h, :, :, None, :] * x.v[h].mT[:, None]).flatten(1, 2)  # [n, S·h, T]
+            mixed = (weighted @ k[h]).unflatten(1, (queries, width))  # [n, S, h, h]
+        else:
+            pairs = (x.v[h, ..., :, None] * k[h, ..., None, :]).flatten(2)  # [n, T, h·h]
+            mixed = (b[h] @ pairs).unflatten(2, (width, width))
         mixed.addcmul_(z[h, ..., None], seen[h, ..., None, :], value=-1)
         if x.shape.rotary is not None:
             mixed = x.shape.rotary.turn(mixed, x.at[..., None], back=True)
