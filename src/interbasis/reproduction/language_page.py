@@ -264,10 +264,9 @@ def _times(found: dict[str, Any]) -> str:
         for name, seconds in piece["phases"].items()
     ]
     return (
-        f"## Times\n\nMinutes by the wall, {threads} thread(s) a process: {walls}. Done one after the other "
-        "the bases take the sum of these, by processes of their own the longest of them, where these times "
-        f"are of such processes.{memory} Of a stage that was killed and went on, the last part alone is "
-        "counted.\n\n"
+        f"## Times\n\nMinutes by the wall, {threads} thread(s) a process: {walls}. The sum counts where one "
+        f"process did all bases, the longest of them where each had its own at the same time.{memory} Of a "
+        "stage that was killed and went on, the last part alone is counted.\n\n"
         + table(("basis", "stage", "wall, s", "processor, s"), rows)
         + "\n\nThe builds by phase, by the wall:\n\n"
         + table(("basis", "phase", "wall, s"), phases)
