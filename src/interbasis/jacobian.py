@@ -106,7 +106,7 @@ class Jacobians:
         """Two independent estimates of the moments, each unbiased, from half of the queries each."""
         metric, core = metric.to(self.network.dtype), section.core
         count = max(1, (self.queries or 2) // 2)
-        part = self.kept.part(f"jacobian.{index}", len(self.batches))
+        part = self.kept.part(f"jacobian_sums.{index}", len(self.batches))
         sums = {name: saved.to(metric.device) for name, saved in part.tensors.items()}
         for first, f in self._activations(index, f"Jacobian at {section.source.name}", part.done):
             u, positions = section.read_outs(f), f.shape[1]
@@ -154,7 +154,7 @@ class Jacobians:
 
     def _moments(self, index: int, section: Section, metric: Tensor) -> Moments:
         metric = metric.to(self.network.dtype)
-        part = self.kept.part(f"jacobian.{index}", len(self.batches))
+        part = self.kept.part(f"jacobian_sums.{index}", len(self.batches))
         sums = {name: saved.to(metric.device) for name, saved in part.tensors.items()}
         phase = f"Jacobian at {section.source.name}"
         for done, signs, f in self._pass(index, [section], phase, part.done):
