@@ -214,6 +214,16 @@ def sampled_network(kind: str) -> tuple[Network, list[LayerBasis], torch.Tensor]
     return network, attention_network(general=False)[1], data
 
 
+@pytest.mark.parametrize("sources", [Sources(6, 2, 1), Sources("positions", 2, 1, positions=7)])
+def test_short_runs_of_queries_change_nothing(sources, monkeypatch):
+    from interbasis.cores.attention import core
+
+    network, layers, data = sampled_network("attention")
+    whole = estimate(network, layers, data, sources)
+    monkeypatch.setattr(core, "RUN", 2)
+    assert relative_error(estimate(network, layers, data, sources).rms, whole.rms) <= 1e-12
+
+
 @pytest.mark.parametrize("kind", ["attention", "elementwise"])
 def test_as_many_positions_as_there_are_is_all_of_them(kind):
     network, layers, data = sampled_network(kind)
