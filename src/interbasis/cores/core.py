@@ -46,7 +46,7 @@ class Core(ABC):
     has_squares: bool = False
     """Whether it implements `squared_attributions`."""
     samples_queries: bool = False
-    """Whether `moments_at` and `signed_attributions_at` can look at some of the output positions only."""
+    """Whether `sums_at` and `signed_attributions_at` can look at some of the output positions only."""
 
     @abstractmethod
     def __call__(self, u: Tensor, at: slice) -> Tensor: ...  # [n, T, c_in] -> [n, S, c_out]
