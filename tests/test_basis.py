@@ -7,7 +7,7 @@ from torch import nn
 import interbasis
 from cases import CASES, LANGUAGE, as_general, mlp, modular_addition, normal
 from interbasis import build
-from interbasis.linalg import Floor, haar_rotation, symmetric_product
+from interbasis.linalg import Cut, Floor, haar_rotation, symmetric_product
 from reference import jacobian_gram, relative_error
 
 KINDS = ["lib", "gib", "pca", "neuron", "random"]
@@ -316,7 +316,8 @@ def test_the_noise_floor_drops_what_rounding_made():
 
 
 def test_floor_never_takes_a_negative_eigenvalue_for_signal():
-    cut = Floor(1e-15, 0).cut(torch.tensor([1.0, 0.125, 2.0**-60, -0.125]).double(), 4)
+    values = torch.tensor([1.0, 0.125, 2.0**-60, -0.125]).double()
+    cut = Cut.of(values, Floor(1e-15, 0).levels(values, 0.0, values))
     assert (cut.kept, cut.dropped, cut.smallest_kept, cut.largest_dropped) == (2, 2, 0.125, 2.0**-60)
 
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from interbasis.choices import Basis
 from interbasis.errors import InterbasisError
 from interbasis.jacobian import JacobianGram
-from interbasis.linalg import Cut, Floor, eigenbasis, fix_signs, haar_rotation, right_singular_basis
+from interbasis.linalg import EPSILON, Cut, Floor, eigenbasis, fix_signs, haar_rotation, right_singular_basis
 from interbasis.network import NodeLayer
 from interbasis.statistics import Covariance
 
@@ -153,8 +153,14 @@ class Principal:
         return self.D.sqrt()[:, None] * self.U
 
     @classmethod
-    def of(cls, node: NodeLayer, covariance: Covariance, floor: Floor | None) -> "Principal":
-        """``floor=None`` keeps every direction."""
+    def of(
+        cls, node: NodeLayer, covariance: Covariance, floor: Floor | None, divides: bool = True
+    ) -> "Principal":
+        """``floor=None`` keeps every direction.
+
+        ``divides`` says that D will be divided by; where it is not and D comes from a triangular root, which
+        knows it to ε² of the largest, smaller directions are kept.
+        """
         gram, alone = covariance.gram.cpu(), node.isolated
         if covariance.root is None:
             D, U = eigenbasis(gram[alone:, alone:])
@@ -163,13 +169,16 @@ class Principal:
             root = torch.nn.functional.pad(covariance.root[:, alone:], (0, 0, 0, missing))
             D, U = right_singular_basis(root / covariance.count**0.5)
         D, U = D.clamp_min(0), torch.nn.functional.pad(U, (alone, 0))
-        cut = floor.cut(D, node.width) if floor else None
-        kept = cut.kept if cut else len(D)
-        own = gram.diagonal()[:alone]
-        varies = own > (floor.absolute if floor else -1.0)
-        units = torch.eye(alone, len(gram), dtype=torch.float64)[varies]
-        D, U = torch.cat([own[varies], D[:kept]]), torch.cat([units, U[:kept]])
-        return cls(node, covariance.mean.cpu(), D, U, cut, len(units))
+        own, units = gram.diagonal()[:alone], torch.eye(alone, len(gram), dtype=torch.float64)
+        cut = None
+        if floor:
+            squares = covariance.squares.cpu()
+            resolution = node.width * EPSILON if divides or covariance.root is None else EPSILON**2
+            floors = floor.levels(D, resolution, U.square() @ squares)
+            cut, kept = Cut.of(D, floors), floors < D
+            varies = own > floor.levels(own, EPSILON, squares[:alone], largest=squares[:alone])
+            D, U, own, units = D[kept], U[kept], own[varies], units[varies]
+        return cls(node, covariance.mean.cpu(), torch.cat([own, D]), torch.cat([units, U]), cut, len(units))
 
     def whitened(
         self, V: Tensor, Λ: Tensor, jacobian_cut: Cut, gram: JacobianGram, floor: Floor
@@ -178,8 +187,10 @@ class Principal:
 
         An isolated coordinate is divided by its standard deviation and multiplied by √M_vv.
         """
-        alone = gram.along(self.spread[: self.isolated])
-        used = alone > floor.absolute
+        apart = self.spread[: self.isolated]
+        alone = gram.along(apart)
+        largest = torch.cat([alone, Λ, torch.zeros(1)]).max()
+        used = alone > floor.levels(alone, EPSILON, gram.magnitudes_along(apart), largest)
         units = torch.eye(self.isolated, dtype=torch.float64)[used]
         V, Λ = torch.block_diag(units, V), torch.cat([alone[used], Λ])
         forward = Λ.sqrt()[:, None] * V @ (self.U / self.D.sqrt()[:, None])
@@ -225,10 +236,11 @@ def interacting(principal: Principal, gram: JacobianGram, floor: Floor) -> Layer
     """The features of LIB and GIB: eigenvectors of the Jacobian Gram M in whitened coordinates."""
     spread = principal.spread[principal.isolated :]
     Λ, V = gram.eigenbasis(spread)
-    cut = floor.cut(Λ, principal.node.width)
+    floors = floor.levels(Λ, principal.node.width * EPSILON, gram.magnitudes_along(V @ spread))
+    cut, kept = Cut.of(Λ, floors), floors < Λ
     # directions that the decomposition's small side never saw have Λ = 0 and count as dropped
     cut = replace(cut, dropped=len(spread) - cut.kept)
-    return principal.whitened(V[: cut.kept], Λ[: cut.kept], cut, gram, floor)
+    return principal.whitened(V[kept], Λ[kept], cut, gram, floor)
 
 
 def randomly_rotated(
@@ -240,8 +252,9 @@ def randomly_rotated(
     Λ = gram.along(V @ spread)
     order = Λ.argsort(descending=True, stable=True)
     Λ, V = Λ[order], fix_signs(V[order])
-    cut = floor.cut(Λ, principal.node.width)
-    return principal.whitened(V[: cut.kept], Λ[: cut.kept], cut, gram, floor)
+    floors = floor.levels(Λ, principal.node.width * EPSILON, gram.magnitudes_along(V @ spread))
+    kept = floors < Λ
+    return principal.whitened(V[kept], Λ[kept], Cut.of(Λ, floors), gram, floor)
 
 
 @dataclass(frozen=True)
@@ -286,11 +299,9 @@ def fit(
     bases = [last]
     to_end = jacobians.to_end(last.transform) if settings.basis == "gib" else []
     for index in reversed(range(len(nodes) - 1)):
-        floor = settings.variance_floor
-        if settings.basis == "pca" and layers[index].root is not None and floor.relative is None:
-            floor = replace(floor, relative=0.0)  # nothing is divided by D, and the root knows it to ε²
-        principal = Principal.of(nodes[index], layers[index], floor)
-        if settings.basis == "pca":
+        divides = settings.basis != "pca"
+        principal = Principal.of(nodes[index], layers[index], settings.variance_floor, divides)
+        if not divides:
             basis = principal.rotated()
         elif settings.basis == "gib":
             basis = interacting(principal, to_end[index], settings.jacobian_floor)

@@ -11,6 +11,10 @@ from interbasis.errors import InterbasisError
 from interbasis.integration import Rule, rule
 from interbasis.linalg import Floor
 
+ROUNDINGS = 256
+"""Roundings of a number, one after the other, that the noise floor allows for. Measured noise lies at a tenth of
+that or below, and the features of real models 1,000 times above (docs/results/float32.md)."""
+
 
 class BuildConfig(BaseModel):
     """The settings of `interbasis.build`, all of them with their defaults."""
@@ -23,8 +27,8 @@ class BuildConfig(BaseModel):
     threshold: float = Field(1e-15, ge=0)
     """Directions whose variance, or whose Λ, is at most this are dropped."""
     relative_threshold: float | None = Field(None, ge=0, lt=1)
-    """The same as a fraction of the largest one; None is width · 2.2e-16 (and not less than
-    float32 rounding where that is computed in), 0 gives the paper's rule."""
+    """The same as a fraction of the largest one; None is width · 2.2e-16 and, where the network computes in
+    float32, what its rounding amounts to in that direction; 0 gives the paper's rule."""
     jacobian_sources: int | None = Field(None, ge=1)
     """Stochastic sources over output positions where no closed form is known; None is exact."""
     jacobian_queries: int | None = Field(None, ge=2)
@@ -70,19 +74,17 @@ class BuildConfig(BaseModel):
 
     @property
     def variance_floor(self) -> Floor:
-        """Grams are float64 sums of activations: float32 ones bring noise of the order of ε²."""
-        return Floor(self.threshold, self.relative_threshold, self._rounding**2)
+        """Activations after ROUNDINGS roundings, a random walk, and a variance is a square."""
+        return Floor(self.threshold, self.relative_threshold, ROUNDINGS * self._unit_roundoff**2)
 
     @property
     def jacobian_floor(self) -> Floor:
-        """The cores' sums are products in the network's dtype: float32 brings noise of the order of ε per
-        token, which averages out over tokens. ε/32 was chosen on a five-block language model: the leading Λ
-        agree with float64 to 1e-3 there, and a few layers still lose features that float64 keeps."""
-        return Floor(self.threshold, self.relative_threshold, self._rounding / 256)
+        """Sums of products, ROUNDINGS roundings in the same direction."""
+        return Floor(self.threshold, self.relative_threshold, ROUNDINGS * self._unit_roundoff)
 
     @property
-    def _rounding(self) -> float:
-        return 8 * torch.finfo(torch.float32).eps if self.dtype == "float32" else 0.0
+    def _unit_roundoff(self) -> float:
+        return torch.finfo(self.torch_dtype).eps / 2
 
     @property
     def torch_dtype(self) -> torch.dtype:

@@ -35,6 +35,9 @@ class JacobianGram:
     K: Tensor  # [k, k]
     noise: Tensor | None = None  # [k, k]
     """How far K may be off where query positions were sampled: half the difference of two estimates."""
+    terms: tuple[Tensor, Tensor] | None = None  # [k′, w], [k′]
+    """What M′ was summed from where X has been multiplied into K: rows Y = [ĈP; A] and the mean squares of
+    the Jacobian by each of them. They are X and the diagonal of K otherwise."""
 
     def eigenbasis(self, W: Tensor) -> tuple[Tensor, Tensor]:
         """Λ and V (rows) of M = W M′ Wᵀ, W [r, w], decomposed on the smaller side."""
@@ -47,6 +50,15 @@ class JacobianGram:
         """x M′ xᵀ for every row x."""
         inner = directions @ self.X.T
         return (inner @ self.K * inner).sum(1)
+
+    def magnitudes_along(self, directions: Tensor) -> Tensor:  # [r, w] -> [r]
+        """What x M′ xᵀ is the sum of before anything cancels, Σ_i (Y x)_i² size_i.
+
+        An entry ij of a Gram that is summed in rounded numbers is off by a few ε √(size_i size_j); where those
+        errors are independent, x M′ xᵀ is off by the same number of ε times this.
+        """
+        rows, sizes = self.terms or (self.X, self.K.diagonal())
+        return (directions @ rows.T).square() @ sizes
 
     def errors_along(self, directions: Tensor) -> Tensor | None:  # [r, w] -> [r]
         """Standard errors of `along`: |x δM′ xᵀ|, each from one degree of freedom."""
@@ -91,7 +103,7 @@ class Jacobians:
                 for half in self._sampled_moments(index, section, metric)
             ]
             one, other = halves
-            return JacobianGram(one.X, (one.K + other.K) / 2, (one.K - other.K) / 2)
+            return JacobianGram(one.X, (one.K + other.K) / 2, (one.K - other.K) / 2, one.terms)
         else:
             moments = self._moments(index, section, metric)
         return assemble(section, transform, write, moments, target.count, source.count)
@@ -248,4 +260,6 @@ def assemble(
         return JacobianGram(X, K / inputs)
     mixed = P.T @ cross @ A
     K = outputs * P.T @ P + mixed + mixed.T + A.T @ inner @ A
-    return JacobianGram(torch.eye(len(K), dtype=torch.float64), K / inputs)
+    sizes = torch.cat([torch.full((len(P),), float(outputs), dtype=torch.float64), inner.diagonal()])
+    terms = torch.cat([P, A]), sizes / inputs
+    return JacobianGram(torch.eye(len(K), dtype=torch.float64), K / inputs, terms=terms)

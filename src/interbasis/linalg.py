@@ -75,38 +75,63 @@ def haar_rotation(width: int, key: tuple[int, int]) -> Tensor:  # [width, width]
 
 @dataclass(frozen=True)
 class Floor:
-    """Where a spectrum is cut: drop values ≤ max(absolute, relative · largest).
+    """Where a spectrum is cut: a value is dropped when it is at or below its own floor,
 
-    ``relative=None`` means width · ε with ε = 2.2e-16, the usual tolerance of a matrix rank, and at least
-    ``rounding``, what the numbers that went in were rounded to; 0 leaves the absolute cut alone: the paper's
-    rule.
+        max( absolute · min(1, largest),  resolution · largest,  rounding · magnitude_j ).
+
+    The resolution is that of the decomposition and the rounding that of the numbers that went in
+    (docs/method.md, "Noise floor"); the absolute part is scaled down with data that are small themselves.
+    ``relative``, where it is given, stands for the last two; 0 leaves the absolute cut alone, unscaled: the
+    paper's rule.
     """
 
     absolute: float = 1e-15
     relative: float | None = None
     rounding: float = 0.0
 
-    def cut(self, values: Tensor, width: int) -> "Cut":
-        """Cut a descending spectrum of a matrix acting on ``width`` coordinates."""
-        relative = max(width * EPSILON, self.rounding) if self.relative is None else self.relative
-        largest = values[0].item() if len(values) else 0.0
-        floor = max(self.absolute, relative * largest)
-        kept = int((values > floor).sum())
-        return Cut(
-            kept=kept,
-            dropped=len(values) - kept,
-            floor=floor,
-            smallest_kept=values[kept - 1].item() if kept else None,
-            largest_dropped=values[kept].item() if kept < len(values) else None,
-        )
+    def levels(
+        self, values: Tensor, resolution: float, magnitudes: Tensor, largest: Tensor | None = None
+    ) -> Tensor:  # [r] -> [r]
+        """The floor of each value of a spectrum.
+
+        ``magnitudes`` [r] are what each value is the sum of, before anything cancels; ``largest``, one for
+        all or [r], is what the values are compared with where that is not the largest of them.
+        """
+        if self.relative == 0 or not len(values):
+            return torch.full_like(values, self.absolute)
+        largest = values.max() if largest is None else largest
+        relative = resolution if self.relative is None else self.relative
+        floors = torch.maximum(self.absolute * largest.clamp(0, 1), relative * largest).expand_as(values)
+        return floors if self.relative is not None else torch.maximum(floors, self.rounding * magnitudes)
 
 
 @dataclass(frozen=True)
 class Cut:
-    """What a floor did to a spectrum, and how near the cut the last kept value lies."""
+    """What floors did to a spectrum, and how near its floor the last kept value lies."""
 
     kept: int
     dropped: int
     floor: float
+    """Of the kept value that is nearest to its floor; of the first value where none is kept."""
     smallest_kept: float | None
+    """The kept value that is nearest to its floor, in multiples of it."""
     largest_dropped: float | None
+    """Likewise, the dropped one."""
+
+    @classmethod
+    def of(cls, values: Tensor, floors: Tensor) -> "Cut":  # [r], [r]
+        """Of a spectrum and the floor of each of its values."""
+        if not len(values):
+            return cls(0, 0, 0.0, None, None)
+        above = values > floors
+        ratios = values / floors.clamp_min(torch.finfo(torch.float64).tiny)
+        last = int(torch.where(above, ratios, torch.inf).argmin())
+        first = int(torch.where(above, -torch.inf, ratios).argmax())
+        kept = int(above.sum())
+        return cls(
+            kept=kept,
+            dropped=len(values) - kept,
+            floor=floors[last].item(),
+            smallest_kept=values[last].item() if kept else None,
+            largest_dropped=values[first].item() if kept < len(values) else None,
+        )

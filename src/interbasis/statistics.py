@@ -81,6 +81,11 @@ class Covariance:
         """Its diagonal, [w]."""
         return (self.scatter.diagonal() if self.scatter.ndim == 2 else self.scatter) / self.count
 
+    @property
+    def squares(self) -> Tensor:
+        """E[x²] of every coordinate, the mean included, [w]."""
+        return self.variances + self.mean.square()
+
 
 def _triangle(rows: Tensor) -> Tensor:  # [m, w] -> [min(m, w), w]
     """R of a QR decomposition: RᵀR = rowsᵀ·rows."""
