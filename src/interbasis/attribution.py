@@ -79,7 +79,7 @@ class EdgeSums:
 
     square: Tensor  # Σ A² or its estimate  [r_out, r_in]
     variance: Tensor | None  # of that estimate, None where it is exact
-    tokens: int = 0  # n·T, input positions, or as many of them as were looked at
+    tokens: int = 0  # n·T, input positions
 
     @classmethod
     def zero(cls, section: Section, estimated: bool) -> "EdgeSums":
@@ -167,9 +167,10 @@ def measure(
     for k, total in enumerate(sums):
         total.restore(part.tensors, part.values, k)
     transforms = _transforms(network, layers)
+    longest = network.prefix(batches.first().to(network.device)).shape[1]
     for first, activations in _passes(network, batches, whole, part.done):
         for k, (section, f) in enumerate(zip(sections, activations, strict=True)):
-            _add(sums[k], section, f, integral, sources, (k, first), transforms[k])
+            _add(sums[k], section, f, integral, sources, (k, first, longest), transforms[k])
         done = first + len(activations[0]) - batches.offset
         part.save(done, lambda: _state(sums))
         progress("edges", done, len(batches))
@@ -287,10 +288,11 @@ def _add(
     f: Tensor,
     integral: Rule,
     sources: Sources | None = None,
-    place: tuple[int, int] = (0, 0),
+    place: tuple[int, int, int] = (0, 0, 0),
     transform: Tensor | None = None,
 ) -> None:
-    """Add a batch; ``place`` is the number of the section and that of the batch's first sample.
+    """Add a batch; ``place`` is the number of the section, that of the batch's first sample, and how many
+    positions the longest sample of the data has.
 
     f [n, T, ·] is in the coordinates of the source's basis, or ``transform`` C takes it there.
     """
@@ -300,26 +302,28 @@ def _add(
         total.square += section.core.squared_attributions(section, f, integral)
         return
     positions = None if sources is None else _positions(section, f, sources, place)
+    total.tokens += f.shape[0] * f.shape[1]
+    weight = 1.0 if positions is None else f.shape[1] / positions.shape[1]
     if positions is not None and not section.core.mixes_positions:  # the others do not matter to these
         f = _at(f, positions)
     f = _in_basis(f, transform)
     at = section.outputs(f)
     outputs = at.stop - at.start if positions is None else positions.shape[1]
-    total.tokens += len(f) * (f.shape[1] if positions is None else outputs)
     group = 1 if sources is None else outputs if sources.group == "positions" else sources.group
     if sources is None or (group == 1 and positions is None):
         for _, _, block in token_attributions(section, f, integral):
             total.square += block.square_().sum(1, dtype=torch.float64)
     else:
-        k, first = place
-        signs = random_signs(("edges", sources.seed, k), first, len(f), outputs * sources.count).to(f)
+        k, first, longest = place
+        most = min(longest, sources.positions or longest) * sources.count
+        signs = random_signs(("edges", sources.seed, k), first, len(f), outputs * sources.count, most).to(f)
         groups = into_groups(signs.view(-1, sources.count), group)  # [groups, g, R]
-        _add_groups(total, section, f, integral, groups, positions)
+        _add_groups(total, section, f, integral, groups, positions, weight)
 
 
-def _positions(section: Section, f: Tensor, sources: Sources, place: tuple[int, int]) -> Tensor | None:
+def _positions(section: Section, f: Tensor, sources: Sources, place: tuple[int, int, int]) -> Tensor | None:
     """The output positions of every sample that are looked at, [n, Q]; None is all of them."""
-    k, first = place
+    k, first, _ = place
     core, wanted = section.core, sources.positions
     if wanted is None or section.last_only or wanted >= f.shape[1]:
         return None
@@ -335,9 +339,18 @@ def _at(f: Tensor, positions: Tensor) -> Tensor:  # [n, T, r], [n, Q] -> [n, Q, 
 
 
 def _add_groups(
-    total: EdgeSums, section: Section, f: Tensor, integral: Rule, signs: Tensor, positions: Tensor | None
+    total: EdgeSums,
+    section: Section,
+    f: Tensor,
+    integral: Rule,
+    signs: Tensor,
+    positions: Tensor | None,
+    weight: float,
 ) -> None:
-    """Squares of signed sums, a few groups at a time; signs [groups, g, R]."""
+    """Squares of signed sums, a few groups at a time; signs [groups, g, R].
+
+    ``weight`` is how many positions each one stands for that is looked at.
+    """
     _, group, count = signs.shape
     at = section.outputs(f)
     outputs = at.stop - at.start if positions is None else positions.shape[1]
@@ -352,14 +365,15 @@ def _add_groups(
             section, f[some], integral, signs[first : first + tokens // group],
             None if positions is None else positions[some],
         )  # fmt: skip
-        total.square += block.mean(2).sum(1)
+        total.square += weight * block.mean(2).sum(1)
         assert total.variance is not None
         if positions is not None:
-            total.variance += block.mean(2).square().sum(1)
+            variance = block.mean(2).square().sum(1)
         elif count > 1:
-            total.variance += block.var(2).sum(1) / count
+            variance = block.var(2).sum(1) / count
         else:
-            total.variance += 2 / 3 * block.square().sum((1, 2))
+            variance = 2 / 3 * block.square().sum((1, 2))
+        total.variance += weight**2 * variance
 
 
 def _squared_sums(

@@ -138,7 +138,7 @@ class Evaluation:
 
     def _chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
         size = chunk_size(self.network, self.batches)
-        for _, inputs, labels in self.batches.labelled_chunks(size):
+        for _, inputs, labels in self.batches.labelled_chunks(size, padded=True):
             yield inputs.to(self.network.device), labels
 
 

@@ -15,6 +15,7 @@ import torch
 from interbasis.choices import Basis, Metric
 from interbasis.curves import Curves, sparsity_curves
 from interbasis.data.batches import Batches, Data
+from interbasis.data.samples import IGNORED
 from interbasis.graph import InteractionGraph
 from interbasis.network import Network
 from interbasis.pipeline import build
@@ -138,11 +139,11 @@ class Plan:
 
 
 def own_answers(network: Network, data: Data) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The same inputs with the network's own answers as labels."""
+    """The same inputs with the network's own answers as labels, but where a label is ignored."""
     with torch.no_grad():
         return [
-            (inputs, network(inputs.to(network.device)).argmax(-1).cpu())
-            for _, inputs in Batches(data).chunks(1024)
+            (inputs, network(inputs.to(network.device)).argmax(-1).cpu().where(labels != IGNORED, IGNORED))
+            for _, inputs, labels in Batches(data).labelled_chunks(1024, padded=True)
         ]
 
 

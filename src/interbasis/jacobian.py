@@ -54,8 +54,8 @@ class JacobianGram:
     def magnitudes_along(self, directions: Tensor) -> Tensor:  # [r, w] -> [r]
         """What x M′ xᵀ is the sum of before anything cancels, Σ_i (Y x)_i² size_i.
 
-        An entry ij of a Gram that is summed in rounded numbers is off by a few ε √(size_i size_j); where those
-        errors are independent, x M′ xᵀ is off by the same number of ε times this.
+        An entry ij of a Gram that is summed in rounded numbers is off by a few ε √(size_i size_j); where these
+        errors are independent, x M′ xᵀ is off by as many ε times this.
         """
         rows, sizes = self.terms or (self.X, self.K.diagonal())
         return (directions @ rows.T).square() @ sizes
@@ -123,11 +123,11 @@ class Jacobians:
         for first, f in self._activations(index, f"Jacobian at {section.source.name}", part.done):
             u, positions = section.read_outs(f), f.shape[1]
             for half, purpose in enumerate(("queries", "other queries")):
-                at = random_positions((purpose, self.seed, index), first, len(f), count, positions).to(
-                    f.device
-                )
+                key = (purpose, self.seed, index)
+                at = random_positions(key, first, len(f), count, positions).to(f.device)
                 found = core.sums_at(u, at, metric)
-                _add(sums, {f"{name}.{half}": total for name, total in found.items()}, positions / count)
+                weight = positions / at.shape[1]
+                _add(sums, {f"{name}.{half}": total for name, total in found.items()}, weight)
             part.save(first + len(f) - self.batches.offset, partial(_plain, sums))
         halves = ({name[:-2]: sums[name] for name in sums if name.endswith(f".{half}")} for half in range(2))
         return [core.gathered(half, metric) for half in halves]
@@ -183,11 +183,13 @@ class Jacobians:
         ``start`` samples are left out, for a pass that goes on where it was interrupted.
         """
         last_only = any(section.last_only for section in sections)
+        longest = self.network.prefix(self.batches.first().to(self.network.device)).shape[1]
         for first, f in self._activations(index, phase, start):
             outputs = 1 if last_only else f.shape[1]
             signs = None
             if self.sources is not None and outputs > 1:
-                signs = random_signs(("jacobian", self.seed, index), first, len(f), outputs * self.sources)
+                key, most = ("jacobian", self.seed, index), longest * self.sources
+                signs = random_signs(key, first, len(f), outputs * self.sources, most)
                 signs = signs.view(len(f), outputs, self.sources).to(f)
             yield first + len(f) - self.batches.offset, signs, f
 

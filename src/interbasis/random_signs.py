@@ -14,13 +14,16 @@ BITS_PER_COUNTER = 256
 PURPOSES = {"jacobian": 1, "edges": 2, "queries": 3, "other queries": 4, "edge positions": 5}
 
 
-def random_signs(key: tuple[str, int, int], first: int, samples: int, per_sample: int) -> Tensor:
+def random_signs(
+    key: tuple[str, int, int], first: int, samples: int, per_sample: int, most: int | None = None
+) -> Tensor:
     """Signs [samples, per_sample] of the samples with indices first … first + samples − 1, as ±1.
 
-    The key is (purpose, seed, number of the section); different keys give independent signs.
+    The key is (purpose, seed, number of the section); different keys give independent signs. ``most`` is what
+    the longest sample needs, where samples differ in length.
     """
     purpose, seed, section = key
-    counters = -(-per_sample // BITS_PER_COUNTER)
+    counters = -(-(most or per_sample) // BITS_PER_COUNTER)
     words = np.array([seed, (PURPOSES[purpose] << 32) + section], dtype=np.uint64)
     generator = np.random.Philox(key=words, counter=first * counters)
     raw = generator.random_raw(samples * counters * 4).astype("<u8").view(np.uint8)
@@ -33,10 +36,10 @@ def random_positions(
 ) -> Tensor:
     """Positions [samples, per_sample] out of so many, one in each of per_sample equal stretches, in order.
 
-    By sample as the signs are, with a key like theirs.
+    By sample as the signs are, with a key like theirs. Samples that have fewer positions give them all.
     """
     purpose, seed, section = key
-    counters = -(-per_sample // 4)
+    counters, per_sample = -(-per_sample // 4), min(per_sample, positions)
     words = np.array([seed, (PURPOSES[purpose] << 32) + section], dtype=np.uint64)
     generator = np.random.Philox(key=words, counter=first * counters)
     raw = generator.random_raw(samples * counters * 4).reshape(samples, -1)[:, :per_sample]

@@ -176,34 +176,50 @@ def collect(
     wanted = wanted or Wanted()
     part = kept.part(f"statistics.{batches.name}", len(batches))
     result = Statistics.restored(part)
-    for first, inputs in chunks(network, batches, start=part.done):
-        result.merge(_of_chunk(network, inputs, wanted, batches.name, first))
-        done = first + len(inputs) - batches.offset
+    for first, runs in batches.ragged_chunks(chunk_size(network, batches), part.done):
+        result.merge(_of_chunk(network, runs, wanted, batches.name, first))
+        done = first + sum(map(len, runs)) - batches.offset
         part.save(done, result.state)
         progress("statistics", done, len(batches))
     return result
 
 
-def _of_chunk(network: Network, inputs: Tensor, wanted: Wanted, name: str, first: int) -> Statistics:
+def _of_chunk(network: Network, runs: list[Tensor], wanted: Wanted, name: str, first: int) -> Statistics:
+    """Of some samples in a row, in runs of one length."""
     layers, sums = [], []
-    f = network.prefix(inputs)
+    fs = [network.prefix(inputs.to(network.device)) for inputs in runs]
     for index, node in enumerate(network.nodes):
         last = index == len(network.sections)
-        x = f[..., 1:] if node.constant else f
-        covariance = Covariance.of(x.flatten(0, 1), wanted.grams and (wanted.last_gram or not last))
+        x = _rows([f[..., 1:] if node.constant else f for f in fs])
+        covariance = Covariance.of(x, wanted.grams and (wanted.last_gram or not last))
         if not covariance.scatter.isfinite().all():
-            refuse_infinite(node.name, f, name, first)
+            _refuse_run(node.name, fs, name, first)
         layers.append(covariance)
         if last:
             break
         section = network.sections[index]
         found: Sums = {}
-        u = section.read_outs(f)
+        us = [section.read_outs(f) for f in fs]
         if wanted.cores and section.core.has_statistics:
-            found = section.core.statistics(u, section.outputs(f))
+            out = _rows([u[:, section.outputs(f)] for f, u in zip(fs, us, strict=True)])
+            found = section.core.statistics(out[:, None], slice(0, 1))
         sums.append(found)
-        f = section.from_read_outs(f, u)
-    return Statistics(len(inputs), layers, sums)
+        fs = [section.from_read_outs(f, u) for f, u in zip(fs, us, strict=True)]
+    return Statistics(sum(map(len, runs)), layers, sums)
+
+
+def _rows(runs: list[Tensor]) -> Tensor:  # [n, T, w] each -> [tokens, w]
+    rows = [f.flatten(0, 1) for f in runs]
+    return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+
+def _refuse_run(layer: str, runs: list[Tensor], name: str, first: int) -> None:
+    """`refuse_infinite` for the first run that holds such a sample; the last one where none does."""
+    for f in runs[:-1]:
+        if not f.isfinite().all():
+            refuse_infinite(layer, f, name, first)
+        first += len(f)
+    refuse_infinite(layer, runs[-1], name, first)
 
 
 def refuse_infinite(layer: str, f: Tensor, name: str, first: int) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,15 @@ class Batches:
     a Dataset.
 
     Batch sizes do not matter to any result: chunks are cut anew to the size a calculation wants. Of data that
-    are split over processes, ``offset`` is the index of the first sample in the whole.
+    are split over processes, ``offset`` is the index of the first sample in the whole. `Samples` that are
+    filled up with padding come without it: samples of one length together, cut off where they end.
     """
 
     def __init__(self, data: Data, name: str = "data", offset: int = 0):
         self.name = name
         self.offset = offset
         self._batches = _as_batches(data, name)
+        self._lengths = data.lengths if isinstance(data, Samples) else None
         self._length: int | None = None
         self._fingerprint = ""
 
@@ -49,34 +52,66 @@ class Batches:
         return next(self._inputs())[:1]
 
     def chunks(self, size: int, start: int = 0) -> Iterator[tuple[int, Tensor]]:
-        """(index of the first sample, inputs) with exactly ``size`` samples each, fewer in the last.
+        """(index of the first sample, inputs) with ``size`` samples each, fewer in the last.
 
-        ``start`` samples are left out, for a pass that goes on where it was interrupted.
+        Where there is padding, of one length each and cut off there. ``start`` samples are left out, for a
+        pass that is resumed.
+        """
+        for first, runs in self.ragged_chunks(size, start):
+            for inputs in runs:
+                yield first, inputs
+                first += len(inputs)
+
+    def ragged_chunks(self, size: int, start: int = 0) -> Iterator[tuple[int, list[Tensor]]]:
+        """(index of the first sample, inputs) with ``size`` samples each, as runs of samples of one length.
+
+        Without padding that is one run.
         """
         for first, (inputs,) in self._cut(size, ((inputs,) for inputs in self._inputs(start)), start):
-            yield first, inputs
+            yield first, [inputs[here, :length] for here, length in self._runs(first, inputs)]
 
-    def labelled_chunks(self, size: int, start: int = 0) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """(index of the first sample, inputs, labels), cut as in `chunks`."""
+    def labelled_chunks(
+        self, size: int, start: int = 0, *, padded: bool = False
+    ) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """(index of the first sample, inputs, labels), cut as in `chunks`.
+
+        ``padded`` leaves padding where it is, for those who look at positions with a label only.
+        """
         for first, (inputs, labels) in self._cut(size, self._pairs(start), start):
-            yield first, inputs, labels
+            if padded:
+                yield first, inputs, labels
+                continue
+            for here, length in self._runs(first, inputs):
+                yield first + here.start, inputs[here, :length], labels[here, ..., :length]
+
+    def _runs(self, first: int, inputs: Tensor) -> list[tuple[slice, int | None]]:
+        """Neighbouring samples of one length: (which of the inputs, that length; None is all of it)."""
+        if self._lengths is None:
+            return [(slice(0, len(inputs)), None)]
+        lengths = self._lengths[first - self.offset :][: len(inputs)]
+        values, counts = lengths.unique_consecutive(return_counts=True)
+        ends = counts.cumsum(0).tolist()
+        starts = [0, *ends[:-1]]
+        return [(slice(a, b), n) for a, b, n in zip(starts, ends, values.tolist(), strict=True)]
 
     def _cut(
         self, size: int, batches: Iterable[tuple[Tensor, ...]], behind: int
     ) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
         held: list[tuple[Tensor, ...]] = []
         count, start = 0, self.offset + behind
+        short = -behind % size  # cut where a pass from the beginning is
         for batch in batches:
             held.append(batch)
             count += len(batch[0])
-            if count < size:
+            if count < (short or size):
                 continue
             joined = held[0] if len(held) == 1 else tuple(map(torch.cat, zip(*held, strict=True)))
-            whole = count - count % size
-            for offset in range(0, whole, size):
-                yield start + offset, tuple(part[offset : offset + size] for part in joined)
+            ends = [*range(short or size, count + 1, size)]
+            for left, right in pairwise([0, *ends]):
+                yield start + left, tuple(part[left:right] for part in joined)
+            whole = ends[-1]
             rest = tuple(part[whole:] for part in joined)
-            start, count, held = start + whole, count - whole, [rest] if count > whole else []
+            start, count, held, short = start + whole, count - whole, [rest] if count > whole else [], 0
         if count:
             yield start, tuple(map(torch.cat, zip(*held, strict=True)))
 
@@ -89,6 +124,8 @@ class Batches:
         digest = hashlib.sha256()
         first = self.first()
         digest.update(f"{first.dtype}{list(first.shape[1:])}".encode())
+        if self._lengths is not None:
+            digest.update(self._lengths.numpy().data)
         for inputs in self._inputs():
             digest.update(inputs.detach().cpu().contiguous().view(torch.uint8).numpy().data)
         self._fingerprint = digest.hexdigest()

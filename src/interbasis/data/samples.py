@@ -36,6 +36,8 @@ class Samples:
     """Folder of the tokenizer that made the tokens, where it is known."""
     batch: int = 1024
     """Samples that are read at a time."""
+    lengths: Tensor | None = None  # [samples]
+    """How many positions of each sample are real, the rest being padding at its end; None is all of them."""
 
     def __len__(self) -> int:
         return self.length
@@ -63,7 +65,8 @@ class Samples:
             raise InterbasisError(
                 f"{self.spec or 'the data'} has {self.length} samples, so the first {count} cannot be taken"
             )
-        return replace(self, length=count)
+        lengths = None if self.lengths is None else self.lengths[:count]
+        return replace(self, length=count, lengths=lengths)
 
     def all(self) -> Pair:
         """Everything in memory."""

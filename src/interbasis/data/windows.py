@@ -2,7 +2,7 @@
 
 Packed, windows of T + 1 consecutive tokens follow each other without overlap, across the ends of documents.
 Per document, every document is cut into pieces of its own, and short pieces are filled up with positions
-whose label is −100 (ignored).
+that count nowhere: their label is −100 (ignored), and `Samples.lengths` says where they begin.
 """
 
 from typing import Literal
@@ -105,7 +105,8 @@ def _documents(flat: Flat, windows: Windows, name: str) -> Samples:
             inputs[row, 1 : b - a] = labels[row, : b - a - 1]
         return torch.from_numpy(inputs), torch.from_numpy(labels)
 
-    return Samples(len(left), read, "tokens", batch=_batch(windows))
+    lengths = torch.from_numpy(right - left)
+    return Samples(len(left), read, "tokens", batch=_batch(windows), lengths=lengths)
 
 
 def _pieces(flat: Flat, starts: np.ndarray, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
