@@ -12,8 +12,8 @@ from interbasis.integration import Rule, rule
 from interbasis.linalg import Floor
 
 ROUNDINGS = 256
-"""Roundings of a number, one after the other, that the noise floor allows for. Measured noise lies at a quarter
-of that or below, and the features of real models 40 times above or more (docs/method.md, "Noise floor")."""
+"""Roundings of a number, one after the other, that the noise floor allows for. Noise was measured at a fourth
+of that and below, features of trained models at 40 times and above (docs/method.md, "Noise floor")."""
 
 
 class BuildConfig(BaseModel):

@@ -54,8 +54,8 @@ class JacobianGram:
     def magnitudes_along(self, directions: Tensor) -> Tensor:  # [r, w] -> [r]
         """What x M′ xᵀ is the sum of before anything cancels, Σ_i (Y x)_i² size_i.
 
-        An entry ij of a Gram that is summed in rounded numbers is off by a few ε √(size_i size_j); where these
-        errors are independent, x M′ xᵀ is off by as many ε times this.
+        An entry ij of a Gram summed in rounded numbers is off by a few ε √(size_i size_j); where these errors
+        are independent, x M′ xᵀ is off by as many ε times this.
         """
         rows, sizes = self.terms or (self.X, self.K.diagonal())
         return (directions @ rows.T).square() @ sizes
