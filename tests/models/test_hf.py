@@ -170,7 +170,7 @@ def test_what_is_not_supported_is_named():
 
 
 def last_of_an_mlp(model):
-    """What scales an MLP's part of the stream: a norm after it takes the MLP's own scale away (Gemma 2, 3)."""
+    """What scales an MLP's part of the stream; a norm after it takes the MLP's own scale away (Gemma)."""
     found = [m for name, m in model.named_modules() if name.endswith((".0.mlp", ".0.fc2"))]
     after = [m for name, m in model.named_modules() if name.endswith(".0.post_feedforward_layernorm")]
     return (after or found)[0]
@@ -223,6 +223,30 @@ def test_opt_with_norms_that_have_neither_gain_nor_bias(dtype):
         expected = model.to(network.dtype)(tokens()).logits
     assert network.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     assert relative_error(network(tokens()), expected) <= (1e-10 if dtype == torch.float64 else 1e-5)
+
+
+def test_activations_that_mix_neurons_are_refused_by_whatever_way_they_came():
+    """The logits would agree, since the network calls the same activation, but not the derivatives."""
+    replaced, hooked, patched = (random_model("gpt2-odd") for _ in range(3))
+    replaced.transformer.h[1].mlp.act = torch.nn.Softmax(-1)
+    with pytest.raises(InterbasisError, match=r"Softmax of GPT2LMHeadModel reads several neurons"):
+        from_hf(replaced)
+    patched.transformer.h[1].mlp.act.forward = lambda u: u - u.mean(-1, keepdim=True)
+    with pytest.raises(InterbasisError, match="reads several neurons"):
+        from_hf(patched)
+    act = hooked.transformer.h[1].mlp.act
+    act.register_forward_hook(lambda module, inputs, output: output - output.mean(-1, keepdim=True))
+    with pytest.raises(InterbasisError, match="off by"):
+        from_hf(hooked)
+
+
+def test_hooks_on_all_modules_are_refused():
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda module, inputs, output: None)
+    try:
+        with pytest.raises(InterbasisError, match="register_module_forward_hook"):
+            from_hf(random_model("gpt2"))
+    finally:
+        hook.remove()
 
 
 def test_positions_that_change_with_the_length_are_named():

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules import module as every_module
 
+from interbasis.errors import InterbasisError
+
 
 @contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
@@ -65,18 +67,30 @@ def _converted(value: Tensor, dtype: torch.dtype) -> Tensor:
     return value.to(dtype, copy=True) if value.is_floating_point() else value.clone()
 
 
-def changes(module: nn.Module) -> list[str]:
-    """Hooks and replaced forwards of a module and its parts, in words: with them a call is more than forward."""
-    found = []
+def parts_with_hooks(module: nn.Module) -> list[str]:
+    """Those of a module whose forward hooks or pre-hooks have their say when it is called, by name."""
+    parts = module.named_modules()
+    return [_named(name) for name, part in parts if part._forward_hooks or part._forward_pre_hooks]
+
+
+def refuse_replaced_forwards(module: nn.Module) -> None:
+    """A forward put into a module by assignment belongs to that one and does not go with a copy's weights."""
     for name, part in module.named_modules():
-        where = f"part {name!r}" if name else f"the {type(part).__name__}"
-        if part._forward_hooks or part._forward_pre_hooks:
-            found.append(f"{where} has forward hooks")
         if "forward" in vars(part):
-            found.append(f"{where} has a forward that was put in place of its own")
-    return found
+            raise InterbasisError(
+                f"the forward of {_named(name)}, a {type(part).__name__}, was replaced by assignment, which "
+                "cannot be read or copied; write what it does as a subclass of nn.Module"
+            )
 
 
-def hooks_on_all_modules() -> bool:
-    """Whether torch calls a hook for every module there is (`register_module_forward_hook`)."""
-    return bool(every_module._global_forward_hooks or every_module._global_forward_pre_hooks)
+def _named(part: str) -> str:
+    return f"part {part!r}" if part else "the module"
+
+
+def refuse_hooks_on_all_modules() -> None:
+    """They would be called for the modules of a network, too, so that comparing shows nothing."""
+    if every_module._global_forward_hooks or every_module._global_forward_pre_hooks:
+        raise InterbasisError(
+            "a forward hook on all modules (register_module_forward_hook) is in force, which would change "
+            "networks of interbasis, too; remove it first"
+        )
