@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler
 
+from interbasis.data.next_tokens import next_tokens, refuse_unshifted
 from interbasis.data.samples import Samples
 from interbasis.errors import InterbasisError
 
@@ -21,12 +22,15 @@ class Batches:
     a Dataset.
 
     Batch sizes do not matter to any result: chunks are cut anew to the size a calculation wants. Of data that
-    are split over processes, ``offset`` is the index of the first sample in the whole.
+    are split over processes, ``offset`` is the index of the first sample in the whole. With ``predicts_next``
+    they are for a language model: tokens alone have the tokens that follow as labels, and labels that are the
+    tokens themselves are refused.
     """
 
-    def __init__(self, data: Data, name: str = "data", offset: int = 0):
+    def __init__(self, data: Data, name: str = "data", offset: int = 0, predicts_next: bool = False):
         self.name = name
         self.offset = offset
+        self.predicts_next = predicts_next
         self._batches = _as_batches(data, name)
         self._length: int | None = None
         self._fingerprint = ""
@@ -97,6 +101,9 @@ class Batches:
     def _pairs(self, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """(inputs, labels) of every batch; labels [n], or [n, T] where every position has one."""
         for inputs, labels in self._checked(start):
+            if labels is None and self.predicts_next and inputs.ndim == 2:
+                yield inputs, next_tokens(inputs)
+                continue
             if not isinstance(labels, Tensor):
                 raise InterbasisError(
                     f"{self.name}: labels are needed here; give (inputs, labels) or a list of such batches"
@@ -106,6 +113,8 @@ class Batches:
                     f"{self.name}: expected integer labels, one for each of the {len(inputs)} samples or for "
                     f"each of their positions, received {labels.dtype} of shape {list(labels.shape)}"
                 )
+            if self.predicts_next and not isinstance(self._batches, Samples):
+                refuse_unshifted(self.name, inputs, labels)
             yield inputs, labels
 
     def _inputs(self, start: int = 0) -> Iterator[Tensor]:

@@ -156,6 +156,12 @@ class Model:
     unembedding: Affine
     cap: float | None = None
     """Logits are capped to cap · tanh(logit / cap)."""
+    causal: bool = True
+
+    @property
+    def predicts_next(self) -> bool:
+        """Whether the outputs can be about the token that follows."""
+        return self.causal and len(self.unembedding.weight) == len(self.embedding.tokens)
 
 
 class TokenEmbedding(Prefix):

@@ -81,6 +81,7 @@ def parts(model: Any) -> Model:
         _norm(getattr(model, "ln_final", None), model.unembed.W_U[:, 0]),
         _affine(model.unembed.W_U, model.unembed.b_U),
         _cap(getattr(config, "output_logits_soft_cap", None)),
+        causal=config.attention_dir == "causal",
     )
 
 
