@@ -42,7 +42,11 @@ def fused(activation: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def acts_elementwise(activation: nn.Module, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether every coordinate is treated by itself, as far as a few numbers tell."""
+    """Whether every coordinate is treated by itself, as far as a few numbers tell.
+
+    Kernels for one number and for many may round differently.
+    """
     u = torch.linspace(-3, 3, 7, dtype=dtype, device=device)
     one_by_one = torch.cat([activation(u[k : k + 1]) for k in range(len(u))])
-    return torch.allclose(activation(u), one_by_one)
+    together = activation(u)
+    return bool((together - one_by_one).abs().max() <= 1e-4 * together.abs().max())
