@@ -164,6 +164,15 @@ def test_the_module_is_left_as_it_was():
             assert torch.equal(value, kept[name][1])
 
 
+def test_an_example_is_left_as_it_was():
+    module, example = nn.Sequential(nn.ReLU(inplace=True), *plain()), normal(9, 5)
+    from_torch(module, example)
+    assert torch.equal(example, normal(9, 5))
+    module[1].register_forward_hook(lambda module, inputs, output: [output.mul_(2)][1:] or None)
+    with pytest.raises(InterbasisError, match="off by"):
+        from_torch(module, example[:1])
+
+
 def test_backward_hooks_change_no_derivative():
     module, inputs = plain(), normal(20, 5)
     expected = build(from_torch(module), inputs).edges

@@ -59,7 +59,8 @@ def _error(network: Network, prefix: "Rows", module: nn.Module, inputs: Tensor) 
         taken = taken.to(dtype) if taken.is_floating_point() else taken
         try:
             with torch.no_grad():
-                found, expected = network.to(dtype)(taken), own_output(module, taken, dtype)
+                found = network.to(dtype)(taken)
+                expected = own_output(module, taken.clone(), dtype)  # it may compute in place
         except InterbasisError:
             raise
         except Exception:  # somebody else's code
