@@ -113,6 +113,24 @@ def general_mlp() -> Case:
     return Case(interbasis.from_torch(module, general=True), module, normal(30, 5, seed=6))
 
 
+def per_feature() -> Case:
+    """Batch norms in evaluation mode and slopes of every feature's own, with a kink that is not at 0."""
+    torch.manual_seed(11)
+    module = nn.Sequential(
+        nn.Linear(5, 7),
+        nn.BatchNorm1d(7),
+        nn.ReLU(),
+        nn.Linear(7, 6),
+        nn.PReLU(6),
+        nn.BatchNorm1d(6),
+        nn.Linear(6, 4),
+    ).double()
+    for value in (*module.parameters(), *module.buffers()):
+        if value.is_floating_point() and value.ndim == 1:
+            value.data = torch.rand_like(value) + 0.2
+    return Case(interbasis.from_torch(module.eval()), module, normal(30, 5, seed=12))
+
+
 CASES = {
     **{name: lambda a=a: mlp(a) for name, a in ACTIVATIONS.items()},
     "no-bias": lambda: mlp(nn.GELU(), bias=False),
@@ -120,6 +138,7 @@ CASES = {
     "positionwise": lambda: positionwise(),
     "modadd": lambda: modular_addition(),
     "modadd-2-blocks": lambda: modular_addition(blocks=2),
+    "per-feature": per_feature,
     "general": general_mlp,
     "gpt2": lambda: language_model("gpt2"),
     "gpt-neox": lambda: language_model("gpt_neox"),

@@ -172,3 +172,89 @@ def test_counts_lie_where_the_metric_crosses_the_limit():
     assert set(required_counts(list(losses), scores, baseline, tolerance=9.0).tolist()) == {0}
     assert set(required_counts(list(losses), scores, baseline, tolerance=0.1).tolist()) == {15}
     assert set(required_counts([7], scores[2:3], baseline, tolerance=0.1).tolist()) == {7}
+
+
+@pytest.fixture(scope="module")
+def language():
+    """A language model's network and graph, with tokens."""
+    pytest.importorskip("transformers")
+    from tiny_models import random_model, tokens
+
+    network = interbasis.from_hf(random_model("gpt2"), 0)
+    inputs = tokens(12, 9)
+    return network, interbasis.build(network, inputs), inputs
+
+
+def test_labels_of_a_language_model_are_the_tokens_that_follow(language):
+    network, graph, tokens = language
+    with torch.no_grad():
+        logits = network(tokens)[:, :-1].flatten(0, 1)
+    expected = torch.nn.functional.cross_entropy(logits, tokens[:, 1:].flatten()).item()
+    cut = (tokens[:, :-1], tokens[:, 1:])
+    for data in (
+        tokens,
+        list(tokens.split(5)),
+        cut,
+        [tuple(part[:5] for part in cut), tuple(part[5:] for part in cut)],
+    ):
+        baseline = Evaluation(network, graph, data).baseline
+        assert baseline.metric == "cross_entropy"
+        assert baseline.counts.tolist() == [8] * 12
+        assert baseline.value == pytest.approx(expected, rel=1e-12)
+    right = (logits.argmax(-1) == tokens[:, 1:].flatten()).double().mean().item()
+    assert Evaluation(network, graph, tokens, "accuracy").baseline.value == pytest.approx(right, abs=1e-12)
+    found = interbasis.edges_required(network, graph, tokens, sections=[2])
+    named = interbasis.edges_required(network, graph, cut, "cross_entropy", 0.1, sections=[2])
+    assert (found[0].count, found[0].value) == (named[0].count, pytest.approx(named[0].value, rel=1e-12))
+
+
+def test_tokens_alone_are_labelled_as_the_command_line_does(language, tmp_path):
+    """Windows of T + 1 tokens, from a file and as a tensor."""
+    from interbasis.specs import open_data
+
+    network, graph, tokens = language
+    tokens.numpy().astype("uint16").tofile(tmp_path / "all.uint16")
+    samples = open_data(f"tokens:{tmp_path / 'all.uint16'},context=8,part=all")
+    named, alone = (Evaluation(network, graph, data).baseline for data in (samples, tokens))
+    assert torch.equal(named.counts, alone.counts)
+    assert torch.allclose(named.losses, alone.losses, rtol=1e-12)
+
+
+def test_tokens_as_their_own_labels_are_refused(language):
+    network, graph, tokens = language
+    padded = tokens.clone()
+    padded[:, 6:] = -100
+    for labels in (tokens, padded, tokens.int()):
+        for call in (
+            lambda data: interbasis.edges_required(network, graph, data, "cross_entropy"),
+            lambda data: interbasis.nodes_required(network, graph, data),
+            lambda data: interbasis.sparsity_curves(network, graph, [data]),
+            lambda data: interbasis.controls(network, tokens, data),
+            lambda data: interbasis.features.intervene(network, graph.layers[0], data, 1, 0.0),
+        ):
+            with pytest.raises(
+                interbasis.InterbasisError, match=r"labels are the tokens themselves.*tokens alone"
+            ):
+                call((tokens, labels))
+    same = torch.full((3, 5), 7)  # what follows a token is the token
+    assert Evaluation(network, graph, (same, same)).baseline.counts.tolist() == [5] * 3
+
+
+def test_a_network_that_repeats_its_input_is_still_measured_against_its_own_answers(language):
+    from interbasis.data.samples import Samples
+    from interbasis.evidence import own_answers
+
+    network, graph, tokens = language
+    own = own_answers(network, tokens)
+    repeated = Samples(len(tokens), lambda a, b: (tokens[a:b], tokens[a:b]))
+    for data in (own, repeated):
+        assert Evaluation(network, graph, data).baseline.counts.tolist() == [9] * 12
+
+
+def test_python_and_the_command_line_choose_the_same_metric(language, solved):
+    from interbasis.metrics import default_metric
+
+    assert default_metric(language[0]) == "cross_entropy"
+    assert default_metric(language[0].to(torch.float32).between(language[0].layers[1:3])) == "cross_entropy"
+    assert default_metric(solved[0]) == "accuracy"
+    assert default_metric(CASES["relu"]().network) == "accuracy"

@@ -9,7 +9,7 @@ from torch import Tensor
 from interbasis.choices import Metric
 from interbasis.errors import InterbasisError
 from interbasis.graph import graph_digest
-from interbasis.metrics import worst_allowed
+from interbasis.metrics import default_metric, worst_allowed
 from interbasis.progress import progress_bar
 from interbasis.required import (
     DEFAULT_TOLERANCE,
@@ -21,7 +21,7 @@ from interbasis.required import (
 )
 from interbasis.results import load_result, load_tensors, save_result
 from interbasis.resume import Resume, surroundings
-from interbasis.runs import OpenRun, default_metric
+from interbasis.runs import OpenRun
 from interbasis.summary import make_table
 
 
@@ -40,7 +40,7 @@ class AblationRequest:
 
 def ablate_run(run: OpenRun, request: AblationRequest, data: str | None = None) -> dict[str, Any]:
     """Edges and nodes required, stored in the run; what was found before with the same settings stays."""
-    metric: Metric = request.metric or default_metric(run)
+    metric: Metric = request.metric or default_metric(run.network)
     samples = run.data(data)
     search = Search.of(run.network, run.graph, samples, metric, request.tolerance, request.intervals)
     tolerance = DEFAULT_TOLERANCE[metric] if request.tolerance is None else request.tolerance

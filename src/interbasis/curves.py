@@ -68,7 +68,7 @@ def sparsity_curves(
     network: Network,
     graph: InteractionGraph,
     data: Data,
-    metric: Metric = "accuracy",
+    metric: Metric | None = None,
     *,
     fractions: Sequence[float] = FRACTIONS,
     ranking: Sequence[Tensor] | None = None,
@@ -79,7 +79,8 @@ def sparsity_curves(
     """The metric at fractions of the edges kept, per section and for the whole network.
 
     The largest edges are kept; ``ranking``, a matrix per section of the shape of its edges, ranks them by
-    something else. ``seed`` is the bootstrap's. ``resume`` keeps unfinished work.
+    something else. Data and metric are those of `edges_required`. ``seed`` is the bootstrap's. ``resume``
+    keeps unfinished work.
     """
     if not graph.edges:
         raise InterbasisError("the graph has no edges to ablate; build it with an edge_method")
@@ -100,7 +101,7 @@ def sparsity_curves(
 
             part = resume.part(f"curve.{number}", total=len(chosen) + 1)
             curves.append(_Tracer(evaluation, ranks, seed).curve(sections, chosen, part, done))
-    return Curves(metric, evaluation.baseline.value, chosen, tuple(curves[:-1]), curves[-1])
+    return Curves(evaluation.metric, evaluation.baseline.value, chosen, tuple(curves[:-1]), curves[-1])
 
 
 @dataclass(frozen=True, eq=False)

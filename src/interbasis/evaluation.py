@@ -13,7 +13,7 @@ from interbasis.choices import Metric
 from interbasis.data.batches import Batches, Data
 from interbasis.errors import InterbasisError
 from interbasis.graph import InteractionGraph
-from interbasis.metrics import Score, as_metric, passes, sample_losses
+from interbasis.metrics import Score, as_metric, default_metric, passes, sample_losses
 from interbasis.network import Network
 from interbasis.statistics import chunk_size
 from interbasis.tables import Table, tabulate
@@ -34,17 +34,19 @@ class _Part:
 class Evaluation:
     """Scores of one network, graph, data set and metric, over one ablation after another.
 
+    Without a metric it is the network's (`metrics.default_metric`). Language models take tokens alone.
     Data are passed over in chunks; a pass stops as soon as a limit cannot be met any more. The features of
     the layer where ablations begin are kept in memory, as a table of different tokens where these repeat.
     """
 
-    def __init__(self, network: Network, graph: InteractionGraph, data: Data, metric: Metric = "accuracy"):
+    def __init__(self, network: Network, graph: InteractionGraph, data: Data, metric: Metric | None = None):
+        metric = default_metric(network) if metric is None else metric
         if metric not in ("accuracy", "cross_entropy"):
             raise InterbasisError(f"the metric is accuracy or cross_entropy, not {metric!r}")
         self.network = network.to(graph.config.torch_dtype)
         self.graph = graph
         self.metric: Metric = metric
-        self.batches = Batches(data)
+        self.batches = Batches(data, predicts_next=network.predicts_next)
         self.sections = sections_in_bases(self.network, graph.layers)
         self._kept_layer = -1
         self._kept: list[_Part] = []

@@ -15,7 +15,7 @@ import torch
 from interbasis.choices import Basis, Metric
 from interbasis.curves import Curves, sparsity_curves
 from interbasis.data.batches import Batches, Data
-from interbasis.data.samples import IGNORED
+from interbasis.data.samples import IGNORED, Samples
 from interbasis.graph import InteractionGraph
 from interbasis.network import Network
 from interbasis.pipeline import build
@@ -49,7 +49,7 @@ def controls(
     network: Network,
     fit_data: Data,
     data: Data,
-    metric: Metric = "accuracy",
+    metric: Metric | None = None,
     *,
     bases: Sequence[Basis] = BASES,
     stressed: Sequence[Basis] = ("lib", "pca"),
@@ -61,9 +61,9 @@ def controls(
     """All controls in one call.
 
     Graphs are built on ``fit_data`` with ``settings`` (those of `interbasis.build`) and evaluated on
-    ``data``, (inputs, labels). A network that learnt nothing is measured against its own answers: the
-    question is how few edges carry *its* function. ``stressed`` bases also get edges required and the stress
-    test.
+    ``data``, (inputs, labels) or a language model's tokens alone, by the metric of `edges_required`. A
+    network that learnt nothing is measured against its own answers: the question is how few edges carry *its*
+    function. ``stressed`` bases also get edges required and the stress test.
     """
     plan = Plan(network, fit_data, data, metric, bases, stressed, tolerance, seed, settings)
     with progress_bar(progress) as tell:
@@ -77,7 +77,7 @@ class Plan:
     network: Network
     fit_data: Data
     data: Data
-    metric: Metric
+    metric: Metric | None
     bases: Sequence[Basis] = BASES
     stressed: Sequence[Basis] = ("lib", "pca")
     tolerance: float | None = None
@@ -138,13 +138,19 @@ class Plan:
         return replace(row, required=tuple(required), stress=tuple(found))
 
 
-def own_answers(network: Network, data: Data) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The same inputs with the network's own answers as labels, but where a label is ignored."""
+def own_answers(network: Network, data: Data) -> Samples:
+    """The same inputs with the network's own answers as labels, which may well be the inputs themselves.
+
+    Where a label is ignored, so is the answer.
+    """
+    batches = Batches(data, predicts_next=network.predicts_next)
     with torch.no_grad():
-        return [
+        pairs = [
             (inputs, network(inputs.to(network.device)).argmax(-1).cpu().where(labels != IGNORED, IGNORED))
-            for _, inputs, labels in Batches(data).labelled_chunks(1024, padded=True)
+            for _, inputs, labels in batches.labelled_chunks(1024, padded=True)
         ]
+    inputs, labels = map(torch.cat, zip(*pairs, strict=True))
+    return Samples(len(inputs), lambda first, last: (inputs[first:last], labels[first:last]))
 
 
 def _random_ranking(graph: InteractionGraph, seed: int) -> list[torch.Tensor]:

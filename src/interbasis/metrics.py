@@ -12,6 +12,7 @@ from torch import Tensor
 
 from interbasis.choices import Metric
 from interbasis.errors import InterbasisError
+from interbasis.network import Network
 
 IGNORED = -100
 """The label of a token that does not count."""
@@ -38,6 +39,11 @@ class Score:
         """The metric on samples drawn again and again, ``weights`` saying how often each was drawn."""
         mean = (weights @ self.losses) / (weights @ self.counts)
         return 1 - mean if self.metric == "accuracy" else mean
+
+
+def default_metric(network: Network) -> Metric:
+    """Accuracy for classifiers, cross-entropy for language models, as in the paper."""
+    return "cross_entropy" if network.predicts_next else "accuracy"
 
 
 def as_metric(metric: Metric, mean_loss: float) -> float:

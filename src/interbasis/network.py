@@ -149,6 +149,8 @@ class Network:
     """Whether the last node layer is rotated (PCA) when nothing else is said."""
     build_dtype: Dtype = "float64"
     """What a build computes in when nothing else is said."""
+    predicts_next: bool = False
+    """Whether it takes tokens and its outputs at every position are about the token that follows."""
 
     def __post_init__(self) -> None:
         chain = [*self.sections, *self.tail]

@@ -107,7 +107,7 @@ def edges_required(
     network: Network,
     graph: InteractionGraph,
     data: Data,
-    metric: Metric = "accuracy",
+    metric: Metric | None = None,
     tolerance: float | None = None,
     *,
     sections: Sequence[int] | None = None,
@@ -118,7 +118,9 @@ def edges_required(
     """The fewest edges per section that keep accuracy ≥ baseline − or cross-entropy ≤ baseline + tolerance.
 
     ``data`` are (inputs, labels), a list of such batches or a DataLoader; the baseline is the untouched model
-    on them. Each section is ablated alone. The tolerance is the paper's without one: 0.001 or 0.1.
+    on them. A language model's labels are the tokens that follow, (tokens[:, :-1], tokens[:, 1:]); they are
+    made where tokens are given alone. Its metric is cross-entropy, that of other models accuracy, unless one
+    is named. Each section is ablated alone. The tolerance is the paper's without one: 0.001 or 0.1.
     ``stable=False`` leaves out the search on the logarithmic grid, ``intervals`` adds the counts on samples
     drawn again. ``sections`` chooses some by index.
     """
@@ -133,7 +135,7 @@ def nodes_required(
     network: Network,
     graph: InteractionGraph,
     data: Data,
-    metric: Metric = "accuracy",
+    metric: Metric | None = None,
     tolerance: float | None = None,
     *,
     layers: Sequence[int] | None = None,
@@ -142,8 +144,9 @@ def nodes_required(
 ) -> list[NodesRequired]:
     """The fewest features per layer, but for the last, by trying every number of them.
 
-    A layer keeps its first k features, the constant among them, and the others are put at their mean. The
-    curve holds every k tried; ``counts`` asks for some only. The count is the smallest k that passes.
+    A layer keeps its first k features, the constant among them, and the others are put at their mean. Data
+    and metric are those of `edges_required`. The curve holds every k tried; ``counts`` asks for some only.
+    The count is the smallest k that passes.
     """
     search = Search.of(network, graph, data, metric, tolerance)
     chosen = range(len(graph.layers) - 1) if layers is None else layers
@@ -167,13 +170,14 @@ class Search:
         network: Network,
         graph: InteractionGraph,
         data: Data,
-        metric: Metric,
+        metric: Metric | None,
         tolerance: float | None,
         intervals: bool = False,
     ) -> "Search":
         if not graph.edges:
             raise InterbasisError("the graph has no edges to ablate; build it with an edge_method")
         evaluation = Evaluation(network, graph, data, metric)
+        metric = evaluation.metric
         tolerance = DEFAULT_TOLERANCE[metric] if tolerance is None else tolerance
         if not 0 <= tolerance < math.inf:
             raise InterbasisError(f"the tolerance is a number from 0 on, not {tolerance}")

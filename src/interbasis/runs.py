@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from interbasis.choices import Metric
 from interbasis.data.samples import Samples, Split
 from interbasis.errors import InterbasisError
 from interbasis.graph import InteractionGraph, load
@@ -50,8 +49,3 @@ def open_run(folder: str | Path) -> OpenRun:
             "changed; build the run again"
         )
     return OpenRun(Path(folder), graph, network, model)
-
-
-def default_metric(run: OpenRun) -> Metric:
-    """Accuracy for classifiers, cross-entropy where the data are text, as in the paper."""
-    return "cross_entropy" if run.model.context is not None and run.network.family != "modadd" else "accuracy"

@@ -169,6 +169,86 @@ def test_what_is_not_supported_is_named():
         from_hf(hooked)
 
 
+def last_of_an_mlp(model):
+    """What scales an MLP's part of the stream; a norm after it takes the MLP's own scale away (Gemma)."""
+    found = [m for name, m in model.named_modules() if name.endswith((".0.mlp", ".0.fc2"))]
+    after = [m for name, m in model.named_modules() if name.endswith(".0.post_feedforward_layernorm")]
+    return (after or found)[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_models_in_half_precision_are_checked_as_sharply_as_others(name, dtype):
+    """A tenth or a fiftieth more of one MLP is refused, what was not changed is taken and left as it was."""
+    model, inputs = random_model(name, dtype), tokens()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    model.train()
+    part = last_of_an_mlp(model)
+    part.training = False
+    network = from_hf(model)
+    assert model.training
+    assert not part.training
+    for key, value in model.state_dict().items():
+        assert value.dtype == before[key].dtype
+        assert torch.equal(value, before[key])
+    with torch.no_grad():
+        assert relative_error(network(inputs), model.eval().float()(inputs).logits) <= 1e-4
+        model.to(dtype)
+    for factor in (1.1, 1.02):
+        hook = part.register_forward_hook(lambda module, inputs, output, factor=factor: factor * output)
+        with pytest.raises(InterbasisError, match="off by"):
+            from_hf(model)
+        hook.remove()
+
+
+def test_a_hook_that_insists_on_half_precision_is_refused_in_one_sentence():
+    model = random_model("gpt2", torch.bfloat16)
+    model.transformer.h[0].mlp.c_fc.register_forward_pre_hook(lambda module, inputs: (inputs[0].bfloat16(),))
+    with pytest.raises(InterbasisError, match=r"could not be run in float32 .*model\.float\(\)") as caught:
+        from_hf(model)
+    assert "\n" not in str(caught.value)
+    assert all(parameter.dtype == torch.bfloat16 for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_opt_with_norms_that_have_neither_gain_nor_bias(dtype):
+    from transformers import OPTForCausalLM
+
+    config = configs()["opt"]
+    config.layer_norm_elementwise_affine = False
+    torch.manual_seed(0)
+    model = OPTForCausalLM(config).to(dtype).eval()
+    network = from_hf(model)
+    with torch.no_grad():
+        expected = model.to(network.dtype)(tokens()).logits
+    assert network.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert relative_error(network(tokens()), expected) <= (1e-10 if dtype == torch.float64 else 1e-5)
+
+
+def test_activations_that_mix_neurons_are_refused_by_whatever_way_they_came():
+    """The logits would agree, since the network calls the same activation, but not the derivatives."""
+    replaced, hooked, patched = (random_model("gpt2-odd") for _ in range(3))
+    replaced.transformer.h[1].mlp.act = torch.nn.Softmax(-1)
+    with pytest.raises(InterbasisError, match=r"Softmax of GPT2LMHeadModel reads several neurons"):
+        from_hf(replaced)
+    patched.transformer.h[1].mlp.act.forward = lambda u: u - u.mean(-1, keepdim=True)
+    with pytest.raises(InterbasisError, match="reads several neurons"):
+        from_hf(patched)
+    act = hooked.transformer.h[1].mlp.act
+    act.register_forward_hook(lambda module, inputs, output: output - output.mean(-1, keepdim=True))
+    with pytest.raises(InterbasisError, match="off by"):
+        from_hf(hooked)
+
+
+def test_hooks_on_all_modules_are_refused():
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda module, inputs, output: None)
+    try:
+        with pytest.raises(InterbasisError, match="register_module_forward_hook"):
+            from_hf(random_model("gpt2"))
+    finally:
+        hook.remove()
+
+
 def test_positions_that_change_with_the_length_are_named():
     import transformers as t
 

@@ -32,14 +32,15 @@ def controls(
     from interbasis.evidence import Plan
     from interbasis.evidence_tables import control_tables, plain_controls
     from interbasis.graph import graph_digest
+    from interbasis.metrics import default_metric
     from interbasis.progress import progress_bar
     from interbasis.required import ToleranceError
     from interbasis.results import save_result
     from interbasis.resume import Resume, surroundings
-    from interbasis.runs import default_metric, open_run
+    from interbasis.runs import open_run
 
     opened = open_run(run)
-    samples, chosen = opened.data(data), metric or default_metric(opened)
+    samples, chosen = opened.data(data), metric or default_metric(opened.network)
     plan = Plan(
         opened.network, opened.data(None, "train"), samples, chosen, tolerance=tolerance, seed=seed,
         settings=opened.graph.config.model_dump(exclude={"basis", "seed"}),

@@ -26,14 +26,15 @@ def curves(
     from interbasis.data.batches import Batches
     from interbasis.evidence_tables import curve_tables, plain_curves
     from interbasis.graph import graph_digest
+    from interbasis.metrics import default_metric
     from interbasis.results import save_result
     from interbasis.resume import Resume, surroundings
-    from interbasis.runs import default_metric, open_run
+    from interbasis.runs import open_run
     from interbasis.sparsity import interaction_sparsity, plain
 
     opened = open_run(run)
     samples = opened.data(data)
-    chosen = metric or default_metric(opened)
+    chosen = metric or default_metric(opened.network)
     settings = {"metric": chosen, "data": samples.spec, "samples": len(samples), "seed": seed}
     belongs = {"fingerprint": Batches(samples).fingerprint(), "graph": graph_digest(run)} | surroundings()
     resume = Resume(run, "curves", settings | belongs)

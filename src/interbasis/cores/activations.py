@@ -1,4 +1,6 @@
-"""Activation functions that some libraries write out in many steps, done by one kernel of torch."""
+"""Activation functions as cores hold them: without hooks, and by one kernel of torch where there is one."""
+
+from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +16,37 @@ class TanhGELU(nn.Module):
         return "NewGELUActivation()"
 
 
+def bare(activation: nn.Module) -> nn.Module:
+    """The same function without hooks: what they do need not act on every coordinate by itself."""
+    if not any(_hooks(part) for part in activation.modules()):
+        return activation
+    activation = deepcopy(activation)
+    for part in activation.modules():
+        for hooks in _hooks(part):
+            hooks.clear()
+    return activation
+
+
+def _hooks(module: nn.Module) -> list[dict]:
+    """The dictionaries of its hooks that are not empty."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return [hooks for kind in kinds if (hooks := getattr(module, kind))]
+
+
 def fused(activation: nn.Module) -> nn.Module:
     """The same function by one kernel, forward and backward, where there is one."""
     kind = type(activation)
     slow = kind.__name__ == "NewGELUActivation" and kind.__module__.startswith("transformers.")
     return TanhGELU() if slow else activation
+
+
+@torch.no_grad()
+def acts_elementwise(activation: nn.Module, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether every coordinate is treated by itself, as far as a few numbers tell.
+
+    Kernels for one number and for many may round differently.
+    """
+    u = torch.linspace(-3, 3, 7, dtype=dtype, device=device)
+    one_by_one = torch.cat([activation(u[k : k + 1]) for k in range(len(u))])
+    together = activation(u)
+    return bool((together - one_by_one).abs().max() <= 1e-4 * together.abs().max())

@@ -1,4 +1,4 @@
-"""core(u) = act(u) − act(0), one function applied to every coordinate."""
+"""core(u) = act(u) − act(0), a function applied to every coordinate by itself."""
 
 from copy import deepcopy
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interbasis.cores.activations import fused
+from interbasis.cores.activations import bare, fused
 from interbasis.cores.core import Core, Moments, Sums, into_groups
 from interbasis.integration import Rule, rule
 from interbasis.linalg import symmetric_product
@@ -23,13 +23,14 @@ class Elementwise(Core):
     so Σ d dᵀ is a sufficient statistic for every Q. The integral along a straight line is a secant slope,
     ∫₀¹ act′(αu) dα = (act(u) − act(0)) / u, so exact integrated gradients cost what a gradient costs.
 
-    A constant act(0) ≠ 0 is the section's to fold into the constant's column.
+    A constant act(0) ≠ 0 is the section's to fold into the constant's column. Coordinates may have
+    functions of their own (`per_feature.py`).
     """
 
     has_statistics = True
 
     def __init__(self, activation: nn.Module):
-        self.activation = fused(activation)
+        self.activation = fused(bare(activation))
 
     def __repr__(self) -> str:
         return f"Elementwise({self.activation})"
@@ -40,7 +41,7 @@ class Elementwise(Core):
     def tensors(self) -> list[Tensor]:
         return list(self.activation.state_dict().values())
 
-    def at_zero(self, like: Tensor) -> Tensor:
+    def at_zero(self, like: Tensor) -> Tensor:  # [], or [m] where coordinates have functions of their own
         return self.activation(like.new_zeros(()))
 
     def __call__(self, u: Tensor, at: slice) -> Tensor:
@@ -59,7 +60,8 @@ class Elementwise(Core):
             return torch.stack(slopes).sum(0)
         zero = self.at_zero(u)
         # act(u) − act(0) cancels near 0 unless act(0) = 0; there three Gauss–Legendre nodes do, up to O(u⁶)
-        near = u.abs() < (NEAR_ZERO if zero != 0 else torch.finfo(u.dtype).tiny)
+        limits = u.new_tensor([torch.finfo(u.dtype).tiny, NEAR_ZERO])
+        near = u.abs() < limits[(zero != 0).long()]
         secant = (self.activation(u) - zero) / torch.where(near, 1.0, u)
         return torch.where(near, self.mean_slope(u, THREE_NODES), secant)
 

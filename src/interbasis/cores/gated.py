@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interbasis.cores.activations import fused
+from interbasis.cores.activations import bare, fused
 from interbasis.cores.core import Core, Moments, Sums, into_groups
 from interbasis.cores.elementwise import NEAR_ZERO, Elementwise
 from interbasis.integration import Rule, rule
@@ -29,7 +29,7 @@ class Gated(Core):
     has_statistics = True
 
     def __init__(self, activation: nn.Module):
-        self.activation = fused(activation)
+        self.activation = fused(bare(activation))
 
     def __repr__(self) -> str:
         return f"Gated({self.activation})"

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler
 
+from interbasis.data.next_tokens import next_tokens, refuse_unshifted
 from interbasis.data.samples import Samples
 from interbasis.errors import InterbasisError
 
@@ -23,12 +24,15 @@ class Batches:
 
     Batch sizes do not matter to any result: chunks are cut anew to the size a calculation wants. Of data that
     are split over processes, ``offset`` is the index of the first sample in the whole. `Samples` that are
-    filled up with padding come without it: samples of one length together, cut off where they end.
+    filled up with padding come without it: samples of one length together, cut off where they end. With
+    ``predicts_next`` they are for a language model: tokens alone have the tokens that follow as labels, and
+    labels that are the tokens themselves are refused.
     """
 
-    def __init__(self, data: Data, name: str = "data", offset: int = 0):
+    def __init__(self, data: Data, name: str = "data", offset: int = 0, predicts_next: bool = False):
         self.name = name
         self.offset = offset
+        self.predicts_next = predicts_next
         self._batches = _as_batches(data, name)
         self._lengths = data.lengths if isinstance(data, Samples) else None
         self._length: int | None = None
@@ -134,6 +138,9 @@ class Batches:
     def _pairs(self, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """(inputs, labels) of every batch; labels [n], or [n, T] where every position has one."""
         for inputs, labels in self._checked(start):
+            if labels is None and self.predicts_next and inputs.ndim == 2:
+                yield inputs, next_tokens(inputs)
+                continue
             if not isinstance(labels, Tensor):
                 raise InterbasisError(
                     f"{self.name}: labels are needed here; give (inputs, labels) or a list of such batches"
@@ -143,6 +150,8 @@ class Batches:
                     f"{self.name}: expected integer labels, one for each of the {len(inputs)} samples or for "
                     f"each of their positions, received {labels.dtype} of shape {list(labels.shape)}"
                 )
+            if self.predicts_next and not isinstance(self._batches, Samples):
+                refuse_unshifted(self.name, inputs, labels)
             yield inputs, labels
 
     def _inputs(self, start: int = 0) -> Iterator[Tensor]:

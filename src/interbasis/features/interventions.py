@@ -52,15 +52,19 @@ def intervene(
 
     Without a value, the feature is set to its class-conditional mean over ``mean_data`` (the data themselves
     unless others are given). ``groups`` gives every class a group, and the mean is the group's: [1, 1, 0, …].
-    Data are (inputs, labels).
+    Data are (inputs, labels), or a language model's tokens alone, whose labels are the tokens that follow.
     """
     features = of(network, layer)
     if not 0 <= feature < layer.features:
         raise InterbasisError(f"{layer.name!r} has features 0 to {layer.features - 1}, not {feature}")
-    batches = Batches(data)
+    batches = Batches(data, predicts_next=network.predicts_next)
     targets = torch.tensor([0.0 if value is None else value], dtype=torch.float64)
     if value is None:
-        means = batches if mean_data is None else Batches(mean_data, "mean_data")
+        means = (
+            batches
+            if mean_data is None
+            else Batches(mean_data, "mean_data", predicts_next=network.predicts_next)
+        )
         found = class_means(_only(features, feature), means, groups)
         targets = found.means[:, 0].where(found.counts > 0, torch.nan)
     before, after = _Score(), _Score()

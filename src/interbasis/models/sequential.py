@@ -2,18 +2,27 @@
 
 Node layers are the inputs of each Linear (`linear.0`, `linear.1`, …) and the output. The section that
 begins at a Linear is F(f) = act(W f + b): read = [b W], core = act, write = [0; I]. What comes before the
-first Linear is the prefix, whatever it is.
+first Linear is the prefix, whatever it is. The network's outputs are compared with the module's own
+(`agreement.py`), since hooks and the like are not seen in weights.
 """
 
 from collections.abc import Iterator
 from copy import deepcopy
-from typing import cast
+from typing import TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
 
 from interbasis.cores import Core, Elementwise, General, Linear
+from interbasis.cores.activations import bare
+from interbasis.cores.per_feature import PerFeatureNorm, PerFeaturePReLU
 from interbasis.errors import InterbasisError
+from interbasis.models.agreement import refuse_disagreement
+from interbasis.models.own_output import (
+    evaluation_mode,
+    refuse_hooks_on_all_modules,
+    refuse_replaced_forwards,
+)
 from interbasis.network import Network, NodeLayer, Prefix, Section, with_constant
 
 ELEMENTWISE = (
@@ -25,43 +34,64 @@ NOTHING = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.AlphaDropout)
 
 
 class Rows(Prefix):
-    """Everything before the first Linear (flattening, say), then the constant in front."""
+    """Everything before the first Linear (flattening, say), then the constant in front.
 
-    def __init__(self, modules: list[nn.Module], width: int, dtype: torch.dtype, flat: bool = False):
+    ``rows_only`` says why inputs cannot have positions, where they cannot.
+    """
+
+    def __init__(self, modules: list[nn.Module], width: int, dtype: torch.dtype, rows_only: str = ""):
         super().__init__()
         self.steps = nn.Sequential(*modules)
         self.width = width
-        self.flat = flat
+        self.rows_only = rows_only
         self.like = nn.Buffer(torch.zeros((), dtype=dtype))
 
     def has_positions(self, inputs: Tensor) -> bool:
-        return self._run(inputs[:1]).ndim == 3
+        return self.run(inputs[:1]).ndim == 3
 
     def forward(self, inputs: Tensor) -> Tensor:
-        f = self._run(inputs)
+        f = self.run(inputs)
         if f.shape[-1] != self.width or f.ndim not in (2, 3):
             raise InterbasisError(
                 f"expected inputs of shape [samples, {self.width}] (or [samples, positions, {self.width}]) "
                 f"at the first linear layer, received {list(f.shape)}; add an nn.Flatten if they are images"
             )
-        if f.ndim == 3 and self.flat:
+        if f.ndim == 3 and self.rows_only:
             raise InterbasisError(
-                "this module flattens after a linear layer, which mixes positions and is not supported; "
-                "expected inputs without positions, or the nn.Flatten before the first nn.Linear"
+                f"{self.rows_only}; expected [samples, {self.width}] at the first linear layer, received "
+                f"{list(f.shape)}"
             )
         return with_constant(f if f.ndim == 3 else f[:, None])
 
-    def _run(self, inputs: Tensor) -> Tensor:
+    def run(self, inputs: Tensor) -> Tensor:
+        """What the first Linear is given."""
+        return self.steps(self.as_taken(inputs))
+
+    def as_taken(self, inputs: Tensor) -> Tensor:
+        """In the network's dtype, but for tokens that are to be embedded."""
         embeds = any(isinstance(module, nn.Embedding) for module in self.steps.modules())
-        return self.steps(inputs if embeds and not inputs.is_floating_point() else inputs.to(self.like.dtype))
+        return inputs if embeds and not inputs.is_floating_point() else inputs.to(self.like.dtype)
 
 
-def from_torch(module: nn.Module, *, general: bool = False) -> Network:
+def from_torch(module: nn.Module, example: Tensor | None = None, *, general: bool = False) -> Network:
     """The network of a PyTorch MLP, as it computes now in evaluation mode (dropout does nothing).
 
     Modules that are neither linear nor known to act elementwise are refused by name, or, with
-    ``general=True``, handled by automatic differentiation: exact too, but slower.
+    ``general=True``, handled by automatic differentiation: exact too, but slower. A module that puts out
+    something else than its layers say (forward hooks, a changed `weight_norm` of the old style) is refused:
+    outputs are compared on ``example``, a batch of inputs, or without one on random inputs.
     """
+    if not isinstance(module, nn.Module):
+        raise InterbasisError(f"expected a torch.nn.Module, received {type(module).__name__}")
+    refuse_hooks_on_all_modules()
+    refuse_replaced_forwards(module)
+    with evaluation_mode(module):
+        network, prefix = _network(module, general)
+    refuse_disagreement(network, prefix, module, example)
+    return network
+
+
+def _network(module: nn.Module, general: bool) -> tuple[Network, Rows]:
     modules = [(name, m) for name, m in _flatten(module, "") if not _computes_as(m, *NOTHING)]
     starts = [i for i, (_, m) in enumerate(modules) if _computes_as(m, nn.Linear)]
     if not starts:
@@ -82,9 +112,9 @@ def from_torch(module: nn.Module, *, general: bool = False) -> Network:
             )
         sections.append(_section(linears[k], core, at_zero, nodes[k], target))
     before = [_snapshot(m) for _, m in modules[: starts[0]]]
-    flat = any(_is_late_flatten(m) for _, m in modules[starts[0] :])
-    prefix = Rows(before, linears[0].in_features, linears[0].weight.dtype, flat)
-    return Network(prefix, tuple(sections), family="mlp")
+    rows_only = next(filter(None, (_rows_only(name, m) for name, m in modules[starts[0] :])), "")
+    prefix = Rows(before, linears[0].in_features, linears[0].weight.dtype, rows_only)
+    return Network(prefix, tuple(sections), family="mlp"), prefix
 
 
 def _flatten(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
@@ -105,15 +135,27 @@ def _snapshot(module: nn.Module) -> nn.Module:
     """A copy as it computes in evaluation mode, never in place: its input is needed afterwards."""
     module = deepcopy(module).eval()
     for part in module.modules():
+        part._backward_hooks.clear()  # they would change derivatives, though not what is computed
+        part._backward_pre_hooks.clear()
         if getattr(part, "inplace", False):
             setattr(part, "inplace", False)  # noqa: B010
     return module
+
+
+def _step(module: nn.Module) -> nn.Module:
+    """A copy of a module after a Linear, with the features last."""
+    if not _is_per_feature(module):
+        return _snapshot(module)
+    return PerFeaturePReLU(module) if isinstance(module, nn.PReLU) else PerFeatureNorm(module)
 
 
 @torch.no_grad()
 def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool) -> tuple[Core, Tensor]:
     """The non-linearity between one Linear and the next, and what it would make of 0."""
     modules = [(n, m) for n, m in modules if not _is_late_flatten(m)]
+    nothing = torch.zeros_like(linear.weight[:, 0])  # [out_features]
+    for name, module in modules:
+        _refuse_batch_statistics(name, module)
     strange = [(n, m) for n, m in modules if not _is_elementwise(m)]
     if strange and not general:
         name, module = strange[0]
@@ -121,13 +163,12 @@ def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool
             f"module {name!r} is a {type(module).__name__}, which has no closed form here; pass "
             "general=True to treat it by automatic differentiation (exact, slower)"
         )
-    nothing = torch.zeros_like(linear.weight[:, 0])  # [out_features]
     if not modules:
         return Linear(), nothing
-    steps = [_snapshot(m) for _, m in modules]
+    steps = [_step(m) for _, m in modules]
     function = steps[0] if len(steps) == 1 else nn.Sequential(*steps)
     if not strange:
-        return Elementwise(function), function(nothing)
+        return Elementwise(function), _at_zero(bare(function), nothing, modules)
     if not _acts_on_rows(function, nothing):
         raise InterbasisError(
             f"module {strange[0][0]!r} ({type(strange[0][1]).__name__}) does not treat its last dimension "
@@ -138,15 +179,54 @@ def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool
     return General(centred, name, mixes_positions=False), centred.at_zero(nothing)
 
 
+def _at_zero(function: nn.Module, nothing: Tensor, modules: list[tuple[str, nn.Module]]) -> Tensor:
+    try:
+        return function(nothing)
+    except RuntimeError as error:
+        names = ", ".join(f"{name!r} ({type(module).__name__})" for name, module in modules)
+        raise InterbasisError(
+            f"expected modules that take the {len(nothing)} values of the linear layer before them, received "
+            f"{names}: {error}"
+        ) from error
+
+
 def _is_late_flatten(module: nn.Module) -> bool:
     """After a Linear rows are flat already and a Flatten does nothing (`Rows` refuses positions)."""
     return isinstance(module, nn.Flatten) and _computes_as(module, nn.Flatten) and module.start_dim == 1
 
 
-def _is_elementwise(module: nn.Module) -> bool:
+def _is_per_feature(module: nn.Module) -> TypeGuard[nn.PReLU | nn.BatchNorm1d]:
+    """Whether each feature has a function of its own, the features being dimension 1."""
     if isinstance(module, nn.PReLU):
-        return _computes_as(module, nn.PReLU) and module.num_parameters == 1
-    return _computes_as(module, *ELEMENTWISE)
+        return _computes_as(module, nn.PReLU) and module.num_parameters > 1
+    return isinstance(module, nn.BatchNorm1d) and _computes_as(module, nn.BatchNorm1d)
+
+
+def _is_elementwise(module: nn.Module) -> bool:
+    return _is_per_feature(module) or _computes_as(module, nn.PReLU, *ELEMENTWISE)
+
+
+def _refuse_batch_statistics(name: str, module: nn.Module) -> None:
+    if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+        raise InterbasisError(
+            f"module {name!r} is a {type(module).__name__} without running statistics, which takes those of "
+            "the batch in evaluation, too, so samples would mix; expected track_running_stats=True"
+        )
+
+
+def _rows_only(name: str, module: nn.Module) -> str:
+    """Why inputs must not have positions, given a module after the first Linear."""
+    if _is_late_flatten(module):
+        return (
+            "this module flattens after a linear layer, which mixes positions and is not supported; give "
+            "inputs without positions, or put the nn.Flatten before the first nn.Linear"
+        )
+    if _is_per_feature(module):
+        return (
+            f"module {name!r} is a {type(module).__name__}, which has its features in dimension 1, where "
+            "inputs with positions have the positions; give inputs without positions"
+        )
+    return ""
 
 
 class _Centred(nn.Module):

@@ -192,9 +192,8 @@ def assemble(model: Model, output: bool = False, **about: Any) -> Network:
     sections = made.sections
     if output:
         sections, tail = [*sections, tail[0]], tail[1:]
-    return Network(
-        model.embedding, tuple(sections), tuple(tail), model.family, rotate_last=not output, **about
-    )
+    about |= {"rotate_last": not output, "predicts_next": model.predicts_next}
+    return Network(model.embedding, tuple(sections), tuple(tail), model.family, **about)
 
 
 def unembedding(source: NodeLayer, unembed: Affine, cap: float | None) -> list[Section]:

@@ -8,10 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from interbasis.cores import Elementwise, Gated
+from interbasis.cores.activations import acts_elementwise
 from interbasis.errors import InterbasisError
 from interbasis.models.hf import transformer_lens
 from interbasis.models.hf.assemble import assemble, entrance
 from interbasis.models.hf.parts import GENERAL, Model
+from interbasis.models.own_output import evaluation_mode, own_output, refuse_hooks_on_all_modules
 from interbasis.network import Network
 
 FAMILIES = {
@@ -41,12 +44,14 @@ def from_hf(
     node layer are then the ends of that cut. The last node layer is otherwise `unembed`, with the unembedding
     after it; with ``output`` it is `output`, the logits, which are never rotated.
     """
+    refuse_hooks_on_all_modules()
     live = isinstance(model_or_path, nn.Module)
     model: Any = model_or_path if live else _load(str(model_or_path))
     with torch.no_grad():
         parts = _parts(transformer_lens.behind(model))
         kept = parts.unembedding.weight.dtype == torch.float64
         network = assemble(parts, output, build_dtype="float64" if kept else "float32")
+        _refuse_mixing(network, model)
         _check_logits(network, model)
     return network if blocks is None else _cut(network, blocks, parts, output)
 
@@ -90,25 +95,62 @@ def _parts(model: Any) -> Model:
         ) from error
 
 
+def _refuse_mixing(network: Network, model: Any) -> None:
+    """An activation that reads several neurons at once gives the right logits, but wrong derivatives."""
+    for section in network.sections:
+        core = section.core
+        if isinstance(core, (Elementwise, Gated)):
+            activation = core.activation
+            if not acts_elementwise(activation, network.dtype, network.device):
+                raise InterbasisError(
+                    f"the activation {type(activation).__name__} of {type(model).__name__} reads several "
+                    f"neurons at once; expected one that treats every neuron by itself; {GENERAL}"
+                )
+
+
+ALLOWED = 1e-4
+"""Of the largest logit: transformers rounds norms and angles to float32 whatever the model's dtype."""
+
+
 def _check_logits(network: Network, model: Any) -> None:
-    """The network computes what the model computes, on a few tokens."""
-    training = model.training
-    like = next(model.parameters())
+    """The network computes what the model computes, on a few tokens.
+
+    What half types round away in a model hides what a hook changes, so such a model is run in float32.
+    """
     vocabulary, context = _vocabulary_and_context(network)
-    tokens = torch.arange(min(8, context), device=like.device)[None] * 7 % vocabulary
-    try:
-        found = model.eval()(tokens)
-    finally:
-        model.train(training)
+    tokens = torch.arange(min(8, context), device=network.device)[None] * 7 % vocabulary
+    found = _in_float32(model, tokens) if _is_half(model) else _as_it_is(model, tokens)
     expected = (found if isinstance(found, Tensor) else found.logits).to(network.dtype)
     error = (network(tokens) - expected).abs().max() / expected.abs().max()
-    # transformers rounds norms and angles to float32 whatever the model's dtype, and half types everywhere
-    allowed = 1e-4 if like.dtype in (torch.float32, torch.float64) else 30 * torch.finfo(like.dtype).eps
-    if not error <= allowed:
+    if not error <= ALLOWED:
         raise InterbasisError(
             f"{type(model).__name__} was read, but its logits are off by {error:.1e} of the largest, so some "
             f"of its modules compute something else than their class says; {GENERAL}"
         )
+
+
+def _is_half(model: Any) -> bool:
+    return any(p.is_floating_point() and p.element_size() < 4 for p in model.parameters())
+
+
+def _as_it_is(model: Any, tokens: Tensor) -> Any:
+    with evaluation_mode(model):
+        return model(tokens)
+
+
+def _in_float32(model: Any, tokens: Tensor) -> Any:
+    try:
+        return own_output(transformer_lens.wrapped(model), tokens, torch.float32)
+    except (
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:  # a hook that insists on the model's own dtype, say
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise InterbasisError(
+            f"{type(model).__name__} computes in half precision and could not be run in float32 to be "
+            f"checked ({reason}); remove its hooks, or give it as model.float()"
+        ) from error
 
 
 def _vocabulary_and_context(network: Network) -> tuple[int, int]:

@@ -77,7 +77,9 @@ class Affine:
         """The same map with the norm's gain and bias folded in."""
         if norm is None:
             return self
-        return Affine(self.weight * norm.gain, self.bias + self.weight @ norm.bias)
+        # a norm that has neither gain nor bias of its own does not know the model's dtype
+        gain, bias = norm.gain.to(self.weight), norm.bias.to(self.weight)
+        return Affine(self.weight * gain, self.bias + self.weight @ bias)
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,12 @@ class Model:
     unembedding: Affine
     cap: float | None = None
     """Logits are capped to cap · tanh(logit / cap)."""
+    causal: bool = True
+
+    @property
+    def predicts_next(self) -> bool:
+        """Whether the outputs can be about the token that follows."""
+        return self.causal and len(self.unembedding.weight) == len(self.embedding.tokens)
 
 
 class TokenEmbedding(Prefix):

@@ -43,6 +43,11 @@ def made_by_transformer_lens(model: object, name: str) -> bool:
     )
 
 
+def wrapped(model: Any) -> Any:
+    """The module that a TransformerBridge calls, with its hook points in it; anything else as it is."""
+    return model.original_model if made_by_transformer_lens(model, "TransformerBridge") else model
+
+
 def behind(model: Any) -> Any:
     """The Hugging Face model of a TransformerBridge, with its weights in modules of transformers' own again.
 
@@ -76,6 +81,7 @@ def parts(model: Any) -> Model:
         _norm(getattr(model, "ln_final", None), model.unembed.W_U[:, 0]),
         _affine(model.unembed.W_U, model.unembed.b_U),
         _cap(getattr(config, "output_logits_soft_cap", None)),
+        causal=config.attention_dir == "causal",
     )
 
 
