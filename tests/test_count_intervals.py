@@ -1,4 +1,4 @@
-"""Intervals of the edges required: how often they hold the count of the population that data were drawn from."""
+"""Intervals of the edges required: how often they hold the count of the population behind the data."""
 
 import pytest
 import torch
@@ -17,9 +17,9 @@ probability 0.010 (binomial)."""
 def population(shares: list[float]):
     """A network whose accuracy is known for every number of edges, and a source of data for it.
 
-    A sample is the unit vector j with probability ``shares[j]`` and zero otherwise. It is a linear classifier's
-    one way to see that the answer is 1, so it is answered rightly if and only if edge j is kept, and the accuracy
-    with the first k edges is 1 − Σ_{j ≥ k} shares[j]. Edges rank by the shares, which fall.
+    A sample is the unit vector j with probability ``shares[j]`` and zero otherwise. It is a linear
+    classifier's one way to see that the answer is 1, so it is answered rightly if and only if edge j is kept,
+    and the accuracy with the first k edges is 1 − Σ_{j ≥ k} shares[j]. Edges rank by the shares, which fall.
     """
     probabilities = torch.tensor([1 - sum(shares), *shares], dtype=torch.float64)
     classifier = nn.Linear(len(shares), 2).double()

@@ -1,13 +1,13 @@
 """How far a count would move with other samples: the count on samples drawn again, as whole numbers.
 
-Every draw has its own metric for each mask that was looked at in full, and so its own count. It is known to lie
-above the largest mask that fails on the draw and not above the next one, which passes as all larger ones do.
-Three things make the 95 % interval honest although masks are tried at some numbers of edges only:
+Every draw has its own metric for each mask that was looked at in full, and so its own count. It lies above
+the largest mask that fails on the draw, and not above the next one, which passes as all larger ones do. Three
+things make the 95 % interval honest although masks are tried at some numbers of edges only:
 
-- the mask with one edge less than the count is always looked at, so that a metric which falls off a cliff there
-  leaves no room between the two;
-- masks are added outwards until at most 2.5 % of the draws lie beyond them on either side, and in the gaps where
-  the ends lie until these are narrow;
+- the mask with one edge less than the count is always looked at, so that a metric which falls off a cliff
+  there leaves no room between the two;
+- masks are added outwards until at most 2.5 % of the draws lie beyond them on either side, and in the gaps
+  where the ends lie until these are narrow;
 - the lower end is the smallest count that its draw allows, the upper end the largest.
 """
 

@@ -2,9 +2,9 @@
 
 Edges are ranked by Ê and the largest are kept. The count is the paper's: bisection on the number of ablated
 edges, by midpoints of the whole range 0 … d_in·d_out of the untruncated widths; where one edge is enough,
-none at all (but the constant's) is tried too. A metric need not be monotone in the number of edges, so the path
-decides; `stable_count` is reported beside it, the smallest count on a logarithmic grid from which every larger
-one passes too.
+none at all (but the constant's) is tried too. A metric need not be monotone in the number of edges, so the
+path decides; `stable_count` is reported beside it, the smallest count on a logarithmic grid from which every
+larger one passes too.
 
 How far a count would move with other samples is read off the masks that were tried: their losses sample by
 sample are kept, samples are drawn again, and every draw has its own count (`count_intervals`).
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from interbasis.ablation import top_edges
 from interbasis.choices import Metric
-from interbasis.count_intervals import count_on_draws
+from interbasis.count_intervals import CountOnDraws, count_on_draws
 from interbasis.data.batches import Data
 from interbasis.errors import InterbasisError
 from interbasis.evaluation import Evaluation
@@ -62,8 +62,8 @@ class EdgesRequired:
     possible: int
     """d_in · d_out of the untruncated widths, the range of the bisection."""
     epsilon: float
-    """ε, the smallest edge Ê that the accepted mask keeps; where it keeps none, the largest there is, so that no
-    edge lies above ε."""
+    """ε, the smallest edge Ê that the accepted mask keeps; where it keeps none, the largest there is, so that
+    no edge lies above ε."""
     mask: Tensor
     """[features_out, features_in], True for a kept edge; the constant's column is True."""
     value: float
@@ -72,11 +72,18 @@ class EdgesRequired:
     """The smallest count from which every larger one on a logarithmic grid passes; None if not asked for."""
     curve: tuple[Visited, ...]
     """All masks tried, by the number of edges kept."""
-    draws: Tensor | None = None
-    """The count on samples drawn again, [draws]; the same draws for every section and basis on the same
-    samples. None if not asked for."""
-    interval: tuple[int, int] | None = None
-    """95 % of the draws, both ends inside; `count_intervals` says why it may be trusted between masks."""
+    resampled: CountOnDraws | None = None
+    """The count on samples drawn again; None if not asked for."""
+
+    @property
+    def draws(self) -> Tensor | None:
+        """[draws], the same for every section and basis on the same samples."""
+        return None if self.resampled is None else self.resampled.draws
+
+    @property
+    def interval(self) -> tuple[int, int] | None:
+        """95 % of the draws, both ends inside."""
+        return None if self.resampled is None else self.resampled.interval
 
     @property
     def kept_fraction(self) -> float:
@@ -240,8 +247,7 @@ class Search:
             value=accepted.value,
             stable_count=stable_count,
             curve=tuple(sorted(trial.visited.values(), key=lambda visited: visited.kept)),
-            draws=resampled and resampled.draws,
-            interval=resampled and resampled.interval,
+            resampled=resampled,
         )
 
     def _stable_count(self, trial: "Trial", count: int) -> int:
