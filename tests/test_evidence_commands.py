@@ -9,8 +9,13 @@ from safetensors.torch import save_file
 
 import interbasis
 from interbasis.cli import main
+from interbasis.data.batches import Batches
+from interbasis.report.facts import facts
+from interbasis.report.tables import what_was_run
 from interbasis.results import load_result, load_tensors
+from interbasis.specs import open_data
 from interbasis.training.modadd import Recipe, initial_weights
+from tiny_models import random_model, tokens
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +40,16 @@ def run(capsys, *arguments: object) -> tuple[int, str, str]:
         code = int(stop.code or 0)
     captured = capsys.readouterr()
     return code, captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def language_model(tmp_path_factory):
+    """A small random language model, with tokens to train and to test it on."""
+    folder = tmp_path_factory.mktemp("language")
+    random_model("gpt2").save_pretrained(folder / "model")
+    for name, seed in (("train", 1), ("test", 2)):
+        tokens(40, 8, seed=seed).numpy().astype("uint16").tofile(folder / f"tokens_{name}.uint16")
+    return folder
 
 
 @pytest.fixture
@@ -84,6 +99,57 @@ def test_parts_of_an_ablation_come_together(capsys, folder):
         run(capsys, "ablate", folder, "--tolerance", 0.5, "--sections", "unembed", "--json")[1]
     )
     assert len(other["edges_required"]) == 1  # other settings, another result
+
+
+def test_parts_of_an_ablation_are_told_of_their_own_section(capsys, folder, checkpoint, tmp_path):
+    """`compare`, `modules` and the report look sections up by name."""
+    assert run(capsys, "build", f"modadd:{checkpoint}", "--basis", "pca", "--out", tmp_path / "pca")[0] == 0
+    part = ("--tolerance", 0.02, "--json", "--sections")
+    (count,) = json.loads(run(capsys, "ablate", folder, *part, "mlp_in.0")[1])["edges_required"]
+    (other,) = json.loads(run(capsys, "ablate", tmp_path / "pca", *part, "unembed")[1])["edges_required"]
+    compared = json.loads(run(capsys, "compare", folder, tmp_path / "pca", "--json")[1])
+    assert [row["from"] for row in compared["sections"]] == ["attn_in.0", "mlp_in.0", "unembed"]
+    assert [row.get("edges_required") for row in compared["sections"]] == [
+        None, [count, None], [None, other],
+    ]  # fmt: skip
+    assert all("nodes_required" not in row for row in compared["layers"])
+    modules = json.loads(run(capsys, "modules", folder, "--null-graphs", 0, "--json")[1])
+    assert modules["epsilon_from_ablation"] is False
+    assert facts(folder).edges_required == [None, count, None]
+
+
+def test_no_edge_required_is_told_as_such(capsys, folder):
+    """With a tolerance of 1 everything passes, without any edge, too."""
+    result = json.loads(run(capsys, "ablate", folder, "--tolerance", 1, "--intervals", "--json")[1])
+    assert result["edges_required"] == [0, 0, 0]
+    assert [row["interval"] for row in result["sections"]] == [[0, 0]] * 3
+    assert not any(
+        mask[:, 1:].any() for name, mask in load_tensors(folder, "ablation").items() if "mask" in name
+    )
+    compared = json.loads(run(capsys, "compare", folder, folder, "--json")[1])
+    assert [row["edges_required"] for row in compared["sections"]] == [[0, 0]] * 3
+    code, _, err = run(capsys, "modules", folder)
+    assert code != 0
+    assert "nothing to group" in err
+
+
+def test_results_name_the_file_that_was_evaluated(capsys, language_model, tmp_path):
+    """The run was built on the training tokens; ablation and curves are about the file beside them."""
+    model, data = f"hf:{language_model}/model", f"tokens:{language_model}/tokens_train.uint16,context=8"
+    built = ("--data", data, "--layers", "mlp_in.1,ln_final,ln_final_out,unembed")
+    assert run(capsys, "build", model, *built, "--out", tmp_path / "run")[0] == 0
+    test = f"tokens:{language_model}/tokens_test.uint16,context=8"
+    for command in (("ablate", "--tolerance", 9, "--no-stable"), ("curves",)):
+        name, *options = command
+        code, out, err = run(capsys, name, tmp_path / "run", *options, "--json")
+        assert (code, err) == (0, "")
+        told = json.loads(out)["data"]
+        assert told["spec"] == test
+        again = json.loads(run(capsys, name, tmp_path / "run", *options, "--data", test, "--json")[1])["data"]
+        assert again == told
+    assert told["fingerprint"] == Batches(open_data(test, "test")).fingerprint()
+    assert told["fingerprint"] != interbasis.load(tmp_path / "run").provenance.data_fingerprints["data"]
+    assert f"{test}: {told['samples']} samples" in what_was_run([facts(tmp_path / "run")])
 
 
 def test_an_interrupted_ablation_goes_on(capsys, folder, monkeypatch):

@@ -12,7 +12,7 @@ from interbasis.cli import main
 from interbasis.comparison import compare, tables
 from interbasis.config import BuildConfig
 from interbasis.request import make_request, read_request
-from interbasis.results import save_result
+from interbasis.results import load_result, save_result
 from interbasis.training.modadd import Recipe, initial_weights
 
 
@@ -131,15 +131,22 @@ def test_the_same_command_again_finds_its_run_and_leaves_it(model, tmp_path, cap
 def test_two_runs_beside_each_other(model, tmp_path, capsys):
     for basis in ("lib", "pca"):
         build(tmp_path / basis, model, "--basis", basis)
-    save_result(tmp_path / "pca", "ablation", {"edges_required": [3, 2, 1], "nodes_required": [4, 3, 2, 1]})
+    run("ablate", tmp_path / "pca", "--edges", "--nodes", "--metric", "cross_entropy", "--tolerance", 1e-6)
+    required = load_result(tmp_path / "pca", "ablation")
+    assert required["edges_required"][0] > 0
     save_result(tmp_path / "lib", "modules", {"modules": 3, "modularity": 0.25})
     found = compare(tmp_path / "lib", tmp_path / "pca")
     graphs = [interbasis.load(tmp_path / basis) for basis in ("lib", "pca")]
     assert found["different_settings"] == {"basis": ["lib", "pca"]}
     assert found["same_data"]
     assert found["layers"][1]["features"] == [graph.layers[1].features for graph in graphs]
-    assert found["sections"][0]["edges_required"] == [None, 3]
-    assert found["layers"][3]["nodes_required"] == [None, 1]
+    assert [row["edges_required"] for row in found["sections"]] == [
+        [None, count] for count in required["edges_required"]
+    ]
+    assert [row["nodes_required"] for row in found["layers"][:3]] == [
+        [None, count] for count in required["nodes_required"]
+    ]
+    assert "nodes_required" not in found["layers"][3]
     assert found["modules"] == [{"modules": 3, "modularity": 0.25}, None]
     assert found["layers"][3]["shared_subspace"] == pytest.approx(1)
     assert all(0 < layer["shared_subspace"] <= 1 + 1e-9 for layer in found["layers"])

@@ -72,6 +72,28 @@ def test_the_bisection_takes_the_papers_path(solved, metric, tolerance):
         assert {visited.kept for visited in result.curve} >= {result.count, result.stable_count}
 
 
+def test_no_edge_at_all_is_tried_where_one_is_enough(solved):
+    network, graph, data = solved
+    base = accuracy(network, graph, data, {})
+    for k in range(3):
+        mask = top_edges(graph.edges[k], 0)
+        lost = base - accuracy(network, graph, data, {k: mask})
+        assert lost > 0.2  # the edges do something
+        for tolerance, few in ((lost + 1e-9, True), (lost - 1e-9, False)):
+            found = interbasis.edges_required(
+                network, graph, data, tolerance=tolerance, sections=[k], intervals=True
+            )[0]
+            assert (found.count == 0) is few
+            if few:
+                assert found.stable_count == 0
+                assert found.interval[0] == 0
+                assert torch.equal(found.mask, mask)
+                assert found.value == pytest.approx(base - lost, abs=1e-12)
+                assert found.kept_fraction == 0
+                # no edge lies above ε, which modules and idle features are measured from
+                assert found.epsilon == graph.edges[k][:, 1:].max() > 0
+
+
 def test_passes_stop_early_and_the_bound_is_one(solved, small_chunks):
     network, graph, data = solved
     evaluation = Evaluation(network, graph, data)
@@ -95,6 +117,24 @@ def test_nodes_required_by_a_full_scan(solved):
             values.append((outputs.argmax(-1) == data[1]).double().mean().item())
         assert [visited.value for visited in result.curve] == pytest.approx(values)
         assert result.count == 1 + next(i for i, value in enumerate(values) if value >= base - 0.1)
+
+
+def test_a_layer_without_a_constant_may_need_no_node(solved):
+    network, graph, data = solved
+    last = len(graph.layers) - 1
+    assert not graph.layers[last].constant
+    found = interbasis.nodes_required(network, graph, data, tolerance=1.0, layers=[0, last])
+    assert [result.count for result in found] == [1, 0]  # the constant counts, where there is one
+    assert [result.curve[0].kept for result in found] == [1, 0]
+
+
+def test_a_hopeless_limit_is_told_with_the_whole_metric(solved, small_chunks):
+    """Even with all edges the bases may leave out too much; by how much is measured on all samples."""
+    network, _, data = solved
+    lowered = interbasis.build(network, data[0], threshold=1e6, relative_threshold=0)
+    value = accuracy(network, lowered, data, {0: torch.ones_like(lowered.edges[0], dtype=torch.bool)})
+    with pytest.raises(interbasis.InterbasisError, match=rf"attn_in.0 → mlp_in.0 \({value:.6g}\)"):
+        interbasis.edges_required(network, lowered, data)
 
 
 def test_labels_at_every_position_and_ignored_ones():

@@ -1,5 +1,6 @@
 """Ablations of a run on disk: what `interbasis ablate` does."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -128,6 +129,11 @@ def _nodes(found: NodesRequired) -> dict[str, Any]:
     }
 
 
+def is_measured(point: Mapping[str, Any]) -> bool:
+    """Whether a stored trial was looked at in full; else its value only bounds what the metric can be."""
+    return not point.get("bound", False)
+
+
 def _visited(visited: Visited) -> dict[str, Any]:
     row = {"kept": visited.kept, "value": visited.value, "passed": visited.passed}
     return row if visited.complete else row | {"bound": True}
@@ -158,11 +164,11 @@ def tables(result: dict[str, Any]) -> list[RenderableType]:
         )
         for row in result["sections"]:
             stable = "–" if row["stable_count"] is None else f"{row['stable_count']:,}"
-            among = "  [{:,.0f}, {:,.0f}]".format(*row["interval"]) if "interval" in row else ""
+            among = "  [{:,}, {:,}]".format(*row["interval"]) if "interval" in row else ""
             differs = "" if row["stable_count"] in (None, row["count"]) else "  ≠"
             table.add_row(
                 f"{row['from']} → {row['to']}", f"{row['count']:,}{among}", f"{row['possible']:,}",
-                f"{row['epsilon']:.3g}", f"{row['value']:.5f}", stable + differs,
+                f"{row['epsilon']:.3g}" if row["count"] else "–", f"{row['value']:.5f}", stable + differs,
             )  # fmt: skip
         table.caption = (
             "Edges: found by bisection, as in the paper; the constant's are free. ε: the smallest edge kept. "

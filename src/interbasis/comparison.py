@@ -10,7 +10,7 @@ from torch import Tensor
 
 from interbasis.errors import InterbasisError
 from interbasis.graph import InteractionGraph, load
-from interbasis.results import load_result
+from interbasis.results import load_result, rows_by_name
 from interbasis.summary import make_table, summarise
 
 
@@ -19,7 +19,11 @@ def compare(one: str | Path, other: str | Path) -> dict[str, Any]:
     graphs = [load(one), load(other)]
     _refuse_different_models(one, other, *graphs)
     summaries = [summarise(graph) for graph in graphs]
-    found = [load_result(run, "ablation") for run in (one, other)]
+    names = [layer.name for layer in graphs[0].layers]
+    ablations = [load_result(run, "ablation") for run in (one, other)]
+    nodes, edges = (
+        [rows_by_name(ablation, where, names) for ablation in ablations] for where in ("layers", "sections")
+    )
     modules = [load_result(run, "modules") for run in (one, other)]
     return {
         "runs": [
@@ -37,13 +41,13 @@ def compare(one: str | Path, other: str | Path) -> dict[str, Any]:
         "layers": [
             {"name": a["name"], "width": a["width"], **_both(a, b, "features", "effective_features")}
             | {"shared_subspace": _overlap(graphs[0].layers[k].transform, graphs[1].layers[k].transform)}
-            | _of_each(found, "nodes_required", k)
+            | _counts("nodes_required", nodes, k)
             for k, (a, b) in enumerate(zip(summaries[0]["layers"], summaries[1]["layers"], strict=True))
         ],
         "sections": [
             {"from": a["from"], "to": a["to"]}
             | _both(a, b, "edges", "largest", "edges_for_90_percent", "edges_for_99_percent")
-            | _of_each(found, "edges_required", k)
+            | _counts("edges_required", edges, k)
             for k, (a, b) in enumerate(zip(summaries[0]["sections"], summaries[1]["sections"], strict=False))
         ],
         "modules": [m and {"modules": m["modules"], "modularity": m["modularity"]} for m in modules],
@@ -76,12 +80,10 @@ def _both(a: dict[str, Any], b: dict[str, Any], *names: str) -> dict[str, list[A
     return {name: [a[name], b[name]] for name in names}
 
 
-def _of_each(results: list[dict[str, Any] | None], name: str, k: int) -> dict[str, list[Any]]:
-    """An entry of both results; None for a run that has none, nothing where neither has."""
-    lists = [(result or {}).get(name) or [] for result in results]
-    if not any(len(values) > k for values in lists):
-        return {}
-    return {name: [values[k] if len(values) > k else None for values in lists]}
+def _counts(name: str, found: list[list[dict[str, Any] | None]], k: int) -> dict[str, list[Any]]:
+    """What both runs require at a place; None for one not ablated there, nothing where neither was."""
+    rows = [places[k] for places in found]
+    return {name: [row and row["count"] for row in rows]} if any(rows) else {}
 
 
 def _overlap(one: Tensor, other: Tensor) -> float:

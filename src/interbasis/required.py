@@ -1,23 +1,25 @@
 """How few edges, how few nodes: the fewest that keep a model's accuracy or cross-entropy.
 
 Edges are ranked by Ê and the largest are kept. The count is the paper's: bisection on the number of ablated
-edges, by midpoints of the whole range 0 … d_in·d_out of the untruncated widths. A metric need not be monotone
-in the number of edges, so the path decides; `stable_count` is reported beside it, the smallest count
-on a logarithmic grid from which every larger one passes too.
+edges, by midpoints of the whole range 0 … d_in·d_out of the untruncated widths; where one edge is enough,
+none at all (but the constant's) is tried too. A metric need not be monotone in the number of edges, so the
+path decides; `stable_count` is reported beside it, the smallest count on a logarithmic grid from which every
+larger one passes too.
 
 How far a count would move with other samples is read off the masks that were tried: their losses sample by
-sample are kept, samples are drawn again, and every draw has its own count (`bootstrap.required_counts`).
+sample are kept, samples are drawn again, and every draw has its own count (`count_intervals`).
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
+import torch
 from torch import Tensor
 
-from interbasis import bootstrap
 from interbasis.ablation import top_edges
 from interbasis.choices import Metric
+from interbasis.count_intervals import CountOnDraws, count_on_draws
 from interbasis.data.batches import Data
 from interbasis.errors import InterbasisError
 from interbasis.evaluation import Evaluation
@@ -29,11 +31,6 @@ from interbasis.resume import Part, State
 
 PER_OCTAVE = 2
 """Counts of the logarithmic grid between n and 2n."""
-
-STRIDE = 2**0.25
-"""How far from the count masks are looked at in full on either side, at least, where draws are wanted; where
-too many draws lie beyond, it is taken again and again."""
-MOST_STRIDES = 6
 
 DEFAULT_TOLERANCE: dict[Metric, float] = {"accuracy": 0.001, "cross_entropy": 0.1}
 """The paper's."""
@@ -65,7 +62,8 @@ class EdgesRequired:
     possible: int
     """d_in · d_out of the untruncated widths, the range of the bisection."""
     epsilon: float
-    """ε, the smallest edge Ê that the accepted mask keeps."""
+    """ε, the smallest edge Ê that the accepted mask keeps; where it keeps none, the largest there is, so that
+    no edge lies above ε."""
     mask: Tensor
     """[features_out, features_in], True for a kept edge; the constant's column is True."""
     value: float
@@ -74,14 +72,18 @@ class EdgesRequired:
     """The smallest count from which every larger one on a logarithmic grid passes; None if not asked for."""
     curve: tuple[Visited, ...]
     """All masks tried, by the number of edges kept."""
-    draws: Tensor | None = None
-    """The count on samples drawn again, [draws]; the same draws for every section and basis on the same
-    samples. None if not asked for."""
+    resampled: CountOnDraws | None = None
+    """The count on samples drawn again; None if not asked for."""
 
     @property
-    def interval(self) -> tuple[float, float] | None:
-        """95 % of the draws."""
-        return None if self.draws is None else bootstrap.central(self.draws)
+    def draws(self) -> Tensor | None:
+        """[draws], the same for every section and basis on the same samples."""
+        return None if self.resampled is None else self.resampled.draws
+
+    @property
+    def interval(self) -> tuple[int, int] | None:
+        """95 % of the draws, both ends inside."""
+        return None if self.resampled is None else self.resampled.interval
 
     @property
     def kept_fraction(self) -> float:
@@ -198,7 +200,8 @@ class Search:
         failing = []
         for k in sections:
             if k not in values:
-                values[k] = self._trial(k)(self.graph.edges[k].numel()).value
+                every = torch.ones_like(self.graph.edges[k], dtype=torch.bool)
+                values[k] = self.evaluation.edges({k: every}).value  # in full: it is told as it is
             if not self.passes(values[k]):
                 failing.append(f"{self.name(k)} ({values[k]:.6g})")
             if not failing:
@@ -230,46 +233,26 @@ class Search:
             done += 1
             progress(f"edges of {self.name(k)}", min(done, steps), steps)
         count = min(possible - passing, trial.candidates)
+        if count == 1 and trial(0).passed:  # the bisection never asks for the end of its range
+            count = 0
         accepted = trial(count)
         stable_count = self._stable_count(trial, count) if stable else None
         mask = trial.mask(count)
-        counted = graph.edges[k][:, trial.free :][mask[:, trial.free :]]
-        draws = self._draws(trial, count) if self.intervals else None
+        resampled = (
+            count_on_draws(trial, count, self.evaluation.baseline, self.tolerance) if self.intervals else None
+        )
         return EdgesRequired(
             source=graph.layers[k].name,
             target=graph.layers[k + 1].name,
             count=count,
             possible=possible,
-            epsilon=counted.min().item() if len(counted) else 0.0,
+            epsilon=trial.smallest(count),
             mask=mask,
             value=accepted.value,
             stable_count=stable_count,
             curve=tuple(sorted(trial.visited.values(), key=lambda visited: visited.kept)),
-            draws=draws,
+            resampled=resampled,
         )
-
-    def _draws(self, trial: "Trial", count: int) -> Tensor:
-        """The count on samples drawn again; masks around it are added until few draws lie beyond them."""
-        low = high = float(count)
-        widen_low = widen_high = True
-        for _ in range(MOST_STRIDES):
-            low, high = (low / STRIDE if widen_low else low), (high * STRIDE if widen_high else high)
-            smallest, largest = math.floor(low), min(math.ceil(high), trial.candidates)
-            trial.whole(smallest)
-            trial.whole(largest)
-            kept = sorted(trial.losses)
-            scores = [self._scored(trial.losses[one]) for one in kept]
-            draws = bootstrap.required_counts(kept, scores, self.evaluation.baseline, self.tolerance)
-            widen_low = smallest > 0 and (draws <= kept[0]).double().mean().item() > bootstrap.TAIL
-            widen_high = largest < trial.candidates and (
-                (draws >= kept[-1]).double().mean().item() > bootstrap.TAIL
-            )
-            if not (widen_low or widen_high):
-                break
-        return draws
-
-    def _scored(self, losses: Tensor) -> Score:
-        return Score(self.evaluation.metric, losses, self.evaluation.baseline.counts)
 
     def _stable_count(self, trial: "Trial", count: int) -> int:
         """Down the grid, with the bisection's count in it, as long as everything passes."""
@@ -288,10 +271,11 @@ class Search:
         kept: Part | None = None,
     ) -> NodesRequired:
         basis = self.graph.layers[layer]
-        tried = range(1, basis.features + 1) if counts is None else sorted(set(counts))
-        if not tried or not 1 <= tried[0] <= tried[-1] <= basis.features:
+        fewest = 1 if basis.constant else 0  # the constant counts, and stays
+        tried = range(fewest, basis.features + 1) if counts is None else sorted(set(counts))
+        if not tried or not fewest <= tried[0] <= tried[-1] <= basis.features:
             raise InterbasisError(
-                f"layer {basis.name!r} has {basis.features} features; expected counts from 1 to that, "
+                f"layer {basis.name!r} has {basis.features} features; expected counts from {fewest} to that, "
                 f"received {list(tried)}"
             )
         memory = Memory(kept)
@@ -341,6 +325,11 @@ class Trial:
     def mask(self, kept: int) -> Tensor:
         return top_edges(self.edges, kept, bool(self.free))
 
+    def smallest(self, kept: int) -> float:
+        """The smallest edge among the ``kept`` largest; of none of them, the largest edge there is."""
+        ranked = self.edges[:, self.free :].flatten().sort(descending=True).values
+        return ranked[max(kept - 1, 0)].item() if len(ranked) else 0.0
+
     def __call__(self, kept: int) -> Visited:
         kept = min(kept, self.candidates)
         if kept not in self.visited:
@@ -389,7 +378,7 @@ class Memory:
 
 
 def logarithmic(largest: int, also: int = 1) -> Iterator[int]:
-    """Counts from ``largest`` down to 1, evenly spaced in their logarithm, and ``also`` in its place."""
+    """Counts from ``largest`` down to 1, evenly spaced in their logarithm, ``also`` in its place, and 0."""
     steps = math.ceil(math.log2(max(largest, 1)) * PER_OCTAVE)
-    grid = {round(2 ** (step / PER_OCTAVE)) for step in range(steps)} | {largest, also}
+    grid = {round(2 ** (step / PER_OCTAVE)) for step in range(steps)} | {largest, also, 0}
     yield from sorted((count for count in grid if count <= largest), reverse=True)

@@ -5,6 +5,7 @@ graph, and results of the old one are not taken for its own.
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,18 @@ def load_result(run: str | Path, name: str) -> dict[str, Any] | None:
     """A result of this run; None where there is none, or one of an older graph."""
     header = _header(Path(run), name)
     return None if header is None else header["result"]
+
+
+def rows_by_name(
+    result: Mapping[str, Any] | None, where: str, names: Sequence[str]
+) -> list[dict[str, Any] | None]:
+    """The rows ``result[where]`` that belong to these layers, or to the sections that begin there.
+
+    A result may hold some of them only, `ablate --sections` for one, so a row's place says nothing; None
+    stands for those that it does not hold.
+    """
+    rows = {row["name" if where == "layers" else "from"]: row for row in (result or {}).get(where) or []}
+    return [rows.get(name) for name in names]
 
 
 def load_tensors(run: str | Path, name: str) -> dict[str, Tensor]:

@@ -213,6 +213,17 @@ def test_files_that_name_their_split(tmp_path):
         assert open_data(f"tokens:{tmp_path}/{name},context=16")[0][0][0] == 1
         assert open_data(f"tokens:{tmp_path}/{name},context=16", "test")[0][0][0] == 16
     assert open_data(f"tokens:{tmp_path}/tokens_test.uint16,context=16", "train")[0][0][0] == 16
+    for name in ("tokens_train.uint16", "tokens_{split}.uint16"):
+        named = open_data(f"tokens:{tmp_path}/{name},context=16,samples=1", "test").spec
+        assert named == f"tokens:{tmp_path}/tokens_test.uint16,context=16,samples=1"  # what was read
+        assert f"{tmp_path}/{name}," in open_data(f"tokens:{tmp_path}/{name},context=16").spec
+    (tmp_path / "test").mkdir()
+    STREAM[::-1].copy().tofile(tmp_path / "test" / "tokens.uint16")
+    named = open_data(f"tokens:{tmp_path}/{{split}}/tokens.uint16,context=4", "test")
+    assert f"{tmp_path}/test/tokens.uint16," in named.spec
+    again = open_data(named.spec, "test")
+    assert again.spec == named.spec
+    assert torch.equal(again.all()[0], named.all()[0])
     (tmp_path / "tokens_test.uint16").unlink()
     with pytest.raises(InterbasisError, match="no test set tokens_test"):
         open_data(f"tokens:{tmp_path}/tokens_train.uint16,context=16", "test")

@@ -272,6 +272,19 @@ def test_densities_are_of_all_shares_and_add_up_to_one():
     assert peaks == pytest.approx(normal * np.array([2 * np.exp(-0.08), 1, 2]), rel=1e-6)
 
 
+def test_nothing_kept_has_a_place_in_the_panel():
+    tried = figures.Tried([0, 1, 4], [0.99, 1.0, 1.0], [False] * 3, 0, 0.98)
+    more = figures.Tried([1, 4, 64], [0.5, 0.9, 1.0], [True, False, False], 64, 0.98)
+    figure = figures.tried_counts({"seed 0": {"lib": [tried, more]}}, ["a", "b"], "accuracy", "edges")
+    figure.draw_without_rendering()
+    for panel, count in zip(figure.axes, (0, 64), strict=True):
+        (upright,) = [line for line in panel.lines if line.get_gid() == "count:lib"]
+        x = panel.transData.transform((upright.get_xdata()[0], 0.99))[0]
+        assert upright.get_xdata()[0] == count
+        assert panel.bbox.x0 <= x <= panel.bbox.x1
+    assert [panel.get_xscale() for panel in figure.axes] == ["symlog", "log"]
+
+
 def test_bars_curves_and_densities_without_data_are_refused():
     with pytest.raises(InterbasisError, match="values for 2 groups"):
         figures.spread_bars({"x": {"lib": [[1.0]]}}, ["a", "b"], "y")

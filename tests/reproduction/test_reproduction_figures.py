@@ -2,14 +2,17 @@
 
 import json
 import re
+import shutil
 
 import pytest
 from PIL import Image
 
-from interbasis.reproduction import cifar10_figures, drawing, modadd_figures, paper, run
-from interbasis.reproduction.common_figures import by_seed
+from interbasis.cli import main
+from interbasis.reproduction import cifar10_figures, drawing, modadd_figures, paper, pieces, run
+from interbasis.reproduction.common_figures import by_seed, edges_tried
 from interbasis.reproduction.markdown import table
 from interbasis.results import load_result, load_tensors
+from interbasis.runs import open_run
 
 SHOWN = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
 
@@ -108,6 +111,36 @@ def test_curves_are_what_the_ablation_tried(additions, adding):
         (upright,) = artists(panels[5], "count:PCA")
         assert upright.get_xdata()[0] == stored["count"]
     assert panels[0].get_ylabel().startswith("seed 0")
+
+
+def command(*arguments):
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    assert not stop.value.code
+
+
+def test_parts_of_an_ablation_are_drawn_at_their_section(additions, tmp_path):
+    plan, found = additions
+    shutil.copytree(plan.out, tmp_path / "out")
+    folder = tmp_path / "out" / plan.folder(1, "pca").name
+    (folder / "ablation.json").unlink()
+    command("ablate", folder, "--sections", "mlp_in.0")
+    (row,) = load_result(folder, "ablation")["sections"]
+    (picture,) = edges_tried(found, tmp_path / "out")
+    drawn = [artists(panel, "count:PCA") for panel in picture.figure.axes[3:]]  # of seed 1
+    assert [len(lines) for lines in drawn] == [0, 1, 0]
+    assert drawn[1][0].get_xdata()[0] == row["count"]
+
+
+def test_an_ablation_at_another_tolerance_or_of_other_data_is_not_taken(additions, tmp_path):
+    plan, _ = additions
+    own = load_result(plan.folder(0, "lib"), "ablation")
+    run_there = shutil.copytree(plan.folder(0, "lib"), tmp_path / "lib")
+    for options in (("--tolerance", 0.9), ("--data", "modadd,p=7,samples=5")):
+        command("ablate", run_there, "--edges", "--nodes", *options)
+        assert load_result(run_there, "ablation") != own
+        assert pieces.ablated(open_run(run_there), plan.depth) == (own, True)
+        assert pieces.ablated(open_run(run_there), plan.depth) == (own, False)
 
 
 def test_densities_are_of_the_first_features_of_all_seeds(additions, adding):

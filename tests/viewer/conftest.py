@@ -21,6 +21,15 @@ def built(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def partly_ablated(built, tmp_path_factory) -> Path:
+    """The LIB run, one section of it ablated, on so many pairs that trials that fail are broken off."""
+    run = tmp_path_factory.mktemp("partly") / "lib"
+    shutil.copytree(built / "lib", run, ignore=shutil.ignore_patterns("ablation.*", "curves.*"))
+    runs.command("ablate", run, "--sections", "mlp_in.0", "--data", "modadd,samples=3000", "--no-stable")
+    return run
+
+
 @pytest.fixture
 def lib(built, tmp_path) -> Path:
     """A copy of the LIB run with all results."""

@@ -1,12 +1,13 @@
-"""Runs to look at: the shipped modular-addition model, with results worked out from its real graph."""
+"""Runs to look at: the shipped modular-addition model, really ablated on few of its test pairs."""
 
+import contextlib
+import io
 import math
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from interbasis import build
+from interbasis.cli import main
 from interbasis.graph import InteractionGraph, load
 from interbasis.results import save_result
 from interbasis.specs import open_model
@@ -17,65 +18,24 @@ def built_run(folder: Path, basis: str) -> Path:
     return build(opened.network, opened.data, basis, model="modadd").save(folder)
 
 
+def command(*arguments: object) -> None:
+    """What a user types behind `interbasis`."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        if stop.code:
+            raise RuntimeError(f"interbasis {arguments} ended with {stop.code}") from stop
+
+
 def add_results(run: Path) -> None:
-    """All results a page can show, small: counts from the real edges, the rest in the agreed shapes."""
+    """All results a page can show, small: ablation and curves by the commands, the rest in shape."""
+    command("ablate", run, "--data", "modadd,samples=600", "--no-stable")
+    command("curves", run, "--data", "modadd,samples=600")
     graph = load(run)
-    save_result(run, "ablation", ablation(graph))
-    save_result(run, "curves", curves(graph))
     save_result(run, "modules", modules(graph))
     save_result(run, "features", features(graph))
     save_result(run, "examples", examples(graph))
-
-
-def inner_edges(graph: InteractionGraph, k: int) -> torch.Tensor:
-    return graph.edges[k][1 if graph.layers[k + 1].constant else 0 :, 1:]
-
-
-def inner_shares(graph: InteractionGraph, k: int) -> torch.Tensor:
-    """Share of Ê² that the strongest edges carry together, by their number."""
-    squares = inner_edges(graph, k).square().flatten().sort(descending=True).values
-    return squares.cumsum(0) / squares.sum()
-
-
-def ablation(graph: InteractionGraph) -> dict[str, Any]:
-    """As if accuracy were the share of Ê² that is kept."""
-    sections = []
-    for k in range(len(graph.edges)):
-        shares = inner_shares(graph, k)
-        count = int((shares < 0.98).sum()) + 1
-        points = sorted({1, 4, 16, 64, 256, count, len(shares)} & set(range(1, len(shares) + 1)))
-        curve = [
-            {"kept": n, "value": shares[n - 1].item(), "passed": shares[n - 1].item() >= 0.98} for n in points
-        ]
-        strengths = (
-            graph.edges[k][1 if graph.layers[k + 1].constant else 0 :, 1:].flatten().sort(descending=True)
-        )
-        sections.append(
-            {
-                "from": graph.layers[k].name, "to": graph.layers[k + 1].name, "count": count,
-                "epsilon": strengths.values[count - 1].item(), "kept_fraction": count / len(shares),
-                "possible": len(shares), "value": shares[count - 1].item(),
-                "stable_count": count, "curve": curve,
-            }
-        )  # fmt: skip
-    return {
-        "metric": "accuracy", "tolerance": 0.02, "baseline": 1.0,
-        "data": {"spec": "modadd", "samples": 8939, "fingerprint": "0"},
-        "edges_required": [section["count"] for section in sections], "sections": sections,
-        "nodes_required": [9, 12, 10, 114], "layers": [],
-    }  # fmt: skip
-
-
-def curves(graph: InteractionGraph) -> dict[str, Any]:
-    fractions = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0]
-    sections = []
-    for k in range(len(graph.edges)):
-        shares = inner_shares(graph, k)
-        counts = [max(round(fraction * len(shares)), 1) for fraction in fractions]
-        values = [shares[count - 1].item() for count in counts]
-        names = {"from": graph.layers[k].name, "to": graph.layers[k + 1].name}
-        sections.append(names | {"counts": counts, "values": values, "faithfulness": values, "area": 0.9})
-    return {"metric": "accuracy", "baseline": 1.0, "fractions": fractions, "sections": sections}
 
 
 def modules(graph: InteractionGraph) -> dict[str, Any]:

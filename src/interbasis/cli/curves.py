@@ -36,14 +36,15 @@ def curves(
     samples = opened.data(data)
     chosen = metric or default_metric(opened.network)
     settings = {"metric": chosen, "data": samples.spec, "samples": len(samples), "seed": seed}
-    belongs = {"fingerprint": Batches(samples).fingerprint(), "graph": graph_digest(run)} | surroundings()
+    fingerprint = Batches(samples).fingerprint()
+    belongs = {"fingerprint": fingerprint, "graph": graph_digest(run)} | surroundings()
     resume = Resume(run, "curves", settings | belongs)
     found = sparsity_curves(
         opened.network, opened.graph, samples, chosen, fractions=FRACTIONS, seed=seed, resume=resume
     )
     names = [layer.name for layer in opened.graph.layers]
     result = plain_curves(found, names) | {
-        "data": {"spec": samples.spec, "samples": len(samples)},
+        "data": {"spec": samples.spec, "samples": len(samples), "fingerprint": fingerprint},
         "sparsity": plain(interaction_sparsity(opened.graph)),
     }
     save_result(run, "curves", result)

@@ -26,14 +26,14 @@ def modules(
     from interbasis.graph import load
     from interbasis.modules import find_modules
     from interbasis.modules_tables import plain_modules, tables
-    from interbasis.results import load_result, save_result
+    from interbasis.results import load_result, rows_by_name, save_result
     from interbasis.separation import vertex_cuts
 
     graph = load(run)
-    ablation = load_result(run, "ablation")
-    epsilons = None
-    if ablation and len(ablation["sections"]) == len(graph.edges) > 0:
-        epsilons = [row["epsilon"] for row in ablation["sections"]]
+    names = [layer.name for layer in graph.layers[:-1]]
+    rows = rows_by_name(load_result(run, "ablation"), "sections", names)
+    known = [row["epsilon"] for row in rows if row is not None]
+    epsilons = known if known and len(known) == len(rows) else None
     found = find_modules(graph, epsilons, resolution, seed, null_graphs=null_graphs, cross_check=cross_check)
     result = plain_modules(found, vertex_cuts(graph, found)) | {"epsilon_from_ablation": epsilons is not None}
     save_result(run, "modules", result)

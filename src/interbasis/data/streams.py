@@ -38,6 +38,9 @@ def load(family: str, path: str, split: Split, options: dict[str, str], tokenize
         raise InterbasisError(f"{name}: part=all is the one part that can be named, not part={part}")
     windows = _windows(name, {key: value for key, value in options.items() if key not in own})
     files, whole = _files(family, path, split)
+    if family != "hf" and split == "test" and files[0] != Path(path):
+        name = f"{family}:{files[0]}"  # the file that is read, in place of the training set's or the pattern
+        own |= {} if _says(files[0], TEST_WORDS) else {"part": "all"}
     encoder = _tokenizer(name, family, files, own.get("tokenizer") or tokenizer)
     if encoder is not None and windows.bos is None and windows.eos is None and encoder.bos is not None:
         windows = windows.model_copy(update={"bos": encoder.bos})
@@ -80,12 +83,16 @@ def _files(family: str, path: str, split: Split) -> tuple[list[Path], bool]:
     if "{split}" in path:
         return [Path(path.replace("{split}", split))], True
     file = Path(path)
-    words = re.split(r"[^a-z]+", file.name.lower())
-    if any(word in TEST_WORDS for word in words):
+    if _says(file, TEST_WORDS):
         return [file], True
-    if "train" in words:
+    if _says(file, ("train",)):
         return [file if split == "train" else _sibling(file)], True
     return [file], False
+
+
+def _says(file: Path, words: Sequence[str]) -> bool:
+    """Whether one of the words is in a file's name."""
+    return any(word in words for word in re.split(r"[^a-z]+", file.name.lower()))
 
 
 def _sibling(file: Path) -> Path:

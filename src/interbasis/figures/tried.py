@@ -47,19 +47,11 @@ def tried_counts(
             for basis, found in row.items():
                 if (one := found[k]) is not None:
                     _curve(panel, basis, one, styles[basis]["color"], styles[basis]["linestyle"])
-            panel.set_xscale("log")
-            panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
-            panel.xaxis.set_minor_locator(NullLocator())
         line[0].set_ylabel(plain(f"{model}\n{metric}"))
     for k, place in enumerate(places):
         axes[0][k].set_title(plain(place), fontsize=7.5)
         axes[-1][k].set_xlabel(f"{what} kept")
-        counts = [t.count for row in rows.values() for found in row.values() if (t := found[k]) and t.count]
-        if counts:
-            axes[0][k].set_xlim(right=BEYOND * max(counts))
-        low, high = axes[0][k].get_xlim()
-        steps = (1.0, 2.0, 5.0) if high < 50 * low else (1.0, 3.0) if high < 2000 * low else (1.0,)
-        axes[0][k].xaxis.set_major_locator(LogLocator(subs=steps))
+        _scale(list(axes[:, k]), [t for row in rows.values() for found in row.values() if (t := found[k])])
     handles = {
         label: handle
         for panel in axes.flat
@@ -77,6 +69,22 @@ def tried_counts(
         ),
     )
     return figure
+
+
+def _scale(panels: Sequence[Axes], tried: Sequence[Tried]) -> None:
+    """Logarithmic; linear from 0 to 1 where nothing at all was kept, too."""
+    none = any(0 in one.kept for one in tried)
+    for panel in panels:
+        panel.set_xscale("symlog" if none else "log", **({"linthresh": 1} if none else {}))
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+        panel.xaxis.set_minor_locator(NullLocator())
+    counts = [one.count for one in tried if one.count]
+    if counts:
+        panels[0].set_xlim(right=BEYOND * max(counts))
+    low, high = panels[0].get_xlim()
+    if not none:
+        steps = (1.0, 2.0, 5.0) if high < 50 * low else (1.0, 3.0) if high < 2000 * low else (1.0,)
+        panels[0].xaxis.set_major_locator(LogLocator(subs=steps))
 
 
 def _curve(panel: Axes, basis: str, tried: Tried, colour: str, dashes: str) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from interbasis.errors import InterbasisError
 from interbasis.graph import InteractionGraph, load
-from interbasis.results import load_result, load_tensors
+from interbasis.results import load_result, load_tensors, rows_by_name
 from interbasis.summary import summarise
 
 
@@ -44,8 +44,12 @@ class Facts:
     @property
     def ablated(self) -> list[dict[str, Any] | None]:
         """What the ablation found, per section of the graph; None where a section was left out."""
-        rows = {row["from"]: row for row in (self.ablation or {}).get("sections") or []}
-        return [rows.get(layer.name) for layer in self.graph.layers[:-1]]
+        return rows_by_name(self.ablation, "sections", [layer.name for layer in self.graph.layers[:-1]])
+
+    @property
+    def traced(self) -> list[dict[str, Any] | None]:
+        """Curves, per section of the graph."""
+        return rows_by_name(self.curves, "sections", [layer.name for layer in self.graph.layers[:-1]])
 
     @property
     def edges_required(self) -> list[int | None]:
@@ -53,8 +57,8 @@ class Facts:
 
     @property
     def nodes_required(self) -> list[int | None]:
-        rows = {row["name"]: row["count"] for row in (self.ablation or {}).get("layers") or []}
-        return [rows.get(layer.name) for layer in self.graph.layers]
+        rows = rows_by_name(self.ablation, "layers", [layer.name for layer in self.graph.layers])
+        return [None if row is None else row["count"] for row in rows]
 
     @property
     def outputs(self) -> list[str]:

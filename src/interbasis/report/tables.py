@@ -128,7 +128,7 @@ def _section(run: Facts, name: str) -> list[str]:
     k = run.sections.index(name)
     row = run.summary["sections"][k]
     error = row.get("median_relative_error")
-    ablated = run.ablated[k]
+    ablated, traced = run.ablated[k], run.traced[k]
     return [
         run.name,
         f"{row['edges']:,}",
@@ -136,7 +136,7 @@ def _section(run: Facts, name: str) -> list[str]:
         "exact" if error is None else f"{error:.1%}",
         f"{ablated['count']:,}" if ablated else NOTHING,
         f"{ablated['value']:.5g}" if ablated else NOTHING,
-        interval(run.curves["sections"][k], "area") if run.curves else NOTHING,
+        interval(traced, "area") if traced else NOTHING,
     ]
 
 

@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from interbasis import figures
+from interbasis.ablation_run import is_measured
 from interbasis.graph import load
 from interbasis.reproduction.names import BASES, section_names
-from interbasis.results import load_result, load_tensors
+from interbasis.results import load_result, load_tensors, rows_by_name
 
 Piece = dict[str, Any]
 Labels = Mapping[str, Mapping[int, str]]
@@ -100,18 +101,22 @@ def _tried(
     rows: dict[str, dict[str, list[figures.Tried | None]]] = {}
     for piece in _ordered(found):
         ablation = load_result(folder / piece["run"], "ablation")
-        if ablation is None or len(ablation[where]) != len(places):
+        names = [layer["name"] for layer in piece["layers"][: len(places)]]
+        by_place = rows_by_name(ablation, where, names)
+        if ablation is None or not any(by_place):
             continue
         limit = ablation["baseline"] - ablation["tolerance"]
         rows.setdefault(f"seed {piece['seed']}", {})[BASES[piece["basis"]]] = [
             figures.Tried(
                 [point["kept"] for point in row["curve"]],
                 [point["value"] for point in row["curve"]],
-                [point.get("bound", False) for point in row["curve"]],
+                [not is_measured(point) for point in row["curve"]],
                 row["count"],
                 limit,
             )
-            for row in ablation[where]
+            if row
+            else None
+            for row in by_place
         ]
     return figures.tried_counts(rows, places, "accuracy", what) if rows else None
 
@@ -167,10 +172,9 @@ def graph_figure(
     graph = load(run)
     masks = load_tensors(run, "ablation")
     found: dict[str, Any] = next((row for row in piece["modules"] if row["resolution"] == resolution), {})
-    needed: list[Tensor] | None = (
-        [masks[f"edge_mask.{k}"] for k in range(len(graph.edges))] if masks else None
-    )
+    known = [masks.get(f"edge_mask.{k}") for k in range(len(graph.edges))]
+    needed: list[Tensor] = [mask for mask in known if mask is not None]
     return figures.interaction_graph(
-        graph, top=top, needed=needed, labels=labels, title=title,
+        graph, top=top, needed=needed if len(needed) == len(known) else None, labels=labels, title=title,
         modules=[layer["assignment"] for layer in found["layers"]] if "layers" in found else None,
     )  # fmt: skip

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
+from interbasis.ablation_run import is_measured
 from interbasis.figures import eigenvalue_spectra, interaction_graph, position_profiles, save
 from interbasis.figures.style import INK, grid_of, look, note, plain, styled
 from interbasis.graph import InteractionGraph, load
@@ -124,7 +125,7 @@ def curves(pieces: Sequence[dict[str, Any]], tolerance: float) -> Figure:
                 else [
                     (100 * one["kept"] / row["possible"], one["value"] - piece["baseline"])
                     for one in row["curve"]
-                    if one["kept"] and not one.get("bound")
+                    if is_measured(one)
                 ]
             )
             style = look(number) | {"markersize": 2.5, "linewidth": 0.9}

@@ -14,6 +14,7 @@ import torch
 
 from interbasis.ablation_run import AblationRequest, ablate_run
 from interbasis.choices import Basis
+from interbasis.data.batches import Batches
 from interbasis.errors import InterbasisError
 from interbasis.evaluation import Evaluation
 from interbasis.features.relevance import idle
@@ -24,6 +25,7 @@ from interbasis.pipeline import build
 from interbasis.progress import Progress, silent
 from interbasis.reproduction.plan import Depth, Plan
 from interbasis.request import make_request
+from interbasis.required import DEFAULT_TOLERANCE
 from interbasis.results import load_result, save_result
 from interbasis.resume import Resume
 from interbasis.runs import OpenRun, open_run
@@ -131,15 +133,19 @@ def refuse_another(folder: Path, fingerprint: str, settings: dict[str, Any]) -> 
 def ablated(run: OpenRun, depth: Depth) -> tuple[dict[str, Any], bool]:
     """Edges and nodes required, and whether they had still to be found."""
     stored = load_result(run.folder, "ablation")
-    if stored is not None and _suffices(stored, depth, len(run.graph.edges)):
+    if stored is not None and _suffices(stored, depth, run):
         return stored, False
     return ablate_run(run, AblationRequest(nodes=depth.nodes, metric="accuracy", stable=depth.stable)), True
 
 
-def _suffices(stored: dict[str, Any], depth: Depth, sections: int) -> bool:
+def _suffices(stored: dict[str, Any], depth: Depth, run: OpenRun) -> bool:
+    """Whether an ablation holds all that is asked for, at the paper's tolerance on the run's test data."""
+    sections = len(run.graph.edges)
     stable = all(row["stable_count"] is not None for row in stored["sections"])
     return (
         stored["metric"] == "accuracy"
+        and stored["tolerance"] == DEFAULT_TOLERANCE["accuracy"]
+        and stored["data"]["fingerprint"] == Batches(run.data()).fingerprint()
         and len(stored["sections"]) == sections
         and (stable or not depth.stable)
         and (len(stored["layers"]) == sections or not depth.nodes)

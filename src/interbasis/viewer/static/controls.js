@@ -3,7 +3,7 @@
 import { el, replace } from "./dom.js";
 import { decimal, integer, percent } from "./format.js";
 import { Legend } from "./legend.js";
-import { LOSSES, lowerIsBetter } from "./needed.js";
+import { LOSSES, isAblated, lowerIsBetter } from "./needed.js";
 import { hint } from "./panel.js";
 
 export class Controls {
@@ -21,7 +21,7 @@ export class Controls {
   build() {
     const most = Math.max(1, ...this.page.parts.flatMap(({ run }) => run.sections.map((section) => section.held)));
     const widest = Math.max(...this.page.parts.flatMap(({ run }) => run.layers.map((layer) => layer.features)));
-    const ablated = this.page.parts.every(({ run }) => run.results.ablation);
+    const ablated = this.page.parts.every(({ run }) => isAblated(run));
     replace(
       this.element,
       this.group(

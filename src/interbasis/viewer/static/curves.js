@@ -2,9 +2,10 @@
 
 import { bars } from "./charts.js";
 import { moduleColour } from "./colours.js";
+import { sectionOf } from "./data.js";
 import { el, name, replace, svg } from "./dom.js";
 import { decimal, integer, percent } from "./format.js";
-import { lowerIsBetter, measuredPoints } from "./needed.js";
+import { ablatedSection, baselineOf, lowerIsBetter, measuredPoints } from "./needed.js";
 import { careful, hint } from "./panel.js";
 
 const WIDE = 420;
@@ -24,7 +25,7 @@ export function curvesTab(page) {
     el("h2", {}, `${words[0].toUpperCase()}${words.slice(1)} against the edges kept`),
     el("p", { class: "lead" }, "In each section only the strongest edges are kept, the others are set to their mean. The dashed line is the untouched model; a ring marks the edges required for it, within the tolerance."),
     runs.length > 1 && el("div", { class: "swatches wide" }, runs.map((run) => el("span", { class: "swatch" }, el("i", { style: { background: runColour(run) } }), name(run.title)))),
-    el("div", { class: "charts" }, careful(() => runs[0].sections.map((section, k) => sectionChart(runs, section, k, words)))),
+    el("div", { class: "charts" }, careful(() => runs[0].sections.map((section) => sectionChart(runs, section, words)))),
     careful(() => requiredBars(runs)),
   );
 }
@@ -33,19 +34,19 @@ function runColour(run) {
   return moduleColour(run.place === 0 ? 0 : 4);
 }
 
-function sectionChart(runs, section, k, words) {
-  const series = runs.map((run) => ({ run, points: thinned(measuredPoints(run, k)), ablation: run.results.ablation, curves: run.results.curves }))
+function sectionChart(runs, section, words) {
+  const series = runs.map((run) => ({ run, points: thinned(measuredPoints(run, section)) }))
     .filter(({ points }) => points.length);
   if (!series.length) return null;
   const all = series.flatMap(({ points }) => points);
   const most = Math.max(...all.map(({ kept }) => kept), 2);
-  const baselines = series.map(({ ablation, curves }) => ablation?.baseline ?? curves?.baseline);
+  const baselines = series.map(({ run }) => baselineOf(run, section));
   const values = [...all.map(({ value }) => value), ...baselines.filter(Number.isFinite)];
   const [low, high] = [Math.min(...values), Math.max(...values)];
-  const x = (kept) => MARGIN.left + (Math.log(Math.max(kept, 1)) / Math.log(most)) * (WIDE - MARGIN.left - MARGIN.right);
+  const x = (kept) => MARGIN.left + (Math.log1p(kept) / Math.log1p(most)) * (WIDE - MARGIN.left - MARGIN.right);
   const y = (value) => TALL - MARGIN.bottom - ((value - low) / (high - low || 1)) * (TALL - MARGIN.top - MARGIN.bottom);
-  const summary = series.map(({ run, curves }) => {
-    const part = curves?.sections?.[k];
+  const summary = series.map(({ run }) => {
+    const part = sectionOf(run.results.curves, section);
     return part && Number.isFinite(part.area) && `${runs.length > 1 ? `${run.title}: ` : ""}area under the curve ${decimal(part.area)}`;
   }).filter(Boolean);
   return el(
@@ -53,13 +54,13 @@ function sectionChart(runs, section, k, words) {
     el("figcaption", {}, name(section.from), " → ", name(section.to)),
     svg(
       "svg", { class: "chart", viewBox: `0 0 ${WIDE} ${TALL}`, role: "img", "aria-label": `${words} against edges kept from ${section.from} to ${section.to}` },
-      powersOfTen(most).map((power) => [
+      ticks(most).map((power) => [
         svg("line", { class: "axis", x1: x(power), x2: x(power), y1: MARGIN.top, y2: TALL - MARGIN.bottom }),
         svg("text", { x: x(power), y: TALL - MARGIN.bottom + 14, "text-anchor": "middle" }, integer(power)),
       ]),
       [low, high].map((value) => svg("text", { x: MARGIN.left - 6, y: y(value) + 3, "text-anchor": "end" }, decimal(value, 4))),
       svg("text", { x: WIDE - MARGIN.right, y: TALL - 4, "text-anchor": "end" }, "edges kept"),
-      series.map((one, at) => seriesLines(one, k, x, y, baselines[at])),
+      series.map((one, at) => seriesLines(one, section, x, y, baselines[at])),
     ),
     summary.length > 0 && el("p", { class: "hint" }, summary.join(" · ")),
   );
@@ -70,14 +71,14 @@ function thinned(points) {
   return [...new Map(points.map((point) => [point.kept, point])).values()];
 }
 
-function powersOfTen(most) {
-  return Array.from({ length: Math.floor(Math.log10(most) + 1e-9) + 1 }, (_, power) => 10 ** power);
+// None, and powers of ten.
+function ticks(most) {
+  return [0, ...Array.from({ length: Math.floor(Math.log10(most) + 1e-9) + 1 }, (_, power) => 10 ** power)];
 }
 
-function seriesLines({ run, points, ablation }, k, x, y, baseline) {
+function seriesLines({ run, points }, section, x, y, baseline) {
   const style = { stroke: runColour(run) };
-  const count = ablation?.sections?.[k]?.count ?? ablation?.edges_required?.[k];
-  const value = points.find(({ kept }) => kept === count)?.value ?? ablation?.sections?.[k]?.value;
+  const { count, value } = ablatedSection(run, section) ?? {};
   return [
     Number.isFinite(baseline) && svg("line", { class: "baseline", x1: MARGIN.left, x2: WIDE - MARGIN.right, y1: y(baseline), y2: y(baseline), style }),
     svg("polyline", { class: "line", points: points.map((point) => `${x(point.kept).toFixed(1)},${y(point.value).toFixed(1)}`).join(" "), style }),
@@ -90,22 +91,25 @@ function seriesLines({ run, points, ablation }, k, x, y, baseline) {
 }
 
 function requiredBars(runs) {
-  const ablated = runs.filter(({ results }) => results.ablation?.edges_required);
+  const ablated = runs.map((run) => ({ run, rows: run.sections.map((section) => ablatedSection(run, section)).filter(Boolean) })).filter(({ rows }) => rows.length);
   if (!ablated.length) return hint("Edges required are found by ", "interbasis ablate RUN");
-  const { metric, tolerance, baseline } = ablated[0].results.ablation;
-  const direction = lowerIsBetter(metric) ? "above" : "below";
   return [
     el("h2", {}, "Edges required"),
-    el("p", { class: "lead" }, `The fewest of the strongest edges with which ${String(metric).replaceAll("_", " ")} stays at most ${decimal(tolerance)} ${direction} the untouched model's ${decimal(baseline, 4)}. Edges of the constant come free.`),
-    el("div", { class: "charts" }, ablated.map((run) => el(
+    el("p", { class: "lead" }, "The fewest of the strongest edges that keep the model's performance, section by section. Edges of the constant come free."),
+    el("div", { class: "charts" }, ablated.map(({ run, rows }) => el(
       "figure", { class: "curve" }, el("figcaption", {}, name(run.title)),
-      bars(run.results.ablation.edges_required.map((value, k) => ({ label: run.sections[k] ? `${run.sections[k].from} → ${run.sections[k].to}` : `section ${k}`, value })), integer),
-      el("p", { class: "hint" }, keptText(run)),
+      bars(rows.map(({ from, to, count }) => ({ label: `${from} → ${to}`, value: count })), integer),
+      el("p", { class: "hint" }, `${ruleText(run.results.ablation)}${keptText(rows)}`),
     ))),
   ];
 }
 
-function keptText({ results: { ablation } }) {
-  const fractions = (ablation.sections ?? []).map(({ kept_fraction: kept }) => kept).filter(Number.isFinite);
-  return fractions.length ? `${fractions.map(percent).join(", ")} of the possible edges` : "";
+function ruleText({ metric, tolerance, baseline }) {
+  const direction = lowerIsBetter(metric) ? "above" : "below";
+  return `${String(metric).replaceAll("_", " ")} stays at most ${decimal(tolerance)} ${direction} the untouched model's ${decimal(baseline, 4)}`;
+}
+
+function keptText(rows) {
+  const fractions = rows.map(({ kept_fraction: kept }) => kept).filter(Number.isFinite);
+  return fractions.length ? `; ${fractions.map(percent).join(", ")} of the possible edges` : "";
 }

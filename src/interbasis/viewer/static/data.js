@@ -51,6 +51,12 @@ function sameName(layers, name) {
   return Array.isArray(layers) ? layers.find((layer) => layer?.name === name) : undefined;
 }
 
+// The row of a result that is about a section: results may hold some sections only.
+export function sectionOf(result, { from, to }) {
+  const rows = result?.sections;
+  return Array.isArray(rows) ? rows.find((row) => row?.from === from && row?.to === to) : undefined;
+}
+
 function byIndex(features) {
   return new Map((Array.isArray(features) ? features : []).filter(Boolean).map((feature) => [feature.index, feature]));
 }

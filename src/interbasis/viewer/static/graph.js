@@ -7,6 +7,7 @@ import { integer, percent, plural } from "./format.js";
 import { Haze } from "./haze.js";
 import { drawPaths } from "./highlight.js";
 import { TITLE_HEIGHT, layout } from "./layout.js";
+import { ablatedSection } from "./needed.js";
 import { NodeColumns } from "./nodes.js";
 import { pathsThrough } from "./paths.js";
 import { drawnEdges, visibleColumns, weigh } from "./visible.js";
@@ -90,7 +91,7 @@ export class GraphView {
   // Weights, once the scales of all runs are known.
   scale(largestOf) {
     for (const section of this.sections) {
-      const needed = this.run.results.ablation?.sections?.[section.k]?.epsilon;
+      const needed = ablatedSection(this.run, this.run.sections[section.k])?.epsilon;
       const weakest = section.size ? section.value[Math.max(Math.min(section.chosen, section.size) - 1, 0)] : 1;
       const epsilon = this.state.get("by") === "needed" && needed > 0 ? Math.min(needed, weakest) : weakest * 0.8;
       section.weights = weigh(section, this.state.get("scale"), largestOf(section), epsilon);
@@ -158,6 +159,8 @@ export class GraphView {
     const missing = this.run.sections.filter((section) => section.held < section.nonzero);
     const parts = [`${integer(shown)} of ${plural(possible, "edge")} drawn`];
     if (total) parts.push(`${percent(squares / total)} of Ê² per section on average`);
+    const unknown = this.state.get("by") === "needed" ? this.sections.filter(({ k }) => !ablatedSection(this.run, this.run.sections[k])) : [];
+    if (unknown.length) parts.push(`${plural(unknown.length, "section")} not ablated: the strongest edges with ${percent(this.state.get("share"))} of Ê² there`);
     if (hidden) parts.push(`${integer(hidden)} more belong to features not shown`);
     if (missing.length) {
       const left = missing.reduce((sum, section) => sum + section.nonzero - section.held, 0);

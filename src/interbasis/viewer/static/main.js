@@ -8,6 +8,7 @@ import { append, el, name, replace } from "./dom.js";
 import { integer } from "./format.js";
 import { GraphView } from "./graph.js";
 import { Names } from "./labels.js";
+import { isAblated } from "./needed.js";
 import { NoteBook } from "./notes.js";
 import { Panel } from "./panel.js";
 import { Search } from "./search.js";
@@ -177,7 +178,7 @@ class Page {
 function defaultsFor(runs) {
   const [run] = runs;
   const output = run.layers[run.last];
-  const ablated = runs.every(({ results }) => results.ablation);
+  const ablated = runs.every(isAblated);
   return {
     tab: "graph", by: ablated ? "needed" : "share", count: 100, share: 0.9, loss: 1,
     nodes: 24, scale: run.language ? "plain" : "square", normalise: true, constant: false,

@@ -61,7 +61,7 @@ function strengths(run, layer) {
 export function chosenCount(run, k, state) {
   const section = run.sections[k];
   if (state.get("by") === "needed") {
-    const count = neededCount(run, k, state.get("loss"));
+    const count = neededCount(run, section, state.get("loss"));
     if (count !== null) return Math.min(count, section.held);
   }
   if (state.get("by") === "count") return Math.min(state.get("count"), section.held);
