@@ -1,4 +1,4 @@
-"""Means of a gate along the straight line from 0: kinks, tiny and extreme inputs, against known break points."""
+"""Means of a gate along the straight line from 0: kinks, tiny and extreme inputs, against quadrature."""
 
 import numpy as np
 import pytest

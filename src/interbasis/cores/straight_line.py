@@ -1,9 +1,9 @@
 """∫₀^g act(x) dx and ∫₀^g x act′(x) dx to rounding, for any function of one number, kinks and all.
 
 Both integrals are functions of g alone, so they are tabulated once for all data. [0, ±reach] is cut into
-panels, halved until act is a polynomial on each as far as rounding shows; around a kink or a jump they shrink
-to rounding. An integral up to g is that up to the last edge b before it, from the table, and one Gauss–Legendre
-rule on [b, g], with a = act − act(b):
+panels, halved until act is a polynomial on each as far as rounding shows; around a kink or a jump they
+shrink to rounding. An integral up to g is that up to the last edge b before it, from the table, and one
+Gauss–Legendre rule on [b, g], with a = act − act(b):
 
     ∫_b^g act(x) dx     = (g − b) (act(b) + m),     m = ∫₀¹ a(b + α(g − b)) dα
     ∫_b^g x act′(x) dx  = g a(g) − (g − b) m,       by parts; 0 where act is flat, without cancellation
@@ -22,7 +22,7 @@ Function = Callable[[Tensor], Tensor]
 
 GAUSS = rule("quadrature", 8)
 CHECKS = np.concatenate([[0.0], (np.array(GAUSS.nodes[1:]) + np.array(GAUSS.nodes[:-1])) / 2, [1.0]])
-"""Where in a panel the polynomial through the nodes is held against the function: between them, at both ends."""
+"""Where in a panel the polynomial through the nodes is held against the function: in between, at the ends."""
 AGREE = 64
 """Roundings by which the two may differ, of act and of its argument."""
 MOST_PANELS = 2**14
