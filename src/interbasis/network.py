@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -55,8 +55,6 @@ class Section:
     core: Core
     last_only: bool = False
     """Whether only the last position comes out."""
-    one_by_one: ClassVar[bool] = False
-    """Whether every output depends on the input of the same number alone."""
 
     def __repr__(self) -> str:
         shape = f"{self.skip.shape[1]} → {self.skip.shape[0]}{', last position' if self.last_only else ''}"
@@ -73,6 +71,11 @@ class Section:
         """P f + B · core(u)."""
         at = self.outputs(f)
         return self._apply_skip(f[:, at]) + self._apply_write(self.core(u, at))
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether every output depends on the input of the same number alone."""
+        return False
 
     def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:  # [d_in], [..., d_in]
         """Along the path that no core bends: where f comes out, P f, and how small changes of it do, P δ."""

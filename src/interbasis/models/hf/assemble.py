@@ -12,7 +12,7 @@ Gemma 3) add `heads.k` before the mixing: normed queries and keys, values, and x
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,13 +40,16 @@ class SoftCap(Section):
     """logits ↦ cap · tanh(logits / cap), for a tail: nothing of vocabulary size squared is made."""
 
     cap: float = 1.0
-    one_by_one: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         return f"SoftCap({self.cap:.6g})"
 
     def __call__(self, f: Tensor) -> Tensor:
         return self.cap * (f / self.cap).tanh()
+
+    @property
+    def one_by_one(self) -> bool:
+        return True
 
     def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
         """Nothing passes the cap by: changes are multiplied by its slope, 1 − tanh²(f / cap)."""
