@@ -60,7 +60,7 @@ class LayerBasis:
     isolated: int = 0
     """Features after the constant that hold one coordinate each and took part in no decomposition."""
     eigenvalue_errors: Tensor | None = None
-    """Standard errors of Λ [features] where query positions were sampled."""
+    """Standard errors of Λ [features] where query positions were sampled, here or in layers after it."""
 
     def __post_init__(self) -> None:
         if self.transform.ndim != 2 or self.inverse.shape != self.transform.T.shape:
@@ -195,10 +195,7 @@ class Principal:
         V, Λ = torch.block_diag(units, V), torch.cat([alone[used], Λ])
         forward = Λ.sqrt()[:, None] * V @ (self.U / self.D.sqrt()[:, None])
         back = (self.U.T * self.D.sqrt()) @ (V.T / Λ.sqrt())
-        errors = gram.errors_along(V @ self.spread)
-        if errors is not None and self.node.constant:
-            errors = torch.cat([torch.zeros(1, dtype=torch.float64), errors])
-        return replace(self._layer(forward, back, Λ, jacobian_cut, len(units)), eigenvalue_errors=errors)
+        return self._layer(forward, back, Λ, jacobian_cut, len(units))
 
     def rotated(self) -> LayerBasis:
         """f̂ = U H f."""
@@ -257,12 +254,31 @@ def randomly_rotated(
     return principal.whitened(V[kept], Λ[kept], Cut.of(Λ, floors), gram, floor)
 
 
+def with_errors(
+    basis: LayerBasis, gram: JacobianGram, rotated: bool = True
+) -> tuple[LayerBasis, Tensor | None]:
+    """The basis with standard errors of Λ, and E [features, features]: CᵀC may be off by CᵀEC.
+
+    In features M is the identity and E_jj = δΛ_j/Λ_j. Only what was decomposed depends on M as a matrix: an
+    isolated coordinate, or a feature that was not ``rotated`` by M, depends on its own entry alone.
+    """
+    first = 1 if basis.constant else 0
+    E = gram.deviations(basis.inverse[first:, first:].T)
+    if E is None or basis.eigenvalues is None:
+        return basis, None
+    own, alone = torch.diag(E.diagonal()), basis.isolated
+    E = torch.block_diag(own[:alone, :alone], E[alone:, alone:]) if rotated else own
+    E = torch.nn.functional.pad(E, (first, 0, first, 0))
+    return replace(basis, eigenvalue_errors=E.diagonal().abs() * basis.eigenvalues), E
+
+
 @dataclass(frozen=True)
 class JacobianSource:
     """Where the Grams of Jacobians come from."""
 
-    to_next: Callable[[int, Tensor | None], JacobianGram]
-    """to_next(k, C): from node layer k to the features C of the one after it; None is the identity."""
+    to_next: Callable[[int, Tensor | None, Tensor | None], JacobianGram]
+    """to_next(k, C, E): from node layer k to the features C of the one after it, whose Gram CᵀC may be off by
+    CᵀEC. C may be None, the identity, and E None, not off at all."""
     to_end: Callable[[Tensor], list[JacobianGram]]
     """to_end(C): from every node layer to the features C of the last one."""
 
@@ -298,18 +314,22 @@ def fit(
         last = unrotated(nodes[-1], layers[-1])
     bases = [last]
     to_end = jacobians.to_end(last.transform) if settings.basis == "gib" else []
+    deviation: Tensor | None = None
     for index in reversed(range(len(nodes) - 1)):
         divides = settings.basis != "pca"
         principal = Principal.of(nodes[index], layers[index], settings.variance_floor, divides)
         if not divides:
-            basis = principal.rotated()
-        elif settings.basis == "gib":
-            basis = interacting(principal, to_end[index], settings.jacobian_floor)
+            bases.insert(0, principal.rotated())
+            continue
+        if settings.basis == "gib":
+            gram = to_end[index]
         else:
-            gram = jacobians.to_next(index, None if bases[0].identity else bases[0].transform)
-            if settings.basis == "lib":
-                basis = interacting(principal, gram, settings.jacobian_floor)
-            else:
-                basis = randomly_rotated(principal, gram, settings.jacobian_floor, (settings.seed, index))
+            transform = None if bases[0].identity else bases[0].transform
+            gram = jacobians.to_next(index, transform, deviation)
+        if settings.basis == "random":
+            basis = randomly_rotated(principal, gram, settings.jacobian_floor, (settings.seed, index))
+        else:
+            basis = interacting(principal, gram, settings.jacobian_floor)
+        basis, deviation = with_errors(basis, gram, rotated=settings.basis != "random")
         bases.insert(0, basis)
     return bases

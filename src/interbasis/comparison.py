@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from rich.console import RenderableType
 from rich.text import Text
-from torch import Tensor
 
+from interbasis.basis import LayerBasis
 from interbasis.errors import InterbasisError
 from interbasis.graph import InteractionGraph, load
 from interbasis.results import load_result, rows_by_name
@@ -40,7 +40,7 @@ def compare(one: str | Path, other: str | Path) -> dict[str, Any]:
         "same_data": graphs[0].provenance.data_fingerprints == graphs[1].provenance.data_fingerprints,
         "layers": [
             {"name": a["name"], "width": a["width"], **_both(a, b, "features", "effective_features")}
-            | {"shared_subspace": _overlap(graphs[0].layers[k].transform, graphs[1].layers[k].transform)}
+            | {"shared_subspace": _overlap(graphs[0].layers[k], graphs[1].layers[k])}
             | _counts("nodes_required", nodes, k)
             for k, (a, b) in enumerate(zip(summaries[0]["layers"], summaries[1]["layers"], strict=True))
         ],
@@ -86,13 +86,15 @@ def _counts(name: str, found: list[list[dict[str, Any] | None]], k: int) -> dict
     return {name: [row and row["count"] for row in rows]} if any(rows) else {}
 
 
-def _overlap(one: Tensor, other: Tensor) -> float:
+def _overlap(one: LayerBasis, other: LayerBasis) -> float:
     """How much of the space that one run's features read is read by the other's too, 0 to 1.
 
     ‖Q₁Q₂ᵀ‖² / min(r₁, r₂) for orthonormal bases Q of the rows of C, the constant left out of both.
     """
+    if one.identity or other.identity:  # reads everything, at a vocabulary's width too
+        return float(min(one.features, other.features) > 0)
     spaces = []
-    for transform in (one, other):
+    for transform in (one.transform, other.transform):
         rows = transform[1:, 1:] if transform[0, 1:].abs().sum() == 0 else transform
         rows = rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-300)
         spaces.append(torch.linalg.qr(rows.T.double()).Q)

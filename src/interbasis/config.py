@@ -33,7 +33,7 @@ class BuildConfig(BaseModel):
     """Stochastic sources over output positions where no closed form is known; None is exact."""
     jacobian_queries: int | None = Field(None, ge=2)
     """Query positions sampled per sequence where attention's Jacobians are summed; None is all of them. The
-    estimate is unbiased and comes with errors of Λ."""
+    estimate is unbiased and comes with errors of Λ, in the layers before the attention too."""
     isolate: bool = True
     """Keep a layer norm's variance as a feature of its own, out of the decompositions, as in the paper."""
     edge_method: Method | None = "gradient"

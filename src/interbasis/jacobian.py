@@ -6,10 +6,13 @@ For F(f) = P f + B · core(A f) and next-layer features C f′, with Ĉ = C_out,
 
 n being the number of output positions in the data and T the number of *input* positions. The two sums come
 from the core: from statistics collected once, or from a pass over the data where they depend on Q.
+
+Where query positions are sampled, M′ is known up to an error, and so are the next features: their Gram ĈᵀĈ
+may be off by ĈᵀEĈ. M′ is linear in that Gram, so the same identity with E in the middle carries it on.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -34,7 +37,8 @@ class JacobianGram:
     X: Tensor  # [k, w]
     K: Tensor  # [k, k]
     noise: Tensor | None = None  # [k, k]
-    """How far K may be off where query positions were sampled: half the difference of two estimates."""
+    """How far K may be off where query positions were sampled, here or in layers after this one: half the
+    difference of two independent estimates, each made from half of the queries in all of these layers."""
     terms: tuple[Tensor, Tensor] | None = None  # [k′, w], [k′]
     """What M′ was summed from where X has been multiplied into K: rows Y = [ĈP; A] and the mean squares of
     the Jacobian by each of them. They are X and the diagonal of K otherwise."""
@@ -60,12 +64,12 @@ class JacobianGram:
         rows, sizes = self.terms or (self.X, self.K.diagonal())
         return (directions @ rows.T).square() @ sizes
 
-    def errors_along(self, directions: Tensor) -> Tensor | None:  # [r, w] -> [r]
-        """Standard errors of `along`: |x δM′ xᵀ|, each from one degree of freedom."""
+    def deviations(self, directions: Tensor) -> Tensor | None:  # [r, w] -> [r, r]
+        """x δM′ yᵀ for all pairs of rows; each is one draw from what sampling may do to x M′ yᵀ."""
         if self.noise is None:
             return None
         inner = directions @ self.X.T
-        return (inner @ self.noise * inner).sum(1).abs()
+        return inner @ self.noise @ inner.T
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,11 @@ class Jacobians:
     streams: StoredStreams | None = None
     """Where activations are kept between passes; None computes them again."""
 
-    def to_next(self, index: int, transform: Tensor | None) -> JacobianGram:
-        """From node layer ``index`` to the features C [r, d] of the one after it; None is the identity."""
+    def to_next(self, index: int, transform: Tensor | None, deviation: Tensor | None = None) -> JacobianGram:
+        """From node layer ``index`` to the features C [r, d] of the one after it; None is the identity.
+
+        ``deviation`` E [r, r] says how far CᵀC may be off, by CᵀEC, where that was sampled.
+        """
         section = self.network.sections[index]
         write = section.write.double()
         if transform is not None:
@@ -95,18 +102,23 @@ class Jacobians:
             write = transform @ write
         metric = write.T @ write
         source, target = self.statistics.layers[index : index + 2]
+        metrics = [metric]
+        if deviation is not None:
+            deviation = deviation.to(write)
+            metrics.append(write.T @ deviation @ write)
+
+        def gram(moments: Moments, weight: Tensor | None = None) -> JacobianGram:
+            return assemble(section, transform, write, moments, target.count, source.count, weight)
+
         if section.core.has_statistics:
-            moments = section.core.moments(self.statistics.cores[index], metric)
+            found = [section.core.moments(self.statistics.cores[index], metric) for metric in metrics]
         elif self._samples(section, source.count):
-            halves = [
-                assemble(section, transform, write, half, target.count, source.count)
-                for half in self._sampled_moments(index, section, metric)
-            ]
-            one, other = halves
-            return JacobianGram(one.X, (one.K + other.K) / 2, (one.K - other.K) / 2, one.terms)
+            return self._sampled(index, section, metrics, deviation, gram)
         else:
-            moments = self._moments(index, section, metric)
-        return assemble(section, transform, write, moments, target.count, source.count)
+            found = self._moments(index, section, metrics)
+        if deviation is None:
+            return gram(found[0])
+        return replace(gram(found[0]), noise=gram(found[1], deviation).K)
 
     def _samples(self, section: Section, tokens: int) -> bool:
         """Whether queries are sampled: where that is fewer than there are."""
@@ -114,23 +126,44 @@ class Jacobians:
             return False
         return self.queries < tokens / self.statistics.samples
 
-    def _sampled_moments(self, index: int, section: Section, metric: Tensor) -> list[Moments]:
-        """Two independent estimates of the moments, each unbiased, from half of the queries each."""
-        metric, core = metric.to(self.network.dtype), section.core
+    def _sampled(
+        self,
+        index: int,
+        section: Section,
+        metrics: Sequence[Tensor],
+        deviation: Tensor | None,
+        gram: Callable[[Moments, Tensor | None], JacobianGram],
+    ) -> JacobianGram:
+        """The mean of two independent estimates and half their difference.
+
+        Each has half of the queries, and its own half's features after it: one CᵀC + CᵀEC, the other
+        CᵀC − CᵀEC. Both are unbiased, and their difference has the errors of all layers in it.
+        """
+        if deviation is None:
+            one, other = (gram(half, None) for half in self._halves(index, section, [metrics[0]] * 2))
+        else:
+            identity = torch.eye(len(deviation)).to(deviation)
+            pair = [metrics[0] + metrics[1], metrics[0] - metrics[1]]
+            weights = identity + deviation, identity - deviation
+            one, other = map(gram, self._halves(index, section, pair), weights)
+        return JacobianGram(one.X, (one.K + other.K) / 2, (one.K - other.K) / 2, one.terms)
+
+    def _halves(self, index: int, section: Section, pair: Sequence[Tensor]) -> list[Moments]:
+        """Two independent estimates of the moments, from half of the queries each, with a metric each."""
+        metrics, core = [metric.to(self.network.dtype) for metric in pair], section.core
         count = max(1, (self.queries or 2) // 2)
-        part = self.kept.part(f"jacobian_sums.{index}", len(self.batches))
-        sums = {name: saved.to(metric.device) for name, saved in part.tensors.items()}
+        part = self.kept.part(f"jacobian_halves.{index}", len(self.batches))
+        sums = {name: saved.to(metrics[0].device) for name, saved in part.tensors.items()}
         for first, f in self._activations(index, f"Jacobian at {section.source.name}", part.done):
             u, positions = section.read_outs(f), f.shape[1]
             for half, purpose in enumerate(("queries", "other queries")):
                 key = (purpose, self.seed, index)
                 at = random_positions(key, first, len(f), count, positions).to(f.device)
-                found = core.sums_at(u, at, metric)
+                found = core.sums_at(u, at, metrics[half])
                 weight = positions / at.shape[1]
                 _add(sums, {f"{name}.{half}": total for name, total in found.items()}, weight)
             part.save(first + len(f) - self.batches.offset, partial(_plain, sums))
-        halves = ({name[:-2]: sums[name] for name in sums if name.endswith(f".{half}")} for half in range(2))
-        return [core.gathered(half, metric) for half in halves]
+        return [core.gathered(_numbered(sums, half), metric) for half, metric in enumerate(metrics)]
 
     def to_end(self, transform: Tensor) -> list[JacobianGram]:
         """From every node layer to the features C [r, d] of the last one, by the general path.
@@ -153,7 +186,7 @@ class Jacobians:
                 signs, f = None, f.flatten(0, 1)[:, None]
             found = autograd.grams_to_end(_stages(network.sections, narrow), f, transform, signs)
             totals = [a + b for a, b in zip(totals, found, strict=True)] if totals else found
-            part.save(done, partial(_numbered, totals))
+            part.save(done, partial(_listed, totals))
         for index in reversed(range(last)):
             section, count = network.sections[index], self.statistics.layers[index].count
             gram, first = totals[index].cpu() / count, 1 if section.source.constant else 0
@@ -164,15 +197,19 @@ class Jacobians:
                 result.insert(0, JacobianGram(identity, gram[first:, first:]))
         return result
 
-    def _moments(self, index: int, section: Section, metric: Tensor) -> Moments:
-        metric = metric.to(self.network.dtype)
-        part = self.kept.part(f"jacobian_sums.{index}", len(self.batches))
-        sums = {name: saved.to(metric.device) for name, saved in part.tensors.items()}
+    def _moments(self, index: int, section: Section, metrics: Sequence[Tensor]) -> list[Moments]:
+        """The moments for several metrics, from one pass."""
+        metrics = [metric.to(self.network.dtype) for metric in metrics]
+        part = self.kept.part(f"jacobian_moments.{index}", len(self.batches))
+        sums = {name: saved.to(metrics[0].device) for name, saved in part.tensors.items()}
         phase = f"Jacobian at {section.source.name}"
         for done, signs, f in self._pass(index, [section], phase, part.done):
-            _add(sums, section.core.batch_sums(section.read_outs(f), section.outputs(f), metric, signs))
+            u, at = section.read_outs(f), section.outputs(f)
+            for k, metric in enumerate(metrics):
+                found = section.core.batch_sums(u, at, metric, signs)
+                _add(sums, {f"{name}.{k}": total for name, total in found.items()})
             part.save(done, partial(_plain, sums))
-        return section.core.gathered(sums, metric)
+        return [section.core.gathered(_numbered(sums, k), metric) for k, metric in enumerate(metrics)]
 
     @torch.no_grad()
     def _pass(
@@ -217,7 +254,13 @@ def _plain(sums: dict[str, Tensor]) -> State:
     return sums, {}
 
 
-def _numbered(totals: list[Tensor]) -> State:
+def _numbered(sums: dict[str, Tensor], number: int) -> dict[str, Tensor]:
+    """Those called name.number, by name."""
+    end = f".{number}"
+    return {name.removesuffix(end): total for name, total in sums.items() if name.endswith(end)}
+
+
+def _listed(totals: list[Tensor]) -> State:
     return {str(k): total for k, total in enumerate(totals)}, {}
 
 
@@ -244,9 +287,18 @@ def _stages(sections: Sequence[Section], narrow: Sequence[bool]) -> list[Callabl
 
 
 def assemble(
-    section: Section, transform: Tensor | None, write: Tensor, moments: Moments, outputs: int, inputs: int
+    section: Section,
+    transform: Tensor | None,
+    write: Tensor,
+    moments: Moments,
+    outputs: int,
+    inputs: int,
+    weight: Tensor | None = None,
 ) -> JacobianGram:
-    """The identity at the head of this file, divided by the number of input positions, on the CPU."""
+    """The identity at the head of this file, divided by the number of input positions, on the CPU.
+
+    ``weight`` [r, r] stands between Ĉᵀ and Ĉ, in the metric that the moments were made with too.
+    """
     first = 1 if section.source.constant else 0
     skip = section.skip.double()
     P = (skip if transform is None else transform @ skip)[:, first:].cpu()  # [r, w]
@@ -254,14 +306,17 @@ def assemble(
     cross = (write @ moments.local).cpu()  # [r, c_in]
     inner = moments.gram.cpu()
     used = P.any(dim=1)
+    if weight is not None:
+        weight = weight.cpu()
+        cross, weight = weight @ cross, weight[used][:, used]
     P, cross = P[used], cross[used]
     if len(P) + len(A) < A.shape[1]:
         X = torch.cat([P, A])
-        diagonal = outputs * torch.eye(len(P), dtype=torch.float64)
-        K = torch.cat([torch.cat([diagonal, cross], 1), torch.cat([cross.T, inner], 1)])
+        skips = outputs * (torch.eye(len(P), dtype=torch.float64) if weight is None else weight)
+        K = torch.cat([torch.cat([skips, cross], 1), torch.cat([cross.T, inner], 1)])
         return JacobianGram(X, K / inputs)
     mixed = P.T @ cross @ A
-    K = outputs * P.T @ P + mixed + mixed.T + A.T @ inner @ A
+    K = outputs * P.T @ (P if weight is None else weight @ P) + mixed + mixed.T + A.T @ inner @ A
     sizes = torch.cat([torch.full((len(P),), float(outputs), dtype=torch.float64), inner.diagonal()])
     terms = torch.cat([P, A]), sizes / inputs
     return JacobianGram(torch.eye(len(K), dtype=torch.float64), K / inputs, terms=terms)

@@ -72,6 +72,16 @@ class Section:
         at = self.outputs(f)
         return self._apply_skip(f[:, at]) + self._apply_write(self.core(u, at))
 
+    @property
+    def one_by_one(self) -> bool:
+        """Whether every output depends on the input of the same number alone."""
+        return False
+
+    def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:  # [d_in], [..., d_in]
+        """Along the path that no core bends: where f comes out, P f, and how small changes of it do, P δ."""
+        skip = self.skip.to(f)
+        return skip @ f, moved @ skip.T
+
     @cached_property
     def _apply_skip(self) -> Callable[[Tensor], Tensor]:
         return applier(self.skip)

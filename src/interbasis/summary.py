@@ -48,7 +48,20 @@ def _layer(layer: LayerBasis, width: int) -> dict[str, Any]:
         "last_kept_over_floor": _margin(layer.jacobian_cut or layer.variance_cut),
         "effective_features": _participation(ranking),
         "largest": ranking.max().item() if len(ranking) else None,
+        "eigenvalue_error": _eigenvalue_error(layer),
     }
+
+
+def _eigenvalue_error(layer: LayerBasis) -> float | None:
+    """Relative standard error of Λ, root mean square over the features weighted by Λ; None where not sampled.
+
+    A single feature's error has one degree of freedom; all of them together say more.
+    """
+    if layer.eigenvalue_errors is None or layer.eigenvalues is None:
+        return None
+    first = 1 if layer.constant else 0
+    Λ, errors = layer.eigenvalues[first:], layer.eigenvalue_errors[first:]
+    return ((errors.square() / Λ).sum() / Λ.sum()).sqrt().item() if len(Λ) else 0.0
 
 
 def _section(edges: Tensor, error: Tensor | None, source: LayerBasis, target: LayerBasis) -> dict[str, Any]:
@@ -114,6 +127,10 @@ def _layer_table(rows: list[dict[str, Any]]) -> Table:
         "the last kept one is. Effective: participation ratio of what ranks the features "
         "(Λ; variance in PCA and at the end).\n"
     )
+    known = [(row["name"], row["eigenvalue_error"]) for row in rows if row["eigenvalue_error"] is not None]
+    if known:
+        errors = ", ".join(f"{name} {error:.1%}" for name, error in known)
+        table.caption += f"Λ has relative standard errors, since queries were sampled: {errors}.\n"
     return table
 
 

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from interbasis.cores.activations import bare, fused
 from interbasis.cores.core import Core, Moments, Sums, into_groups
-from interbasis.cores.elementwise import NEAR_ZERO, Elementwise
+from interbasis.cores.elementwise import Elementwise, more_exact
+from interbasis.cores.straight_line import StraightLine
 from interbasis.integration import Rule, rule
 from interbasis.linalg import symmetric_product
 
-FINE = rule("quadrature", 32)
-"""For ∫₀¹ act(αg) dα where "exact" is asked for: right to rounding for |g| up to 20 and beyond."""
+FOUR_NODES = rule("quadrature", 4)
 
 
 class Gated(Core):
@@ -22,14 +22,16 @@ class Gated(Core):
         Σ N = [diag Σd₁ | diag Σd₂],    Σ NᵀQN = blocks Q ∘ Σ d_a d_bᵀ,   a, b ∈ {1, 2},
 
     and the stacked outer product Σ d dᵀ, d = [d₁ | d₂], is a sufficient statistic for every Q. Along the line
-    from 0 the two slopes are w ∫α act′(αg) dα and ∫act(αg) dα; integrating by parts, the first is
-    (act(g) − ∫act(αg) dα) w/g, so that attributions add up whatever the rule made of the second.
+    from 0 the two slopes are w ∫α act′(αg) dα and ∫act(αg) dα, integrals of one function of g each, which
+    `StraightLine` tabulates to rounding. Integrated by parts, g ∫α act′(αg) dα + ∫act(αg) dα = act(g), so
+    that attributions add up.
     """
 
     has_statistics = True
 
     def __init__(self, activation: nn.Module):
         self.activation = fused(bare(activation))
+        self.straight_line = StraightLine(self.activation)
 
     def __repr__(self) -> str:
         return f"Gated({self.activation})"
@@ -55,12 +57,15 @@ class Gated(Core):
             nodes = zip(integral.nodes, integral.weights, strict=True)
             return torch.stack([weight * self.slopes(node * u) for node, weight in nodes]).sum(0)
         g, w = u.chunk(2, dim=-1)
-        nodes = zip(FINE.nodes, FINE.weights, strict=True)
-        level = torch.stack([weight * self.activation(node * g) for node, weight in nodes]).sum(0)
-        near = g.abs() < NEAR_ZERO  # there the difference cancels, and few nodes do
-        by_parts = (self.activation(g) - level) / torch.where(near, 1.0, g) * w
-        few = self.mean_slopes(u, rule("quadrature", 4)).chunk(2, dim=-1)[0]
-        return torch.cat([torch.where(near, few, by_parts), level], dim=-1)
+        level, gate = self.straight_line.means(g)
+        zero = self.activation(g.new_zeros(()))
+        if zero != 0:
+            few = self.mean_slopes(torch.cat([g, torch.ones_like(g)], dim=-1), FOUR_NODES).chunk(2, dim=-1)[0]
+            gate = more_exact(few, gate, zero / g)
+        else:
+            near = g.abs() < torch.finfo(g.dtype).tiny
+            gate = torch.where(near, Elementwise(self.activation).slope(zero) / 2, gate)
+        return torch.cat([gate * w, level], dim=-1)
 
     def statistics(self, u: Tensor, at: slice) -> Sums:
         d = self.slopes(u[:, at]).flatten(0, 1)  # [tokens, 2m]

@@ -14,7 +14,7 @@ from interbasis.files import check_writable, write_atomically
 TYPES = {
     "nodes": {
         "id": "string", "layer": "string", "layer_index": "int32", "feature": "int32", "constant": "bool_",
-        "label": "string", "eigenvalue": "float64", "module": "int32",
+        "label": "string", "eigenvalue": "float64", "eigenvalue_error": "float64", "module": "int32",
     },
     "edges": {
         "source": "string", "target": "string", "section": "int32", "strength": "float64", "error": "float64",

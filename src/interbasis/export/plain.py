@@ -35,6 +35,8 @@ class NodeRow:
     constant: bool
     label: str | None
     eigenvalue: float | None
+    eigenvalue_error: float | None
+    """Standard error where Λ was sampled."""
     module: int | None
     """None without modules, −1 for a feature in none."""
 
@@ -169,7 +171,10 @@ def _nodes(
     groups = {layer["name"]: layer["assignment"] for layer in (modules or {}).get("layers", [])}
     rows = []
     for k, layer in enumerate(graph.layers):
-        values = None if layer.eigenvalues is None else layer.eigenvalues.double().tolist()
+        values, errors = (
+            None if numbers is None else numbers.double().tolist()
+            for numbers in (layer.eigenvalues, layer.eigenvalue_errors)
+        )
         group = groups.get(layer.name)
         for j in range(layer.features):
             constant = layer.constant and j == 0
@@ -177,7 +182,8 @@ def _nodes(
             rows.append(
                 NodeRow(
                     node_id(k, j), layer.name, k, j, constant, label,
-                    None if values is None else values[j], None if group is None else int(group[j]),
+                    None if values is None else values[j], None if errors is None else errors[j],
+                    None if group is None else int(group[j]),
                 )
             )  # fmt: skip
     return rows

@@ -128,7 +128,7 @@ def _passes(layers: "list[_Layer]", batches: Batches, labelled: bool, start: int
         with torch.no_grad():
             activations = network.activations(inputs.to(network.device))
         values = [
-            checked(f @ layer.basis.transform.to(f).T, inputs, batches.name, first)
+            checked(layer.basis.features_of(f), inputs, batches.name, first)
             for f, layer in zip(activations, layers, strict=True)
         ]
         yield _Pass(first, inputs, labels, values)
@@ -143,9 +143,9 @@ class _Layer(LayerSums):
 
     def describe(self, network: Network, request: Request) -> dict[str, Any]:
         labels = fourier(network, self.basis) if network.family == "modadd" else None
-        effects: list[Effects | None] = [None] * self.basis.features
+        effects: list[Effects | None] = [None] * len(self.chosen)
         if not self._is_output():
-            effects = direct_effects(network, self.basis, request.output_names)
+            effects = direct_effects(network, self.basis, request.output_names, features=self.chosen)
         histograms, places = self.histograms.result(), self.positions.result()
         areas = self.areas()
         result: dict[str, Any] = {"name": self.basis.name, "features": []}
@@ -159,9 +159,9 @@ class _Layer(LayerSums):
             if len(places.means) > 1:
                 means = [short(v) for v in places.means[:, k].tolist()]
                 feature["positions"] = {"means": means, "share": short(places.share[k].item())}
-            if (pushed := effects[j]) is not None:
+            if (pushed := effects[k]) is not None:
                 feature["effects"] = asdict(pushed)
-            feature["label"] = _label(feature, labels[j] if labels else None, effects[j])
+            feature["label"] = _label(feature, labels[j] if labels else None, effects[k])
             result["features"].append(feature)
         if labels is not None:
             counts = monosemantic(labels, constant=self.basis.constant)
@@ -177,9 +177,10 @@ class _Layer(LayerSums):
 
     def _is_output(self) -> bool:
         """Whether the features are the outputs themselves, each of which would push itself."""
-        last = self.source.index == len(self.source.network.sections) and not self.source.network.tail
-        return last and torch.equal(
-            self.basis.transform, torch.eye(self.basis.width).to(self.basis.transform)
+        network, basis = self.source.network, self.basis
+        last = self.source.index == len(network.sections) and all(s.one_by_one for s in network.tail)
+        return last and (
+            basis.identity or torch.equal(basis.transform, torch.eye(basis.width).to(basis.transform))
         )
 
     def _classes(self, k: int, areas: tuple[list[int], Tensor], names: Sequence[str]) -> dict[str, Any]:

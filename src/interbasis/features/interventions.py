@@ -82,9 +82,18 @@ def intervene(
 
 def _only(features: Features, feature: int) -> Features:
     """A source of one feature: a layer may have thousands."""
-    layer, here = features.layer, slice(feature, feature + 1)
-    one = LayerBasis(layer.name, layer.transform[here], layer.inverse[:, here], constant=False)
+    reads, writes = _directions(features.layer, feature)
+    one = LayerBasis(features.layer.name, reads[None], writes[:, None], constant=False)
     return Features(features.network, one, features.index)
+
+
+def _directions(layer: LayerBasis, feature: int) -> tuple[Tensor, Tensor]:
+    """C[j] and C⁺[:, j], [width] each: what a feature reads, and what one unit of it is."""
+    if layer.identity:
+        unit = torch.zeros(layer.width, dtype=torch.float64)
+        unit[feature] = 1
+        return unit, unit
+    return layer.transform[feature], layer.inverse[:, feature]
 
 
 def class_means(features: Features, data: Batches, groups: Sequence[int] | None = None) -> Grouped:
@@ -133,10 +142,11 @@ def _score_both(
 ) -> None:  # fmt: skip
     network, layer = features.network, features.layer
     f = network.activations_at(features.index, inputs)  # [n, T, width]
-    now = f @ layer.transform[feature].to(f)  # [n, T]
+    reads, writes = (direction.to(f) for direction in _directions(layer, feature))
+    now = f @ reads  # [n, T]
     goal = goal.to(f)
     goal = goal[:, None] if goal.ndim == 1 else goal[:, -f.shape[1] :]
-    change = (goal.where(~goal.isnan(), now) - now)[..., None] * layer.inverse[:, feature].to(f)
+    change = (goal.where(~goal.isnan(), now) - now)[..., None] * writes
     before.add(_run_on(network, features.index, f, labels), labels)
     after.add(_run_on(network, features.index, f + change, labels), labels)
 

@@ -30,8 +30,9 @@ def eigenvalue_spectra(graphs: Mapping[str, InteractionGraph]) -> Figure:
             layer = graph.layers[k]
             if layer.eigenvalues is None:
                 continue
-            values = layer.eigenvalues[1 if layer.constant else 0 :].double()
-            values = values[values > 0].sort(descending=True).values
+            first = 1 if layer.constant else 0
+            values, order_of = layer.eigenvalues[first:].double().sort(descending=True, stable=True)
+            values = values[values > 0]
             if not len(values):
                 continue
             style = styles[name]
@@ -41,6 +42,10 @@ def eigenvalue_spectra(graphs: Mapping[str, InteractionGraph]) -> Figure:
                 range(1, len(relative) + 1), relative, label=plain(name), gid=f"spectrum:{name}",
                 **style | marker | {"linewidth": 1.1},
             )  # fmt: skip
+            if layer.eigenvalue_errors is not None:
+                errors = layer.eigenvalue_errors[first:][order_of[: len(values)]]
+                low, high = (((values + way * errors) / values[0]).tolist() for way in (-1, 1))
+                panel.fill_between(range(1, len(low) + 1), low, high, color=style["color"], alpha=0.25, lw=0)
             cut = layer.jacobian_cut or layer.variance_cut
             if cut and cut.floor:
                 panel.axhline(
@@ -68,5 +73,7 @@ def eigenvalue_spectra(graphs: Mapping[str, InteractionGraph]) -> Figure:
         f"{name}: {'Λ, variance at the last layer' if graph.config.basis in JACOBIAN else 'variance'}"
         for name, graph in graphs.items()
     )
-    note(figure, f"What ranks the features ({ranked}), the constant left out. Dotted: noise floor.")
+    bands = any(layer.eigenvalue_errors is not None for graph in graphs.values() for layer in graph.layers)
+    told = " Bands: standard errors of Λ from sampled queries." if bands else ""
+    note(figure, f"What ranks the features ({ranked}), the constant left out. Dotted: noise floor.{told}")
     return figure

@@ -65,6 +65,16 @@ def _graph(run: Facts) -> Iterator[Statement]:
             "The basis is exact.",
             "Its Jacobians were sampled; the features' order may change where eigenvalues are close.",
         )
+    off = [
+        f"{row['name']} {error:.1%}"
+        for row in run.summary["layers"]
+        if (error := row["eigenvalue_error"]) is not None
+    ]
+    if off:
+        yield _yes(
+            f"Λ are estimates with these relative standard errors: {', '.join(off)}.",
+            "Query positions were sampled; two halves of them were followed through all layers.",
+        )
 
 
 def _edges(run: Facts) -> Iterator[Statement]:

@@ -50,6 +50,7 @@ def graph_payload(
                 "constant": layer.constant,
                 "features": layer.features,
                 "eigenvalues": _floats(layer.eigenvalues),
+                "eigenvalue_errors": _floats(layer.eigenvalue_errors),
                 "ranked_by": ranked_by(graph, k),
                 "isolated": layer.isolated,
                 "outputs": k + 1 == len(graph.layers) and (layer.identity or not layer.constant),

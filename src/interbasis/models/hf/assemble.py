@@ -47,6 +47,14 @@ class SoftCap(Section):
     def __call__(self, f: Tensor) -> Tensor:
         return self.cap * (f / self.cap).tanh()
 
+    @property
+    def one_by_one(self) -> bool:
+        return True
+
+    def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
+        """Nothing passes the cap by: changes are multiplied by its slope, 1 − tanh²(f / cap)."""
+        return self(f), moved * (1 - (f / self.cap).tanh().square())
+
     def in_basis(self, inverse: Tensor | None, transform: Tensor | None) -> Section:
         raise NotImplementedError("the soft cap of the logits is no section between node layers")
 

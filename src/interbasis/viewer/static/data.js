@@ -42,6 +42,7 @@ function decodedLayer(layer, k, payload) {
   return {
     ...layer,
     eigenvalues: layer.eigenvalues === null ? null : floats(layer.eigenvalues),
+    eigenvalue_errors: layer.eigenvalue_errors === null ? null : floats(layer.eigenvalue_errors),
     known: byIndex(sameName(features?.layers, layer.name)?.features),
     examples: byIndex(sameName(examples?.layers, layer.name)?.features),
   };

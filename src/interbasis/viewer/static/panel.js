@@ -45,7 +45,7 @@ export class Panel {
   }
 
   numbers(run, layer, index) {
-    const { eigenvalues, ranked_by: kind, constant, features } = run.layers[layer];
+    const { eigenvalues, eigenvalue_errors: errors, ranked_by: kind, constant, features } = run.layers[layer];
     if (isConstant(run, layer, index)) {
       return el("p", { class: "hint" }, "The constant 1 that stands in front of every layer: biases are its edges.");
     }
@@ -58,7 +58,7 @@ export class Panel {
       "dl", { class: "facts" },
       eigenvalues && [
         el("dt", {}, kind === "lambda" ? "Λ" : "Variance", el("small", {}, kind === "lambda" ? meaning : "over the data")),
-        el("dd", {}, decimal(eigenvalues[index]), el("small", {}, `${ordinal(rank)} of ${integer(features - first)} in this layer`)),
+        el("dd", {}, decimal(eigenvalues[index]), errors && ` ± ${decimal(errors[index], 1)}`, el("small", {}, `${ordinal(rank)} of ${integer(features - first)} in this layer`)),
       ],
       run.modules && [el("dt", {}, "Module"), el("dd", {}, module < 0 ? "none" : String(module + 1))],
     )];
