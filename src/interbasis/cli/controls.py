@@ -21,6 +21,9 @@ def controls(
     metric: Annotated[Metric | None, Parameter(help="The family's without it.")] = None,
     tolerance: Annotated[float | None, Parameter(help="For edges required; 0.001 or 0.1.")] = None,
     seed: Annotated[int, Parameter(help="Seed of everything random.")] = 0,
+    scrambles: Annotated[
+        int, Parameter(help="Networks with shuffled and with re-drawn weights, of each; seeds from --seed on.")
+    ] = 1,
     as_json: common.AsJson = False,
 ) -> None:
     """Compare the run's model with other bases, scrambled weights, random rankings, and parts of ablations.
@@ -42,9 +45,11 @@ def controls(
     samples, chosen = opened.data(data), metric or default_metric(opened)
     plan = Plan(
         opened.network, opened.data(None, "train"), samples, chosen, tolerance=tolerance, seed=seed,
-        settings=opened.graph.config.model_dump(exclude={"basis", "seed"}),
+        scrambles=scrambles, settings=opened.graph.config.model_dump(exclude={"basis", "seed"}),
     )  # fmt: skip
-    settings = {"data": samples.spec, "metric": chosen, "tolerance": tolerance, "seed": seed}
+    settings = {
+        "data": samples.spec, "metric": chosen, "tolerance": tolerance, "seed": seed, "scrambles": scrambles
+    }  # fmt: skip
     belongs = {"fingerprint": Batches(samples).fingerprint(), "graph": graph_digest(run)} | surroundings()
     kept = Resume(run, "controls", settings | belongs)
     names = [layer.name for layer in opened.graph.layers]

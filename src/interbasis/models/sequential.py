@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from interbasis.cores import Core, Elementwise, General, Linear
 from interbasis.errors import InterbasisError
+from interbasis.models.matrices import change_matrices
 from interbasis.network import Network, NodeLayer, Prefix, Section, with_constant
 
 ELEMENTWISE = (
@@ -84,7 +85,12 @@ def from_torch(module: nn.Module, *, general: bool = False) -> Network:
     before = [_snapshot(m) for _, m in modules[: starts[0]]]
     flat = any(_is_late_flatten(m) for _, m in modules[starts[0] :])
     prefix = Rows(before, linears[0].in_features, linears[0].weight.dtype, flat)
-    return Network(prefix, tuple(sections), family="mlp")
+    return Network(
+        prefix,
+        tuple(sections),
+        family="mlp",
+        remake=lambda change: from_torch(change_matrices(deepcopy(module), change), general=general),
+    )
 
 
 def _flatten(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:

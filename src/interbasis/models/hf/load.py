@@ -1,6 +1,8 @@
 """`from_hf`: a live model, a folder or a Hub id to a network."""
 
 import re
+from copy import deepcopy
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from interbasis.errors import InterbasisError
 from interbasis.models.hf import transformer_lens
 from interbasis.models.hf.assemble import assemble, entrance
 from interbasis.models.hf.parts import GENERAL, Model
+from interbasis.models.matrices import change_matrices
 from interbasis.network import Network
 
 FAMILIES = {
@@ -44,9 +47,17 @@ def from_hf(
     live = isinstance(model_or_path, nn.Module)
     model: Any = model_or_path if live else _load(str(model_or_path))
     with torch.no_grad():
-        parts = _parts(transformer_lens.behind(model))
+        inner = transformer_lens.behind(model)
+        parts = _parts(inner)
         kept = parts.unembedding.weight.dtype == torch.float64
-        network = assemble(parts, output, build_dtype="float64" if kept else "float32")
+        # a model that was loaded here is not held on to
+        fresh = partial(deepcopy, inner) if live else partial(_load, str(model_or_path))
+        network = assemble(
+            parts,
+            output,
+            build_dtype="float64" if kept else "float32",
+            remake=lambda change: from_hf(change_matrices(fresh(), change), output=output),
+        )
         _check_logits(network, model)
     return network if blocks is None else _cut(network, blocks, parts, output)
 
