@@ -142,6 +142,22 @@ def test_controls_are_stored(capsys, folder):
     assert load_result(folder, "controls")["rows"] == rows
 
 
+def test_controls_of_some_bases_and_of_several_scrambled_networks(capsys, folder):
+    chosen = ["--tolerance", 0.05, "--bases", "pca,neuron", "--scrambles", 2, "--seed", 1, "--json"]
+    code, out, err = run(capsys, "controls", folder, *chosen)
+    assert (code, err) == (0, "")
+    assert [row["name"] for row in json.loads(out)["rows"]] == [
+        "pca", "pca, edges ranked at random", "neuron", "pca, shuffled weights, seed 1",
+        "pca, shuffled weights, seed 2", "pca, reinitialised weights, seed 1",
+        "pca, reinitialised weights, seed 2",
+    ]  # fmt: skip
+    code, _, err = run(capsys, "controls", folder, "--bases", "lip")
+    assert (code, "expected at least one basis of lib, gib, pca, neuron, random, received lip" in err) == (
+        2,
+        True,
+    )
+
+
 def test_interrupted_controls_go_on_with_the_row_they_were_at(capsys, folder, monkeypatch):
     import interbasis.evidence as evidence
 

@@ -62,9 +62,11 @@ def controls(
     """All controls in one call.
 
     Graphs are built on ``fit_data`` with ``settings`` (those of `interbasis.build`) and evaluated on
-    ``data``, (inputs, labels). A network that learnt nothing is measured against its own answers: the
-    question is how few edges carry *its* function. There are ``scrambles`` of either kind, with seeds from
-    ``seed`` on. ``stressed`` bases also get edges required and the stress test.
+    ``data``, (inputs, labels). Networks that learnt nothing have their weights shuffled, or drawn anew, in
+    the model that the network was made from (`Network.remake`), ``scrambles`` of either kind with seeds from
+    ``seed`` on, and are measured against their own answers: the question is how few edges carry *their*
+    function. They, and random rankings, are for the first of the ``bases``; ``stressed`` bases also get edges
+    required and the stress test.
     """
     plan = Plan(network, fit_data, data, metric, bases, stressed, tolerance, seed, scrambles, settings)
     with progress_bar(progress) as tell:
@@ -87,6 +89,11 @@ class Plan:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not self.bases or not set(self.bases) <= set(BASES):
+            raise InterbasisError(
+                f"expected at least one basis of {', '.join(BASES)}, "
+                f"received {', '.join(self.bases) or 'none'}"
+            )
         if self.scrambles < 0:
             raise InterbasisError(f"scrambles is a number of networks, at least 0, not {self.scrambles}")
         if self.scrambles:

@@ -25,7 +25,6 @@ from interbasis.cores import Core
 from interbasis.errors import InterbasisError
 from interbasis.structure import applier
 
-
 Change = Callable[[Tensor], Tensor]
 """What becomes of a weight matrix; the shape stays."""
 
@@ -154,8 +153,8 @@ class Network:
     build_dtype: Dtype = "float64"
     """What a build computes in when nothing else is said."""
     remake: "Callable[[Change], Network] | None" = None
-    """Converts the model that this network was made from again, with change(W) in place of every weight matrix
-    W. The sections do not tell: their matrices hold structure (identities, residual paths, norms) as well."""
+    """Converts the model that this network was made from again, with change(W) in place of every weight
+    matrix W. Sections do not tell: their matrices hold structure (identities, residual paths, norms) too."""
 
     def __post_init__(self) -> None:
         chain = [*self.sections, *self.tail]

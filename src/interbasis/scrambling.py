@@ -1,8 +1,8 @@
 """Networks that learnt nothing, of the same shape: what sparsity looks like without a function.
 
 The weights are changed in the model that a network was made from, and the model is converted again
-(`Network.remake`). What belongs to the architecture stays what it is: activations, residual paths, norms. What
-counts as a weight matrix is said in `interbasis.models.matrices`.
+(`Network.remake`). What belongs to the architecture stays what it is: activations, residual paths, norms.
+`interbasis.models.matrices` says what counts as a weight matrix.
 """
 
 from collections.abc import Callable

@@ -1,11 +1,11 @@
 """`interbasis controls`: what else would look as sparse?"""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 from cyclopts import Parameter
 
-from interbasis.choices import Metric
+from interbasis.choices import Basis, Metric
 from interbasis.cli import common
 
 if TYPE_CHECKING:
@@ -21,8 +21,13 @@ def controls(
     metric: Annotated[Metric | None, Parameter(help="The family's without it.")] = None,
     tolerance: Annotated[float | None, Parameter(help="For edges required; 0.001 or 0.1.")] = None,
     seed: Annotated[int, Parameter(help="Seed of everything random.")] = 0,
+    bases: Annotated[
+        str,
+        Parameter(help="With commas; the first is that of random rankings and scrambled weights."),
+    ] = "lib,gib,pca,neuron,random",
     scrambles: Annotated[
-        int, Parameter(help="Networks with shuffled and with re-drawn weights, of each; seeds from --seed on.")
+        int,
+        Parameter(help="Networks with shuffled and with re-drawn weights, of each; seeds from --seed on."),
     ] = 1,
     as_json: common.AsJson = False,
 ) -> None:
@@ -44,11 +49,13 @@ def controls(
     opened = open_run(run)
     samples, chosen = opened.data(data), metric or default_metric(opened)
     plan = Plan(
-        opened.network, opened.data(None, "train"), samples, chosen, tolerance=tolerance, seed=seed,
-        scrambles=scrambles, settings=opened.graph.config.model_dump(exclude={"basis", "seed"}),
+        opened.network, opened.data(None, "train"), samples, chosen, cast(list[Basis], bases.split(",")),
+        tolerance=tolerance, seed=seed, scrambles=scrambles,
+        settings=opened.graph.config.model_dump(exclude={"basis", "seed"}),
     )  # fmt: skip
     settings = {
-        "data": samples.spec, "metric": chosen, "tolerance": tolerance, "seed": seed, "scrambles": scrambles
+        "data": samples.spec, "metric": chosen, "tolerance": tolerance, "seed": seed, "bases": bases,
+        "scrambles": scrambles,
     }  # fmt: skip
     belongs = {"fingerprint": Batches(samples).fingerprint(), "graph": graph_digest(run)} | surroundings()
     kept = Resume(run, "controls", settings | belongs)

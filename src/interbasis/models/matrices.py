@@ -1,11 +1,12 @@
 """The weight matrices of a model, and the same model with others in their place.
 
-Weight matrices are what linear maps and convolutions hold, each as the model stores it: where queries, keys and
-values are one tensor (GPT-2), they are one matrix, and so are all heads of a W_Q. Everything else stays: biases,
-gains of norms, embeddings of tokens and positions, and with these an unembedding that is tied to them.
+Weight matrices are what linear maps and convolutions hold, each as the model stores it: where queries, keys
+and values are one tensor (GPT-2), they are one matrix, and so are all heads of a W_Q. Everything else stays:
+biases, gains of norms, embeddings of tokens and positions, and with these an unembedding tied to them.
 """
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import TypeVar
 
 import torch
@@ -20,13 +21,31 @@ KEPT = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
 Module = TypeVar("Module", bound=nn.Module)
 
 
-def change_matrices(module: Module, change: Change) -> Module:
-    """Put change(W) in the place of every weight matrix W, in place, in the order of their names.
+def changed_copy(module: Module, change: Change) -> Module:
+    """A copy with change(W) in the place of every weight matrix W."""
+    _matrices(module)  # refuses what cannot be told, of which some cannot be copied either
+    return change_matrices(deepcopy(module), change)
 
-    A matrix that several modules share is changed once.
-    """
+
+@torch.no_grad()
+def change_matrices(module: Module, change: Change) -> Module:
+    """The same in place, one matrix after the other in the order of their names."""
+    for _, matrix in sorted(_matrices(module).items()):
+        matrix.copy_(change(matrix))
+    return module
+
+
+def changed_matrices(weights: Mapping[str, Tensor], change: Change) -> dict[str, Tensor]:
+    """The same for tensors with TransformerLens' names, as a modular-addition checkpoint has them."""
+    return dict(weights) | {name: change(weights[name]) for name in sorted(weights) if _named_matrix(name)}
+
+
+def _matrices(module: nn.Module) -> dict[str, nn.Parameter]:
+    """By name; one that several modules share is there once."""
     parts = dict(module.named_modules())
-    kept = {id(p) for part in parts.values() if isinstance(part, KEPT) for p in part.parameters(False)}
+    kept = {
+        id(p) for part in parts.values() if isinstance(part, KEPT) for p in part.parameters(recurse=False)
+    }
     found: dict[str, nn.Parameter] = {}
     for path, part in parts.items():
         if _is_map(part) and "weight" not in part._parameters:
@@ -35,15 +54,7 @@ def change_matrices(module: Module, change: Change) -> Module:
             if parameter.ndim > 1 and id(parameter) not in kept and _holds_matrix(part, path, name):
                 kept.add(id(parameter))
                 found[f"{path}.{name}"] = parameter
-    with torch.no_grad():
-        for name in sorted(found):
-            found[name].copy_(change(found[name]))
-    return module
-
-
-def changed_matrices(weights: Mapping[str, Tensor], change: Change) -> dict[str, Tensor]:
-    """The same for tensors with TransformerLens' names, as a modular-addition checkpoint has them."""
-    return dict(weights) | {name: change(weights[name]) for name in sorted(weights) if _named_matrix(name)}
+    return found
 
 
 def _is_map(part: nn.Module) -> bool:
@@ -67,7 +78,7 @@ def _named_matrix(name: str) -> bool:
 
 def _unknown(name: str, part: nn.Module) -> InterbasisError:
     return InterbasisError(
-        f"cannot tell whether {name.lstrip('.')} of {type(part).__name__} is a weight matrix, so its weights "
-        "cannot be shuffled; expected weights that nn.Linear or convolutions hold as plain parameters. Give the "
+        f"expected weights that linear maps or convolutions hold as plain parameters, received "
+        f"{name.lstrip('.')} of {type(part).__name__}, which may be a weight matrix or not; give the "
         "Network a remake of your own, or leave scrambled networks out with scrambles=0"
     )

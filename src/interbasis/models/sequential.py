@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from interbasis.cores import Core, Elementwise, General, Linear
 from interbasis.errors import InterbasisError
-from interbasis.models.matrices import change_matrices
+from interbasis.models.matrices import changed_copy
 from interbasis.network import Network, NodeLayer, Prefix, Section, with_constant
 
 ELEMENTWISE = (
@@ -89,7 +89,7 @@ def from_torch(module: nn.Module, *, general: bool = False) -> Network:
         prefix,
         tuple(sections),
         family="mlp",
-        remake=lambda change: from_torch(change_matrices(deepcopy(module), change), general=general),
+        remake=lambda change: from_torch(changed_copy(module, change), general=general),
     )
 
 

@@ -1,7 +1,6 @@
 """`from_hf`: a live model, a folder or a Hub id to a network."""
 
 import re
-from copy import deepcopy
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -14,8 +13,8 @@ from interbasis.errors import InterbasisError
 from interbasis.models.hf import transformer_lens
 from interbasis.models.hf.assemble import assemble, entrance
 from interbasis.models.hf.parts import GENERAL, Model
-from interbasis.models.matrices import change_matrices
-from interbasis.network import Network
+from interbasis.models.matrices import change_matrices, changed_copy
+from interbasis.network import Change, Network
 
 FAMILIES = {
     "gpt2": "gpt2",
@@ -50,13 +49,12 @@ def from_hf(
         inner = transformer_lens.behind(model)
         parts = _parts(inner)
         kept = parts.unembedding.weight.dtype == torch.float64
-        # a model that was loaded here is not held on to
-        fresh = partial(deepcopy, inner) if live else partial(_load, str(model_or_path))
+        changed = partial(changed_copy, inner) if live else partial(_load_changed, str(model_or_path))
         network = assemble(
             parts,
             output,
             build_dtype="float64" if kept else "float32",
-            remake=lambda change: from_hf(change_matrices(fresh(), change), output=output),
+            remake=lambda change: from_hf(changed(change), output=output),
         )
         _check_logits(network, model)
     return network if blocks is None else _cut(network, blocks, parts, output)
@@ -82,6 +80,11 @@ def _load(name: str) -> nn.Module:
             f"could not load {name!r} as a Hugging Face causal language model ({reason}); give a folder with "
             "config.json and weights, or a Hub id while there is a network connection"
         ) from error
+
+
+def _load_changed(name: str, change: Change) -> nn.Module:
+    """Loaded again: a network made from a name does not hold on to the model."""
+    return change_matrices(_load(name), change)
 
 
 def _parts(model: Any) -> Model:
