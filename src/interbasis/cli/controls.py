@@ -25,6 +25,10 @@ def controls(
         str,
         Parameter(help="With commas; the first is that of random rankings and scrambled weights."),
     ] = "lib,gib,pca,neuron,random",
+    stressed: Annotated[
+        str,
+        Parameter(help='Bases that also get edges required and parts of ablations; "" for none.'),
+    ] = "lib,pca",
     scrambles: Annotated[
         int,
         Parameter(help="Networks with shuffled and with re-drawn weights, of each; seeds from --seed on."),
@@ -49,13 +53,13 @@ def controls(
     opened = open_run(run)
     samples, chosen = opened.data(data), metric or default_metric(opened)
     plan = Plan(
-        opened.network, opened.data(None, "train"), samples, chosen, cast(list[Basis], bases.split(",")),
+        opened.network, opened.data(None, "train"), samples, chosen, _bases(bases), _bases(stressed),
         tolerance=tolerance, seed=seed, scrambles=scrambles,
         settings=opened.graph.config.model_dump(exclude={"basis", "seed"}),
     )  # fmt: skip
     settings = {
         "data": samples.spec, "metric": chosen, "tolerance": tolerance, "seed": seed, "bases": bases,
-        "scrambles": scrambles,
+        "stressed": stressed, "scrambles": scrambles,
     }  # fmt: skip
     belongs = {"fingerprint": Batches(samples).fingerprint(), "graph": graph_digest(run)} | surroundings()
     kept = Resume(run, "controls", settings | belongs)
@@ -76,3 +80,7 @@ def controls(
     save_result(run, "controls", result)
     kept.finish("controls")
     common.show(result | {"run": str(run)}, as_json, control_tables)
+
+
+def _bases(names: str) -> list[Basis]:
+    return cast(list[Basis], [name for name in names.split(",") if name])
