@@ -241,6 +241,7 @@ def test_several_scrambled_networks_have_seeds_of_their_own():
     for settings, word in (
         ({"scrambles": -1}, "scrambles"),
         ({"bases": ("lip",)}, "lip"),
+        ({"stressed": ("lop",)}, "lop"),
         ({"bases": ()}, "none"),
     ):
         with pytest.raises(InterbasisError, match=word):

@@ -89,11 +89,11 @@ class Plan:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.bases or not set(self.bases) <= set(BASES):
-            raise InterbasisError(
-                f"expected at least one basis of {', '.join(BASES)}, "
-                f"received {', '.join(self.bases) or 'none'}"
-            )
+        if not self.bases:
+            raise InterbasisError(f"expected at least one basis of {', '.join(BASES)}, received none")
+        odd = [name for name in (*self.bases, *self.stressed) if name not in BASES]
+        if odd:
+            raise InterbasisError(f"expected bases of {', '.join(BASES)}, received {', '.join(odd)}")
         if self.scrambles < 0:
             raise InterbasisError(f"scrambles is a number of networks, at least 0, not {self.scrambles}")
         if self.scrambles:
