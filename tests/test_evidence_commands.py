@@ -208,6 +208,24 @@ def test_controls_are_stored(capsys, folder):
     assert load_result(folder, "controls")["rows"] == rows
 
 
+def test_controls_of_some_bases_and_of_several_scrambled_networks(capsys, folder):
+    chosen = ["--bases", "pca,neuron", "--stressed", "", "--scrambles", 2, "--seed", 1, "--json"]
+    code, out, err = run(capsys, "controls", folder, *chosen)
+    assert (code, err) == (0, "")
+    rows = json.loads(out)["rows"]
+    assert all(row["stress"] == [] for row in rows)
+    assert [row["name"] for row in rows] == [
+        "pca", "pca, edges ranked at random", "neuron", "pca, shuffled weights, seed 1",
+        "pca, shuffled weights, seed 2", "pca, reinitialised weights, seed 1",
+        "pca, reinitialised weights, seed 2",
+    ]  # fmt: skip
+    code, _, err = run(capsys, "controls", folder, "--bases", "lip")
+    assert (code, "expected bases of lib, gib, pca, neuron, random, received lip" in err) == (
+        2,
+        True,
+    )
+
+
 def test_interrupted_controls_go_on_with_the_row_they_were_at(capsys, folder, monkeypatch):
     import interbasis.evidence as evidence
 

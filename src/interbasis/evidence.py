@@ -16,12 +16,13 @@ from interbasis.choices import Basis, Metric
 from interbasis.curves import Curves, sparsity_curves
 from interbasis.data.batches import Batches, Data
 from interbasis.data.samples import IGNORED, Samples
+from interbasis.errors import InterbasisError
 from interbasis.graph import InteractionGraph
 from interbasis.network import Network
 from interbasis.pipeline import build
 from interbasis.progress import Progress, progress_bar
 from interbasis.required import EdgesRequired, Search
-from interbasis.scrambling import reinitialised, shuffled
+from interbasis.scrambling import reinitialised, require_remake, shuffled
 from interbasis.sparsity import Sparsity, interaction_sparsity
 from interbasis.stress import Stress, stress
 
@@ -55,17 +56,20 @@ def controls(
     stressed: Sequence[Basis] = ("lib", "pca"),
     tolerance: float | None = None,
     seed: int = 0,
+    scrambles: int = 1,
     progress: Progress | bool | None = None,
     **settings: Any,
 ) -> list[Control]:
     """All controls in one call.
 
     Graphs are built on ``fit_data`` with ``settings`` (those of `interbasis.build`) and evaluated on
-    ``data``, (inputs, labels) or a language model's tokens alone, by the metric of `edges_required`. A
-    network that learnt nothing is measured against its own answers: the question is how few edges carry *its*
-    function. ``stressed`` bases also get edges required and the stress test.
+    ``data``, (inputs, labels) or a language model's tokens alone, by the metric of `edges_required`. Networks
+    that learnt nothing have their weights shuffled, or drawn anew, in the model that the network was made
+    from (`Network.remake`), ``scrambles`` of either kind with seeds from ``seed`` on, and are measured against
+    their own answers: the question is how few edges carry *their* function. They, and random rankings, are
+    for the first of the ``bases``; ``stressed`` bases also get edges required and the stress test.
     """
-    plan = Plan(network, fit_data, data, metric, bases, stressed, tolerance, seed, settings)
+    plan = Plan(network, fit_data, data, metric, bases, stressed, tolerance, seed, scrambles, settings)
     with progress_bar(progress) as tell:
         return [make() for _, make in plan.rows(tell)]
 
@@ -82,7 +86,19 @@ class Plan:
     stressed: Sequence[Basis] = ("lib", "pca")
     tolerance: float | None = None
     seed: int = 0
+    scrambles: int = 1
     settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.bases:
+            raise InterbasisError(f"expected at least one basis of {', '.join(BASES)}, received none")
+        odd = [name for name in (*self.bases, *self.stressed) if name not in BASES]
+        if odd:
+            raise InterbasisError(f"expected bases of {', '.join(BASES)}, received {', '.join(odd)}")
+        if self.scrambles < 0:
+            raise InterbasisError(f"scrambles is a number of networks, at least 0, not {self.scrambles}")
+        if self.scrambles:
+            require_remake(self.network)  # before the minutes of work that come first
 
     def rows(self, progress: Progress) -> Iterator[tuple[str, Callable[[], Control]]]:
         """(name, what makes the row), one after the other, so that rows that are known can be left out."""
@@ -96,8 +112,10 @@ class Plan:
             if basis == self.bases[0]:
                 yield f"{basis}, edges ranked at random", partial(self._random, basis, graph_in, progress)
         for name, scramble in (("shuffled", shuffled), ("reinitialised", reinitialised)):
-            title = f"{self.bases[0]}, {name} weights"
-            yield title, partial(self._scrambled, title, name, scramble, progress)
+            for seed in range(self.seed, self.seed + self.scrambles):
+                one_of = f", seed {seed}" if self.scrambles > 1 else ""
+                title = f"{self.bases[0]}, {name} weights{one_of}"
+                yield title, partial(self._scrambled, title, name, partial(scramble, seed=seed), progress)
 
     def _graph(self, network: Network, basis: Basis, progress: Progress) -> InteractionGraph:
         return build(network, self.fit_data, basis, progress=progress, seed=self.seed, **self.settings)
@@ -119,11 +137,11 @@ class Plan:
         return Control(f"{basis}, edges ranked at random", basis, "trained", "random", curves)
 
     def _scrambled(
-        self, title: str, name: str, scramble: Callable[[Network, int], Network], progress: Progress
+        self, title: str, name: str, scramble: Callable[[Network], Network], progress: Progress
     ) -> Control:
-        other, basis = scramble(self.network, self.seed), self.bases[0]
+        other, basis = scramble(self.network), self.bases[0]
         graph = self._graph(other, basis, progress)
-        own = own_answers(other, self.data)
+        own = own_answers(other.to(graph.config.torch_dtype), self.data)
         curves = sparsity_curves(other, graph, own, self.metric, seed=self.seed, progress=progress)
         return Control(title, basis, name, "Ê", curves, _sparsity(graph))
 

@@ -25,6 +25,9 @@ from interbasis.cores import Core
 from interbasis.errors import InterbasisError
 from interbasis.structure import applier
 
+Change = Callable[[Tensor], Tensor]
+"""What becomes of a weight matrix; the shape stays."""
+
 
 @dataclass(frozen=True)
 class NodeLayer:
@@ -161,6 +164,9 @@ class Network:
     """What a build computes in when nothing else is said."""
     predicts_next: bool = False
     """Whether it takes tokens and its outputs at every position are about the token that follows."""
+    remake: "Callable[[Change], Network] | None" = None
+    """Converts the model that this network was made from again, with change(W) in place of every weight
+    matrix W. Sections do not tell: their matrices hold structure (identities, residual paths, norms) too."""
 
     def __post_init__(self) -> None:
         chain = [*self.sections, *self.tail]
@@ -246,7 +252,9 @@ class Network:
         prefix = self.prefix if first == 0 else Head(self.prefix, self.sections[:first])
         tail = self.sections[last:] + self.tail
         rotate = self.rotate_last or bool(tail)
-        return replace(self, prefix=prefix, sections=self.sections[first:last], tail=tail, rotate_last=rotate)
+        remake = self._remake_then(lambda network: network.between(names[first : last + 1]))
+        cut = self.sections[first:last]
+        return replace(self, prefix=prefix, sections=cut, tail=tail, rotate_last=rotate, remake=remake)
 
     def to(self, *args: Any, **kwargs: Any) -> "Network":
         """A copy in another dtype or on another device; the network itself is left alone."""
@@ -255,7 +263,13 @@ class Network:
             prefix=deepcopy(self.prefix).to(*args, **kwargs),
             sections=tuple(section.to(*args, **kwargs) for section in self.sections),
             tail=tuple(section.to(*args, **kwargs) for section in self.tail),
+            remake=self._remake_then(lambda network: network.to(*args, **kwargs)),
         )
+
+    def _remake_then(self, then: "Callable[[Network], Network]") -> "Callable[[Change], Network] | None":
+        """`remake` of what ``then`` makes of this network."""
+        remake = self.remake
+        return None if remake is None else lambda change: then(remake(change))
 
     def double(self) -> "Network":
         return self.to(torch.float64)

@@ -1,18 +1,21 @@
-"""Networks that learnt nothing, of the same shape: what sparsity looks like without a function."""
+"""Networks that learnt nothing, of the same shape: what sparsity looks like without a function.
+
+The weights are changed in the model that a network was made from, and the model is converted again
+(`Network.remake`). What belongs to the architecture stays what it is: activations, residual paths, norms.
+`interbasis.models.matrices` says what counts as a weight matrix.
+"""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from interbasis.network import Network, Section
-
-Change = Callable[[Tensor, torch.Generator], Tensor]
+from interbasis.errors import InterbasisError
+from interbasis.network import Change, Network
 
 
 def shuffled(network: Network, seed: int = 0) -> Network:
-    """Every weight matrix with its entries in random order; biases, embeddings and skips stay."""
+    """Every weight matrix with its entries in random order; biases, norms and embeddings stay."""
     return _changed(network, seed, _permuted)
 
 
@@ -21,28 +24,26 @@ def reinitialised(network: Network, seed: int = 0) -> Network:
     return _changed(network, seed, _drawn)
 
 
-def _changed(network: Network, seed: int, change: Change) -> Network:
+def require_remake(network: Network) -> Callable[[Change], Network]:
+    """What makes the network again with other weights, if it does make this network with its own ones."""
+    if network.remake is None:
+        raise InterbasisError(
+            "expected a network that can be made again with other weights, received one put together from "
+            "sections, whose weights cannot be told from their structure; give the Network remake=function, "
+            "where function(change) returns it with change(W) in place of every weight matrix W, or leave "
+            "scrambled networks out with scrambles=0"
+        )
+    if network.remake(torch.clone).fingerprint() != network.fingerprint():
+        raise InterbasisError(
+            "the model that this network was made from now gives another network: its weights, or the "
+            "network's sections, were changed since; convert the model again"
+        )
+    return network.remake
+
+
+def _changed(network: Network, seed: int, change: Callable[[Tensor, torch.Generator], Tensor]) -> Network:
     generator = torch.Generator().manual_seed(seed)
-
-    def section(old: Section) -> Section:
-        first_in = 1 if old.source.constant else 0
-        first_out = 1 if old.target.constant else 0
-        if not len(old.read):
-            return replace(old, skip=_inside(old.skip, (first_out, first_in), generator, change))
-        read = _inside(old.read, (0, first_in), generator, change)
-        return replace(old, read=read, write=_inside(old.write, (first_out, 0), generator, change))
-
-    return replace(
-        network, sections=tuple(map(section, network.sections)), tail=tuple(map(section, network.tail))
-    )
-
-
-def _inside(matrix: Tensor, first: tuple[int, int], generator: torch.Generator, change: Change) -> Tensor:
-    """Change all but the constant's row and column."""
-    result = matrix.clone()
-    inner = result[first[0] :, first[1] :]
-    inner.copy_(change(inner, generator))
-    return result
+    return require_remake(network)(lambda matrix: change(matrix, generator))
 
 
 def _permuted(matrix: Tensor, generator: torch.Generator) -> Tensor:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from interbasis import InterbasisError, from_hf
+from interbasis.scrambling import shuffled
 from tiny_models import SMALL, random_model, tokens
 
 with warnings.catch_warnings():
@@ -46,3 +47,8 @@ def test_compatibility_mode_is_refused_by_name(tmp_path):
     model.enable_compatibility_mode()
     with pytest.raises(InterbasisError, match="compatibility mode"):
         from_hf(model)
+
+
+def test_scrambled_weights_are_those_of_the_hugging_face_model(tmp_path):
+    network = shuffled(from_hf(bridge("llama", tmp_path)), 5)
+    assert torch.equal(network(tokens()), shuffled(from_hf(random_model("llama")), 5)(tokens()))

@@ -7,6 +7,7 @@ import torch
 
 from cases import gram_error
 from interbasis import InterbasisError, build, from_hf
+from interbasis.scrambling import shuffled
 from tiny_models import tokens
 
 with warnings.catch_warnings():
@@ -184,3 +185,23 @@ def test_a_hook_that_stays_is_noticed():
     model.blocks[0].hook_mlp_out.add_perma_hook(lambda value, hook: 2 * value)
     with pytest.raises(InterbasisError, match="off by"):
         from_hf(model)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_scrambled_weights_are_those_of_the_scrambled_model(name):
+    model, inputs = hooked(name), tokens()
+    network = from_hf(model)
+    before = network(inputs)
+    other = shuffled(network, 5)
+    stored = {n: p.detach().clone() for n, p in model.named_parameters()}
+    stay = {"embed.W_E", "pos_embed.W_pos"}
+    names = sorted(n for n in stored if n.split(".")[-1].lstrip("_").startswith("W_") and n not in stay)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for n in names:
+            order = torch.randperm(stored[n].numel(), generator=generator)
+            model.get_parameter(n).copy_(stored[n].flatten()[order].view_as(stored[n]))
+        expected = model(inputs)
+    assert (other(inputs) - expected).abs().max() <= 1e-9
+    assert not torch.allclose(expected, before)
+    assert torch.equal(network(inputs), before)

@@ -1,11 +1,11 @@
 """`interbasis controls`: what else would look as sparse?"""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 from cyclopts import Parameter
 
-from interbasis.choices import Metric
+from interbasis.choices import Basis, Metric
 from interbasis.cli import common
 
 if TYPE_CHECKING:
@@ -21,6 +21,18 @@ def controls(
     metric: Annotated[Metric | None, Parameter(help="The family's without it.")] = None,
     tolerance: Annotated[float | None, Parameter(help="For edges required; 0.001 or 0.1.")] = None,
     seed: Annotated[int, Parameter(help="Seed of everything random.")] = 0,
+    bases: Annotated[
+        str,
+        Parameter(help="With commas; the first is that of random rankings and scrambled weights."),
+    ] = "lib,gib,pca,neuron,random",
+    stressed: Annotated[
+        str,
+        Parameter(help='Bases that also get edges required and parts of ablations; "" for none.'),
+    ] = "lib,pca",
+    scrambles: Annotated[
+        int,
+        Parameter(help="Networks with shuffled and with re-drawn weights, of each; seeds from --seed on."),
+    ] = 1,
     as_json: common.AsJson = False,
 ) -> None:
     """Compare the run's model with other bases, scrambled weights, random rankings, and parts of ablations.
@@ -42,10 +54,14 @@ def controls(
     opened = open_run(run)
     samples, chosen = opened.data(data), metric or default_metric(opened.network)
     plan = Plan(
-        opened.network, opened.data(None, "train"), samples, chosen, tolerance=tolerance, seed=seed,
+        opened.network, opened.data(None, "train"), samples, chosen, _bases(bases), _bases(stressed),
+        tolerance=tolerance, seed=seed, scrambles=scrambles,
         settings=opened.graph.config.model_dump(exclude={"basis", "seed"}),
     )  # fmt: skip
-    settings = {"data": samples.spec, "metric": chosen, "tolerance": tolerance, "seed": seed}
+    settings = {
+        "data": samples.spec, "metric": chosen, "tolerance": tolerance, "seed": seed, "bases": bases,
+        "stressed": stressed, "scrambles": scrambles,
+    }  # fmt: skip
     belongs = {"fingerprint": Batches(samples).fingerprint(), "graph": graph_digest(run)} | surroundings()
     kept = Resume(run, "controls", settings | belongs)
     names = [layer.name for layer in opened.graph.layers]
@@ -65,3 +81,7 @@ def controls(
     save_result(run, "controls", result)
     kept.finish("controls")
     common.show(result | {"run": str(run)}, as_json, control_tables)
+
+
+def _bases(names: str) -> list[Basis]:
+    return cast(list[Basis], [name for name in names.split(",") if name])

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from interbasis.cores import Attention, Elementwise, Linear
 from interbasis.data.modadd import Labelled, pairs, split
 from interbasis.errors import InterbasisError
+from interbasis.models.matrices import changed_matrices
 from interbasis.network import Network, NodeLayer, Prefix, Section, with_constant
 
 __all__ = ["Labelled", "from_weights", "load", "modulus", "pairs", "split"]
@@ -97,7 +98,13 @@ def from_weights(weights: dict[str, Tensor], origin: str = "the given weights") 
         sections.append(_mlp(part, mlp_in, after))
     sections.append(_unembedding(weights, *nodes[-2:]))
     embedding = Embedding(weights["embed.W_E"], weights["pos_embed.W_pos"])
-    return Network(embedding, tuple(sections), family="modadd", rotate_last=False)
+    return Network(
+        embedding,
+        tuple(sections),
+        family="modadd",
+        rotate_last=False,
+        remake=lambda change: from_weights(changed_matrices(weights, change), origin),
+    )
 
 
 def _attention(part: dict[str, Tensor], source: NodeLayer, target: NodeLayer, last_only: bool) -> Section:

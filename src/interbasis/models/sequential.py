@@ -8,6 +8,7 @@ first Linear is the prefix, whatever it is. The network's outputs are compared w
 
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from typing import TypeGuard, cast
 
 import torch
@@ -18,12 +19,13 @@ from interbasis.cores.activations import bare
 from interbasis.cores.per_feature import PerFeatureNorm, PerFeaturePReLU
 from interbasis.errors import InterbasisError
 from interbasis.models.agreement import refuse_disagreement
+from interbasis.models.matrices import changed_copy
 from interbasis.models.own_output import (
     evaluation_mode,
     refuse_hooks_on_all_modules,
     refuse_replaced_forwards,
 )
-from interbasis.network import Network, NodeLayer, Prefix, Section, with_constant
+from interbasis.network import Change, Network, NodeLayer, Prefix, Section, with_constant
 
 ELEMENTWISE = (
     nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.Softplus,
@@ -88,7 +90,11 @@ def from_torch(module: nn.Module, example: Tensor | None = None, *, general: boo
     with evaluation_mode(module):
         network, prefix = _network(module, general)
     refuse_disagreement(network, prefix, module, example)
-    return network
+
+    def remake(change: Change) -> Network:
+        return from_torch(changed_copy(module, change), example, general=general)
+
+    return replace(network, remake=remake)
 
 
 def _network(module: nn.Module, general: bool) -> tuple[Network, Rows]:

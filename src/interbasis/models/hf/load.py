@@ -1,6 +1,7 @@
 """`from_hf`: a live model, a folder or a Hub id to a network."""
 
 import re
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from interbasis.errors import InterbasisError
 from interbasis.models.hf import transformer_lens
 from interbasis.models.hf.assemble import assemble, entrance
 from interbasis.models.hf.parts import GENERAL, Model
+from interbasis.models.matrices import change_matrices, changed_copy
 from interbasis.models.own_output import evaluation_mode, own_output, refuse_hooks_on_all_modules
-from interbasis.network import Network
+from interbasis.network import Change, Network
 
 FAMILIES = {
     "gpt2": "gpt2",
@@ -48,9 +50,16 @@ def from_hf(
     live = isinstance(model_or_path, nn.Module)
     model: Any = model_or_path if live else _load(str(model_or_path))
     with torch.no_grad():
-        parts = _parts(transformer_lens.behind(model))
+        inner = transformer_lens.behind(model)
+        parts = _parts(inner)
         kept = parts.unembedding.weight.dtype == torch.float64
-        network = assemble(parts, output, build_dtype="float64" if kept else "float32")
+        changed = partial(changed_copy, inner) if live else partial(_load_changed, str(model_or_path))
+        network = assemble(
+            parts,
+            output,
+            build_dtype="float64" if kept else "float32",
+            remake=lambda change: from_hf(changed(change), output=output),
+        )
         _refuse_mixing(network, model)
         _check_logits(network, model)
     return network if blocks is None else _cut(network, blocks, parts, output)
@@ -76,6 +85,11 @@ def _load(name: str) -> nn.Module:
             f"could not load {name!r} as a Hugging Face causal language model ({reason}); give a folder with "
             "config.json and weights, or a Hub id while there is a network connection"
         ) from error
+
+
+def _load_changed(name: str, change: Change) -> nn.Module:
+    """Loaded again: a network made from a name does not hold on to the model."""
+    return change_matrices(_load(name), change)
 
 
 def _parts(model: Any) -> Model:
