@@ -65,7 +65,7 @@ def controls(
     Graphs are built on ``fit_data`` with ``settings`` (those of `interbasis.build`) and evaluated on
     ``data``, (inputs, labels) or a language model's tokens alone, by the metric of `edges_required`. Networks
     that learnt nothing have their weights shuffled, or drawn anew, in the model that the network was made
-    from (`Network.remake`), ``scrambles`` of either kind with seeds from ``seed`` on, and are measured against
+    from (`Network.remake`), ``scrambles`` of either kind with seeds from ``seed`` on, and are measured by
     their own answers: the question is how few edges carry *their* function. They, and random rankings, are
     for the first of the ``bases``; ``stressed`` bases also get edges required and the stress test.
     """
