@@ -1,5 +1,6 @@
 """A real Chromium for the browser tests: the system's, or the one that playwright brought."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -53,16 +54,23 @@ def browser() -> Iterator[Any]:
             chromium.close()
 
 
+def commands() -> Iterator[list[str]]:
+    """What may install a Chromium, one after the other: the system's package, for those who may, or
+    playwright's own."""
+    if shutil.which("apt-get") and os.geteuid() == 0:
+        yield ["apt-get", "update", "--quiet"]
+        yield ["apt-get", "install", "--quiet", "--yes", "--no-install-recommends", "chromium"]
+    yield [sys.executable, "-m", "playwright", "install", "chromium"]
+
+
 def main() -> None:
     """Get a Chromium where there is none, if that can be done; say plainly where it cannot."""
-    if why_not():
-        command = [sys.executable, "-m", "playwright", "install", "chromium"]
-        done = subprocess.run(command, capture_output=True, check=False, timeout=600)
-        reason = why_not()
-        if done.returncode or reason:
-            print(
-                f"Browser tests will be skipped: {reason or 'the Chromium that was installed is not there'}."
-            )
+    for command in commands():
+        if why_not() is None:
+            return
+        subprocess.run(command, capture_output=True, check=False, timeout=600)
+    if reason := why_not():
+        print(f"Browser tests will be skipped: {reason}.")
 
 
 if __name__ == "__main__":
