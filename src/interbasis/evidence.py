@@ -159,16 +159,20 @@ class Plan:
 def own_answers(network: Network, data: Data) -> Samples:
     """The same inputs with the network's own answers as labels, which may well be the inputs themselves.
 
-    Where a label is ignored, so is the answer.
+    Padding has no answer.
     """
-    batches = Batches(data, predicts_next=network.predicts_next)
+    batches = Batches(data)
     with torch.no_grad():
         pairs = [
-            (inputs, network(inputs.to(network.device)).argmax(-1).cpu().where(labels != IGNORED, IGNORED))
-            for _, inputs, labels in batches.labelled_chunks(1024, padded=True)
+            (inputs, network(inputs.to(network.device)).argmax(-1).cpu())
+            for _, inputs in batches.chunks(1024, padded=True)
         ]
     inputs, labels = map(torch.cat, zip(*pairs, strict=True))
-    return Samples(len(inputs), lambda first, last: (inputs[first:last], labels[first:last]))
+    if batches.lengths is not None:
+        labels[torch.arange(labels.shape[1]) >= batches.lengths[:, None]] = IGNORED
+    return Samples(
+        len(inputs), lambda first, last: (inputs[first:last], labels[first:last]), lengths=batches.lengths
+    )
 
 
 def _random_ranking(graph: InteractionGraph, seed: int) -> list[torch.Tensor]:

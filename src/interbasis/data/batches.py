@@ -34,7 +34,7 @@ class Batches:
         self.offset = offset
         self.predicts_next = predicts_next
         self._batches = _as_batches(data, name)
-        self._lengths = data.lengths if isinstance(data, Samples) else None
+        self.lengths = data.lengths if isinstance(data, Samples) else None  # [samples]
         self._length: int | None = None
         self._fingerprint = ""
 
@@ -55,12 +55,16 @@ class Batches:
         """The first sample, as a batch of one."""
         return next(self._inputs())[:1]
 
-    def chunks(self, size: int, start: int = 0) -> Iterator[tuple[int, Tensor]]:
+    def chunks(self, size: int, start: int = 0, *, padded: bool = False) -> Iterator[tuple[int, Tensor]]:
         """(index of the first sample, inputs) with ``size`` samples each, fewer in the last.
 
-        Where there is padding, of one length each and cut off there. ``start`` samples are left out, for a
-        pass that is resumed.
+        Where there is padding, of one length each and cut off there, unless ``padded`` leaves it where it is.
+        ``start`` samples are left out, for a pass that is resumed.
         """
+        if padded:
+            for first, (inputs,) in self._cut(size, ((inputs,) for inputs in self._inputs(start)), start):
+                yield first, inputs
+            return
         for first, runs in self.ragged_chunks(size, start):
             for inputs in runs:
                 yield first, inputs
@@ -72,7 +76,8 @@ class Batches:
         Without padding that is one run.
         """
         for first, (inputs,) in self._cut(size, ((inputs,) for inputs in self._inputs(start)), start):
-            yield first, [inputs[here, :length] for here, length in self._runs(first, inputs)]
+            runs = self._runs(first, inputs)
+            yield first, [inputs[here, :length] if length else inputs[here] for here, length in runs]
 
     def labelled_chunks(
         self, size: int, start: int = 0, *, padded: bool = False
@@ -86,13 +91,14 @@ class Batches:
                 yield first, inputs, labels
                 continue
             for here, length in self._runs(first, inputs):
-                yield first + here.start, inputs[here, :length], labels[here, ..., :length]
+                own = labels[here] if labels.ndim == 1 else labels[here, :length]
+                yield first + here.start, inputs[here, :length] if length else inputs[here], own
 
     def _runs(self, first: int, inputs: Tensor) -> list[tuple[slice, int | None]]:
         """Neighbouring samples of one length: (which of the inputs, that length; None is all of it)."""
-        if self._lengths is None:
+        if self.lengths is None:
             return [(slice(0, len(inputs)), None)]
-        lengths = self._lengths[first - self.offset :][: len(inputs)]
+        lengths = self.lengths[first - self.offset :][: len(inputs)]
         values, counts = lengths.unique_consecutive(return_counts=True)
         ends = counts.cumsum(0).tolist()
         starts = [0, *ends[:-1]]
@@ -128,8 +134,8 @@ class Batches:
         digest = hashlib.sha256()
         first = self.first()
         digest.update(f"{first.dtype}{list(first.shape[1:])}".encode())
-        if self._lengths is not None:
-            digest.update(self._lengths.numpy().data)
+        if self.lengths is not None:
+            digest.update(self.lengths.numpy().data)
         for inputs in self._inputs():
             digest.update(inputs.detach().cpu().contiguous().view(torch.uint8).numpy().data)
         self._fingerprint = digest.hexdigest()

@@ -8,11 +8,10 @@ The module itself is left as it was.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.modules import module as every_module
 
 from interbasis.errors import InterbasisError
@@ -38,25 +37,26 @@ def own_output(module: nn.Module, inputs: Tensor, dtype: torch.dtype) -> Any:
     are plain attributes (the weight that an old-style `weight_norm` makes anew in every call), and the
     ``cfg.dtype`` of TransformerLens, to which its parts round.
     """
-    held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    attributes = [
-        (part, name, value)
+    places: list[tuple[dict[str, Any], str, Tensor]] = [
+        (cast(dict[str, Any], held), name, value)
         for part in module.modules()
-        for name, value in vars(part).items()
+        for held in (part._parameters, part._buffers, vars(part))
+        for name, value in held.items()
         if isinstance(value, Tensor)
     ]
+    copies = {id(value): _converted(value, dtype) for _, _, value in places}  # what is shared stays shared
     configs = {id(config): config for part in module.modules() if (config := getattr(part, "cfg", None))}
     dtypes = [(c, c.dtype) for c in configs.values() if isinstance(getattr(c, "dtype", None), torch.dtype)]
     with evaluation_mode(module), torch.random.fork_rng(devices=[]):
         try:
-            for part, name, value in attributes:
-                setattr(part, name, _converted(value, dtype))
+            for held, name, value in places:
+                held[name] = copies[id(value)]
             for config, _ in dtypes:
                 config.dtype = dtype
-            return functional_call(module, {name: _converted(t, dtype) for name, t in held.items()}, inputs)
+            return module(inputs)
         finally:
-            for part, name, value in attributes:
-                setattr(part, name, value)
+            for held, name, value in places:
+                held[name] = value
             for config, before in dtypes:
                 config.dtype = before
 
