@@ -109,7 +109,8 @@ class Batches:
     ) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
         held: list[tuple[Tensor, ...]] = []
         count, start = 0, self.offset + behind
-        short = -behind % size  # cut where a pass from the beginning is
+        # runs of one length may end within a chunk; a pass resumed there is cut where a whole pass is
+        short = 0 if self.lengths is None else -behind % size
         for batch in batches:
             held.append(batch)
             count += len(batch[0])
