@@ -27,8 +27,8 @@ class BuildConfig(BaseModel):
     threshold: float = Field(1e-15, ge=0)
     """Directions whose variance, or whose Λ, is at most this are dropped."""
     relative_threshold: float | None = Field(None, ge=0, lt=1)
-    """The same as a fraction of the largest one; None is width · 2.2e-16 and, where the network computes in
-    float32, what its rounding amounts to in that direction; 0 gives the paper's rule."""
+    """The same as a fraction of the largest one; None is width · 2.2e-16 and what rounding in the network's
+    dtype amounts to in that direction; 0 gives the paper's rule."""
     jacobian_sources: int | None = Field(None, ge=1)
     """Stochastic sources over output positions where no closed form is known; None is exact."""
     jacobian_queries: int | None = Field(None, ge=2)

@@ -62,8 +62,7 @@ class Batches:
         ``start`` samples are left out, for a pass that is resumed.
         """
         if padded:
-            for first, (inputs,) in self._cut(size, ((inputs,) for inputs in self._inputs(start)), start):
-                yield first, inputs
+            yield from self._whole_chunks(size, start)
             return
         for first, runs in self.ragged_chunks(size, start):
             for inputs in runs:
@@ -75,9 +74,14 @@ class Batches:
 
         Without padding that is one run.
         """
-        for first, (inputs,) in self._cut(size, ((inputs,) for inputs in self._inputs(start)), start):
+        for first, inputs in self._whole_chunks(size, start):
             runs = self._runs(first, inputs)
             yield first, [inputs[here, :length] if length else inputs[here] for here, length in runs]
+
+    def _whole_chunks(self, size: int, start: int) -> Iterator[tuple[int, Tensor]]:
+        """With padding, where there is any."""
+        for first, (inputs,) in self._cut(size, ((inputs,) for inputs in self._inputs(start)), start):
+            yield first, inputs
 
     def labelled_chunks(
         self, size: int, start: int = 0, *, padded: bool = False
