@@ -12,10 +12,11 @@ from torch import Tensor
 
 import interbasis
 from common import machine, report, seconds
-from interbasis import evaluation, modadd
-from interbasis.ablation import top_edges
-from interbasis.attribution import sections_in_bases
-from interbasis.specs import SHIPPED
+from interbasis import modadd
+from interbasis.ablation import evaluation
+from interbasis.ablation.masked_pass import top_edges
+from interbasis.fit.edges import sections_in_bases
+from interbasis.run.specs import SHIPPED
 
 SECTION = 0
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from common import machine, report, seconds
-from interbasis.cores import Attention, Elementwise, Moments
-from interbasis.jacobian import assemble
-from interbasis.network import NodeLayer, Section
+from interbasis.fit.jacobian import assemble
+from interbasis.network.cores import Attention, Elementwise, Moments
+from interbasis.network.network import NodeLayer, Section
 from reference import batched, fused, looped
 
 WIDTH, HIDDEN, HEADS = 768, 3072, 12

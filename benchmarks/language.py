@@ -19,14 +19,15 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import interbasis
 from common import machine, peak_gigabytes, report, seconds
-from interbasis.attribution import EdgeSums, Sources, _add
-from interbasis.cores import Moments
 from interbasis.data.batches import Batches
-from interbasis.graph import InteractionGraph
-from interbasis.integration import rule
-from interbasis.jacobian import assemble
-from interbasis.network import Network, Section
-from interbasis.statistics import collect
+from interbasis.fit.edges import EdgeSums, _add
+from interbasis.fit.jacobian import assemble
+from interbasis.fit.statistics import collect
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.network.cores import Moments
+from interbasis.network.network import Network, Section
+from interbasis.numerics.integration import rule
+from interbasis.numerics.random_signs import Sources
 from reference import batched, fused, looped
 
 POSITIONS, SAMPLES = 1024, 16

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from interbasis.cores import Attention
-from interbasis.network import Section
+from interbasis.network.cores import Attention
+from interbasis.network.network import Section
 
 
 class FusedAttention(Attention):

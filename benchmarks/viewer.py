@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 
 from common import machine, report
-from interbasis.basis import LayerBasis
-from interbasis.config import BuildConfig
-from interbasis.graph import InteractionGraph, Provenance
-from interbasis.results import save_result
+from interbasis.graph.interaction_graph import InteractionGraph, Provenance
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.settings import BuildConfig
+from interbasis.run.results import save_result
 from interbasis.viewer.page import write_page
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

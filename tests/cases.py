@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 import interbasis
-from interbasis.cores import Attention, General
-from interbasis.jacobian import assemble
+from interbasis.fit.jacobian import assemble
 from interbasis.models import modadd
-from interbasis.network import Network, NodeLayer, Section
+from interbasis.network.cores import Attention, General
+from interbasis.network.network import Network, NodeLayer, Section
 from interbasis.training.modadd import Recipe, initial_weights
 from reference import jacobian_gram, relative_error
 

@@ -22,7 +22,7 @@ def shared() -> Path:
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Passes over the data in chunks of a few samples, as over data that do not fit in memory."""
-    from interbasis import statistics
+    from interbasis.fit import statistics
 
     monkeypatch.setattr(statistics, "CHUNK_BYTES", 3000)
     monkeypatch.setattr(statistics, "FINE_CHUNK_BYTES", 2000)

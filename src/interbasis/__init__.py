@@ -8,51 +8,53 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from interbasis import features, figures
-    from interbasis.ablation import ablate_edges, ablate_nodes
-    from interbasis.attribution import Sources, completeness, edges, estimate_edges
-    from interbasis.basis import LayerBasis
-    from interbasis.config import BuildConfig
-    from interbasis.curves import sparsity_curves
-    from interbasis.errors import InterbasisError
-    from interbasis.evidence import controls
-    from interbasis.graph import InteractionGraph, load
+    from interbasis.ablation.controls import controls
+    from interbasis.ablation.curves import sparsity_curves
+    from interbasis.ablation.masked_pass import ablate_edges, ablate_nodes
+    from interbasis.ablation.search import edges_required, nodes_required
+    from interbasis.ablation.sparsity import interaction_sparsity
+    from interbasis.communities.modules import find_modules
+    from interbasis.communities.vertex_cuts import vertex_cuts
+    from interbasis.fit.build import build
+    from interbasis.fit.edges import completeness, edges, estimate_edges
+    from interbasis.graph.interaction_graph import InteractionGraph
+    from interbasis.graph.layer_basis import LayerBasis
+    from interbasis.graph.settings import BuildConfig
+    from interbasis.graph.store import load
     from interbasis.models import mlp, modadd
     from interbasis.models.hf.load import from_hf
     from interbasis.models.sequential import from_torch
-    from interbasis.modules import find_modules
-    from interbasis.network import Network, NodeLayer, Section
-    from interbasis.pipeline import build
-    from interbasis.required import edges_required, nodes_required
-    from interbasis.separation import vertex_cuts
-    from interbasis.sparsity import interaction_sparsity
+    from interbasis.network.network import Network, NodeLayer, Section
+    from interbasis.numerics.random_signs import Sources
+    from interbasis.runtime.errors import InterbasisError
 
 _HOMES = {
     "from_torch": "models.sequential",
     "from_hf": "models.hf.load",
     "mlp": "models",
     "modadd": "models",
-    "build": "pipeline",
-    "edges": "attribution",
-    "estimate_edges": "attribution",
-    "completeness": "attribution",
-    "Sources": "attribution",
-    "load": "graph",
-    "ablate_edges": "ablation",
-    "ablate_nodes": "ablation",
-    "edges_required": "required",
-    "nodes_required": "required",
-    "sparsity_curves": "curves",
-    "interaction_sparsity": "sparsity",
-    "controls": "evidence",
-    "find_modules": "modules",
-    "vertex_cuts": "separation",
-    "InteractionGraph": "graph",
-    "BuildConfig": "config",
-    "LayerBasis": "basis",
-    "Network": "network",
-    "NodeLayer": "network",
-    "Section": "network",
-    "InterbasisError": "errors",
+    "build": "fit.build",
+    "edges": "fit.edges",
+    "estimate_edges": "fit.edges",
+    "completeness": "fit.edges",
+    "Sources": "numerics.random_signs",
+    "load": "graph.store",
+    "ablate_edges": "ablation.masked_pass",
+    "ablate_nodes": "ablation.masked_pass",
+    "edges_required": "ablation.search",
+    "nodes_required": "ablation.search",
+    "sparsity_curves": "ablation.curves",
+    "interaction_sparsity": "ablation.sparsity",
+    "controls": "ablation.controls",
+    "find_modules": "communities.modules",
+    "vertex_cuts": "communities.vertex_cuts",
+    "InteractionGraph": "graph.interaction_graph",
+    "BuildConfig": "graph.settings",
+    "LayerBasis": "graph.layer_basis",
+    "Network": "network.network",
+    "NodeLayer": "network.network",
+    "Section": "network.network",
+    "InterbasisError": "runtime.errors",
 }
 
 _PACKAGES = ("features", "figures")

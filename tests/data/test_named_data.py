@@ -14,7 +14,7 @@ import torch
 
 from interbasis import InterbasisError
 from interbasis.data import Batches, cifar10, download
-from interbasis.specs import open_data
+from interbasis.run.specs import open_data
 
 
 @pytest.fixture(autouse=True)

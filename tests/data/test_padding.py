@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from interbasis import build, edges_required, from_hf, sparsity_curves
-from interbasis.attribution import Sources, edges, estimate_edges
+from interbasis.ablation.controls import own_answers
 from interbasis.cli import main
 from interbasis.data.batches import Batches
 from interbasis.data.samples import Samples
-from interbasis.evidence import own_answers
-from interbasis.specs import open_data
+from interbasis.fit.edges import edges, estimate_edges
+from interbasis.numerics.random_signs import Sources
+from interbasis.run.specs import open_data
 from reference import jacobian_gram, relative_error
 from tiny_models import random_model, tokens
 

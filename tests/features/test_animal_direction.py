@@ -10,7 +10,7 @@ import interbasis
 from interbasis import features
 from interbasis.data.samples import scale_pixels
 from interbasis.models import mlp
-from interbasis.reproduction import cifar10
+from interbasis.paper import cifar10
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from cases import mlp
 from interbasis import features
 from interbasis.cli import main
 from interbasis.features.analysis import Request, analyse
-from interbasis.results import load_result
+from interbasis.run.results import load_result
 from interbasis.training.modadd import Recipe, initial_weights
 
 

@@ -8,10 +8,10 @@ import torch
 
 import interbasis
 from interbasis import features
-from interbasis.basis import DENSE, LayerBasis
 from interbasis.cli import main
 from interbasis.features.effects import direct_path
-from interbasis.results import load_result
+from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis
+from interbasis.run.results import load_result
 from reference import relative_error
 
 transformers = pytest.importorskip("transformers")
@@ -50,7 +50,7 @@ def wide(tmp_path_factory):
 
 
 def test_commands_of_a_wide_vocabulary(wide, capsys):
-    assert VOCABULARY > DENSE
+    assert VOCABULARY > MAX_DENSE_IDENTITY
     assert call("compare", wide / "lib", wide / "pca", "--json") == 0
     compared = json.loads(capsys.readouterr().out)["layers"][-1]
     assert compared["features"] == [VOCABULARY, VOCABULARY]

@@ -14,11 +14,11 @@ from torch import nn
 
 from cases import mlp, modular_addition
 from interbasis import features, figures
-from interbasis.errors import InterbasisError
 from interbasis.figures.interactions import THINNEST, WIDEST
 from interbasis.figures.selection import select
 from interbasis.figures.style import COLOURS, looks, plain, shortened
-from interbasis.pipeline import build
+from interbasis.fit.build import build
+from interbasis.runtime.errors import InterbasisError
 
 FRACTIONS = [0.001, 0.01, 0.1, 1.0]
 

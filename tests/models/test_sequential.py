@@ -8,7 +8,7 @@ from torch.nn.utils import parametrizations, parametrize
 
 from cases import normal
 from interbasis import InterbasisError, build, from_torch
-from interbasis.jacobian import assemble
+from interbasis.fit.jacobian import assemble
 from reference import jacobian_gram, relative_error
 
 

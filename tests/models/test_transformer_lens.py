@@ -7,7 +7,7 @@ import torch
 
 from cases import gram_error
 from interbasis import InterbasisError, build, from_hf
-from interbasis.scrambling import shuffled
+from interbasis.ablation.scrambling import shuffled
 from tiny_models import tokens
 
 with warnings.catch_warnings():

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from cases import as_general, normal
-from interbasis.cores import Attention, Elementwise
-from interbasis.network import NodeLayer, Section
+from interbasis.network.cores import Attention, Elementwise
+from interbasis.network.network import NodeLayer, Section
 from reference import relative_error
 
 WIDTH, HIDDEN, HEADS, POSITIONS = 768, 3072, 12, 24

@@ -8,9 +8,10 @@ from typing import Any
 
 from interbasis import build
 from interbasis.cli import main
-from interbasis.graph import InteractionGraph, load
-from interbasis.results import save_result
-from interbasis.specs import open_model
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.store import load
+from interbasis.run.results import save_result
+from interbasis.run.specs import open_model
 
 
 def built_run(folder: Path, basis: str) -> Path:

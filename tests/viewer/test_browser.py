@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from interbasis.graph import load
-from interbasis.results import load_result, save_result
+from interbasis.graph.store import load
+from interbasis.run.results import load_result, save_result
 from interbasis.viewer import write_page
 from viewer.conftest import serving
 

@@ -6,10 +6,10 @@ import shutil
 
 import pytest
 
-from interbasis.ablation import top_edges
-from interbasis.evaluation import Evaluation
-from interbasis.results import load_result
-from interbasis.runs import open_run
+from interbasis.ablation.evaluation import Evaluation
+from interbasis.ablation.masked_pass import top_edges
+from interbasis.run.opened import open_run
+from interbasis.run.results import load_result
 from viewer import runs
 from viewer.test_browser import opened
 

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from interbasis.cli import main
-from interbasis.errors import InterbasisError
-from interbasis.graph import load
-from interbasis.results import save_result
+from interbasis.graph.store import load
+from interbasis.run.results import save_result
+from interbasis.runtime.errors import InterbasisError
 from interbasis.viewer import page as pages
 from interbasis.viewer.page import html_of_runs, safe_json, script, style, write_page
 

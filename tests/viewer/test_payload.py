@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from interbasis.graph import load
+from interbasis.graph.store import load
 from interbasis.viewer.payload import graph_payload, run_payload, share_out
 
 

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from interbasis.errors import InterbasisError
-from interbasis.results import load_result, save_result
+from interbasis.run.results import load_result, save_result
+from interbasis.runtime.errors import InterbasisError
 from interbasis.viewer import ViewerServer
 
 NOTES = {

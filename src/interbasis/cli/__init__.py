@@ -22,7 +22,7 @@ for name in COMMANDS:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; bad input ends with one sentence on standard error and exit code 2."""
-    from interbasis.errors import InterbasisError
+    from interbasis.runtime.errors import InterbasisError
 
     try:
         app(arguments, exit_on_error=False, print_error=False)

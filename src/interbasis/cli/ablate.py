@@ -4,8 +4,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from interbasis.choices import Metric
 from interbasis.cli import common
+from interbasis.runtime.literals import Metric
 
 
 def ablate(
@@ -42,8 +42,8 @@ def ablate(
     The result is stored as ablation.json in the run, the accepted masks beside it. Killed, the same command
     goes on where it was. Example: interbasis ablate runs/lib --edges --nodes
     """
-    from interbasis.ablation_run import AblationRequest, ablate_run, tables
-    from interbasis.runs import open_run
+    from interbasis.run.ablate import AblationRequest, ablate_run, tables
+    from interbasis.run.opened import open_run
 
     edges = edges or not nodes
     request = AblationRequest(

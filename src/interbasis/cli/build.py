@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from interbasis.choices import Basis, Dtype, Group, Method
 from interbasis.cli import common
+from interbasis.runtime.literals import Basis, Dtype, Group, Method
 
 if TYPE_CHECKING:
-    from interbasis.graph import InteractionGraph
-    from interbasis.request import BuildRequest
+    from interbasis.graph.interaction_graph import InteractionGraph
+    from interbasis.run.request import BuildRequest
 
 
 def build(
@@ -92,7 +92,7 @@ def build(
     Example: interbasis build modadd --basis lib --out runs/lib
     Again, bit for bit: interbasis build --config runs/lib --out runs/again
     """
-    from interbasis.request import make_request, read_request
+    from interbasis.run.request import make_request, read_request
 
     given: dict[str, Any] = {
         "model": model, "data": data, "jacobian_data": jacobian_data, "edge_data": edge_data,
@@ -109,7 +109,7 @@ def build(
         given["edge_method"] = None if edge_method == "none" else edge_method
     request = make_request((read_request(config) if config else {}) | given)
     graph = _run(request, out, overwrite, cache_gigabytes)
-    from interbasis.summary import summarise, tables
+    from interbasis.run.summary import summarise, tables
 
     common.show(summarise(graph) | {"run": str(out)}, as_json, tables)
 
@@ -118,10 +118,10 @@ def _run(request: "BuildRequest", out: Path, overwrite: bool, cache_gigabytes: f
     """The graph that was asked for, in its folder: built, or finished, or there already."""
     import torch
 
-    from interbasis.files import check_writable
-    from interbasis.graph import check_is_free
-    from interbasis.pipeline import build
-    from interbasis.specs import open_model
+    from interbasis.fit.build import build
+    from interbasis.graph.store import check_is_free
+    from interbasis.run.specs import open_model
+    from interbasis.runtime.files import check_writable
 
     check_is_free(out)
     check_writable(out)
@@ -136,22 +136,21 @@ def _run(request: "BuildRequest", out: Path, overwrite: bool, cache_gigabytes: f
     specs = {"data": data.spec} | {name: other.spec for name, other in others.items() if other is not None}
     resolved = request.model_copy(update=specs | {"threads": torch.get_num_threads()})
     network = opened.network.between(request.layers) if request.layers else opened.network
-    remembered = resolved.model_dump(mode="json")
-    if not overwrite and (there := _built_already(out, remembered, network.fingerprint())):
+    if not overwrite and (there := _built_already(out, resolved, network.fingerprint())):
         return there
     graph = build(
         network, data, jacobian_data=others["jacobian_data"], edge_data=others["edge_data"],
-        model=request.model, resume=out, anew=overwrite, cache_gigabytes=cache_gigabytes,
-        request=remembered, **request.settings(),
+        model=request.model, resume=out, restart=overwrite, cache_gigabytes=cache_gigabytes,
+        request=resolved, **request.settings.model_dump(),
     )  # fmt: skip
     graph.save(out)
     return graph
 
 
-def _built_already(out: Path, request: dict[str, Any], model: str) -> "InteractionGraph | None":
+def _built_already(out: Path, request: "BuildRequest", model: str) -> "InteractionGraph | None":
     """The run that is there, where it is what was asked for; another one is in the way."""
-    from interbasis.errors import InterbasisError
-    from interbasis.graph import clear_older, load
+    from interbasis.graph.store import clear_older, load
+    from interbasis.runtime.errors import InterbasisError
 
     if not (out / "config.json").is_file():
         return None

@@ -8,7 +8,7 @@ def compare(one: common.Run, other: common.Run, /, *, as_json: common.AsJson = F
 
     Example: interbasis compare runs/lib runs/pca
     """
-    from interbasis.comparison import compare as run
-    from interbasis.comparison import tables
+    from interbasis.run.compare import compare as run
+    from interbasis.run.compare import tables
 
     common.show(run(one, other), as_json, tables)

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from cyclopts import Parameter
 
-from interbasis.choices import Basis, Metric
 from interbasis.cli import common
+from interbasis.runtime.literals import Basis, Metric
 
 if TYPE_CHECKING:
-    from interbasis.evidence import Control
-    from interbasis.resume import State
+    from interbasis.ablation.controls import Control
+    from interbasis.runtime.checkpoints import State
 
 
 def controls(
@@ -40,16 +40,16 @@ def controls(
     The table is stored as controls.json in the run. Takes some minutes; killed, the same command goes on with
     the row it was at. Example: interbasis controls runs/lib
     """
+    from interbasis.ablation.controls import Plan
+    from interbasis.ablation.metrics import default_metric
+    from interbasis.ablation.search import ToleranceError
     from interbasis.data.batches import Batches
-    from interbasis.evidence import Plan
-    from interbasis.evidence_tables import control_tables, plain_controls
-    from interbasis.graph import graph_digest
-    from interbasis.metrics import default_metric
-    from interbasis.progress import progress_bar
-    from interbasis.required import ToleranceError
-    from interbasis.results import save_result
-    from interbasis.resume import Resume, surroundings
-    from interbasis.runs import open_run
+    from interbasis.graph.store import graph_digest
+    from interbasis.run.opened import open_run
+    from interbasis.run.results import save_result
+    from interbasis.runtime.checkpoints import Checkpoints, environment
+    from interbasis.runtime.progress import progress_bar
+    from interbasis.terminal.evidence import control_tables, plain_controls
 
     opened = open_run(run)
     samples, chosen = opened.data(data), metric or default_metric(opened.network)
@@ -62,12 +62,12 @@ def controls(
         "data": samples.spec, "metric": chosen, "tolerance": tolerance, "seed": seed, "bases": bases,
         "stressed": stressed, "scrambles": scrambles,
     }  # fmt: skip
-    belongs = {"fingerprint": Batches(samples).fingerprint(), "graph": graph_digest(run)} | surroundings()
-    kept = Resume(run, "controls", settings | belongs)
+    belongs = {"fingerprint": Batches(samples).fingerprint(), "graph": graph_digest(run)} | environment()
+    kept = Checkpoints(run, "controls", settings | belongs)
     names = [layer.name for layer in opened.graph.layers]
     rows = []
-    with progress_bar() as tell:
-        for number, (_, make) in enumerate(plan.rows(tell)):
+    with progress_bar() as advance:
+        for number, (_, make) in enumerate(plan.rows(advance)):
 
             def plain(make: Callable[[], "Control"] = make) -> "State":
                 return {}, plain_controls([make()], names)[0]

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from interbasis.choices import Metric
 from interbasis.cli import common
+from interbasis.runtime.literals import Metric
 
 
 def curves(
@@ -22,23 +22,23 @@ def curves(
     The result is stored as curves.json in the run, with 95 % bootstrap intervals over the samples. Example:
     interbasis curves runs/lib
     """
-    from interbasis.curves import FRACTIONS, sparsity_curves
+    from interbasis.ablation.curves import FRACTIONS, sparsity_curves
+    from interbasis.ablation.metrics import default_metric
+    from interbasis.ablation.sparsity import interaction_sparsity, plain
     from interbasis.data.batches import Batches
-    from interbasis.evidence_tables import curve_tables, plain_curves
-    from interbasis.graph import graph_digest
-    from interbasis.metrics import default_metric
-    from interbasis.results import save_result
-    from interbasis.resume import Resume, surroundings
-    from interbasis.runs import open_run
-    from interbasis.sparsity import interaction_sparsity, plain
+    from interbasis.graph.store import graph_digest
+    from interbasis.run.opened import open_run
+    from interbasis.run.results import save_result
+    from interbasis.runtime.checkpoints import Checkpoints, environment
+    from interbasis.terminal.evidence import curve_tables, plain_curves
 
     opened = open_run(run)
     samples = opened.data(data)
     chosen = metric or default_metric(opened.network)
     settings = {"metric": chosen, "data": samples.spec, "samples": len(samples), "seed": seed}
     fingerprint = Batches(samples).fingerprint()
-    belongs = {"fingerprint": fingerprint, "graph": graph_digest(run)} | surroundings()
-    resume = Resume(run, "curves", settings | belongs)
+    belongs = {"fingerprint": fingerprint, "graph": graph_digest(run)} | environment()
+    resume = Checkpoints(run, "curves", settings | belongs)
     found = sparsity_curves(
         opened.network, opened.graph, samples, chosen, fractions=FRACTIONS, seed=seed, resume=resume
     )

@@ -50,7 +50,7 @@ def demo(
 
 
 def _summary(run: Path) -> dict[str, Any]:
-    from interbasis.results import load_result
+    from interbasis.run.results import load_result
 
     ablation = load_result(run, "ablation") or {}
     return {

@@ -28,7 +28,7 @@ def export(
 
     Example: interbasis export runs/lib --graphml lib.graphml --parquet lib-tables --neuronpedia lib.json
     """
-    from interbasis.errors import InterbasisError
+    from interbasis.runtime.errors import InterbasisError
 
     tables = graphml, parquet, neuronpedia
     if html is None and not any(tables):

@@ -29,15 +29,15 @@ def features(
     Example: interbasis features runs/lib
     """
     from interbasis.data.batches import Batches
-    from interbasis.errors import InterbasisError
     from interbasis.features.analysis import Request, analyse
     from interbasis.features.examples import Plan
     from interbasis.features.names import renderings
-    from interbasis.graph import graph_digest
-    from interbasis.progress import progress_bar
-    from interbasis.results import save_result
-    from interbasis.resume import Resume, surroundings
-    from interbasis.runs import open_run
+    from interbasis.graph.store import graph_digest
+    from interbasis.run.opened import open_run
+    from interbasis.run.results import save_result
+    from interbasis.runtime.checkpoints import Checkpoints, environment
+    from interbasis.runtime.errors import InterbasisError
+    from interbasis.runtime.progress import progress_bar
 
     if top < 1:
         raise InterbasisError(f"expected at least one feature per layer, received --top {top}")
@@ -48,9 +48,9 @@ def features(
     request = Request(top, plan, rendering, outputs, classes)
     fingerprint = Batches(samples).fingerprint()
     settings = {"top": top, "data": samples.spec, "fingerprint": fingerprint} | asdict(plan)
-    kept = Resume(run, "features", settings | {"graph": graph_digest(run)} | surroundings())
-    with progress_bar() as tell:
-        found, shown = analyse(opened.graph, opened.network, samples, request, tell, kept)
+    kept = Checkpoints(run, "features", settings | {"graph": graph_digest(run)} | environment())
+    with progress_bar() as advance:
+        found, shown = analyse(opened.graph, opened.network, samples, request, advance, kept)
     save_result(run, "features", found)
     save_result(run, "examples", shown)
     kept.finish("features", "examples")

@@ -23,11 +23,11 @@ def modules(
     the edges that carry 99 % of Ê² count. Stored as modules.json in the run.
     Example: interbasis modules runs/lib
     """
-    from interbasis.graph import load
-    from interbasis.modules import find_modules
-    from interbasis.modules_tables import plain_modules, tables
-    from interbasis.results import load_result, rows_by_name, save_result
-    from interbasis.separation import vertex_cuts
+    from interbasis.communities.modules import find_modules
+    from interbasis.communities.vertex_cuts import vertex_cuts
+    from interbasis.graph.store import load
+    from interbasis.run.results import load_result, rows_by_name, save_result
+    from interbasis.terminal.modules import plain_modules, tables
 
     graph = load(run)
     names = [layer.name for layer in graph.layers[:-1]]

@@ -18,11 +18,11 @@ def report(
     Uses what ablate, curves, controls, modules and features have stored in the runs.
     Example: interbasis report runs/lib runs/pca --out report
     """
-    from interbasis.progress import progress_bar
     from interbasis.report import write_report
+    from interbasis.runtime.progress import progress_bar
 
-    with progress_bar() as tell:
-        page = write_report(runs, out, tell)
+    with progress_bar() as advance:
+        page = write_report(runs, out, advance)
     figures = sorted(str(file) for file in (out / "figures").iterdir())
     common.show({"page": str(page), "bytes": page.stat().st_size, "figures": figures}, as_json, _lines)
 

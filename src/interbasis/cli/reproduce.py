@@ -10,8 +10,8 @@ from interbasis.cli import common
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from interbasis.reproduction.language_plan import LanguagePlan
-    from interbasis.reproduction.plan import Plan
+    from interbasis.paper.language_plan import LanguagePlan
+    from interbasis.paper.plan import Plan
 
 
 def reproduce(
@@ -79,7 +79,7 @@ def reproduce(
     Every seed and basis is a run in OUT, report.md and reproduction.json are written after each. Killed, the
     same command goes on where it was. Example: interbasis reproduce modadd --quick --out reproduced
     """
-    from interbasis.reproduction.run import write_page
+    from interbasis.paper.run import write_page
 
     common_ones: dict[str, Any] = {
         "quick": quick,
@@ -95,14 +95,14 @@ def reproduce(
     found: dict[str, Any]
     plan: Plan | LanguagePlan
     if task == "tinystories" or task == "gpt2":
-        from interbasis.reproduction import language, language_plan
+        from interbasis.paper import language, language_plan
 
         _refuse(task, of_models)
         plan = language_plan.LanguagePlan.of(task, out, **common_ones, **of_language)
         found = language.report(plan) if report_only else language.reproduce(plan)
     else:
-        from interbasis.reproduction import plan as plans
-        from interbasis.reproduction import run
+        from interbasis.paper import plan as plans
+        from interbasis.paper import run
 
         _refuse(task, of_language)
         plan = plans.Plan.of(task, out, **common_ones, **of_models)
@@ -113,7 +113,7 @@ def reproduce(
 
 
 def _refuse(task: str, options: dict[str, Any]) -> None:
-    from interbasis.errors import InterbasisError
+    from interbasis.runtime.errors import InterbasisError
 
     for name, value in options.items():
         if value is not None:
@@ -121,7 +121,7 @@ def _refuse(task: str, options: dict[str, Any]) -> None:
 
 
 def _numbers(seeds: str | None) -> tuple[int, ...] | None:
-    from interbasis.errors import InterbasisError
+    from interbasis.runtime.errors import InterbasisError
 
     if seeds is None:
         return None

@@ -8,7 +8,7 @@ def show(run: common.Run, /, *, as_json: common.AsJson = False) -> None:
 
     Example: interbasis show runs/lib
     """
-    from interbasis.graph import load
-    from interbasis.summary import summarise, tables
+    from interbasis.graph.store import load
+    from interbasis.run.summary import summarise, tables
 
     common.show(summarise(load(run)) | {"run": str(run)}, as_json, tables)

@@ -32,8 +32,8 @@ def train(
     """
     from safetensors import safe_open
 
-    from interbasis.errors import InterbasisError
-    from interbasis.files import check_writable
+    from interbasis.runtime.errors import InterbasisError
+    from interbasis.runtime.files import check_writable
 
     path = out or Path(f"{task}-seed{seed}.safetensors")
     if path.exists():
@@ -68,8 +68,8 @@ def _modadd(seed: int, steps: int | None, path: Path, line: "_Line") -> None:
 
 
 def _cifar10(seed: int, epochs: int | None, spec: str, path: Path, line: "_Line") -> None:
-    from interbasis.errors import InterbasisError
-    from interbasis.specs import open_data
+    from interbasis.run.specs import open_data
+    from interbasis.runtime.errors import InterbasisError
     from interbasis.training.cifar10 import Recipe, train
 
     if not spec.startswith("cifar10"):

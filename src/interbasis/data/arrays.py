@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from interbasis.data.samples import Pair, Samples, Split
-from interbasis.errors import InterbasisError
+from interbasis.runtime.errors import InterbasisError
 
 NAMES = (("x", "y"), ("inputs", "labels"), ("data", "targets"))
 """What arrays of inputs and labels are called; with _train or _test where there are both."""

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler
 
-from interbasis.data.next_tokens import next_tokens, refuse_unshifted
+from interbasis.data.next_tokens import next_tokens, require_next_token_labels
 from interbasis.data.samples import Samples
-from interbasis.errors import InterbasisError
+from interbasis.runtime.errors import InterbasisError
 
 Batch = Tensor | tuple[Tensor, Tensor]
 Data = Batch | Sequence[Batch] | DataLoader | Dataset | np.ndarray | Samples
@@ -162,7 +162,7 @@ class Batches:
                     f"each of their positions, received {labels.dtype} of shape {list(labels.shape)}"
                 )
             if self.predicts_next and not isinstance(self._batches, Samples):
-                refuse_unshifted(self.name, inputs, labels)
+                require_next_token_labels(self.name, inputs, labels)
             yield inputs, labels
 
     def _inputs(self, start: int = 0) -> Iterator[Tensor]:

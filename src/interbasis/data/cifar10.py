@@ -14,7 +14,7 @@ import torch
 from interbasis.data.arrays import open_npz
 from interbasis.data.download import Remote, fetch
 from interbasis.data.samples import Pair, Samples, Split, scale_pixels
-from interbasis.errors import InterbasisError
+from interbasis.runtime.errors import InterbasisError
 
 CLASSES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",

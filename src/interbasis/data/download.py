@@ -6,9 +6,9 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from interbasis.errors import InterbasisError
-from interbasis.files import sha256_of
-from interbasis.progress import progress_bar
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.files import sha256_of
+from interbasis.runtime.progress import progress_bar
 
 BLOCK = 2**18
 """Bytes that are read at a time."""
@@ -87,13 +87,13 @@ def _download(address: str, partial: Path, remote: Remote) -> None:
     if there >= remote.size:
         return
     request = urllib.request.Request(address, headers={"Range": f"bytes={there}-"} if there else {})
-    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, progress_bar() as tell:
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, progress_bar() as advance:
         goes_on = answer.status == 206
         there = there if goes_on else 0
         with open(partial, "ab" if goes_on else "wb") as file:
             while block := answer.read(BLOCK):
                 file.write(block)
                 there += len(block)
-                tell(f"fetching {remote.name}", there, remote.size)
+                advance(f"fetching {remote.name}", there, remote.size)
     if there < remote.size:
         raise ConnectionError(f"the connection broke off after {there} of {remote.size} bytes")

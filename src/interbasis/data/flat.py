@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from interbasis.data.download import cache_folder
-from interbasis.errors import InterbasisError
+from interbasis.runtime.errors import InterbasisError
 
 BLOCK = 2**22
 """Tokens that are looked through at a time."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from interbasis.data.samples import Split
-from interbasis.errors import InterbasisError
+from interbasis.runtime.errors import InterbasisError
 
 WORDS = {"train": ("train",), "test": ("test", "validation", "valid")}
 

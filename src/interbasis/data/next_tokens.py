@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from interbasis.data.samples import IGNORED
-from interbasis.errors import InterbasisError
+from interbasis.runtime.errors import InterbasisError
 
 
 def next_tokens(tokens: Tensor) -> Tensor:  # [n, T] -> [n, T]
@@ -13,7 +13,7 @@ def next_tokens(tokens: Tensor) -> Tensor:  # [n, T] -> [n, T]
     return labels
 
 
-def refuse_unshifted(name: str, tokens: Tensor, labels: Tensor) -> None:  # [n, T] each
+def require_next_token_labels(name: str, tokens: Tensor, labels: Tensor) -> None:  # [n, T] each
     """Labels that are the tokens themselves, as transformers wants them, are not those that follow them."""
     if labels.shape != tokens.shape or tokens.ndim != 2 or tokens.is_floating_point():
         return

@@ -23,7 +23,7 @@ from interbasis.data.text import Tokenizer, open_text, open_tokenizer
 from interbasis.data.tokens import COLUMNS, open_parquet, open_parquets, open_tokens
 from interbasis.data.windows import Windows, samples
 from interbasis.data.windows import split as split_documents
-from interbasis.errors import InterbasisError
+from interbasis.runtime.errors import InterbasisError
 
 TEST_WORDS = ("test", "validation", "valid", "val")
 OWN_OPTIONS = ("part", "column", "tokenizer")

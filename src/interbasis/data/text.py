@@ -16,7 +16,7 @@ import numpy as np
 
 from interbasis.data.flat import Flat, converted, identity_of
 from interbasis.data.tokens import column_of, open_parquet
-from interbasis.errors import InterbasisError
+from interbasis.runtime.errors import InterbasisError
 
 SEPARATOR = "<|endoftext|>"
 BLOCK = 2**20

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from interbasis.data.flat import Flat
 from interbasis.data.samples import IGNORED, Pair, Samples, Split
-from interbasis.errors import InterbasisError
+from interbasis.runtime.errors import InterbasisError
 
 
 class Windows(BaseModel):

@@ -9,7 +9,7 @@ from typing import Any
 import networkx as nx
 
 from interbasis.export.plain import PlainGraph
-from interbasis.files import write_atomically
+from interbasis.runtime.files import write_atomically
 
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from interbasis.export.plain import NodeRow, PlainGraph
-from interbasis.files import write_text_atomically
+from interbasis.runtime.files import write_text_atomically
 
 PINNED = 10
 """Features of each layer that are pinned as members of their module."""

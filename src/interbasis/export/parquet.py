@@ -7,9 +7,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from interbasis.errors import InterbasisError
 from interbasis.export.plain import EdgeRow, NodeRow, PlainGraph
-from interbasis.files import check_writable, write_atomically
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.files import check_writable, write_atomically
 
 TYPES = {
     "nodes": {

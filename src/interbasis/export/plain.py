@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interbasis.errors import InterbasisError
-from interbasis.graph import InteractionGraph, load
-from interbasis.results import load_result, load_tensors
-from interbasis.summary import summarise
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.store import load
+from interbasis.run.results import load_result, load_tensors
+from interbasis.run.summary import summarise
+from interbasis.runtime.errors import InterbasisError
 
 EDGE_LIMIT = 100_000
 """Edges that one file holds unless another number is asked for."""

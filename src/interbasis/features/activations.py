@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interbasis.basis import LayerBasis
 from interbasis.data.batches import Batches, Data
-from interbasis.errors import InterbasisError
-from interbasis.network import Network
-from interbasis.progress import Progress, silent
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.network.network import Network
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.progress import Progress, silent
 
 Source = Callable[[Tensor], Tensor]
 

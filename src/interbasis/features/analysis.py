@@ -11,9 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interbasis.basis import LayerBasis
 from interbasis.data.batches import Batches, Data
-from interbasis.errors import InterbasisError
 from interbasis.features.activations import Chunk, checked, chunk_size, of
 from interbasis.features.collecting import LayerSums, restore_all, state_of
 from interbasis.features.contexts import Rendering, Rows, Tokens, short
@@ -23,11 +21,13 @@ from interbasis.features.fourier import FourierLabel, fourier
 from interbasis.features.monosemanticity import monosemantic
 from interbasis.features.probes import separation
 from interbasis.features.relevance import idle
-from interbasis.graph import InteractionGraph
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.layer_basis import LayerBasis
 from interbasis.models.modadd import modulus
-from interbasis.network import Network
-from interbasis.progress import Progress, silent
-from interbasis.resume import NOTHING, Resume
+from interbasis.network.network import Network
+from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.progress import Progress, silent
 
 CLASSES = 64
 """Labels with more different values than this (modular addition's, tokens) are not treated as classes."""
@@ -47,7 +47,7 @@ class Request:
 
 def analyse(
     graph: InteractionGraph, network: Network, data: Data, request: Request | None = None,
-    progress: Progress = silent, kept: Resume = NOTHING,
+    progress: Progress = silent, kept: Checkpoints = NO_CHECKPOINTS,
 ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
     """(features, examples) of a run as plain data, ready to be stored and shown.
 
@@ -64,13 +64,13 @@ def analyse(
     computing = network.to(graph.config.torch_dtype)
     layers = [_Layer.of(computing, layer, request) for layer in graph.layers]
     labelled = _has_classes(batches)
-    part = kept.part("pass", len(batches))
-    restore_all(layers, part.tensors)
-    for chunk in _passes(layers, batches, labelled, part.done):
+    checkpoint = kept.checkpoint("pass", len(batches))
+    restore_all(layers, checkpoint.tensors)
+    for chunk in _passes(layers, batches, labelled, checkpoint.done):
         for layer, values in zip(layers, chunk.values, strict=True):
             layer.add(Chunk(chunk.first, chunk.inputs, chunk.labels, values))
         done = chunk.first + len(chunk.inputs) - batches.offset
-        part.save(done, lambda: (state_of(layers), {}))
+        checkpoint.save(done, lambda: (state_of(layers), {}))
         progress("features", done, len(batches))
     found: dict[str, Any] = {"layers": []}
     for k, layer in enumerate(layers):
@@ -83,7 +83,9 @@ def analyse(
     return found, {"kind": request.rendering.kind, "layers": shown}
 
 
-def _described(layer: "_Layer", k: int, network: Network, request: Request, kept: Resume) -> dict[str, Any]:
+def _described(
+    layer: "_Layer", k: int, network: Network, request: Request, kept: Checkpoints
+) -> dict[str, Any]:
     return kept.remember(f"layer.{k}", lambda: ({}, layer.describe(network, request)))[1]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interbasis.errors import InterbasisError
+from interbasis.runtime.errors import InterbasisError
 
 Kind = Literal["tokens", "images", "rows"]
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interbasis.basis import LayerBasis
-from interbasis.errors import InterbasisError
 from interbasis.features.activations import of
-from interbasis.network import Network
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.network.network import Network
+from interbasis.runtime.errors import InterbasisError
 
 BUDGET = 2**20
 """Outputs times features that are held at once: few enough to stay in the cache."""

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from interbasis.data.batches import Data
-from interbasis.errors import InterbasisError
 from interbasis.features.activations import Chunk, Source, chunks
 from interbasis.features.contexts import Found, Rendering, Rows, Tokens, fingerprints, short
 from interbasis.features.extremes import Candidates, Window, candidates, negated
 from interbasis.features.reservoir import Reservoir, keys
-from interbasis.progress import Progress, silent
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.progress import Progress, silent
 
 SHIFT = 31
 """A place is sample · 2³¹ + position."""

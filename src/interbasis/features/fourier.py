@@ -30,12 +30,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from interbasis.basis import LayerBasis
 from interbasis.data.modadd import pairs
-from interbasis.errors import InterbasisError
 from interbasis.features.activations import of
+from interbasis.graph.layer_basis import LayerBasis
 from interbasis.models.modadd import modulus
-from interbasis.network import Network
+from interbasis.network.network import Network
+from interbasis.runtime.errors import InterbasisError
 
 Form = Literal["leading", "paper"]
 

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from interbasis.basis import LayerBasis
 from interbasis.data.batches import Batches, Data
-from interbasis.errors import InterbasisError
 from interbasis.features.activations import Features, chunk_size, of, values_of
 from interbasis.features.moments import Grouped
-from interbasis.network import Network
-from interbasis.progress import Progress, silent
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.network.network import Network
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.progress import Progress, silent
 
 IGNORED = -100
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import gaussian_kde, ks_2samp
 
-from interbasis.errors import InterbasisError
 from interbasis.features.fourier import FourierLabel
+from interbasis.runtime.errors import InterbasisError
 
 THRESHOLD = 0.9
 

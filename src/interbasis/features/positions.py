@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from interbasis.data.batches import Data
-from interbasis.errors import InterbasisError
 from interbasis.features.activations import Chunk, Source, chunks
 from interbasis.features.moments import Grouped
-from interbasis.progress import Progress, silent
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.progress import Progress, silent
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from interbasis.errors import InterbasisError
-from interbasis.graph import InteractionGraph
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.runtime.errors import InterbasisError
 
 FRACTION = 0.03
 """Such an edge has a thousandth of the largest one's Ê², which is what line widths show: it cannot be seen.

@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from interbasis.errors import InterbasisError
 from interbasis.figures.style import INK, grid_of, looks, note, plain, shortened, styled
+from interbasis.runtime.errors import InterbasisError
 
 Bars = Mapping[str, Sequence[float]]
 

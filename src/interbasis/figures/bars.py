@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from interbasis.errors import InterbasisError
 from interbasis.figures.style import INK, grid_of, looks, note, plain, styled
+from interbasis.runtime.errors import InterbasisError
 
 Groups = Mapping[str, Sequence[Sequence[float]]]
 """{basis: values [groups][seeds]}."""

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from interbasis.errors import InterbasisError
 from interbasis.figures.style import INK, grid_of, looks, note, plain, styled
+from interbasis.runtime.errors import InterbasisError
 
 
 @styled

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from interbasis.errors import InterbasisError
 from interbasis.figures.style import grid_of, looks, note, plain, styled
+from interbasis.runtime.errors import InterbasisError
 
 Shares = Mapping[str, Mapping[str, Sequence[float]]]
 """{layer: {basis: shares}}."""

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from interbasis.errors import InterbasisError
 from interbasis.figures.style import grid_of, looks, note, plain, styled
-from interbasis.graph import InteractionGraph
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.runtime.errors import InterbasisError
 
 JACOBIAN = ("lib", "gib", "random")
 

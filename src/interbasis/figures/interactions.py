@@ -10,10 +10,10 @@ from matplotlib.patches import FancyBboxPatch, Patch
 from matplotlib.path import Path
 from torch import Tensor
 
-from interbasis.errors import InterbasisError
 from interbasis.figures.selection import CARRIED, Node, Selection, select
 from interbasis.figures.style import COLOURS, FAINT, GREY, INK, fitted, new_figure, note, plain, styled
-from interbasis.graph import InteractionGraph
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.runtime.errors import InterbasisError
 
 ROW, BOX, BARE, GAP, MERGED = 0.17, 1.6, 0.45, 0.7, 0.65
 """Inches: a row's height, the widths of boxes with labels and without, of the space for curves, and of the

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from interbasis.errors import InterbasisError
 from interbasis.figures.style import INK, grid_of, looks, note, plain, styled
+from interbasis.runtime.errors import InterbasisError
 
 
 @dataclass(frozen=True)

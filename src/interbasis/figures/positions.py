@@ -6,8 +6,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from interbasis.errors import InterbasisError
 from interbasis.figures.style import COLOURS, FAINT, grid_of, note, styled
+from interbasis.runtime.errors import InterbasisError
 
 
 @styled

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from interbasis.errors import InterbasisError
 from interbasis.figures.style import GREY, INK, grid_of, looks, note, plain, styled
+from interbasis.runtime.errors import InterbasisError
 
 Counts = Mapping[str, Sequence[Sequence[int | None]]]
 

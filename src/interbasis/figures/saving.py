@@ -8,9 +8,9 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from PIL import Image
 
-from interbasis.errors import InterbasisError
 from interbasis.figures.style import STYLE
-from interbasis.files import write_atomically
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.files import write_atomically
 
 Format = Literal["svg", "png", "pdf"]
 DATELESS: dict[Format, dict[str, None]] = {"svg": {"Date": None}, "png": {}, "pdf": {"CreationDate": None}}

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interbasis.errors import InterbasisError
-from interbasis.graph import InteractionGraph
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.runtime.errors import InterbasisError
 
 CARRIED = 0.99
 """Share of a section's Ê² whose edges are drawn where nobody says which are needed."""

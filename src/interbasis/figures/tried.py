@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from interbasis.errors import InterbasisError
 from interbasis.figures.style import INK, WIDTH, looks, new_figure, note, plain, styled
+from interbasis.runtime.errors import InterbasisError
 
 BEYOND = 6
 """So many times the largest number required is shown; all that is more passes as a rule."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from interbasis.errors import InterbasisError
 from interbasis.models.own_output import own_output, parts_with_hooks
-from interbasis.network import Network
+from interbasis.network.network import Network
+from interbasis.runtime.errors import InterbasisError
 
 if TYPE_CHECKING:
     from interbasis.models.sequential import Rows
@@ -28,7 +28,7 @@ LARGEST_IMAGE = 64
 """Images of 1 to so many pixels a side are tried where convolutions come first."""
 
 
-def refuse_disagreement(network: Network, prefix: "Rows", module: nn.Module, example: Tensor | None) -> None:
+def check_agreement(network: Network, prefix: "Rows", module: nn.Module, example: Tensor | None) -> None:
     """Compare outputs; where no inputs are known to do that with, refuse what hooks may have changed."""
     inputs = _made_up(prefix) if example is None else example
     error = None if inputs is None else _error(network, prefix, module, inputs)

@@ -12,8 +12,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from interbasis.errors import InterbasisError
-from interbasis.network import Change
+from interbasis.network.network import Change
+from interbasis.runtime.errors import InterbasisError
 
 MAPS = (nn.Linear, nn.Bilinear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 KEPT = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)

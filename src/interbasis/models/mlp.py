@@ -19,10 +19,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from interbasis.errors import InterbasisError
-from interbasis.files import write_atomically
 from interbasis.models.sequential import ELEMENTWISE, NOTHING, from_torch
-from interbasis.network import Network
+from interbasis.network.network import Network
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.files import write_atomically
 
 KNOWN = {kind.__name__: kind for kind in (nn.Linear, nn.Flatten, *ELEMENTWISE, *NOTHING)}
 """The modules a checkpoint may be made of."""

@@ -21,11 +21,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from interbasis.cores import Attention, Elementwise, Linear
 from interbasis.data.modadd import Labelled, pairs, split
-from interbasis.errors import InterbasisError
 from interbasis.models.matrices import changed_matrices
-from interbasis.network import Network, NodeLayer, Prefix, Section, with_constant
+from interbasis.network.cores import Attention, Elementwise, Linear
+from interbasis.network.network import Network, NodeLayer, Prefix, Section, with_constant
+from interbasis.runtime.errors import InterbasisError
 
 __all__ = ["Labelled", "from_weights", "load", "modulus", "pairs", "split"]
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as every_module
 
-from interbasis.errors import InterbasisError
+from interbasis.runtime.errors import InterbasisError
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def parts_with_hooks(module: nn.Module) -> list[str]:
     return [_named(name) for name, part in parts if part._forward_hooks or part._forward_pre_hooks]
 
 
-def refuse_replaced_forwards(module: nn.Module) -> None:
+def check_own_forwards(module: nn.Module) -> None:
     """A forward put into a module by assignment belongs to that one and does not go with a copy's weights."""
     for name, part in module.named_modules():
         if "forward" in vars(part):
@@ -87,7 +87,7 @@ def _named(part: str) -> str:
     return f"part {part!r}" if part else "the module"
 
 
-def refuse_hooks_on_all_modules() -> None:
+def check_no_global_hooks() -> None:
     """They would be called for the modules of a network, too, so that comparing shows nothing."""
     if every_module._global_forward_hooks or every_module._global_forward_pre_hooks:
         raise InterbasisError(

@@ -14,18 +14,18 @@ from typing import TypeGuard, cast
 import torch
 from torch import Tensor, nn
 
-from interbasis.cores import Core, Elementwise, General, Linear
-from interbasis.cores.activations import bare
-from interbasis.cores.per_feature import PerFeatureNorm, PerFeaturePReLU
-from interbasis.errors import InterbasisError
-from interbasis.models.agreement import refuse_disagreement
+from interbasis.models.agreement import check_agreement
 from interbasis.models.matrices import changed_copy
 from interbasis.models.own_output import (
+    check_no_global_hooks,
+    check_own_forwards,
     evaluation_mode,
-    refuse_hooks_on_all_modules,
-    refuse_replaced_forwards,
 )
-from interbasis.network import Change, Network, NodeLayer, Prefix, Section, with_constant
+from interbasis.network.cores import Core, Elementwise, General, Linear
+from interbasis.network.cores.activations import bare
+from interbasis.network.cores.per_feature import PerFeatureNorm, PerFeaturePReLU
+from interbasis.network.network import Change, Network, NodeLayer, Prefix, Section, with_constant
+from interbasis.runtime.errors import InterbasisError
 
 ELEMENTWISE = (
     nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.Softplus,
@@ -85,11 +85,11 @@ def from_torch(module: nn.Module, example: Tensor | None = None, *, general: boo
     """
     if not isinstance(module, nn.Module):
         raise InterbasisError(f"expected a torch.nn.Module, received {type(module).__name__}")
-    refuse_hooks_on_all_modules()
-    refuse_replaced_forwards(module)
+    check_no_global_hooks()
+    check_own_forwards(module)
     with evaluation_mode(module):
         network, prefix = _network(module, general)
-    refuse_disagreement(network, prefix, module, example)
+    check_agreement(network, prefix, module, example)
 
     def remake(change: Change) -> Network:
         return from_torch(changed_copy(module, change), example, general=general)

@@ -9,10 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
-from interbasis.errors import InterbasisError
-from interbasis.graph import InteractionGraph, load
-from interbasis.results import load_result, load_tensors, rows_by_name
-from interbasis.summary import summarise
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.store import load
+from interbasis.run.results import load_result, load_tensors, rows_by_name
+from interbasis.run.summary import summarise
+from interbasis.runtime.errors import InterbasisError
 
 
 @dataclass(frozen=True, eq=False)

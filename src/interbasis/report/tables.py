@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from interbasis.config import BuildConfig
+from interbasis.graph.settings import BuildConfig
 from interbasis.report.facts import Facts
 from interbasis.report.html import heading, paragraph, table
 from interbasis.report.standards import interval
@@ -36,7 +36,8 @@ def _seconds(run: Facts) -> str:
 
 
 def _data(run: Facts) -> str:
-    spec = run.graph.provenance.request.get("data")
+    request = run.graph.provenance.request
+    spec = request and request.data
     counts = run.summary["samples"]
     parts = f"{counts['data']:,} samples"
     for kind, words in (("jacobian_data", "Jacobians"), ("edge_data", "edges")):

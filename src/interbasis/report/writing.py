@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 
-from interbasis.errors import InterbasisError
 from interbasis.figures import save
-from interbasis.files import check_writable, write_text_atomically
-from interbasis.progress import Progress, silent
 from interbasis.report.facts import all_facts
 from interbasis.report.page import page
 from interbasis.report.pictures import pictures
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.files import check_writable, write_text_atomically
+from interbasis.runtime.progress import Progress, silent
 
 PAGE = "report.html"
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from interbasis.data.samples import Samples
-from interbasis.errors import InterbasisError
 from interbasis.models import mlp
+from interbasis.runtime.errors import InterbasisError
 from interbasis.training.state import discard_state, restore_state, save_state
 
 Report = Callable[[int, int, float, float], None]

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from interbasis.data.modadd import split
-from interbasis.files import write_atomically
+from interbasis.runtime.files import write_atomically
 from interbasis.training.state import discard_state, restore_state, save_state
 
 Weights = dict[str, Tensor]

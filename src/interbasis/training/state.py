@@ -10,8 +10,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from interbasis.errors import InterbasisError
-from interbasis.files import clear_left_over, write_atomically
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.files import clear_left_over, write_atomically
 
 Weights = Mapping[str, Tensor]
 

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from interbasis.errors import InterbasisError
-from interbasis.graph import load
-from interbasis.results import save_result
+from interbasis.graph.store import load
+from interbasis.run.results import save_result
+from interbasis.runtime.errors import InterbasisError
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 

@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from interbasis.errors import InterbasisError
-from interbasis.files import write_text_atomically
-from interbasis.graph import InteractionGraph
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.files import write_text_atomically
 from interbasis.viewer.payload import EDGE_LIMIT, graph_payload, run_payload
 
 STATIC = Path(__file__).parent / "static"

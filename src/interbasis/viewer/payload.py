@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interbasis.graph import InteractionGraph, graph_digest, load
-from interbasis.results import load_result
-from interbasis.summary import summarise
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.store import graph_digest, load
+from interbasis.run.results import load_result
+from interbasis.run.summary import summarise
 
 EDGE_LIMIT = 100_000
 """Edges that one page holds of a run."""

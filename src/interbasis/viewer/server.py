@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from interbasis.errors import InterbasisError
+from interbasis.runtime.errors import InterbasisError
 from interbasis.viewer.notes import save_notes
 from interbasis.viewer.page import html_of_runs, policy
 

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interbasis.cores import Core, HeadNorm, Linear, Normalize, Variance
 from interbasis.models.hf.parts import Affine, Block, Branch, Model, Norm, NormedHeads
-from interbasis.network import Network, NodeLayer, Section
+from interbasis.network.cores import Core, HeadNorm, Linear, Normalize, Variance
+from interbasis.network.network import Network, NodeLayer, Section
 
 
 class Cut:

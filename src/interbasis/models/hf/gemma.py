@@ -6,8 +6,6 @@ every head's queries and keys.
 
 from typing import Any
 
-from interbasis.cores import Attention
-from interbasis.errors import InterbasisError
 from interbasis.models.hf.llama import gated, grouped
 from interbasis.models.hf.parts import (
     GENERAL,
@@ -20,6 +18,8 @@ from interbasis.models.hf.parts import (
     weights,
 )
 from interbasis.models.hf.positions import rotary
+from interbasis.network.cores import Attention
+from interbasis.runtime.errors import InterbasisError
 
 
 def parts(model: Any) -> Model:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from interbasis.cores import Attention, Elementwise
 from interbasis.models.hf.parts import Affine, Block, Branch, Model, Norm, TokenEmbedding, attention, weights
+from interbasis.network.cores import Attention, Elementwise
 
 
 def parts(model: Any) -> Model:

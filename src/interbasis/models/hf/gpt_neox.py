@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 
-from interbasis.cores import Attention, Elementwise
 from interbasis.models.hf.parts import Affine, Block, Branch, Model, Norm, TokenEmbedding, attention, weights
 from interbasis.models.hf.positions import rotary
+from interbasis.network.cores import Attention, Elementwise
 
 
 def parts(model: Any) -> Model:

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interbasis.cores import Attention, Gated
 from interbasis.models.hf.parts import (
     Affine,
     Block,
@@ -21,6 +20,7 @@ from interbasis.models.hf.parts import (
     weights,
 )
 from interbasis.models.hf.positions import rotary
+from interbasis.network.cores import Attention, Gated
 
 
 def parts(model: Any) -> Model:

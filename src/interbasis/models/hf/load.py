@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interbasis.cores import Elementwise, Gated
-from interbasis.cores.activations import acts_elementwise
-from interbasis.errors import InterbasisError
 from interbasis.models.hf import transformer_lens
 from interbasis.models.hf.assemble import assemble, entrance
 from interbasis.models.hf.parts import GENERAL, Model
 from interbasis.models.matrices import change_matrices, changed_copy
-from interbasis.models.own_output import evaluation_mode, own_output, refuse_hooks_on_all_modules
-from interbasis.network import Change, Network
+from interbasis.models.own_output import check_no_global_hooks, evaluation_mode, own_output
+from interbasis.network.cores import Elementwise, Gated
+from interbasis.network.cores.activations import acts_elementwise
+from interbasis.network.network import Change, Network
+from interbasis.runtime.errors import InterbasisError
 
 FAMILIES = {
     "gpt2": "gpt2",
@@ -46,7 +46,7 @@ def from_hf(
     node layer are then the ends of that cut. The last node layer is otherwise `unembed`, with the unembedding
     after it; with ``output`` it is `output`, the logits, which are never rotated.
     """
-    refuse_hooks_on_all_modules()
+    check_no_global_hooks()
     live = isinstance(model_or_path, nn.Module)
     model: Any = model_or_path if live else _load(str(model_or_path))
     with torch.no_grad():

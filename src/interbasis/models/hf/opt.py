@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from interbasis.cores import Attention, Elementwise
-from interbasis.errors import InterbasisError
 from interbasis.models.hf.parts import (
     GENERAL,
     Affine,
@@ -15,6 +13,8 @@ from interbasis.models.hf.parts import (
     attention,
     weights,
 )
+from interbasis.network.cores import Attention, Elementwise
+from interbasis.runtime.errors import InterbasisError
 
 
 def parts(model: Any) -> Model:

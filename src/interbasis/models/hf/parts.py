@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from interbasis.cores import Attention, Core
-from interbasis.errors import InterbasisError
-from interbasis.network import Prefix, with_constant
+from interbasis.network.cores import Attention, Core
+from interbasis.network.network import Prefix, with_constant
+from interbasis.runtime.errors import InterbasisError
 
 GENERAL = (
-    "build the interbasis.Network from sections whose core is interbasis.cores.General(function), the "
-    "general path, instead"
+    "build the interbasis.Network from sections whose core is "
+    "interbasis.network.cores.General(function), the general path, instead"
 )
 
 

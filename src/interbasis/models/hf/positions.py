@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from interbasis.cores import Rotary
-from interbasis.errors import InterbasisError
 from interbasis.models.hf.parts import GENERAL
+from interbasis.network.cores import Rotary
+from interbasis.runtime.errors import InterbasisError
 
 CHANGING = ("dynamic", "longrope")
 """Kinds whose frequencies depend on the length of the input."""

@@ -5,8 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interbasis.cores import Attention, Elementwise, Gated, Rotary
-from interbasis.errors import InterbasisError
 from interbasis.models.hf.parts import (
     GENERAL,
     Affine,
@@ -19,6 +17,8 @@ from interbasis.models.hf.parts import (
     attention,
     weights,
 )
+from interbasis.network.cores import Attention, Elementwise, Gated, Rotary
+from interbasis.runtime.errors import InterbasisError
 
 REFUSED = {
     "clip_qkv": "clipped queries, keys and values",

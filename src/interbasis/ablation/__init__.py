@@ -1,0 +1,1 @@
+"""Which edges matter: masked passes, metrics, the search for the fewest edges, curves and controls."""

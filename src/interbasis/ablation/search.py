@@ -1,0 +1,384 @@
+"""How few edges, how few nodes: the fewest that keep a model's accuracy or cross-entropy.
+
+Edges are ranked by Ê and the largest are kept. The count is the paper's: bisection on the number of ablated
+edges, by midpoints of the whole range 0 … d_in·d_out of the untruncated widths; where one edge is enough,
+none at all (but the constant's) is tried too. A metric need not be monotone in the number of edges, so the
+path decides; `stable_count` is reported beside it, the smallest count on a logarithmic grid from which every
+larger one passes too.
+
+How far a count would move with other samples is read off the masks that were tried: their losses sample by
+sample are kept, samples are drawn again, and every draw has its own count (`count_intervals`).
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from interbasis.ablation.count_intervals import CountOnDraws, count_on_draws
+from interbasis.ablation.evaluation import Evaluation
+from interbasis.ablation.masked_pass import top_edges
+from interbasis.ablation.metrics import Score, passes, worst_allowed
+from interbasis.data.batches import Data
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.network.network import Network
+from interbasis.runtime.checkpoints import Checkpoint, State
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.literals import Metric
+from interbasis.runtime.progress import Progress, progress_bar
+
+PER_OCTAVE = 2
+"""Counts of the logarithmic grid between n and 2n."""
+
+DEFAULT_TOLERANCE: dict[Metric, float] = {"accuracy": 0.001, "cross_entropy": 0.1}
+"""The paper's."""
+
+
+class ToleranceError(InterbasisError):
+    """A tolerance that cannot be met."""
+
+
+@dataclass(frozen=True)
+class Visited:
+    """One mask that was tried."""
+
+    kept: int
+    value: float
+    """The metric; where the pass was broken off, a bound that it cannot be better than."""
+    passed: bool
+    complete: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class EdgesRequired:
+    """The fewest edges of one section that keep the metric."""
+
+    source: str
+    target: str
+    count: int
+    """Edges kept by the accepted mask, the constant's not counted."""
+    possible: int
+    """d_in · d_out of the untruncated widths, the range of the bisection."""
+    epsilon: float
+    """ε, the smallest edge Ê that the accepted mask keeps; where it keeps none, the largest there is, so that
+    no edge lies above ε."""
+    mask: Tensor
+    """[features_out, features_in], True for a kept edge; the constant's column is True."""
+    value: float
+    """The metric with the accepted mask."""
+    stable_count: int | None
+    """The smallest count from which every larger one on a logarithmic grid passes; None if not asked for."""
+    curve: tuple[Visited, ...]
+    """All masks tried, by the number of edges kept."""
+    resampled: CountOnDraws | None = None
+    """The count on samples drawn again; None if not asked for."""
+
+    @property
+    def draws(self) -> Tensor | None:
+        """[draws], the same for every section and basis on the same samples."""
+        return None if self.resampled is None else self.resampled.draws
+
+    @property
+    def interval(self) -> tuple[int, int] | None:
+        """95 % of the draws, both ends inside."""
+        return None if self.resampled is None else self.resampled.interval
+
+    @property
+    def kept_fraction(self) -> float:
+        return self.count / self.possible
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether every larger count on the grid passes too, and none that is smaller does."""
+        return self.count == self.stable_count
+
+
+@dataclass(frozen=True)
+class NodesRequired:
+    """The fewest features of one layer that keep the metric, the constant counted."""
+
+    layer: str
+    count: int | None
+    """None where even all of them do not."""
+    curve: tuple[Visited, ...]
+
+
+def edges_required(
+    network: Network,
+    graph: InteractionGraph,
+    data: Data,
+    metric: Metric | None = None,
+    tolerance: float | None = None,
+    *,
+    sections: Sequence[int] | None = None,
+    stable: bool = True,
+    intervals: bool = False,
+    progress: Progress | bool | None = None,
+) -> list[EdgesRequired]:
+    """The fewest edges per section that keep accuracy ≥ baseline − or cross-entropy ≤ baseline + tolerance.
+
+    ``data`` are (inputs, labels), a list of such batches or a DataLoader; the baseline is the untouched model
+    on them. A language model's labels are the tokens that follow, (tokens[:, :-1], tokens[:, 1:]); they are
+    made where tokens are given alone. Its metric is cross-entropy, that of other models accuracy, unless one
+    is named. Each section is ablated alone. The tolerance is the paper's without one: 0.001 or 0.1.
+    ``stable=False`` leaves out the search on the logarithmic grid, ``intervals`` adds the counts on samples
+    drawn again. ``sections`` chooses some by index.
+    """
+    search = Search.of(network, graph, data, metric, tolerance, intervals)
+    chosen = range(len(graph.edges)) if sections is None else sections
+    search.check_tolerance_is_reachable(chosen)
+    with progress_bar(progress) as advance:
+        return [search.edges(k, advance, stable) for k in chosen]
+
+
+def nodes_required(
+    network: Network,
+    graph: InteractionGraph,
+    data: Data,
+    metric: Metric | None = None,
+    tolerance: float | None = None,
+    *,
+    layers: Sequence[int] | None = None,
+    counts: Sequence[int] | None = None,
+    progress: Progress | bool | None = None,
+) -> list[NodesRequired]:
+    """The fewest features per layer, but for the last, by trying every number of them.
+
+    A layer keeps its first k features, the constant among them, and the others are put at their mean. Data
+    and metric are those of `edges_required`. The curve holds every k tried; ``counts`` asks for some only.
+    The count is the smallest k that passes.
+    """
+    search = Search.of(network, graph, data, metric, tolerance)
+    chosen = range(len(graph.layers) - 1) if layers is None else layers
+    with progress_bar(progress) as advance:
+        return [search.nodes(k, advance, counts) for k in chosen]
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """Trying masks against a limit."""
+
+    evaluation: Evaluation
+    limit: float
+    tolerance: float
+    intervals: bool = False
+    """Whether counts come with draws; masks that miss the limit by little are looked at in full then."""
+
+    @classmethod
+    def of(
+        cls,
+        network: Network,
+        graph: InteractionGraph,
+        data: Data,
+        metric: Metric | None,
+        tolerance: float | None,
+        intervals: bool = False,
+    ) -> "Search":
+        if not graph.edges:
+            raise InterbasisError("the graph has no edges to ablate; build it with an edge_method")
+        evaluation = Evaluation(network, graph, data, metric)
+        metric = evaluation.metric
+        tolerance = DEFAULT_TOLERANCE[metric] if tolerance is None else tolerance
+        if not 0 <= tolerance < math.inf:
+            raise InterbasisError(f"the tolerance is a number from 0 on, not {tolerance}")
+        limit = worst_allowed(metric, evaluation.baseline.value, tolerance)
+        return cls(evaluation, limit, tolerance, intervals)
+
+    @property
+    def graph(self) -> InteractionGraph:
+        return self.evaluation.graph
+
+    def passes(self, value: float) -> bool:
+        return passes(self.evaluation.metric, value, self.limit)
+
+    def check_tolerance_is_reachable(self, sections: Sequence[int], kept: Checkpoint | None = None) -> None:
+        """Say so at once where even all edges do not meet the limit; ``kept`` remembers those that do."""
+        checkpoint = kept or Checkpoint()
+        values = {int(k): value for k, value in checkpoint.values.items()}
+        failing = []
+        for k in sections:
+            if k not in values:
+                every = torch.ones_like(self.graph.edges[k], dtype=torch.bool)
+                values[k] = self.evaluation.edges({k: every}).value  # in full: it is told as it is
+            if not self.passes(values[k]):
+                failing.append(f"{self.name(k)} ({values[k]:.6g})")
+            if not failing:
+                checkpoint.save(len(values), lambda: ({}, {str(k): value for k, value in values.items()}))
+        if failing:
+            metric = self.evaluation.metric.replace("_", "-")
+            raise ToleranceError(
+                f"even with all edges the {metric} misses {self.limit:.6g} in {', '.join(failing)}: the "
+                "bases leave out too much; allow a larger tolerance, or build with a smaller threshold or in "
+                "float64"
+            )
+
+    def edges(
+        self, k: int, progress: Progress, stable: bool = True, kept: Checkpoint | None = None
+    ) -> EdgesRequired:
+        """Bisection as in the paper, then the logarithmic grid; ``kept`` remembers what was tried."""
+        graph = self.graph
+        possible = math.prod(graph.provenance.widths[k : k + 2])
+        trial = self._trial(k, kept)
+        steps = math.ceil(math.log2(possible))
+        done = 0
+        passing, failing = 0, possible  # numbers of ablated edges
+        while failing - passing > 1:
+            middle = (passing + failing) // 2
+            if trial(possible - middle).passed:
+                passing = middle
+            else:
+                failing = middle
+            done += 1
+            progress(f"edges of {self.name(k)}", min(done, steps), steps)
+        count = min(possible - passing, trial.candidates)
+        if count == 1 and trial(0).passed:  # the bisection never asks for the end of its range
+            count = 0
+        accepted = trial(count)
+        stable_count = self._stable_count(trial, count) if stable else None
+        mask = trial.mask(count)
+        resampled = (
+            count_on_draws(trial, count, self.evaluation.baseline, self.tolerance) if self.intervals else None
+        )
+        return EdgesRequired(
+            source=graph.layers[k].name,
+            target=graph.layers[k + 1].name,
+            count=count,
+            possible=possible,
+            epsilon=trial.smallest(count),
+            mask=mask,
+            value=accepted.value,
+            stable_count=stable_count,
+            curve=tuple(sorted(trial.visited.values(), key=lambda visited: visited.kept)),
+            resampled=resampled,
+        )
+
+    def _stable_count(self, trial: "Trial", count: int) -> int:
+        """Down the grid, with the bisection's count in it, as long as everything passes."""
+        smallest = trial.candidates
+        for kept in logarithmic(trial.candidates, count):
+            if not trial(kept).passed:
+                break
+            smallest = kept
+        return smallest
+
+    def nodes(
+        self,
+        layer: int,
+        progress: Progress,
+        counts: Sequence[int] | None = None,
+        kept: Checkpoint | None = None,
+    ) -> NodesRequired:
+        basis = self.graph.layers[layer]
+        fewest = 1 if basis.constant else 0  # the constant counts, and stays
+        tried = range(fewest, basis.features + 1) if counts is None else sorted(set(counts))
+        if not tried or not fewest <= tried[0] <= tried[-1] <= basis.features:
+            raise InterbasisError(
+                f"layer {basis.name!r} has {basis.features} features; expected counts from {fewest} to that, "
+                f"received {list(tried)}"
+            )
+        memory = Memory(kept)
+        curve = []
+        for done, first in enumerate(tried, 1):
+            if first not in memory.visited:
+                value = self.evaluation.nodes(layer, first).value
+                memory.add(Visited(first, value, self.passes(value)))
+            curve.append(memory.visited[first])
+            progress(f"nodes of {basis.name}", done, len(tried))
+        count = next((visited.kept for visited in curve if visited.passed), None)
+        return NodesRequired(basis.name, count, tuple(curve))
+
+    def name(self, k: int) -> str:
+        return f"{self.graph.layers[k].name} → {self.graph.layers[k + 1].name}"
+
+    def _trial(self, k: int, kept: Checkpoint | None = None) -> "Trial":
+        metric, limit = self.evaluation.metric, self.limit
+        hopeless = worst_allowed(metric, limit, self.tolerance) if self.intervals else limit
+
+        def score(mask: Tensor, whole: bool) -> Score:
+            return self.evaluation.edges({k: mask}, None if whole else hopeless)
+
+        constant = self.graph.layers[k].constant
+        memory = Memory(kept, losses=self.intervals)
+        return Trial(self.graph.edges[k], constant, score, self.passes, memory)
+
+
+class Trial:
+    """Keeping the largest edges of one section, each number of them tried once."""
+
+    def __init__(
+        self,
+        edges: Tensor,
+        constant: bool,
+        score: Callable[[Tensor, bool], Score],
+        passes: Callable[[float], bool],
+        memory: "Memory",
+    ):
+        self.edges = edges
+        self.free = 1 if constant else 0
+        self.candidates = edges[:, self.free :].numel()
+        self._memory = memory
+        self._score = score
+        self._passes = passes
+
+    def mask(self, kept: int) -> Tensor:
+        return top_edges(self.edges, kept, bool(self.free))
+
+    def smallest(self, kept: int) -> float:
+        """The smallest edge among the ``kept`` largest; of none of them, the largest edge there is."""
+        ranked = self.edges[:, self.free :].flatten().sort(descending=True).values
+        return ranked[max(kept - 1, 0)].item() if len(ranked) else 0.0
+
+    def __call__(self, kept: int) -> Visited:
+        kept = min(kept, self.candidates)
+        if kept not in self.visited:
+            self._try(kept, whole=False)
+        return self.visited[kept]
+
+    def whole(self, kept: int) -> None:
+        """Look at all samples, however badly it goes."""
+        if kept not in self.losses:
+            self._try(kept, whole=True)
+
+    def _try(self, kept: int, whole: bool) -> None:
+        score = self._score(self.mask(kept), whole)
+        visited = Visited(kept, score.value, self._passes(score.value), score.complete)
+        self._memory.add(visited, score.losses)
+
+    @property
+    def losses(self) -> dict[int, Tensor]:
+        """Of the masks that were looked at in full, by the number kept, [samples] each."""
+        return self._memory.losses
+
+    @property
+    def visited(self) -> dict[int, Visited]:
+        return self._memory.visited
+
+
+class Memory:
+    """What was tried, by the number kept; written to unfinished work where there is a place for it."""
+
+    def __init__(self, checkpoint: Checkpoint | None = None, losses: bool = False):
+        self._part = checkpoint or Checkpoint()
+        self._keeps_losses = losses
+        rows = self._part.values.get("visited", [])
+        self.visited = {row["kept"]: Visited(**row) for row in rows}
+        self.losses = {int(kept): found for kept, found in self._part.tensors.items()}
+
+    def add(self, visited: Visited, losses: Tensor | None = None) -> None:
+        self.visited[visited.kept] = visited
+        if self._keeps_losses and visited.complete and losses is not None:
+            self.losses[visited.kept] = losses
+        self._part.save(len(self.visited), self._state)
+
+    def _state(self) -> State:
+        tensors = {str(kept): losses for kept, losses in self.losses.items()}
+        return tensors, {"visited": [asdict(row) for row in self.visited.values()]}
+
+
+def logarithmic(largest: int, also: int = 1) -> Iterator[int]:
+    """Counts from ``largest`` down to 1, evenly spaced in their logarithm, ``also`` in its place, and 0."""
+    steps = math.ceil(math.log2(max(largest, 1)) * PER_OCTAVE)
+    grid = {round(2 ** (step / PER_OCTAVE)) for step in range(steps)} | {largest, also, 0}
+    yield from sorted((count for count in grid if count <= largest), reverse=True)

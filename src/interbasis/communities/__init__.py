@@ -1,0 +1,1 @@
+"""Modules of features: Leiden, a null model, and vertex cuts between modules."""

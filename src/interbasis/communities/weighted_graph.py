@@ -1,0 +1,74 @@
+"""The edges of all layers as one undirected weighted graph."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.runtime.errors import InterbasisError
+
+CARRIED = 0.99
+"""Share of a section's Ê² whose edges count where nobody says which are needed."""
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedGraph:
+    """Edges above ε with weight log(Ê / ε). Nodes are features, numbered through all layers."""
+
+    sources: np.ndarray
+    """[edges] nodes of the earlier layer."""
+    targets: np.ndarray
+    weights: np.ndarray
+    sections: np.ndarray
+    """[edges] the section each belongs to."""
+    offsets: tuple[int, ...]
+    """First node of every layer, and the number of all nodes."""
+    epsilons: tuple[float, ...] = ()
+    connected: np.ndarray = field(init=False)
+    """Nodes that have an edge, ascending."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "connected", np.unique(np.concatenate([self.sources, self.targets])))
+
+    @classmethod
+    def of(cls, graph: InteractionGraph, epsilons: Sequence[float] | None = None) -> "WeightedGraph":
+        if not graph.edges:
+            raise InterbasisError("the graph has no edges; build it with an edge_method")
+        chosen = tuple(needed(graph) if epsilons is None else map(float, epsilons))
+        if len(chosen) != len(graph.edges) or not all(0 < e < math.inf for e in chosen):
+            raise InterbasisError(
+                f"expected an ε above 0 for each of the {len(graph.edges)} sections, received {list(chosen)}"
+            )
+        offsets = tuple(accumulate((layer.features for layer in graph.layers), initial=0))
+        parts = []
+        for k, edges in enumerate(graph.edges):
+            matrix = edges.double().cpu().numpy()
+            weights = np.log(np.maximum(matrix, chosen[k]) / chosen[k])
+            weights[: _first(graph, k + 1)] = 0
+            weights[:, : _first(graph, k)] = 0
+            rows, columns = weights.nonzero()
+            parts.append(
+                (offsets[k] + columns, offsets[k + 1] + rows, weights[rows, columns], np.full(len(rows), k))
+            )
+        joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        if not len(joined[0]):
+            raise InterbasisError("no edge is larger than its section's ε, so there is nothing to group")
+        return cls(joined[0], joined[1], joined[2], joined[3], offsets, chosen)
+
+
+def needed(graph: InteractionGraph) -> list[float]:
+    """The smallest of the largest edges that carry 99 % of each section's Ê²."""
+    found = []
+    for k, edges in enumerate(graph.edges):
+        inner = edges[_first(graph, k + 1) :, _first(graph, k) :].double().flatten()
+        values = inner.sort(descending=True).values
+        shares = values.square().cumsum(0) / values.square().sum()
+        found.append(values[min(int((shares < CARRIED).sum()), len(values) - 1)].item())
+    return found
+
+
+def _first(graph: InteractionGraph, layer: int) -> int:
+    return 1 if graph.layers[layer].constant else 0

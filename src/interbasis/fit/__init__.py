@@ -1,0 +1,1 @@
+"""From a network and data to a graph: statistics, Jacobian Grams, bases, edges."""

@@ -1,0 +1,234 @@
+"""From a network and data to an interaction graph."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from interbasis.data.batches import Batches, Data
+from interbasis.fit.activation_cache import ActivationCache
+from interbasis.fit.basis import JacobianSource, Settings, fit
+from interbasis.fit.edges import EdgeSettings, measure, require_fixed_order
+from interbasis.fit.jacobian import Jacobians
+from interbasis.fit.statistics import Wanted, collect
+from interbasis.graph.interaction_graph import InteractionGraph, Provenance
+from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis
+from interbasis.graph.settings import BuildConfig, BuildRequest
+from interbasis.network.network import Network
+from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, environment, versions
+from interbasis.runtime.errors import InterbasisError, first_problem
+from interbasis.runtime.literals import Basis
+from interbasis.runtime.progress import Progress, progress_bar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Execution(BaseModel):
+    """How a build is carried out, and what is remembered; nothing here changes a number of the graph."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, use_attribute_docstrings=True
+    )
+
+    model: str = ""
+    """A name to remember the model by."""
+    request: BuildRequest | None = None
+    """What was asked for by name, stored with the graph."""
+    progress: Progress | bool | None = None
+    """Show progress: True, False, a function to be told of it, or None, which is on a terminal only."""
+    resume: Path | None = None
+    """The folder the graph will be saved in. Work is stored there while it lasts: a build that was killed
+    resumes when it is called again, and ends with the same graph bit for bit; other settings are refused."""
+    restart: bool = False
+    """Discard unfinished work that was begun with other settings instead of refusing it."""
+    cache_gigabytes: float = Field(default=4.0, ge=0, allow_inf_nan=False)
+    """Disk space for activations between the blocks of a language model, so that not every pass runs through
+    all blocks; 0 computes them again."""
+
+
+def build(
+    network: Network,
+    data: Data,
+    basis: Basis = "lib",
+    jacobian_data: Data | None = None,
+    edge_data: Data | None = None,
+    **options: Any,
+) -> InteractionGraph:
+    """Find the basis of every node layer and the edges between neighbours.
+
+    Args:
+        network: The network; `interbasis.from_torch` and `interbasis.from_hf` make one.
+        data: A tensor of inputs, a pair (inputs, labels), a list of batches of either, or a DataLoader;
+            labels are ignored.
+        basis: "lib", "gib", "pca", "neuron" or "random".
+        jacobian_data: Data over which Jacobians are averaged; default: ``data``.
+        edge_data: Data over which edges are averaged; default: ``data``.
+        **options: Fields of `interbasis.BuildConfig` (what is computed) and of `interbasis.Execution` (how:
+            ``progress``, ``resume``, ``restart``, ``cache_gigabytes``, ``model``).
+
+    Returns:
+        The graph; ``graph.save(folder)`` makes it a run.
+
+    Raises:
+        InterbasisError: A setting is unknown or out of range, or the data do not fit the network.
+    """
+    execution = _execution({name: options.pop(name) for name in Execution.model_fields if name in options})
+    config = BuildConfig.of(basis=basis, **options)
+    if not isinstance(network, Network):
+        raise InterbasisError(
+            f"expected an interbasis Network, received {type(network).__name__}; make one with "
+            "interbasis.from_torch(module)"
+        )
+    if config.dtype is None:
+        config = config.model_copy(update={"dtype": network.build_dtype})
+    batches = _batches(config, data, jacobian_data, edge_data)
+    return _Build(network, batches, config, execution).graph()
+
+
+def _execution(options: dict[str, Any]) -> Execution:
+    try:
+        return Execution(**options)
+    except ValidationError as error:
+        raise InterbasisError(f"cannot build: {first_problem(error)}") from error
+
+
+def _batches(
+    config: BuildConfig, data: Data, jacobian_data: Data | None, edge_data: Data | None
+) -> dict[str, Batches]:
+    batches = {"data": Batches(data, "data")}
+    for name, other in (("jacobian_data", jacobian_data), ("edge_data", edge_data)):
+        batches[name] = batches["data"] if other is None or other is data else Batches(other, name)
+    if config.jacobian_sources is not None or config.jacobian_queries is not None:
+        require_fixed_order(batches["jacobian_data"])
+    if config.sources is not None:
+        require_fixed_order(batches["edge_data"])
+    return batches
+
+
+class _Build:
+    """One build: its inputs, its clock, and where its unfinished work is stored."""
+
+    def __init__(
+        self, network: Network, batches: dict[str, Batches], config: BuildConfig, execution: Execution
+    ):
+        self.network, self.batches, self.config, self.execution = network, batches, config, execution
+        self.computing = network.to(config.torch_dtype)
+        self.clock = _Clock()
+        self.checkpoints = NO_CHECKPOINTS
+        if execution.resume is not None:
+            decisive = _decisive(network, batches, config)
+            self.checkpoints = Checkpoints(execution.resume, "build", decisive, restart=execution.restart)
+
+    def graph(self) -> InteractionGraph:
+        """Bases, edges, and where they come from."""
+        config, edges, errors = self.config, [], []
+        with progress_bar(self.execution.progress) as advance:
+            layers = self._layers(advance)
+            if config.edge_rule is not None:
+                with self.clock("edges"):
+                    measured = measure(
+                        self.computing, layers, self.batches["edge_data"],
+                        EdgeSettings(config.edge_rule, config.sources), advance, self.checkpoints,
+                    )  # fmt: skip
+                edges = [section.edges.rms for section in measured]
+                errors = [error for section in measured if (error := section.edges.error) is not None]
+        return InteractionGraph(layers, edges, config, self._provenance(), errors)
+
+    def _layers(self, advance: Progress) -> list[LayerBasis]:
+        batches = self.batches["jacobian_data"]
+        budget = 0 if batches.shuffled else int(self.execution.cache_gigabytes * 2**30)
+        with ActivationCache(self.computing, len(batches), budget, self.checkpoints.folder) as cache:
+            return self._fit(advance, cache)
+
+    def _fit(self, advance: Progress, cache: ActivationCache) -> list[LayerBasis]:
+        network, batches, config = self.computing, self.batches, self.config
+        rotate = network.rotate_last if config.rotate_last is None else config.rotate_last
+        rotate = rotate and config.basis != "neuron"
+        last = network.nodes[-1]
+        if rotate and not network.rotate_last and last.width > MAX_DENSE_IDENTITY:
+            raise InterbasisError(
+                f"the last node layer {last.name!r} is {last.width} wide and never rotated; "
+                "leave out rotate_last"
+            )
+        needs_jacobian = config.basis in ("lib", "gib", "random")
+        together = batches["jacobian_data"] is batches["data"]
+        wanted = Wanted(config.basis != "neuron", last_gram=rotate, cores=needs_jacobian and together)
+        with self.clock("statistics"):
+            statistics = collect(network, batches["data"], wanted, advance, self.checkpoints)
+            about_jacobians = statistics
+            if needs_jacobian and not together:
+                about_jacobians = collect(
+                    network, batches["jacobian_data"], Wanted(grams=False), advance, self.checkpoints
+                )
+        jacobians = Jacobians(
+            network, about_jacobians, batches["jacobian_data"], config.jacobian_sources, config.seed, advance,
+            config.jacobian_queries, self.checkpoints, cache,
+        )  # fmt: skip
+        source = JacobianSource(
+            self.clock.timing("Jacobians", jacobians.to_next),
+            self.clock.timing("Jacobians", jacobians.to_end),
+        )
+        with self.clock("bases"):
+            floors = config.variance_floor, config.jacobian_floor
+            chosen = Settings(config.basis, *floors, rotate, config.seed, config.isolate)
+            return fit(network.nodes, statistics.layers, source, chosen)
+
+    def _provenance(self) -> Provenance:
+        with self.clock("fingerprints"):
+            fingerprints = {name: data.fingerprint() for name, data in self.batches.items()}
+        return Provenance(
+            family=self.network.family,
+            model=self.execution.model,
+            model_fingerprint=self.network.fingerprint(),
+            widths=tuple(node.width for node in self.network.nodes),
+            data_fingerprints=fingerprints,
+            samples={name: len(data) for name, data in self.batches.items()},
+            versions=versions(),
+            timings=self.clock.seconds,
+            request=self.execution.request,
+        )
+
+
+def _decisive(network: Network, batches: dict[str, Batches], config: BuildConfig) -> dict[str, Any]:
+    """Everything that decides a graph's bits: unfinished work goes on only where all of it is the same."""
+    for data in batches.values():
+        if data.shuffled:
+            raise InterbasisError(
+                f"{data.name}: a shuffling DataLoader sees another order with every pass, so a build of it "
+                "cannot be resumed; turn shuffling off"
+            )
+    return config.model_dump() | {
+        "model": network.fingerprint(),
+        **{name: data.fingerprint() for name, data in batches.items()},
+        **environment(),
+    }
+
+
+class _Clock:
+    """Seconds per phase; time in a phase within a phase counts for the inner one only."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        inner_before, start = sum(self.seconds.values()), time.perf_counter()
+        try:
+            yield
+        finally:
+            inner = sum(self.seconds.values()) - inner_before
+            passed = time.perf_counter() - start - inner
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + passed
+
+    def timing(self, phase: str, function: Callable[P, R]) -> Callable[P, R]:
+        """The same function, its time counted for a phase."""
+
+        def timed(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self(phase):
+                return function(*args, **kwargs)
+
+        return timed

@@ -1,0 +1,256 @@
+"""One streaming pass over the data: means, centred Grams, and the cores' sufficient statistics.
+
+All of it is sums that merge, so data may be split over batches, processes and machines. They are float64
+whatever the network computes in; within a chunk, the cores' products are in the network's dtype. Grams are
+centred as they grow (Chan, Golub & LeVeque 1979), so a mean that is a million times the spread costs no
+digits.
+"""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from interbasis.data.batches import Batches
+from interbasis.network.cores import Sums
+from interbasis.network.network import Network
+from interbasis.numerics.linalg import symmetric_product
+from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints, State
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.progress import Progress, silent
+
+CHUNK_BYTES = 2**26
+"""What the activations of one chunk of samples may weigh: large, for Grams of wide layers."""
+
+FINE_CHUNK_BYTES = 2**23
+"""The same for passes that do more with every sample, so that they can tell how far they are."""
+
+
+NARROW = 256
+"""Widest layer whose scatter is kept as a triangular root as well."""
+
+
+@dataclass
+class Covariance:
+    """Count, mean and scatter Σ (x − mean)(x − mean)ᵀ of a stream of vectors.
+
+    Squaring costs half the digits: directions with variances below 2.2e-16 of the largest are lost in a
+    scatter, but not in its root R, RᵀR = scatter, which grows by QR decompositions. It is kept for narrow
+    layers of networks that compute in float64.
+    """
+
+    count: int
+    mean: Tensor  # [w]
+    scatter: Tensor  # [w, w], or its diagonal [w] where no more is wanted
+    root: Tensor | None = None  # R [at most w, w]
+
+    @classmethod
+    def of(cls, x: Tensor, full: bool = True) -> "Covariance":
+        """Of the rows x [n, w]; their full scatter, or its diagonal alone."""
+        mean = x.mean(0, dtype=torch.float64)
+        centred = x - mean  # float64, whatever x is
+        if not full:
+            return cls(len(x), mean, centred.square().sum(0))
+        exact = x.dtype == torch.float64 and x.shape[1] <= NARROW
+        return cls(len(x), mean, symmetric_product(centred), _triangle(centred) if exact else None)
+
+    def merge(self, other: "Covariance") -> None:
+        """Take in another stream: scatters add, plus the scatter of the two means about their common one."""
+        total = self.count + other.count
+        shift = other.mean - self.mean
+        weight = self.count * other.count / total
+        self.scatter += other.scatter
+        if self.scatter.ndim == 2:
+            self.scatter.addr_(shift, shift, alpha=weight)
+        else:
+            self.scatter += weight * shift.square()
+        if self.root is not None and other.root is not None:
+            self.root = _triangle(torch.cat([self.root, other.root, weight**0.5 * shift[None]]))
+        self.mean += shift * (other.count / total)
+        self.count = total
+
+    @property
+    def gram(self) -> Tensor:
+        """The centred Gram E[(x − mean)(x − mean)ᵀ], [w, w]."""
+        return self.scatter / self.count
+
+    @property
+    def variances(self) -> Tensor:
+        """Its diagonal, [w]."""
+        return (self.scatter.diagonal() if self.scatter.ndim == 2 else self.scatter) / self.count
+
+    @property
+    def squares(self) -> Tensor:
+        """E[x²] of every coordinate, the mean included, [w]."""
+        return self.variances + self.mean.square()
+
+
+def _triangle(rows: Tensor) -> Tensor:  # [m, w] -> [min(m, w), w]
+    """R of a QR decomposition: RᵀR = rowsᵀ·rows."""
+    return torch.linalg.qr(rows, mode="r").R
+
+
+@dataclass
+class Statistics:
+    """What one pass over the data has collected."""
+
+    samples: int = 0
+    layers: list[Covariance] = field(default_factory=list)
+    """Per node layer, over samples and positions, the constant left out."""
+    cores: list[Sums] = field(default_factory=list)
+    """Per section, the sums of its core; empty for cores that need a pass of their own."""
+
+    def merge(self, other: "Statistics") -> None:
+        """Take in the statistics of other data, which are left as they are."""
+        if not other.samples:
+            return
+        if not self.samples:
+            self.samples = other.samples
+            self.layers = deepcopy(other.layers)
+            self.cores = [
+                {name: total.to(torch.float64, copy=True) for name, total in sums.items()}
+                for sums in other.cores
+            ]
+            return
+        self.samples += other.samples
+        for mine, theirs in zip(self.layers, other.layers, strict=True):
+            mine.merge(theirs)
+        for sums, more in zip(self.cores, other.cores, strict=True):
+            for name, total in sums.items():
+                total += more[name]  # float64, whatever the other is
+
+    def state(self) -> State:
+        """All of it, to go on from."""
+        tensors: dict[str, Tensor] = {}
+        for k, layer in enumerate(self.layers):
+            tensors |= {f"layers.{k}.mean": layer.mean, f"layers.{k}.scatter": layer.scatter}
+            if layer.root is not None:
+                tensors[f"layers.{k}.root"] = layer.root
+        for k, sums in enumerate(self.cores):
+            tensors |= {f"cores.{k}.{name}": total for name, total in sums.items()}
+        counts, names = [layer.count for layer in self.layers], [list(sums) for sums in self.cores]
+        return tensors, {"samples": self.samples, "counts": counts, "names": names}
+
+    @classmethod
+    def restored(cls, checkpoint: Checkpoint) -> "Statistics":
+        """From a state; empty where there is none."""
+        if not checkpoint.done:
+            return cls()
+        saved = checkpoint.tensors
+        layers = [
+            Covariance(
+                count, saved[f"layers.{k}.mean"], saved[f"layers.{k}.scatter"], saved.get(f"layers.{k}.root")
+            )
+            for k, count in enumerate(checkpoint.values["counts"])
+        ]
+        cores = [
+            {name: saved[f"cores.{k}.{name}"] for name in names}
+            for k, names in enumerate(checkpoint.values["names"])
+        ]
+        return cls(checkpoint.values["samples"], layers, cores)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a pass collects beside counts and means."""
+
+    grams: bool = True
+    """Centred Grams of the node layers; else their diagonals."""
+    last_gram: bool = True
+    """The last layer's too; a vocabulary's would be enormous."""
+    cores: bool = True
+    """The sums of the cores that have any."""
+
+
+@torch.no_grad()
+def collect(
+    network: Network,
+    batches: Batches,
+    wanted: Wanted | None = None,
+    progress: Progress = silent,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
+) -> Statistics:
+    """Pass once over the data; all there is to collect unless something else is wanted."""
+    wanted = wanted or Wanted()
+    checkpoint = checkpoints.checkpoint(f"statistics.{batches.name}", len(batches))
+    result = Statistics.restored(checkpoint)
+    for first, runs in batches.ragged_chunks(chunk_size(network, batches), checkpoint.done):
+        result.merge(_of_chunk(network, runs, wanted, batches.name, first))
+        done = first + sum(map(len, runs)) - batches.offset
+        checkpoint.save(done, result.state)
+        progress("statistics", done, len(batches))
+    return result
+
+
+def _of_chunk(network: Network, runs: list[Tensor], wanted: Wanted, name: str, first: int) -> Statistics:
+    """Of some samples in a row, in runs of one length."""
+    layers, sums = [], []
+    fs = [network.prefix(inputs.to(network.device)) for inputs in runs]
+    for index, node in enumerate(network.nodes):
+        last = index == len(network.sections)
+        x = _rows([f[..., 1:] if node.constant else f for f in fs])
+        covariance = Covariance.of(x, wanted.grams and (wanted.last_gram or not last))
+        if not covariance.scatter.isfinite().all():
+            _refuse_run(node.name, fs, name, first)
+        layers.append(covariance)
+        if last:
+            break
+        section = network.sections[index]
+        found: Sums = {}
+        us = [section.read_outs(f) for f in fs]
+        if wanted.cores and section.core.has_statistics:
+            out = _rows([u[:, section.outputs(f)] for f, u in zip(fs, us, strict=True)])
+            found = section.core.statistics(out[:, None], slice(0, 1))
+        sums.append(found)
+        fs = [section.from_read_outs(f, u) for f, u in zip(fs, us, strict=True)]
+    return Statistics(sum(map(len, runs)), layers, sums)
+
+
+def _rows(runs: list[Tensor]) -> Tensor:  # [n, T, w] each -> [tokens, w]
+    rows = [f.flatten(0, 1) for f in runs]
+    return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+
+def _refuse_run(layer: str, runs: list[Tensor], name: str, first: int) -> None:
+    """`refuse_infinite` for the first run that holds such a sample; the last one where none does."""
+    for f in runs[:-1]:
+        if not f.isfinite().all():
+            check_finite(layer, f, name, first)
+        first += len(f)
+    check_finite(layer, runs[-1], name, first)
+
+
+def check_finite(layer: str, f: Tensor, name: str, first: int) -> None:
+    """Say at which layer and for which sample activations f [n, T, width] are not finite, or too large."""
+    bad = (~f.isfinite()).flatten(1).any(1)
+    sample = first + int(bad.int().argmax())
+    which = f"first for sample {sample}" if bad.any() else "or too large to be squared, in a sample"
+    raise InterbasisError(
+        f"activations at node layer {layer!r} are not finite (NaN or infinite), {which} of the {name}; "
+        "look at that input or at the model's weights"
+    )
+
+
+def chunks(
+    network: Network, batches: Batches, multiple_of: int = 1, *, fine: bool = False, start: int = 0
+) -> Iterator[tuple[int, Tensor]]:
+    """Chunks of samples that fit in memory, on the network's device: (index of the first, inputs).
+
+    ``start`` samples are left out, for a pass that goes on where it was interrupted.
+    """
+    samples = chunk_size(network, batches, fine)
+    for first, inputs in batches.chunks(max(1, samples // multiple_of) * multiple_of, start):
+        yield first, inputs.to(network.device)
+
+
+def chunk_size(network: Network, batches: Batches, fine: bool = False) -> int:
+    """How many samples fit in memory at once."""
+    positions = network.prefix(batches.first().to(network.device)).shape[1]
+    if positions == 0:
+        raise InterbasisError(f"{batches.name}: samples have no positions; expected at least one")
+    pairs = zip(network.nodes, network.sections, strict=False)
+    coordinates = sum(node.width + len(section.read) for node, section in pairs) + network.nodes[-1].width
+    size = FINE_CHUNK_BYTES if fine else CHUNK_BYTES
+    return max(1, size // (8 * positions * coordinates))

@@ -1,0 +1,77 @@
+"""The interaction graph: the features of every node layer, the edges between neighbours, their provenance."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, field_validator
+from torch import Tensor
+
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.settings import BuildConfig, BuildRequest
+
+
+class Provenance(BaseModel):
+    """Where a graph comes from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    family: str
+    """Kind of network, "mlp" or "modadd"."""
+    model: str
+    """Name or path of the model; empty where the graph was built in Python without one."""
+    model_fingerprint: str
+    """SHA-256 of the network's weights."""
+    widths: tuple[int, ...]
+    """Coordinates of each node layer before any were dropped, the constant among them."""
+    data_fingerprints: dict[str, str]
+    """SHA-256 of the inputs, for data, jacobian_data and edge_data."""
+    samples: dict[str, int]
+    versions: dict[str, str]
+    timings: dict[str, float]
+    """Seconds per phase."""
+    request: BuildRequest | None = None
+    """What was asked for by name (model, data, settings), enough to build it again; None from Python."""
+
+    @field_validator("request", mode="before")
+    @classmethod
+    def _empty_is_none(cls, request: object) -> object:
+        """Runs of version 0.1 store an empty request where there was none."""
+        return request or None
+
+
+@dataclass(frozen=True, eq=False)
+class InteractionGraph:
+    """Features of every node layer and the edges between neighbours."""
+
+    layers: list[LayerBasis]
+    edges: list[Tensor]
+    """Ê per section, [features_out, features_in]; empty where a build left them out."""
+    config: BuildConfig
+    provenance: Provenance
+    edge_errors: list[Tensor] = field(default_factory=list)
+    """Standard errors of Ê where it was estimated with stochastic sources."""
+
+    def __repr__(self) -> str:
+        layers = " → ".join(f"{layer.name} ({layer.features})" for layer in self.layers)
+        return f"InteractionGraph({self.config.basis}: {layers}; {len(self.edges)} sections with edges)"
+
+    def _repr_html_(self) -> str:
+        """The graph as a page inside a notebook."""
+        from interbasis.viewer import html_of_graph
+
+        return html_of_graph(self)
+
+    @property
+    def layer_names(self) -> list[str]:
+        return [layer.name for layer in self.layers]
+
+    @property
+    def section_names(self) -> list[str]:
+        """Sections by the name of their source layer, in the network's order."""
+        return self.layer_names[:-1]
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the run to a folder, in place of an older run if there is one; atomically."""
+        from interbasis.graph.store import save
+
+        return save(self, folder)

@@ -1,0 +1,122 @@
+"""The features of one node layer: f̂ = C f, and back by C⁺."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from interbasis.numerics.linalg import Cut
+from interbasis.runtime.errors import InterbasisError
+
+MAX_DENSE_IDENTITY = 2**13
+"""Widest layer whose identity matrix is made when it is asked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class LayerBasis:
+    """The features of one node layer, in float64. A basis from elsewhere requires C and C⁺ only."""
+
+    name: str
+    transform: Tensor
+    """C [features, width]: f̂ = C f. Feature 0 is the constant where the layer has one."""
+    inverse: Tensor
+    """C⁺ [width, features]: back to the network's coordinates, dropped directions at their mean."""
+    mean: Tensor | None = None
+    """E[f] [width], 1 for the constant."""
+    eigenvalues: Tensor | None = None
+    """What the features are ranked by, [features]: Λ for lib, gib and random; the variance for pca and
+    neuron, and for the last layer. Entry 0, the constant's, is 1 by convention."""
+    variances: Tensor | None = None
+    """D [directions]: variances of the principal directions kept, in descending order; entry 0, the
+    constant's, is 1 by convention. For neuron, the neurons' own."""
+    constant: bool = True
+    """Whether feature 0 is the constant."""
+    variance_cut: Cut | None = None
+    """What the noise floor did to D."""
+    jacobian_cut: Cut | None = None
+    """What the noise floor did to Λ."""
+    isolated: int = 0
+    """Features after the constant that hold one coordinate each and took part in no decomposition."""
+    eigenvalue_errors: Tensor | None = None
+    """Standard errors of Λ [features] where query positions were sampled, here or in layers after it."""
+
+    def __post_init__(self) -> None:
+        if self.transform.ndim != 2 or self.inverse.shape != self.transform.T.shape:
+            raise InterbasisError(
+                f"layer {self.name!r}: a transform of shape [features, width] requires an inverse of shape "
+                f"[width, features], received {list(self.transform.shape)} and {list(self.inverse.shape)}"
+            )
+
+    def __repr__(self) -> str:
+        return f"LayerBasis({self.name}: {self.features} features of {self.width} coordinates)"
+
+    @property
+    def identity(self) -> bool:
+        """Whether f̂ = f, with nothing stored for it."""
+        return False
+
+    def features_of(self, f: Tensor) -> Tensor:  # [..., width] -> [..., features]
+        """f̂ = C f, in the dtype and on the device of f."""
+        return f if self.identity else f @ self.transform.to(f).T
+
+    def back(self, features: Tensor) -> Tensor:  # [..., features] -> [..., width]
+        """C⁺ f̂."""
+        return features if self.identity else features @ self.inverse.to(features).T
+
+    @property
+    def features(self) -> int:
+        return len(self.transform)
+
+    @property
+    def width(self) -> int:
+        return self.transform.shape[1]
+
+
+class IdentityBasis(LayerBasis):
+    """f̂ = f, with no matrices stored: the identity is made when it is asked for, never for a vocabulary."""
+
+    def __init__(
+        self,
+        name: str,
+        width: int,
+        mean: Tensor | None = None,
+        variances: Tensor | None = None,
+        constant: bool = True,
+    ):
+        fields = {
+            "name": name,
+            "mean": mean,
+            "eigenvalues": variances,
+            "variances": variances,
+            "constant": constant,
+            "_width": width,
+        }
+        for field, value in fields.items():
+            object.__setattr__(self, field, value)
+
+    @property
+    def transform(self) -> Tensor:  # [width, width]
+        """The identity, made dense."""
+        if self.width > MAX_DENSE_IDENTITY:
+            raise InterbasisError(
+                f"layer {self.name!r} is not rotated and {self.width} wide, so its identity is not made "
+                "dense; where layer.identity is true, use the activations as they are"
+            )
+        return torch.eye(self.width, dtype=torch.float64)
+
+    @property
+    def inverse(self) -> Tensor:  # [width, width]
+        """The identity, made dense."""
+        return self.transform
+
+    @property
+    def identity(self) -> bool:
+        return True
+
+    @property
+    def features(self) -> int:
+        return self.width
+
+    @property
+    def width(self) -> int:
+        return int(self.__dict__["_width"])

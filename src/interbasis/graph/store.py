@@ -1,0 +1,286 @@
+"""A graph as a folder: `config.json` and one safetensors file.
+
+`config.json` says what was asked, on what, with which versions and how long it took; the safetensors file
+holds bases and edges, and `config.json` names it together with its SHA-256. The tensors are written first and
+under a new name, `config.json` last, each atomically: whoever reads the folder sees the old run or the new
+one. Results of stages lie beside them.
+"""
+
+import json
+import re
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from interbasis.graph.interaction_graph import InteractionGraph, Provenance
+from interbasis.graph.layer_basis import IdentityBasis, LayerBasis
+from interbasis.graph.settings import BuildConfig
+from interbasis.numerics.linalg import Cut
+from interbasis.runtime.checkpoints import FOLDER, Checkpoints
+from interbasis.runtime.errors import InterbasisError, first_problem
+from interbasis.runtime.files import remove, sha256_of, write_atomically, write_text_atomically
+
+FORMAT = "interbasis-graph"
+SCHEMA = 1
+CONFIG = "config.json"
+TENSOR_FILE = re.compile(r"graph-[0-9a-f]{12}\.safetensors")
+"""The tensor file of a run, named by its content."""
+LEFTOVER = re.compile(r"graph\.safetensors\.new|\.graph\.safetensors\.new\..*\.tmp|\.config\.json\..*\.tmp")
+"""What an interrupted save may leave behind."""
+TENSORS_PER_LAYER = ("transform", "inverse", "mean", "eigenvalues", "variances", "eigenvalue_errors")
+
+
+class TensorFile(BaseModel):
+    """The file that holds a run's tensors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: str
+    sha256: str
+
+
+class LayerHeader(BaseModel):
+    """What `config.json` says of one layer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: str
+    constant: bool
+    isolated: int = 0
+    identity: bool = False
+    width: int = 0
+    variance_cut: Cut | None
+    jacobian_cut: Cut | None
+
+
+class GraphHeader(BaseModel):
+    """`config.json`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    format: str = FORMAT
+    version: int = Field(default=SCHEMA, alias="schema")
+    tensors: TensorFile
+    layers: tuple[LayerHeader, ...]
+    edges: int
+    """Sections with edges."""
+    edge_errors: int
+    """Sections with standard errors of edges."""
+    config: BuildConfig
+    provenance: Provenance
+
+
+def save(graph: InteractionGraph, folder: str | Path) -> Path:
+    """Write a graph to a folder, in place of an older run if there is one; atomically."""
+    folder = Path(folder)
+    tensors = tensors_of(graph)
+    for name, tensor in tensors.items():
+        _check_finite(name, tensor, f"this graph was not saved to {folder}")
+    check_is_free(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InterbasisError(f"could not make the folder {folder} ({error.strerror})") from error
+    staged = folder / "graph.safetensors.new"
+    write_atomically(staged, lambda path: save_file(tensors, path, {"format": FORMAT}))
+    digest = sha256_of(staged)
+    file = staged.replace(folder / f"graph-{digest[:12]}.safetensors")
+    header = GraphHeader(
+        tensors=TensorFile(file=file.name, sha256=digest),
+        layers=tuple(_header_of(layer) for layer in graph.layers),
+        edges=len(graph.edges),
+        edge_errors=len(graph.edge_errors),
+        config=graph.config,
+        provenance=graph.provenance,
+    )
+    write_text_atomically(folder / CONFIG, header.model_dump_json(indent=2, by_alias=True) + "\n")
+    clear_older(folder)
+    return folder
+
+
+def load(folder: str | Path) -> InteractionGraph:
+    """Read a run's folder; one that is truncated, foreign, newer or holds NaN is refused."""
+    folder = Path(folder)
+    try:
+        header = read_header(folder)
+        try:
+            tensors = _read_tensors(folder, header)
+        except InterbasisError:
+            if read_header(folder) == header:
+                raise
+            header = read_header(folder)  # the run was replaced just now
+            tensors = _read_tensors(folder, header)
+    except OSError as error:
+        raise InterbasisError(f"could not read {folder} ({error.strerror or error})") from error
+    try:
+        graph = _assemble(header, tensors)
+    except KeyError as error:
+        raise InterbasisError(f"{folder} is damaged: {error} is missing; build the run again") from error
+    _check_shapes(folder, graph)
+    return graph
+
+
+def graph_digest(folder: str | Path) -> str:
+    """What identifies the graph in a run's folder: the SHA-256 of its tensors."""
+    return read_header(Path(folder)).tensors.sha256
+
+
+def clear_older(folder: Path) -> None:
+    """Remove what is not of the graph in a run: older tensors, what kills left, unfinished builds."""
+    current = read_header(folder).tensors.file
+    for old in folder.iterdir():
+        if old.name != current and _is_ours(old):
+            remove(old)
+    Checkpoints(folder, "build", restart=True).finish()
+
+
+def read_header(folder: Path) -> GraphHeader:
+    """`config.json` of a run, checked."""
+    path = folder / CONFIG
+    if not path.is_file():
+        problem = "is no folder" if not folder.is_dir() else f"has no {CONFIG}"
+        raise InterbasisError(f"expected a run made by 'interbasis build', but {folder} {problem}")
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InterbasisError(f"{path} is not readable JSON ({error}); build the run again") from error
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise InterbasisError(f"{folder} is not an interbasis run: {path.name} has no format {FORMAT!r}")
+    check_schema(folder, values.get("schema"))
+    try:
+        header = GraphHeader.model_validate_json(json.dumps(values))
+    except ValidationError as error:
+        raise InterbasisError(f"{path} is damaged: {first_problem(error)}; build the run again") from error
+    if not TENSOR_FILE.fullmatch(header.tensors.file):
+        raise InterbasisError(f"{path} is damaged: {header.tensors.file!r} is no tensor file of a run")
+    return header
+
+
+def check_schema(folder: Path, schema: object) -> None:
+    """A run of a newer version is refused."""
+    if not isinstance(schema, int) or not 1 <= schema <= SCHEMA:
+        raise InterbasisError(
+            f"{folder} was written with schema {schema}, this version reads 1 to {SCHEMA}; "
+            "upgrade interbasis to read a newer one"
+        )
+
+
+def check_is_free(folder: Path) -> None:
+    """A folder may be written to if it is new, empty, or an interbasis run."""
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise InterbasisError(f"{folder} is a file; name a folder for the run")
+        if not folder.is_dir() or all(_is_ours(path) or path.name == FOLDER for path in folder.iterdir()):
+            return
+    except OSError as error:
+        raise InterbasisError(f"could not look into {folder} ({error.strerror})") from error
+    try:
+        read_header(folder)
+    except InterbasisError as error:
+        raise InterbasisError(
+            f"{folder} is not empty and not an interbasis run, so nothing was written there; "
+            "name a new folder"
+        ) from error
+
+
+def _is_ours(path: Path) -> bool:
+    return bool(TENSOR_FILE.fullmatch(path.name) or LEFTOVER.fullmatch(path.name))
+
+
+def _check_shapes(folder: Path, graph: InteractionGraph) -> None:
+    """All parts of a run fit together."""
+    layers, sections = graph.layers, len(graph.layers) - 1
+    whole = len(graph.provenance.widths) == len(layers) >= 2
+    if not whole or any(len(many) not in (0, sections) for many in (graph.edges, graph.edge_errors)):
+        raise InterbasisError(
+            f"{folder} is damaged: {len(layers)} layers do not go with {len(graph.edges)} sections of edges "
+            f"and {len(graph.edge_errors)} of errors; build the run again"
+        )
+    shapes: dict[str, tuple[Tensor | None, tuple[int, ...]]]
+    shapes = {f"layers.{k}.eigenvalues": (v.eigenvalues, (v.features,)) for k, v in enumerate(layers)}
+    shapes |= {f"layers.{k}.mean": (v.mean, (v.width,)) for k, v in enumerate(layers)}
+    for name, many in (("edges", graph.edges), ("edge_errors", graph.edge_errors)):
+        for k, matrix in enumerate(many):
+            shapes[f"{name}.{k}"] = (matrix, (layers[k + 1].features, layers[k].features))
+    for name, (tensor, expected) in shapes.items():
+        if tensor is not None and tuple(tensor.shape) != expected:
+            raise InterbasisError(
+                f"{folder} is damaged: {name} has shape {list(tensor.shape)}, expected {list(expected)}; "
+                "build the run again"
+            )
+
+
+def tensors_of(graph: InteractionGraph) -> dict[str, Tensor]:
+    """All tensors of a graph, by the name they are stored under."""
+    tensors = {}
+    for k, layer in enumerate(graph.layers):
+        for name in TENSORS_PER_LAYER[2:] if layer.identity else TENSORS_PER_LAYER:
+            tensor = getattr(layer, name)
+            if tensor is not None:
+                tensors[f"layers.{k}.{name}"] = tensor.detach().cpu().contiguous().clone()
+    for name, many in (("edges", graph.edges), ("edge_errors", graph.edge_errors)):
+        tensors |= {f"{name}.{k}": t.detach().cpu().contiguous().clone() for k, t in enumerate(many)}
+    return tensors
+
+
+def _header_of(layer: LayerBasis) -> LayerHeader:
+    return LayerHeader(
+        name=layer.name,
+        constant=layer.constant,
+        isolated=layer.isolated,
+        identity=layer.identity,
+        width=layer.width,
+        variance_cut=layer.variance_cut,
+        jacobian_cut=layer.jacobian_cut,
+    )
+
+
+def _assemble(header: GraphHeader, tensors: dict[str, Tensor]) -> InteractionGraph:
+    layers = [_layer(spec, f"layers.{k}.", tensors) for k, spec in enumerate(header.layers)]
+    edges = [tensors[f"edges.{k}"] for k in range(header.edges)]
+    errors = [tensors[f"edge_errors.{k}"] for k in range(header.edge_errors)]
+    return InteractionGraph(layers, edges, header.config, header.provenance, errors)
+
+
+def _layer(header: LayerHeader, prefix: str, tensors: dict[str, Tensor]) -> LayerBasis:
+    mean, variances = tensors.get(prefix + "mean"), tensors.get(prefix + "variances")
+    if header.identity:
+        return IdentityBasis(header.name, header.width, mean, variances, header.constant)
+    return LayerBasis(
+        header.name,
+        tensors[prefix + "transform"],
+        tensors[prefix + "inverse"],
+        mean,
+        tensors.get(prefix + "eigenvalues"),
+        variances,
+        header.constant,
+        header.variance_cut,
+        header.jacobian_cut,
+        header.isolated,
+        tensors.get(prefix + "eigenvalue_errors"),
+    )
+
+
+def _read_tensors(folder: Path, header: GraphHeader) -> dict[str, Tensor]:
+    path = folder / header.tensors.file
+    if not path.is_file():
+        raise InterbasisError(f"{folder} is incomplete: {path.name} is missing; build the run again")
+    if sha256_of(path) != header.tensors.sha256:
+        raise InterbasisError(
+            f"{path} is truncated or changed (its SHA-256 is not the one in {CONFIG}); build the run again"
+        )
+    try:
+        tensors = load_file(path)
+    except SafetensorError as error:
+        raise InterbasisError(f"{path} is not a readable safetensors file ({error})") from error
+    for key, tensor in tensors.items():
+        _check_finite(key, tensor, f"{path} is not used")
+    return tensors
+
+
+def _check_finite(name: str, tensor: Tensor, consequence: str) -> None:
+    if not tensor.isfinite().all():
+        raise InterbasisError(f"{name} holds NaN or infinite values, so {consequence}; build the run again")

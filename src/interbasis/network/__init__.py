@@ -1,0 +1,1 @@
+"""A network as a chain of sections, each skip + write ∘ core ∘ read."""

@@ -1,0 +1,26 @@
+"""The non-linear cores of sections, one small file each."""
+
+from interbasis.network.cores.attention import Attention, Rotary
+from interbasis.network.cores.core import Core, Moments, Sums
+from interbasis.network.cores.elementwise import Elementwise
+from interbasis.network.cores.gated import Gated
+from interbasis.network.cores.general import General
+from interbasis.network.cores.head_norms import HeadNorm
+from interbasis.network.cores.linear import Linear
+from interbasis.network.cores.normalize import Normalize
+from interbasis.network.cores.variance import Variance
+
+__all__ = [
+    "Attention",
+    "Core",
+    "Elementwise",
+    "Gated",
+    "General",
+    "HeadNorm",
+    "Linear",
+    "Moments",
+    "Normalize",
+    "Rotary",
+    "Sums",
+    "Variance",
+]

@@ -1,0 +1,118 @@
+"""What a batch looks like to every head: queries at some positions, the keys and values, and the pattern."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from interbasis.network.cores.attention.rotary import Rotary
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What kind of attention it is."""
+
+    heads: int
+    width: int
+    """Coordinates of one head."""
+    scale: float
+    causal: bool = True
+    window: int | None = None
+    """Keys a query sees at most, its own position the last of them."""
+    cap: float | None = None
+    """Scores are capped to cap · tanh(score / cap)."""
+    rotary: Rotary | None = None
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Queries at positions ``at``, with keys and values from position ``first`` on."""
+
+    shape: Shape
+    at: Tensor  # [n, S]
+    q: Tensor  # [heads, n, S, h], as the key at the query's own position sees them
+    turned_q: Tensor  # [heads, n, S, h]
+    k: Tensor  # [heads, n, T, h], turned
+    v: Tensor  # [heads, n, T, h]
+    first: int = 0
+
+    @classmethod
+    def of(cls, shape: Shape, u: Tensor, at: Tensor) -> "Heads":
+        """From read-outs u [n, T, 3·heads·h] = [q | k | v] and query positions at [n, S]."""
+        parts = u.unflatten(2, (3, shape.heads, shape.width)).permute(2, 3, 0, 1, 4)
+        q, k, v = parts.contiguous()  # each [heads, n, T, h]
+        q = q.gather(2, at[None, :, :, None].expand(shape.heads, -1, -1, shape.width))
+        if shape.rotary is None:
+            return cls(shape, at, q, q, k, v)
+        keys = torch.arange(k.shape[2], device=u.device)
+        turned = shape.rotary.turn(q, at)
+        seen = shape.rotary.turn(turned, at, back=True)  # R_sᵀR_s q_s
+        return cls(shape, at, seen, turned, shape.rotary.turn(k, keys), v)
+
+    def queries(self, start: int, stop: int) -> "Heads":
+        """Some of the queries, with the keys and values that any of them sees."""
+        at = self.at[:, start:stop]
+        left, right = 0, self.k.shape[2]
+        if self.shape.causal:
+            right = int(at.max()) + 1 - self.first
+            if self.shape.window is not None:
+                left = max(0, int(at.min()) + 1 - self.shape.window - self.first)
+        return replace(
+            self,
+            at=at,
+            q=self.q[:, :, start:stop],
+            turned_q=self.turned_q[:, :, start:stop],
+            k=self.k[:, :, left:right],
+            v=self.v[:, :, left:right],
+            first=self.first + left,
+        )
+
+    @property
+    def keys(self) -> Tensor:  # [T]
+        """The positions of the keys."""
+        return torch.arange(self.first, self.first + self.k.shape[2], device=self.k.device)
+
+    def pattern(self) -> tuple[Tensor, Tensor]:
+        """a [heads, n, S, T] and b = a · cap′(score); without a cap they are the same tensor."""
+        scores = (self.shape.scale * self.turned_q) @ self.k.mT
+        slope = None
+        if self.shape.cap is not None:
+            squashed = (scores / self.shape.cap).tanh_()
+            scores, slope = self.shape.cap * squashed, 1 - squashed.square()
+        if self.shape.causal:
+            scores = scores.masked_fill(~self.visible(), -torch.inf)
+        a = scores.softmax(dim=-1)
+        return a, a if slope is None else a * slope
+
+    def visible(self) -> Tensor:
+        """Which keys a query sees, [n or 1, S, T]."""
+        at = self.at[:1] if self.at.stride(0) == 0 else self.at  # the same for all samples
+        distance = at[:, :, None] - self.keys
+        if self.shape.window is None:
+            return distance >= 0
+        return (distance >= 0) & (distance < self.shape.window)
+
+    def mixed_values(self) -> Tensor:  # [heads, n, S, h]
+        """z, without the pattern being made where no gradient is wanted."""
+        shape = self.shape
+        if shape.cap is not None or torch.is_grad_enabled():
+            return self.pattern()[0] @ self.v
+        plain = shape.causal and shape.window is None and self.q.shape[2] == self.k.shape[2]
+        return torch.nn.functional.scaled_dot_product_attention(
+            self.turned_q,
+            self.k,
+            self.v,
+            attn_mask=self.visible() if shape.causal and not plain else None,
+            is_causal=plain,
+            scale=shape.scale,
+        )
+
+    def own_weights(self, pattern: Tensor) -> Tensor:  # [heads, n, S, T] -> [heads, n, S]
+        """a_ss: what every query gives to its own position."""
+        at = (self.at - self.first)[None, :, :, None].expand(len(pattern), -1, -1, 1)
+        return pattern.gather(3, at)[..., 0]
+
+    def own_values(self) -> Tensor:  # [heads, n, S, h]
+        """v_s at the positions of the queries."""
+        at = (self.at - self.first)[None, :, :, None]
+        return self.v.gather(2, at.expand(len(self.v), -1, -1, self.v.shape[-1]))

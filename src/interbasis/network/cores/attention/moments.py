@@ -1,0 +1,149 @@
+"""Σ N_ss and Σ_st N_stᵀQN_st of attention over blocks of queries; `Attention` has the formulas."""
+
+import torch
+from torch import Tensor
+
+from interbasis.network.cores.attention.heads import Heads
+from interbasis.network.cores.attention.rotary import Rotary
+from interbasis.network.cores.attention.sums import HeadSums
+
+TOGETHER = 786_432
+"""Elements of the covariances that are multiplied at once: few enough to stay in the cache."""
+
+
+def add_block(sums: HeadSums, x: Heads, metric: Tensor, value_products: Tensor) -> None:
+    """Add a block of queries; the values are centred, value_products as below for the keys of x."""
+    a, b = x.pattern()  # [H, n, S, T]
+    z = a @ x.v  # [H, n, S, h]
+    sums.pattern += a.flatten(1) @ a.flatten(1).T
+    if x.shape.rotary is None:
+        _add_key_terms(sums, x, (a, b, z), metric, value_products)
+    else:
+        _add_turned_key_terms(sums, x, (a, b, z), metric, x.shape.rotary)
+    diagonal = x.own_weights(a)  # a_ss, [H, n, S]
+    deviation = x.own_weights(b)[..., None] * (x.own_values() - z)  # b_ss (v_s − z_s)
+    sums.diagonal += diagonal.sum((1, 2))
+    sums.local_k += x.shape.scale * (deviation.flatten(1, 2).mT @ x.q.flatten(1, 2))
+    cov = _covariances(x, b, z)  # [H, i, n·S, j]
+    sums.local_q += cov.sum(2)
+    _add_query_terms(sums, x.q.flatten(1, 2), diagonal.flatten(1), deviation.flatten(1, 2), cov, metric)
+    _add_query_pairs(sums, cov, metric)
+
+
+def value_products(v: Tensor, metric: Tensor) -> Tensor:
+    """v^h_tᵀ Q^{hg} v^g_t for all pairs of heads, [h, g, n, T]."""
+    heads = len(v)
+    flat = v.permute(1, 2, 0, 3).flatten(2)  # [n, T, H·h]
+    rows = []
+    for head in range(heads):
+        weighted = (v[head] @ metric.unflatten(0, (heads, -1))[head]) * flat  # [n, T, H·h]
+        rows.append(weighted.unflatten(2, (heads, -1)).sum(-1).permute(2, 0, 1))
+    return torch.stack(rows)
+
+
+def _add_key_terms(
+    sums: HeadSums, x: Heads, patterns: tuple[Tensor, Tensor, Tensor], metric: Tensor, products: Tensor
+) -> None:
+    """v,k for all pairs and k,k for h ≤ g, both of them from bb = b^h ∘ b^g, which is made once."""
+    a, b, z = patterns
+    heads, width = x.shape.heads, x.shape.width
+    Q = metric.unflatten(0, (heads, width)).unflatten(2, (heads, width))  # [h, i, g, j]
+    queries = x.q.flatten(1, 2)  # [g, n·S, h]
+
+    def by_values(values: Tensor, rows: Tensor, z: Tensor, queries: Tensor) -> Tensor:
+        centred = values - rows * z  # Σ_t ab_st (v^g_t − z^g_s), [·, n, S, h]
+        return centred.flatten(1, 2).mT @ queries
+
+    for h in range(heads):
+        one = torch.ones_like(x.v[h:, ..., :1])
+        right = torch.cat([x.v[h:], x.v[h].expand_as(x.v[h:]), products[h, h:, ..., None], one], dim=-1)
+        mixed = (b[h] * b[h:]) @ right  # Σ_t bb_st [v^g_t, v^h_t, v^hᵀQv^g, 1], [g, n, S, 2h + 2]
+        values, others, weighted, rows = mixed.split([width, width, 1, 1], dim=-1)
+        seen = torch.einsum("nsi,igj->gnsj", z[h], Q[h, :, h:])  # z^hᵀQ^{hg}
+        spread = z[h:] @ Q[h, :, h:].permute(1, 2, 0)[:, None]  # Q^{hg}z^g
+        inner = (seen * (rows * z[h:] - values) - others * spread).sum(-1, keepdim=True)
+        kk = ((weighted + inner) * x.q[h]).flatten(1, 2).mT @ queries[h:]
+        kk[0] /= 2  # its transpose is the other half
+        sums.kk[h, h:] += kk
+        if a is b:
+            sums.vk[h, h:] += by_values(values, rows, z[h:], queries[h:])
+            sums.vk[h + 1 :, h] += by_values(others[1:], rows[1:], z[h], queries[h])
+        else:  # soft-capped scores: v,k goes with a^h b^g
+            mixed = (a[h] * b) @ torch.cat([x.v, torch.ones_like(x.v[..., :1])], dim=-1)
+            sums.vk[h] += by_values(mixed[..., :width], mixed[..., width:], z, queries)
+
+
+def _add_turned_key_terms(
+    sums: HeadSums, x: Heads, patterns: tuple[Tensor, Tensor, Tensor], metric: Tensor, rotary: Rotary
+) -> None:
+    """The same where the key sees R_tᵀR_s q_s: Σ_t R_tᵀ(Σ_s …)R_t, for k,k over h ≤ g."""
+    a, b, z = patterns
+    heads, width, keys = x.shape.heads, x.shape.width, x.keys
+    Q = metric.unflatten(0, (heads, width)).unflatten(2, (heads, width))  # [h, i, g, j]
+    for h in range(heads):
+        ab = a[h] * b  # [g, n, S, T]
+        pulled = rotary.turn(ab.mT @ x.turned_q, keys, back=True)  # R_tᵀ Σ_s ab_st q̃^g_s, [g, n, T, h]
+        sums.vk[h] += x.v.flatten(1, 2).mT @ pulled.flatten(1, 2)
+        for g in range(heads):
+            # Σ_st ab_st z_s (R_tᵀq̃_s)ᵀ; [n, T, h·h] is summed over s first
+            outer = (z[g, ..., :, None] * x.turned_q[g, ..., None, :]).flatten(2)
+            by_key = (ab[g].mT @ outer).unflatten(2, (width, width))
+            sums.vk[h, g] -= rotary.turn(by_key, keys[:, None], back=True).sum((0, 1))
+        for g in range(h, heads):
+            spread = x.v[h] @ Q[h, :, g]  # v^hᵀQ, [n, T, h]
+            weight = (spread * x.v[g]).sum(-1)[:, None] + ((z[h] @ Q[h, :, g]) * z[g]).sum(-1)[..., None]
+            weight = weight - z[g] @ spread.mT - (z[h] @ Q[h, :, g]) @ x.v[g].mT
+            outer = (x.turned_q[h, ..., :, None] * x.turned_q[g, ..., None, :]).flatten(2)
+            by_key = ((weight * b[h] * b[g]).mT @ outer).unflatten(2, (width, width))  # [n, T, h, h]
+            by_key = rotary.turn(by_key, keys[:, None], back=True)
+            by_key = rotary.turn(by_key.mT, keys[:, None], back=True).mT
+            sums.kk[h, g] += by_key.sum((0, 1)) * (0.5 if g == h else 1.0)
+
+
+def _covariances(x: Heads, b: Tensor, z: Tensor) -> Tensor:
+    """Cov_s as [heads, value coordinate, n·S, key coordinate]."""
+    width = x.shape.width
+    # without a cap Σ_t b (v − z) = 0, so that keys may be centred too, which saves digits
+    k = x.k if x.shape.cap is not None else x.k - x.k.mean(2, keepdim=True)
+    seen, queries = b @ k, b.shape[2]
+    cov = b.new_empty(len(b), width, *b.shape[1:3], width)
+    for h in range(len(b)):
+        if 2 * queries <= width:  # few of them
+            weighted = (b[h, :, :, None, :] * x.v[h].mT[:, None]).flatten(1, 2)  # [n, S·h, T]
+            mixed = (weighted @ k[h]).unflatten(1, (queries, width))  # [n, S, h, h]
+        else:
+            pairs = (x.v[h, ..., :, None] * k[h, ..., None, :]).flatten(2)  # [n, T, h·h]
+            mixed = (b[h] @ pairs).unflatten(2, (width, width))
+        mixed.addcmul_(z[h, ..., None], seen[h, ..., None, :], value=-1)
+        if x.shape.rotary is not None:
+            mixed = x.shape.rotary.turn(mixed, x.at[..., None], back=True)
+        cov[h] = mixed.permute(2, 0, 1, 3)
+    return cov.mul_(x.shape.scale).flatten(2, 3)
+
+
+def _add_query_terms(
+    sums: HeadSums, q: Tensor, diagonal: Tensor, deviation: Tensor, cov: Tensor, metric: Tensor
+) -> None:
+    """v,q and k,q: q and deviation [heads, tokens, h], diagonal [heads, tokens]."""
+    heads, width = len(q), q.shape[-1]
+    blocks = metric.unflatten(0, (heads, width)).unflatten(2, (heads, width))  # [h, i, g, j]
+    for g in range(heads):
+        by_token = cov[g].transpose(0, 1).contiguous()  # [tokens, i, j]
+        # v,q without its Q: Σ_s a^h_ss Cov^g_s
+        sums.vq[:, g] += (by_token.flatten(1).T @ diagonal.T).T.unflatten(1, (width, width))
+        # k,q: b_ss (v_s − z_s)ᵀ Q Cov_s for all heads h
+        pushed = (deviation @ blocks[:, :, g]).transpose(0, 1) @ by_token  # [tokens, h, j]
+        sums.kq[:, g] += q.mT @ pushed.transpose(0, 1)
+
+
+def _add_query_pairs(sums: HeadSums, cov: Tensor, metric: Tensor) -> None:
+    """q,q for h ≤ g: Cov^hᵀ (Q Cov^g), contracted over value coordinate and token at once."""
+    heads, width, _, _ = cov.shape
+    found = [cov.new_zeros(g + 1, width, width) for g in range(heads)]
+    for some in cov.split(max(1, TOGETHER // (heads * width**2)), dim=2):
+        flat = some.reshape(heads, -1, width)  # [H, i·tokens, j]
+        for g in range(heads):
+            rows = metric[: (g + 1) * width, g * width : (g + 1) * width] @ flat[g].view(width, -1)
+            found[g].baddbmm_(flat[: g + 1].mT, rows.view(g + 1, -1, width))
+    for g in range(heads):
+        sums.qq[: g + 1, g] += found[g]

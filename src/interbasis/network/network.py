@@ -1,0 +1,315 @@
+"""A network as a chain of sections between node layers.
+
+Every section has the shape *skip + write ∘ core ∘ read*,
+
+    F(f) = P f + B · core(A f),
+
+where P, A, B are constant matrices, biases are folded into them (the activation f carries a constant 1 in
+front), and only the small core is non-linear. Rewritten so, a network computes what it computed before.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from interbasis.network.cores import Core
+from interbasis.network.structured_matmul import applier
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.literals import Dtype
+
+Change = Callable[[Tensor], Tensor]
+"""What becomes of a weight matrix; the shape stays."""
+
+
+@dataclass(frozen=True)
+class NodeLayer:
+    """A cut through the network: the concatenation of every stream that crosses it."""
+
+    name: str
+    width: int
+    """Number of coordinates, the constant among them where there is one."""
+    constant: bool = True
+    """Whether coordinate 0 is the constant 1."""
+    isolated: int = 0
+    """Coordinates after the constant that are features of their own, as a layer norm's variance is: they take
+    part in no eigendecomposition."""
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """The map between two neighbouring node layers, F(f) = P f + B · core(A f), with F(0) = 0.
+
+    It works in the network's own coordinates or, after `in_basis`, in those of any pair of bases.
+    """
+
+    source: NodeLayer
+    target: NodeLayer
+    skip: Tensor  # P [d_out, d_in]
+    read: Tensor  # A [c_in, d_in]
+    write: Tensor  # B [d_out, c_out]
+    core: Core
+    last_only: bool = False
+    """Whether only the last position comes out."""
+
+    def __repr__(self) -> str:
+        shape = f"{self.skip.shape[1]} → {self.skip.shape[0]}{', last position' if self.last_only else ''}"
+        return f"Section({self.source.name} → {self.target.name}: {self.core}, {shape})"
+
+    def __call__(self, f: Tensor) -> Tensor:  # [n, T, d_in] -> [n, S, d_out]
+        return self.from_read_outs(f, self.read_outs(f))
+
+    def read_outs(self, f: Tensor) -> Tensor:  # [n, T, d_in] -> [n, T, c_in]
+        """u = A f."""
+        return self._apply_read(f)
+
+    def from_read_outs(self, f: Tensor, u: Tensor) -> Tensor:  # -> [n, S, d_out]
+        """P f + B · core(u)."""
+        at = self.outputs(f)
+        return self._apply_skip(f[:, at]) + self._apply_write(self.core(u, at))
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether every output depends on the input of the same number alone."""
+        return False
+
+    def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:  # [d_in], [..., d_in]
+        """Along the path that no core bends: where f comes out, P f, and how small changes of it do, P δ."""
+        skip = self.skip.to(f)
+        return skip @ f, moved @ skip.T
+
+    @cached_property
+    def _apply_skip(self) -> Callable[[Tensor], Tensor]:
+        return applier(self.skip)
+
+    @cached_property
+    def _apply_read(self) -> Callable[[Tensor], Tensor]:
+        return applier(self.read)
+
+    @cached_property
+    def _apply_write(self) -> Callable[[Tensor], Tensor]:
+        return applier(self.write)
+
+    def outputs(self, f: Tensor) -> slice:  # [n, T, d]
+        """The positions that come out."""
+        return self.positions_out(f.shape[1])
+
+    def positions_out(self, positions: int) -> slice:
+        """Those that come out of so many."""
+        return slice(positions - 1 if self.last_only else 0, positions)
+
+    def in_basis(self, inverse: Tensor | None, transform: Tensor | None) -> "Section":
+        """The same map from source features to target features, F̂(f̂) = C_out F(C_in⁺ f̂).
+
+        inverse C_in⁺ [d_in, r_in], transform C_out [r_out, d_out]; None is the identity.
+        """
+        skip, read, write = self.skip, self.read, self.write
+        if inverse is not None:
+            skip, read = skip @ inverse, read @ inverse
+        if transform is not None:
+            skip, write = transform @ skip, transform @ write
+        return replace(self, skip=skip, read=read, write=write)
+
+    def tensors(self) -> list[Tensor]:
+        """All weights, the core's among them."""
+        return [self.skip, self.read, self.write, *self.core.tensors()]
+
+    def to(self, *args: Any, **kwargs: Any) -> "Section":
+        """A copy in another dtype or on another device."""
+        skip, read, write = (matrix.to(*args, **kwargs) for matrix in (self.skip, self.read, self.write))
+        core = self.core.to(*args, **kwargs)
+        # the constant's column holds B · act(0), which may be known to more digits now than it was rounded to
+        like = self.read.new_zeros(len(self.read))
+        known = core.at_zero(like.to(*args, **kwargs)) - self.core.at_zero(like).to(*args, **kwargs)
+        if known.any():
+            skip = skip.clone()
+            skip[:, 0] += write @ known.expand(write.shape[1])
+        return replace(self, skip=skip, read=read, write=write, core=core)
+
+
+class Prefix(nn.Module):
+    """What comes before the first node layer: inputs -> [n, T, width], the constant in front."""
+
+    def has_positions(self, inputs: Tensor) -> bool:
+        """Whether these inputs are sequences; rows without positions are treated as sequences of one."""
+        return True
+
+    def tensors(self) -> list[Tensor]:
+        """All weights."""
+        return list(self.state_dict().values())
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A prefix, the sections between the node layers, and a tail of sections after the last of them.
+
+    Calling it gives the model's output. Inputs without positions (an MLP's rows) give outputs without
+    positions, and so does a network of which only the last position comes out.
+    """
+
+    prefix: Prefix
+    sections: tuple[Section, ...]
+    tail: tuple[Section, ...] = ()
+    family: str = "network"
+    rotate_last: bool = True
+    """Whether the last node layer is rotated (PCA) when nothing else is said."""
+    build_dtype: Dtype = "float64"
+    """What a build computes in when nothing else is said."""
+    predicts_next: bool = False
+    """Whether it takes tokens and its outputs at every position are about the token that follows."""
+    remake: "Callable[[Change], Network] | None" = None
+    """Converts the model that this network was made from again, with change(W) in place of every weight
+    matrix W. Sections do not tell: their matrices hold structure (identities, residual paths, norms) too."""
+
+    def __post_init__(self) -> None:
+        chain = [*self.sections, *self.tail]
+        for before, after in pairwise(chain):
+            if before.target != after.source:
+                raise InterbasisError(
+                    f"sections must follow each other: one ends at {before.target}, "
+                    f"the next begins at {after.source}"
+                )
+        if not self.sections:
+            raise InterbasisError("a network needs at least one section, that is two node layers")
+
+    def __repr__(self) -> str:
+        layers = " → ".join(f"{node.name} ({node.width})" for node in self.nodes)
+        return f"Network({self.family}: {layers})"
+
+    @property
+    def nodes(self) -> tuple[NodeLayer, ...]:
+        return (self.sections[0].source, *(section.target for section in self.sections))
+
+    @property
+    def layers(self) -> list[str]:
+        """The names of the node layers, in order."""
+        return [node.name for node in self.nodes]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.sections[0].skip.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.sections[0].skip.device
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """The model's output for these inputs."""
+        f = self.prefix(inputs)
+        for section in self.sections:
+            f = section(f)
+        return self.finish(f, inputs)
+
+    def finish(self, f: Tensor, inputs: Tensor) -> Tensor:  # [n, S, width]
+        """The model's output from the activations of the last node layer; inputs say if it has positions."""
+        for section in self.tail:
+            f = section(f)
+        chain = [*self.sections, *self.tail]
+        output = f[..., 1:] if chain[-1].target.constant else f
+        last_only = any(section.last_only for section in chain)
+        return output[:, -1] if last_only or not self.prefix.has_positions(inputs) else output
+
+    def activations(self, inputs: Tensor) -> list[Tensor]:
+        """f at every node layer, [n, T_l, width_l] each."""
+        f = self.prefix(inputs)
+        result = [f]
+        for section in self.sections:
+            f = section(f)
+            result.append(f)
+        return result
+
+    def activations_at(self, index: int, inputs: Tensor) -> Tensor:
+        """f at one node layer, [n, T, width], running no further than there."""
+        f = self.prefix(inputs)
+        for section in self.sections[:index]:
+            f = section(f)
+        return f
+
+    def between(self, layers: Sequence[str]) -> "Network":
+        """The same network with fewer node layers: a run of neighbours, named in order."""
+        names = self.layers
+        for name in layers:
+            if name not in names:
+                near = get_close_matches(name, names, n=1, cutoff=0)
+                raise InterbasisError(
+                    f"there is no node layer {name!r}; did you mean {near[0]!r}? "
+                    f"The network has {', '.join(names)}"
+                )
+        wanted = [names.index(name) for name in layers]
+        if len(wanted) < 2 or wanted != list(range(wanted[0], wanted[0] + len(wanted))):
+            raise InterbasisError(
+                "node layers are at least two neighbours in the network's order, without gaps or "
+                f"repeats, not {', '.join(layers)}; the network has {', '.join(names)}"
+            )
+        first, last = wanted[0], wanted[-1]
+        prefix = self.prefix if first == 0 else Head(self.prefix, self.sections[:first])
+        tail = self.sections[last:] + self.tail
+        rotate = self.rotate_last or bool(tail)
+        remake = self._remake_then(lambda network: network.between(names[first : last + 1]))
+        cut = self.sections[first:last]
+        return replace(self, prefix=prefix, sections=cut, tail=tail, rotate_last=rotate, remake=remake)
+
+    def to(self, *args: Any, **kwargs: Any) -> "Network":
+        """A copy in another dtype or on another device; the network itself is left alone."""
+        return replace(
+            self,
+            prefix=deepcopy(self.prefix).to(*args, **kwargs),
+            sections=tuple(section.to(*args, **kwargs) for section in self.sections),
+            tail=tuple(section.to(*args, **kwargs) for section in self.tail),
+            remake=self._remake_then(lambda network: network.to(*args, **kwargs)),
+        )
+
+    def _remake_then(self, then: "Callable[[Network], Network]") -> "Callable[[Change], Network] | None":
+        """`remake` of what ``then`` makes of this network."""
+        remake = self.remake
+        return None if remake is None else lambda change: then(remake(change))
+
+    def double(self) -> "Network":
+        return self.to(torch.float64)
+
+    def fingerprint(self) -> str:
+        """SHA-256 over all weights, rounded to float32: the same model, the same string."""
+        chain = [*self.sections, *self.tail]
+        digest = hashlib.sha256("\n".join(map(repr, [self.prefix, *chain])).encode())
+        for tensor in self.prefix.tensors() + [tensor for section in chain for tensor in section.tensors()]:
+            digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+class Head(Prefix):
+    """A prefix that includes sections: what comes before a cut that begins inside the network."""
+
+    def __init__(self, prefix: Prefix, sections: tuple[Section, ...]):
+        super().__init__()
+        self.prefix = prefix
+        self.sections = sections
+
+    def has_positions(self, inputs: Tensor) -> bool:
+        last_only = any(section.last_only for section in self.sections)
+        return self.prefix.has_positions(inputs) and not last_only
+
+    def tensors(self) -> list[Tensor]:
+        inner = [tensor for section in self.sections for tensor in section.tensors()]
+        return self.prefix.tensors() + inner
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        f = self.prefix(inputs)
+        for section in self.sections:
+            f = section(f)
+        return f
+
+    def to(self, *args: Any, **kwargs: Any) -> "Head":
+        prefix = self.prefix.to(*args, **kwargs)
+        return Head(prefix, tuple(section.to(*args, **kwargs) for section in self.sections))
+
+
+def with_constant(f: Tensor) -> Tensor:  # [..., d] -> [..., d + 1]
+    """Put the constant 1 in front."""
+    return torch.cat([torch.ones_like(f[..., :1]), f], dim=-1)

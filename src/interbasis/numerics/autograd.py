@@ -1,0 +1,138 @@
+"""The general path: Jacobian sums by vector-Jacobian products, batched over output coordinates.
+
+It serves every section that no closed form knows, the global interaction basis (whose Jacobian runs
+through the whole rest of the network), and the tests, as a reference that shares nothing with the closed
+forms. Cost: one backward pass per output coordinate and output position, or, with R stochastic sources,
+R backward passes per output coordinate.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from interbasis.numerics.integration import Rule
+from interbasis.numerics.linalg import symmetric_product
+
+Function = Callable[[Tensor], Tensor]  # [n, T, c_in] -> [n, S, c_out]
+
+BUDGET = 2**21
+"""Elements that the Jacobian rows held at once may have."""
+
+
+def jacobian_rows(
+    function: Function, u: Tensor, signs: Tensor | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Blocks of the Jacobian, Σ_s w_s ∂function_s/∂u_t, for all output coordinates at once.
+
+    Yields (weights [n, S], rows [c_out, n, T, c_in]). Exact (``signs=None``): one block per output
+    position, its weights 1 there and 0 elsewhere. With sources φ [n, S, R]: one block per source, its
+    weights the signs.
+    """
+    with torch.enable_grad():
+        u = u.detach().requires_grad_()
+        output = function(u)  # [n, S, c_out]
+    unit = torch.eye(output.shape[2], dtype=u.dtype, device=u.device)
+    for weights in _sources(output, signs).unbind(dim=2):
+        cotangents = weights[None, :, :, None] * unit[:, None, None, :]  # [c_out, n, S, c_out]
+        (rows,) = torch.autograd.grad(
+            output, u, cotangents, retain_graph=True, is_grads_batched=True, materialize_grads=True
+        )
+        yield weights, rows
+
+
+def moments(
+    function: Function, u: Tensor, metric: Tensor, at: slice, signs: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Σ N_ss [c_out, c_in] and Σ_st N_stᵀQN_st [c_in, c_in] over a batch; with sources, unbiased estimates.
+
+    u [n, T, c_in], metric Q [c_out, c_out], signs [n, S, R]; ``at`` are the input positions of the outputs.
+    """
+    width = u.shape[2]
+    local = torch.zeros(len(metric), width, dtype=torch.float64, device=u.device)
+    gram = torch.zeros(width, width, dtype=torch.float64, device=u.device)
+    sources = 1 if signs is None else signs.shape[2]
+    for part in _parts(u, len(metric)):
+        for weights, rows in jacobian_rows(function, u[part], None if signs is None else signs[part]):
+            local += torch.einsum("cnsi,ns->ci", rows[:, :, at], weights)
+            weighted = metric @ rows.flatten(1)  # [c_out, n·T·c_in]
+            gram += rows.reshape(-1, width).T @ weighted.reshape(-1, width)
+    return local / sources, gram / sources
+
+
+def attributions(
+    function: Function, u: Tensor, f: Tensor, read: Tensor, rule: Rule, signs: Tensor | None = None
+) -> Tensor:
+    """Σ_t N̄_st A_j f_jt for every output position s (or signed sum over them) and input feature j.
+
+    u [n, T, c_in], f [n, T, r], read [c_in, r] -> [c_out, n·S, r]; with signs [n, S, R], [c_out, n·R, r].
+    """
+    with torch.no_grad():
+        coordinates = function(u[:1]).shape[2]
+    parts = []
+    for part in _parts(u, coordinates):
+        total = u.new_zeros(())
+        for node, weight in zip(rule.nodes, rule.weights, strict=True):
+            blocks = [
+                torch.einsum("cntj,ntj->cnj", rows @ read, f[part])
+                for _, rows in jacobian_rows(function, node * u[part], None if signs is None else signs[part])
+            ]
+            total = total + weight * torch.stack(blocks, dim=2)  # [c_out, samples, S or R, r]
+        parts.append(total.flatten(1, 2))
+    return torch.cat(parts, dim=1)
+
+
+def grams_to_end(
+    steps: Sequence[Callable[[Tensor], list[Tensor]]],
+    f: Tensor,
+    transform: Tensor,
+    signs: Tensor | None = None,
+) -> list[Tensor]:
+    """Σ JᵀCᵀCJ of the Jacobian from every stage of a chain but the last to its end, [width, width] each.
+
+    A step takes f to [stage, next f]. One backward pass through the chain gives the rows of all stages at
+    once. f [n, T, width], transform C [r, d], signs [n, S, R]; the sums are float64.
+    """
+    totals: list[Tensor] = []
+    with torch.no_grad():
+        stage, output = f[:1], f[:1]
+        widest = 0
+        for step in steps:
+            stage, output = step(output)
+            widest = max(widest, stage[0].numel(), output[0].numel())
+    for part in _parts(f, len(transform), widest):
+        with torch.enable_grad():
+            stages, output = [], f[part].detach().requires_grad_()
+            for step in steps:
+                stage, output = step(output)
+                stages.append(stage)
+        sources = _sources(output, None if signs is None else signs[part])
+        for weight in sources.unbind(dim=2):
+            cotangents = weight[None, :, :, None] * transform[:, None, None, :]  # [r, n, S, d]
+            rows = torch.autograd.grad(
+                output,
+                stages[:-1],
+                cotangents,
+                retain_graph=True,
+                is_grads_batched=True,
+                materialize_grads=True,
+            )
+            scale = 1 if signs is None else signs.shape[2]
+            found = [symmetric_product(row.flatten(0, 2)).double() / scale for row in rows]
+            totals = [total + gram for total, gram in zip(totals, found, strict=True)] if totals else found
+    return totals
+
+
+def _sources(output: Tensor, signs: Tensor | None) -> Tensor:  # [n, S, c_out] -> [n, S, blocks]
+    """Weights of the output positions, one backward pass per block: the signs, or each position by itself."""
+    if signs is not None:
+        return signs
+    n, outputs, _ = output.shape
+    return torch.eye(outputs, dtype=output.dtype, device=output.device).expand(n, -1, -1)
+
+
+def _parts(u: Tensor, coordinates: int, widest: int = 0) -> Iterator[slice]:
+    """Runs of samples whose Jacobian rows fit into the budget, at u and where a sample is widest."""
+    samples = max(1, BUDGET // max(1, coordinates * max(widest, u[0].numel())))
+    for start in range(0, len(u), samples):
+        yield slice(start, start + samples)

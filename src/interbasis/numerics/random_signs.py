@@ -1,0 +1,79 @@
+"""Random signs that belong to a sample, not to a batch.
+
+Stochastic sources need φ ∈ {−1, +1} per (sample, output position, source). They come from a counter-based
+generator (Philox) whose counter is the sample's index in the data, so a sample has the same signs however
+the data are batched or split over machines.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.literals import Group
+
+BITS_PER_COUNTER = 256
+
+PURPOSES = {"jacobian": 1, "edges": 2, "queries": 3, "other queries": 4, "edge positions": 5}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Stochastic sources for edges: squares of signed sums over groups instead of single tokens.
+
+    ``group`` tokens are summed with ``count`` independent sets of signs; "positions" makes a group of every
+    sample's output positions, as in the paper. From two sets on, their scatter is an unbiased estimate of
+    the error; with one set it is estimated from Var X ≈ ⅔ E[X²], right where no token dominates its group.
+
+    ``positions`` looks at so many of a sample's output positions only, one at random in each of as many equal
+    stretches: unbiased too. Its error is bounded, not estimated, by Var X ≤ E[X²].
+    """
+
+    group: Group = "positions"
+    count: int = 2
+    seed: int = 0
+    positions: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.positions is not None and self.positions < 1:
+            raise InterbasisError(f"stochastic sources: positions are at least 1, not {self.positions}")
+        if self.count < 1 or (self.group != "positions" and self.group < 1):
+            raise InterbasisError(
+                f"stochastic sources: group and count are at least 1, not {self.group} and {self.count}"
+            )
+
+
+def random_signs(
+    key: tuple[str, int, int], first: int, samples: int, per_sample: int, most: int | None = None
+) -> Tensor:
+    """Signs [samples, per_sample] of the samples with indices first … first + samples − 1, as ±1.
+
+    The key is (purpose, seed, number of the section); different keys give independent signs. ``most`` is what
+    the longest sample needs, where samples differ in length.
+    """
+    purpose, seed, section = key
+    counters = -(-(most or per_sample) // BITS_PER_COUNTER)
+    words = np.array([seed, (PURPOSES[purpose] << 32) + section], dtype=np.uint64)
+    generator = np.random.Philox(key=words, counter=first * counters)
+    raw = generator.random_raw(samples * counters * 4).astype("<u8").view(np.uint8)
+    bits = np.unpackbits(raw.reshape(samples, -1), axis=1, count=per_sample)
+    return torch.from_numpy(2.0 * bits - 1.0)
+
+
+def random_positions(
+    key: tuple[str, int, int], first: int, samples: int, per_sample: int, positions: int
+) -> Tensor:
+    """Positions [samples, per_sample] out of so many, one in each of per_sample equal stretches, in order.
+
+    By sample as the signs are, with a key like theirs. Samples that have fewer positions give them all.
+    """
+    purpose, seed, section = key
+    counters, per_sample = -(-per_sample // 4), min(per_sample, positions)
+    words = np.array([seed, (PURPOSES[purpose] << 32) + section], dtype=np.uint64)
+    generator = np.random.Philox(key=words, counter=first * counters)
+    raw = generator.random_raw(samples * counters * 4).reshape(samples, -1)[:, :per_sample]
+    within = torch.from_numpy((raw >> np.uint64(11)) * 2.0**-53)  # [0, 1)
+    stretches = torch.arange(per_sample) + within
+    return (stretches * positions / per_sample).long().clamp_max(positions - 1)

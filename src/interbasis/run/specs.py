@@ -1,0 +1,221 @@
+"""Models and data by name, as the command line and configs spell them.
+
+    models   modadd[:PATH]  mlp:PATH  hf:FOLDER-OR-HUB-ID  python:MODULE:FUNCTION
+    data     modadd  cifar10[:PATH]  mnist[:PATH]  tokens:PATH  text:PATH  hf:DATASET  npz:PATH
+
+Options follow a data spec's path after commas, `tokens:stories.uint16,context=256,bos=1`: samples=N takes the
+first N of any data; those of tokens and text are the fields of `interbasis.data.windows.Windows`, and part,
+column, tokenizer (`interbasis.data.streams`).
+"""
+
+import importlib
+import json
+import logging
+import sys
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from torch import nn
+
+from interbasis.data import arrays, cifar10, mnist, streams
+from interbasis.data.modadd import split as split_pairs
+from interbasis.data.samples import Pair, Samples, Split
+from interbasis.models import mlp, modadd
+from interbasis.models.sequential import from_torch
+from interbasis.network.network import Network
+from interbasis.runtime.errors import InterbasisError
+
+SHIPPED = Path(__file__).parents[1] / "checkpoints" / "modadd-seed0.safetensors"
+MODELS = (
+    "modadd:PATH, modadd (the one that is shipped), mlp:PATH, hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION"
+)
+DATA = "modadd, cifar10[:PATH], mnist[:PATH], tokens:PATH, text:PATH, hf:DATASET or npz:PATH"
+LONGEST = 1024
+"""Positions of a sample where neither the data's spec nor a smaller model says how many."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that was named, with the data that go with it."""
+
+    spec: str
+    network: Network
+    data_spec: str = ""
+    """The data it was trained on, where that is known."""
+    context: int | None = None
+    """Positions it was made for, where it has positions."""
+    tokenizer: str = ""
+    """Folder or Hub id of its tokenizer, where it has one."""
+
+    @cached_property
+    def data(self) -> Samples:
+        """The training data that go with it."""
+        return self.open_data()
+
+    def open_data(self, spec: str | None = None, split: Split = "train") -> Samples:
+        """Data for this model: those named, or those it was trained on."""
+        if not (spec or self.data_spec):
+            raise InterbasisError(
+                f"{self.spec} does not say what it was trained on; name data with --data: {DATA}"
+            )
+        return open_data(spec or self.data_spec, split, context=self.context, tokenizer=self.tokenizer)
+
+
+def open_model(spec: str) -> Model:
+    """A model by name; see the head of this file. `modadd` alone is the one that comes with interbasis."""
+    family, colon, rest = spec.partition(":")
+    if family == "modadd" and (rest or not colon):
+        file = Path(rest) if rest else SHIPPED
+        if not file.is_file():
+            raise InterbasisError(f"expected a safetensors checkpoint at {file}, but there is no such file")
+        network = modadd.load(file)
+        p = modadd.modulus(network)
+        return Model(spec, network, "modadd" if p == 113 else f"modadd,p={p}", context=3)
+    if family == "mlp" and rest:
+        return Model(spec, mlp.load(rest), mlp.data_of(rest))
+    if family == "hf" and rest:
+        return _from_hub(spec, rest)
+    if family == "python" and rest:
+        return Model(spec, _from_python(rest))
+    raise InterbasisError(f"expected a model as {MODELS}, received {spec!r}")
+
+
+def open_data(
+    spec: str, split: Split = "train", *, context: int | None = None, tokenizer: str = ""
+) -> Samples:
+    """Labelled data by name: `Samples`, which `Batches` and everything built on it take as they are.
+
+    ``split`` is the training or the test set. ``context`` and ``tokenizer`` are the model's, for token data
+    whose spec does not name its own; the result's ``spec`` names them, so that it opens the same data alone.
+    """
+    if split not in ("train", "test"):
+        raise InterbasisError(f"a split is train or test, not {split!r}")
+    named, options = split_options(spec)
+    family, _, path = named.partition(":")
+    samples = _integer(spec, "samples", options.pop("samples", None))
+    if family in ("tokens", "text", "hf") and path:
+        if context is not None:
+            options.setdefault("context", str(min(context, LONGEST)))
+        whole = streams.load(family, path, split, options, tokenizer)
+        return whole if samples is None else first_of(whole, samples)
+    if family == "modadd" and not path:
+        found = _pairs(_integer(spec, "p", options.pop("p", None)) or 113, split)
+    elif family == "cifar10":
+        found = cifar10.load(path or None, split)
+    elif family == "mnist":
+        found = mnist.load(path or None, split)
+    elif family == "npz" and path:
+        found = arrays.load(path, split)
+    else:
+        raise InterbasisError(f"expected data as {DATA}, received {spec!r}")
+    if options:
+        raise InterbasisError(
+            f"{spec!r}: {family} data have no option {next(iter(options))!r}; samples=N is one"
+        )
+    return replace(found.head(samples), spec=spec)
+
+
+def first_of(data: Samples, count: int) -> Samples:
+    """The first so many samples, named so that they can be had again."""
+    return replace(data.head(count), spec=f"{data.spec},samples={count}")
+
+
+def split_options(spec: str) -> tuple[str, dict[str, str]]:
+    """`tokens:a.npy,context=8` as `tokens:a.npy` and {"context": "8"}."""
+    name, *rest = spec.split(",")
+    options: dict[str, str] = {}
+    for part in rest:
+        key, equals, value = part.partition("=")
+        if not (equals and key.isidentifier() and value):
+            if options:
+                raise InterbasisError(f"{spec!r}: expected an option as name=value, received {part!r}")
+            name += "," + part  # a comma in a path
+            continue
+        options[key] = value
+    return name, options
+
+
+def _integer(spec: str, name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise InterbasisError(f"{spec!r}: {name} is a whole number of at least 1, not {text!r}")
+    return int(text)
+
+
+def _pairs(p: int, split: Split) -> Samples:
+    inputs, labels = split_pairs(p=p)[0 if split == "train" else 1]
+
+    def read(first: int, last: int) -> Pair:
+        return inputs[first:last], labels[first:last]
+
+    return Samples(len(labels), read, "rows", classes=tuple(map(str, range(p))))
+
+
+def _from_hub(spec: str, name: str) -> Model:
+    """A Hugging Face model, `hf:NAME,blocks=4-6` or `hf:NAME,output=yes` for other node layers.
+
+    Its folder may say how many positions it was made for.
+    """
+    name, options = split_options(name)
+    blocks, output = options.pop("blocks", None), options.pop("output", "no")
+    if options or output not in ("yes", "no"):
+        odd = next(iter(options), "output=" + output)
+        raise InterbasisError(
+            f"{spec!r}: models have no option {odd!r}; blocks=FIRST-LAST and output=yes are"
+        )
+    try:
+        from interbasis.models.hf.load import from_hf
+    except (ImportError, AttributeError) as error:
+        raise InterbasisError(
+            f"{spec} needs the transformers package; install it with: pip install 'interbasis[hf]'"
+        ) from error
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells of every attempt to connect
+    if not sys.stderr.isatty():
+        from transformers.utils.logging import disable_progress_bar
+
+        disable_progress_bar()
+    network = from_hf(name, blocks, output=output == "yes")
+    return Model(spec, network, context=_positions(Path(name)) or LONGEST, tokenizer=name)
+
+
+def _positions(folder: Path) -> int | None:
+    try:
+        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    found = settings.get("n_positions") or settings.get("max_position_embeddings")
+    return found if isinstance(found, int) else None
+
+
+def _from_python(rest: str) -> Network:
+    """What a function of an importable module, or of one in the working directory, returns."""
+    module_name, _, function_name = rest.partition(":")
+    if not (module_name and function_name):
+        raise InterbasisError(f"expected a model as python:MODULE:FUNCTION, received 'python:{rest}'")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except ImportError as error:
+        raise InterbasisError(
+            f"could not import {module_name} ({error}); is it on the Python path?"
+        ) from error
+    except AttributeError as error:
+        raise InterbasisError(f"the module {module_name} has no {function_name}") from error
+    if not callable(function):
+        raise InterbasisError(f"{rest} is no function, but {type(function).__name__}")
+    try:
+        made = function()
+    except InterbasisError:
+        raise
+    except Exception as error:  # somebody else's code
+        raise InterbasisError(f"{rest}() failed with {type(error).__name__}: {error}") from error
+    if isinstance(made, Network):
+        return made
+    if isinstance(made, nn.Module):
+        return from_torch(made)
+    raise InterbasisError(
+        f"{rest}() returned {type(made).__name__}, expected an interbasis Network or a torch module"
+    )

@@ -1,0 +1,1 @@
+"""Errors, atomic files, progress and checkpoints: what long work needs, whatever it computes."""

@@ -1,0 +1,77 @@
+"""Writing so that a reader sees the old file or the new one, never half of either."""
+
+import glob
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from interbasis.runtime.errors import InterbasisError
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a file in a temporary folder beside ``path``, flush it and rename it into place.
+
+    A folder, because safetensors makes temporary files of its own beside the one it is told to write: killed
+    at any moment, what is left has a name that says what it is.
+    """
+    place: Path | None = None
+    try:
+        place = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+        temporary = place / path.name
+        write(temporary)
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except (OSError, SafetensorError) as error:  # safetensors has an error of its own for a full disk
+        reason = getattr(error, "strerror", None) or error
+        raise InterbasisError(
+            f"could not write {path} ({reason}); what was there before is untouched; "
+            "free some space or choose another folder"
+        ) from error
+    finally:
+        if place is not None:
+            remove(place)
+
+
+def remove(path: Path) -> None:
+    """A file, or a folder with all that is in it."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def clear_left_over(folder: Path, *names: str) -> None:
+    """Remove what processes that were killed while writing files of these names have left beside them."""
+    for name in names:
+        for left_over in folder.glob(f".{glob.escape(name)}.*.tmp"):
+            remove(left_over)
+
+
+def check_writable(folder: Path) -> None:
+    """A folder can be made, or written to where it is there, as far as that can be known without trying."""
+    place = folder.absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        reason = "is a file" if place.is_file() else "cannot be written to"
+        raise InterbasisError(f"could not write to {folder}, since {place} {reason}; choose another folder")
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    write_atomically(path, lambda temporary: _write_text(temporary, text))
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def sha256_of(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,250 @@
+"""The command line as a person or a script would use it."""
+
+import importlib
+import inspect
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import interbasis
+from interbasis.cli import COMMANDS, app, main
+from interbasis.run.summary import summarise, tables
+from interbasis.training.modadd import Recipe, initial_weights
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "small.safetensors"
+    save_file(initial_weights(Recipe(seed=3, p=11, width=16, heads=2, hidden=24)), path)
+    return path
+
+
+def run(capsys, *arguments: object) -> tuple[int, str, str]:
+    try:
+        main([str(argument) for argument in arguments])
+        code = 0
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_build_writes_a_run_and_show_reads_it(capsys, checkpoint, tmp_path):
+    code, out, err = run(capsys, "build", f"modadd:{checkpoint}", "--basis", "lib", "--out", tmp_path / "run")
+    assert (code, err) == (0, "")
+    assert "attn_in.0 → mlp_in.0" in out
+    code, shown, _ = run(capsys, "show", tmp_path / "run")
+    assert code == 0
+    assert "Node layers" in shown
+    graph = interbasis.load(tmp_path / "run")
+    assert graph.provenance.model == f"modadd:{checkpoint}"
+    assert graph.provenance.samples["data"] == 36
+
+
+@pytest.mark.parametrize("basis", ["lib", "gib", "pca", "neuron", "random"])
+def test_json_is_for_machines(capsys, checkpoint, tmp_path, basis):
+    arguments = ["build", f"modadd:{checkpoint}", "--basis", basis, "--out", tmp_path / "run", "--json"]
+    group = "positions" if basis == "pca" else "4"
+    code, out, _ = run(capsys, *arguments, "--edge-method", "exact", "--edge-group", group)
+    assert code == 0
+    summary = json.loads(out)
+    graph = interbasis.load(tmp_path / "run")
+    assert summary["basis"] == basis
+    assert [row["features"] for row in summary["layers"]] == [layer.features for layer in graph.layers]
+    assert [row["name"] for row in summary["layers"]] == ["attn_in.0", "mlp_in.0", "unembed", "output"]
+    assert summary["sections"][0]["largest"] == graph.edges[0][1:, 1:].max().item()
+    # one output position: exact with "positions"
+    assert (summary["sections"][1]["median_relative_error"] > 0) == (group == "4")
+    _, again, _ = run(capsys, "show", tmp_path / "run", "--json")
+    assert json.loads(again) == summary
+
+
+def test_the_number_of_edges_that_carry_a_share_is_the_smallest(capsys, checkpoint, tmp_path):
+    _, out, _ = run(capsys, "build", f"modadd:{checkpoint}", "--out", tmp_path / "run", "--json")
+    edges = interbasis.load(tmp_path / "run").edges[1][1:, 1:].square().flatten().sort(descending=True).values
+    count = json.loads(out)["sections"][1]["edges_for_90_percent"]
+    assert edges[:count].sum() >= 0.9 * edges.sum() > edges[: count - 1].sum()
+
+
+def test_a_summary_of_nothing_counts_nothing(tmp_path):
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    module[0].weight.data.zero_()
+    graph = interbasis.build(interbasis.from_torch(module), torch.randn(20, 3), "neuron", edge_group=4)
+    first = summarise(graph)["sections"][0]
+    assert (first["edges"], first["edges_for_90_percent"], first["median_relative_error"]) == (12, 0, 0)
+    assert tables(summarise(graph) | {"run": "nowhere"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["build", "modadd:/nowhere/x.safetensors", "--out", "OUT"], "there is no such file"),
+        (["build", "bert:x", "--out", "OUT"], "expected a model as modadd:PATH"),
+        (["build", "CHECKPOINT", "--out", "OUT", "--basis", "ica"], "--basis"),
+        (["build", "CHECKPOINT", "--out", "OUT", "--edge-points", "0"], "edge_points cannot be 0"),
+        (["build", "CHECKPOINT", "--out", "OUT", "--edge-sources", "0"], "edge_sources cannot be 0"),
+        (["build", "CHECKPOINT"], "--out"),
+        (["build", "modadd:", "--out", "OUT"], "expected a model as modadd:PATH"),
+        (["show", "OUT"], "is no folder"),
+        (["shwo", "OUT"], "shwo"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(capsys, checkpoint, tmp_path, arguments, message):
+    places = {"OUT": str(tmp_path / "run"), "CHECKPOINT": f"modadd:{checkpoint}"}
+    code, out, err = run(capsys, *(places.get(argument, argument) for argument in arguments))
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_checkpoints_that_are_none_are_refused(capsys, tmp_path):
+    text = tmp_path / "text.safetensors"
+    text.write_text("not a checkpoint")
+    code, _, err = run(capsys, "build", f"modadd:{text}", "--out", tmp_path / "run")
+    assert (code, "could not read" in err) == (2, True)
+    other = tmp_path / "other.safetensors"
+    save_file({"weight": torch.zeros(2)}, other)
+    code, _, err = run(capsys, "build", f"modadd:{other}", "--out", tmp_path / "run")
+    assert (code, "embed.W_E is missing" in err) == (2, True)
+    for name in ("blocks.0.attn.W_Q", "embed.W_E"):
+        save_file(initial_weights(Recipe(p=11, width=16, heads=2, hidden=24)) | {name: torch.zeros(5)}, other)
+        code, _, err = run(capsys, "build", f"modadd:{other}", "--out", tmp_path / "run")
+        assert (code, f"{name} has shape [5]" in err) == (2, True)
+    save_file(
+        initial_weights(Recipe(p=11, width=16, heads=2, hidden=24)) | {"blocks.x.y": torch.zeros(5)}, other
+    )
+    assert run(capsys, "build", f"modadd:{other}", "--out", tmp_path / "fine")[0] == 0
+    weights = initial_weights(Recipe(p=11, width=16, heads=2, hidden=24))
+    save_file(weights | {"blocks.0.mlp.b_in": torch.zeros(7)}, other)
+    code, _, err = run(capsys, "build", f"modadd:{other}", "--out", tmp_path / "run")
+    assert (code, "blocks.0.mlp.b_in has shape [7], expected [24]" in err) == (2, True)
+
+
+def test_a_run_is_not_overwritten_unless_asked(capsys, checkpoint, tmp_path):
+    arguments = ["build", f"modadd:{checkpoint}", "--out", tmp_path / "run"]
+    assert run(capsys, *arguments)[0] == 0
+    code, _, err = run(capsys, *arguments, "--basis", "pca")
+    assert (code, "--overwrite" in err) == (2, True)
+    assert interbasis.load(tmp_path / "run").config.basis == "lib"
+    assert run(capsys, *arguments, "--basis", "pca", "--overwrite")[0] == 0
+    assert interbasis.load(tmp_path / "run").config.basis == "pca"
+
+
+def test_foreign_folders_are_refused_before_the_work_begins(capsys, checkpoint, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    code, _, err = run(capsys, "build", f"modadd:{checkpoint}", "--out", tmp_path, "--overwrite")
+    assert (code, "nothing was written there" in err) == (2, True)
+
+
+def test_the_installed_command_and_the_lazy_surface():
+    found = subprocess.run(
+        [sys.executable, "-m", "interbasis", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "build" in found.stdout
+    code = "import sys, interbasis; interbasis.InterbasisError; print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
+    assert {"build", "edges", "load", "modadd", "from_torch"} <= set(dir(interbasis))
+    with pytest.raises(AttributeError, match="no attribute 'biuld'"):
+        interbasis.biuld  # noqa: B018
+
+
+def examples() -> list[str]:
+    """Every command that some command's help gives as an example."""
+    found = []
+    for name in COMMANDS:
+        function = getattr(importlib.import_module(f"interbasis.cli.{name}"), name)
+        lines = [line.strip() for line in inspect.getdoc(function).splitlines()]
+        text = "\n".join(lines).partition("Example:")[2].replace("Example:\n", "Example: ").strip()
+        assert text.startswith(f"interbasis {name}"), name
+        found += re.findall(r"interbasis (\w[^\n,]*)", text)
+    return found
+
+
+@pytest.mark.parametrize("example", examples())
+def test_the_examples_of_the_help_are_understood(example):
+    command, bound, _ = app.parse_args(shlex.split(example), exit_on_error=False, print_error=False)
+    assert command.__name__ == example.split()[0]
+    assert bound.arguments or command.__name__ == "doctor"
+
+
+def test_examples_that_are_cheap_work_and_print_one_document(capsys, checkpoint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for basis in ("lib", "pca"):
+        assert (
+            run(capsys, "build", f"modadd:{checkpoint}", "--basis", basis, "--out", f"runs/{basis}")[0] == 0
+        )
+    chosen = {"show", "curves", "modules", "features", "export", "compare", "doctor"}
+    done = set()
+    for example in examples():
+        name, *rest = shlex.split(example)
+        if name in chosen or example.startswith("build --config"):
+            code, out, err = run(capsys, name, *(x for x in rest if x != "--network"), "--json")
+            assert (code, err) == (0, ""), example
+            assert isinstance(json.loads(out), dict)
+            done.add(name)
+    assert done == chosen | {"build"}
+    again = [next((tmp_path / "runs" / name).glob("graph-*")).name for name in ("lib", "again")]
+    assert again[0] == again[1]  # named by their content: bit for bit
+
+
+def test_exit_codes(capsys, checkpoint, tmp_path):
+    code = "import sys, interbasis.fit.build as p, interbasis.cli as c\n"
+    code += "def fail(*a, **k): raise {}\np.build = fail\nc.main(sys.argv[1:])"
+    arguments = ["build", f"modadd:{checkpoint}", "--out", str(tmp_path / "run")]
+    for error, expected, text in (("KeyboardInterrupt", 130, ""), ("RuntimeError('odd')", 1, "odd")):
+        found = subprocess.run(
+            [sys.executable, "-c", code.format(error), *arguments], capture_output=True, text=True
+        )
+        assert (found.returncode, found.stdout) == (expected, "")
+        assert text in found.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_reader_that_has_had_enough_is_no_traceback(checkpoint, tmp_path):
+    interbasis.build(interbasis.modadd.load(checkpoint), interbasis.modadd.pairs(11).inputs).save(
+        tmp_path / "r"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "interbasis", "show", str(tmp_path / "r"), "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    process.stdout.close()
+    with process.stderr as errors:
+        assert errors.read() == b""
+    assert process.wait() == 141
+
+
+def test_progress_with_the_time_left_on_a_terminal_alone(capsys, monkeypatch):
+    from interbasis.runtime.progress import progress_bar
+
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        with progress_bar() as advance:
+            for done in (1, 2):
+                advance("edges", done, 4)
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert ("edges" in shown.err and "2/4" in shown.err and "·" in shown.err) == terminal
+
+
+def test_training_shows_steps_per_second_on_a_terminal(capsys, monkeypatch):
+    from interbasis.cli import train
+
+    seconds = iter([10.0, 12.0])
+    monkeypatch.setattr(train.time, "monotonic", lambda: next(seconds))
+    line = train._Line(shown=True)
+    line(250, 1000, 2.0, 0.5)
+    line(500, 1000, 1.0, 0.75)
+    assert capsys.readouterr().err.endswith(
+        "step 500 of 1,000 · loss 1 · test accuracy 75.00% · 125 steps/s · 4 s at most"
+    )

@@ -1,0 +1,407 @@
+"""The invariants that any correct implementation of the bases shows."""
+
+import pytest
+import torch
+from torch import nn
+
+import interbasis
+from cases import CASES, LANGUAGE, as_general, mlp, modular_addition, normal
+from interbasis import build
+from interbasis.numerics.linalg import Cut, Floor, haar_rotation, symmetric_product
+from reference import jacobian_gram, relative_error
+
+KINDS = ["lib", "gib", "pca", "neuron", "random"]
+CENTRED = ["lib", "gib", "pca", "random"]
+
+
+def fitted(name: str, kind: str, **settings):
+    case = CASES[name]()
+    return case, build(case.network, case.inputs, kind, edge_method=None, **settings).layers
+
+
+def features(case, layers):
+    activations = case.network.activations(case.inputs)
+    return [f.flatten(0, 1) @ layer.transform.T for f, layer in zip(activations, layers, strict=True)]
+
+
+@pytest.mark.parametrize("kind", CENTRED)
+@pytest.mark.parametrize("name", CASES)
+def test_centred_bases_keep_the_constant_apart(name, kind):
+    case, layers = fitted(name, kind)
+    activations = case.network.activations(case.inputs)
+    for f, layer, values in zip(activations, layers, features(case, layers), strict=True):
+        if not layer.constant:
+            continue
+        mean = f.flatten(0, 1).mean(0)
+        assert relative_error(layer.inverse[:, 0], mean) <= 1e-10
+        assert relative_error(layer.mean, mean) <= 1e-10
+        assert torch.equal(layer.inverse[0, 1:], torch.zeros_like(layer.inverse[0, 1:]))
+        assert torch.equal(values[:, 0], torch.ones_like(values[:, 0]))
+        scale = values[:, 1:].square().mean(0).sqrt()
+        assert (values[:, 1:].mean(0).abs() <= 1e-10 * scale + 1e-13).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CASES)
+def test_there_and_back(name, kind):
+    """C C⁺ = I on the features kept, and C⁺C projects onto the directions kept."""
+    _, layers = fitted(name, kind)
+    for layer in layers:
+        assert layer.eigenvalues.shape == (layer.features,)
+        identity = torch.eye(layer.features, dtype=torch.float64)
+        assert relative_error(layer.transform @ layer.inverse, identity) <= 1e-8
+        projection = layer.inverse @ layer.transform
+        assert relative_error(projection @ projection, projection) <= 1e-7
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_in_lib_coordinates_covariance_is_lambda_and_the_jacobian_gram_is_one(name):
+    case, layers = fitted(name, "lib")
+    activations = case.network.activations(case.inputs)
+    for k, values in enumerate(features(case, layers)[:-1]):
+        layer, target = layers[k : k + 2]
+        covariance = values[:, 1:].T @ values[:, 1:] / len(values)
+        within = not_across(layer)
+        assert relative_error(within * covariance, torch.diag(layer.eigenvalues[1:])) <= 1e-8
+        M = jacobian_gram(case.network.sections[k], activations[k], target.transform)
+        M = layer.inverse[:, 1:].T @ M @ layer.inverse[:, 1:]
+        assert (within * M - torch.eye(len(M))).abs().max() <= 1e-8
+        assert layer.eigenvalues[0] == 1
+        assert (layer.eigenvalues[1 + layer.isolated :].diff() <= 0).all()
+
+
+def not_across(layer):
+    """1 for pairs of features of which both or none are isolated; an isolated one may go with the others."""
+    alone = torch.arange(layer.features - 1) < layer.isolated
+    return (alone[:, None] == alone).double()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gib_is_the_gram_of_the_jacobian_to_the_end(name):
+    case, layers = fitted(name, "gib")
+    sections, activations = case.network.sections, case.network.activations(case.inputs)
+    for k, layer in enumerate(layers[:-1]):
+
+        def to_the_end(f, k=k):
+            for section in sections[k:]:
+                f = section(f)
+            return f
+
+        M = jacobian_gram(to_the_end, activations[k], layers[-1].transform)
+        M = layer.inverse[:, 1:].T @ M @ layer.inverse[:, 1:]
+        assert (not_across(layer) * M - torch.eye(len(M))).abs().max() <= 1e-8
+
+
+@pytest.mark.parametrize("kind", CENTRED)
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_an_isolated_variance_is_a_feature_of_its_own(name, kind):
+    case, layers = fitted(name, kind)
+    seen = 0
+    for node, layer in zip(case.network.nodes, layers, strict=True):
+        assert layer.isolated == node.isolated
+        if not node.isolated:
+            continue
+        seen += 1
+        for matrix in (layer.transform, layer.inverse.T):  # [features, width]
+            scale = matrix[1:, 1:].abs().max()
+            assert matrix[1, 2:].abs().max() <= 1e-12 * scale
+            assert matrix[2:, 1].abs().max() <= 1e-12 * scale
+            assert matrix[1, 1].abs() > 0
+    assert seen == 2
+
+
+def test_without_isolation_the_variance_is_a_coordinate_like_others():
+    case, layers = fitted("gpt2", "lib", isolate=False)
+    activations = case.network.activations(case.inputs)
+    layer = layers[1]
+    assert layer.isolated == 0
+    assert (layer.transform[1:, 1].abs() > 1e-9).sum() > 3
+    M = jacobian_gram(case.network.sections[1], activations[1], layers[2].transform)
+    M = layer.inverse[:, 1:].T @ M @ layer.inverse[:, 1:]
+    assert (M - torch.eye(len(M))).abs().max() <= 1e-8
+
+
+def test_sampled_queries_are_unbiased_and_say_how_far_off_they_may_be():
+    case = CASES["gpt2"]()
+    network = case.network.between(["attn_in.0", "ln2.0"])
+    exact = build(network, case.inputs, edge_method=None).layers[0]
+    everything = build(network, case.inputs, edge_method=None, jacobian_queries=6).layers[0]
+    assert everything.eigenvalue_errors is None
+    assert torch.equal(everything.transform, exact.transform)
+    seeds = range(40)
+    found = [
+        build(network, case.inputs, edge_method=None, jacobian_queries=4, seed=seed).layers[0]
+        for seed in seeds
+    ]
+    total = torch.stack([layer.eigenvalues[1:].sum() for layer in found])
+    assert (total.mean() - exact.eigenvalues[1:].sum()).abs() <= 4 * total.std() / len(seeds) ** 0.5
+    actual = torch.stack([layer.eigenvalues[1:4] - exact.eigenvalues[1:4] for layer in found])
+    claimed = torch.stack([layer.eigenvalue_errors[1:4] for layer in found])
+    ratio = claimed.square().mean().sqrt() / actual.square().mean().sqrt()
+    assert 0.5 < ratio < 2
+    again = build(network, list(case.inputs.split(2)), edge_method=None, jacobian_queries=4).layers[0]
+    assert relative_error(found[0].eigenvalues, again.eigenvalues) <= 1e-10
+
+
+@pytest.mark.parametrize("name", ["gelu", "modadd", "modadd-2-blocks"])
+def test_gib_equals_lib_at_the_last_two_layers_and_differs_before(name):
+    _, lib = fitted(name, "lib")
+    _, gib = fitted(name, "gib")
+    for k in (-1, -2):
+        assert relative_error(gib[k].transform, lib[k].transform) <= 1e-9
+    # a linear last section leaves the metric as it is, so the layer before it agrees too; the first does not
+    assert relative_error(gib[0].eigenvalues[1:4], lib[0].eigenvalues[1:4]) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["gelu", "modadd-2-blocks", "gpt2"])
+@pytest.mark.parametrize("kind", ["lib", "gib"])
+def test_results_depend_neither_on_batches_nor_on_the_order_of_the_data(name, kind, request):
+    case = CASES[name]()
+    order = torch.randperm(len(case.inputs), generator=torch.Generator().manual_seed(1))
+    reference = build(case.network, case.inputs, kind)
+    request.getfixturevalue("small_chunks")
+    for data in (list(case.inputs.split(3)), case.inputs[order]):
+        other = build(case.network, data, kind)
+        for mine, theirs in zip(other.layers, reference.layers, strict=True):
+            assert relative_error(mine.eigenvalues, theirs.eigenvalues) <= 1e-10
+            assert relative_error(mine.transform, theirs.transform) <= 1e-10
+        for mine, theirs in zip(other.edges, reference.edges, strict=True):
+            assert relative_error(mine, theirs) <= 1e-10
+
+
+@pytest.mark.parametrize("kind", ["lib", "gib", "pca", "random"])
+@pytest.mark.parametrize("name", ["gelu", "modadd"])
+def test_rotating_the_last_layer_or_not_changes_nothing_before_it(name, kind):
+    case = CASES[name]()
+    rotated = build(case.network, case.inputs, kind, rotate_last=True)
+    left = build(case.network, case.inputs, kind, rotate_last=False)
+    assert relative_error(rotated.layers[-1].transform, left.layers[-1].transform) > 0.1
+    for mine, theirs in zip(rotated.layers[:-1], left.layers[:-1], strict=True):
+        assert relative_error(mine.transform, theirs.transform) <= 1e-8
+    for mine, theirs in zip(rotated.edges[:-1], left.edges[:-1], strict=True):
+        assert relative_error(mine, theirs) <= 1e-9
+
+
+def test_the_last_layer_is_pca_without_rescaling_or_left_alone():
+    case, layers = fitted("gelu", "lib")
+    x = case.original(case.inputs)
+    centred = x - x.mean(0)
+    values = torch.linalg.eigvalsh(centred.T @ centred / len(x)).flip(0)
+    rotation = layers[-1].transform[1:, 1:]
+    assert relative_error(rotation @ rotation.T, torch.eye(4, dtype=torch.float64)) <= 1e-12
+    assert relative_error(layers[-1].eigenvalues[1:], values) <= 1e-12
+    _, left = fitted("modadd", "lib")
+    assert torch.equal(left[-1].transform, torch.eye(8, dtype=torch.float64))
+    assert not left[-1].constant
+
+
+def test_pca_and_neuron_bases_are_what_they_say():
+    case, pca = fitted("gelu", "pca")
+    _, neuron = fitted("gelu", "neuron")
+    for f, layer, identity in zip(case.network.activations(case.inputs), pca, neuron, strict=True):
+        x = f[:, 0, 1:] - f[:, 0, 1:].mean(0)
+        values = torch.linalg.eigvalsh(x.T @ x / len(x)).flip(0)
+        assert relative_error(layer.variances[1:], values[: layer.features - 1]) <= 1e-10
+        assert torch.equal(layer.variances, layer.eigenvalues)
+        assert torch.equal(identity.transform, torch.eye(f.shape[2], dtype=torch.float64))
+        assert relative_error(identity.eigenvalues[1:], x.square().mean(0)) <= 1e-12
+
+
+def test_the_random_control_differs_from_lib_in_the_rotation_alone():
+    """Whitened directions turned at random, each scaled to have (VMVᵀ)_jj as its variance."""
+    case, layers = fitted("gelu", "random", seed=4)
+    activations = case.network.activations(case.inputs)
+    for k, values in enumerate(features(case, layers)[:-1]):
+        layer = layers[k]
+        covariance = values[:, 1:].T @ values[:, 1:] / len(values)
+        assert relative_error(covariance, torch.diag(layer.eigenvalues[1:])) <= 1e-8
+        M = jacobian_gram(case.network.sections[k], activations[k], layers[k + 1].transform)
+        M = layer.inverse[:, 1:].T @ M @ layer.inverse[:, 1:]
+        assert (M.diagonal() - 1).abs().max() <= 1e-8
+        assert (M - torch.diag(M.diagonal())).abs().max() > 0.05
+    again, other = fitted("gelu", "random", seed=4)[1], fitted("gelu", "random", seed=5)[1]
+    assert torch.equal(layers[0].transform, again[0].transform)
+    assert not torch.equal(layers[0].transform, other[0].transform)
+
+
+def test_haar_rotations_are_rotations_without_a_preferred_direction():
+    rotations = torch.stack([haar_rotation(3, (seed, 0)) for seed in range(500)])
+    assert not torch.equal(haar_rotation(3, (0, 1)), haar_rotation(3, (1, 0)))
+    assert (rotations @ rotations.mT - torch.eye(3)).abs().max() <= 1e-12
+    assert rotations.mean(0).abs().max() < 0.12
+    assert (rotations.square().mean(0) - 1 / 3).abs().max() < 0.06
+
+
+def test_a_direction_with_variance_but_no_use_is_in_pca_and_not_in_lib():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3)).double()
+    module[0].weight.data[:, 2] = 0
+    inputs = normal(200, 5)
+    inputs[:, 2] *= 100
+    network = interbasis.from_torch(module)
+    pca = build(network, inputs, "pca", edge_method=None).layers[0]
+    lib = build(network, inputs, "lib", edge_method=None).layers[0]
+    unused = torch.eye(6, dtype=torch.float64)[3]
+    assert (pca.transform[1] @ unused).abs() > 0.99
+    assert pca.features == 6
+    assert lib.features == 5
+    # LIB cannot tell how large it is: no feature's pattern needs it beyond what the data correlate
+    clean = inputs.clone()
+    clean[:, 2] = 0
+    without = build(network, clean, "lib", edge_method=None).layers[0]
+    assert relative_error(without.eigenvalues, lib.eigenvalues) <= 1e-10
+
+
+def test_a_linear_network_has_diagonal_edges_in_lib():
+    case = CASES["linear"]()
+    graph = build(case.network, case.inputs)
+    for edges in graph.edges:
+        inner = edges[1:, 1:]
+        off = inner - torch.diag_embed(inner.diagonal(), dim1=0, dim2=1)[: len(inner), : inner.shape[1]]
+        assert off.abs().max() <= 1e-7 * inner.max()
+
+
+def test_separate_blocks_have_no_edges_between_them():
+    """A full product design of inputs, so that sample cross-covariances vanish exactly."""
+    torch.manual_seed(2)
+    first = nn.Sequential(nn.Linear(2, 5), nn.GELU(), nn.Linear(5, 3), nn.GELU(), nn.Linear(3, 2)).double()
+    second = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 3)).double()
+    joined = nn.Sequential()
+    for k, (a, b) in enumerate(zip(first, second, strict=True)):
+        if isinstance(a, nn.Linear):
+            layer = nn.Linear(a.in_features + b.in_features, a.out_features + b.out_features).double()
+            layer.weight.data = torch.block_diag(a.weight.data, b.weight.data)
+            layer.bias.data = torch.cat([a.bias.data, b.bias.data])
+            joined.add_module(str(k), layer)
+        else:
+            joined.add_module(str(k), a)
+    x, y = normal(12, 2, seed=3), 1.7 * normal(15, 3, seed=4)
+    inputs = torch.cat([x.repeat_interleave(15, 0), y.repeat(12, 1)], dim=1)
+    graph = build(interbasis.from_torch(joined), inputs)
+    widths = [2, 5, 3, 2]
+    for k, edges in enumerate(graph.edges):
+        source, target = graph.layers[k : k + 2]
+        of_source = source.transform[1:, 1 : 1 + widths[k]].abs().amax(1) > 1e-6 * source.transform[
+            1:, 1:
+        ].abs().amax(1)
+        of_target = target.transform[1:, 1 : 1 + widths[k + 1]].abs().amax(1) > 1e-6 * target.transform[
+            1:, 1:
+        ].abs().amax(1)
+        assert 0 < of_source.sum() < len(of_source)
+        across = of_target[:, None] != of_source[None, :]
+        assert edges[1:, 1:][across].max() <= 1e-10 * edges[1:, 1:].max()
+
+
+@pytest.mark.parametrize("kind", ["lib", "gib"])
+def test_wide_layers_are_decomposed_on_the_small_side(kind):
+    """M has rank ≤ the width that is read; at full width, noise above an absolute cut would add features."""
+    case = mlp(nn.ReLU(), widths=(80, 6, 5, 3), samples=300)
+    layers = build(case.network, 1e4 * case.inputs, kind, relative_threshold=0, edge_method=None).layers
+    assert layers[0].features == 7
+    assert layers[0].jacobian_cut.kept == 6
+    assert layers[0].jacobian_cut.dropped == 74  # the rest of the 80 directions with variance
+
+
+def test_the_noise_floor_drops_what_rounding_made():
+    case = mlp(nn.Tanh(), widths=(4, 5, 3))
+    wide = torch.cat([case.inputs, case.inputs @ normal(4, 6)], dim=1)
+    torch.manual_seed(3)
+    network = interbasis.from_torch(nn.Sequential(nn.Linear(10, 5), nn.Tanh(), nn.Linear(5, 3)).double())
+    default = build(network, wide, "pca", edge_method=None).layers[0]
+    assert default.features == 5
+    assert default.variance_cut.dropped == 6
+    assert default.variance_cut.smallest_kept > 1e6 * default.variance_cut.floor
+    everything = build(network, wide, "pca", threshold=0, relative_threshold=0, edge_method=None).layers[0]
+    assert everything.features > 5
+
+
+def test_floor_never_takes_a_negative_eigenvalue_for_signal():
+    values = torch.tensor([1.0, 0.125, 2.0**-60, -0.125]).double()
+    cut = Cut.of(values, Floor(1e-15, 0).levels(values, 0.0, values))
+    assert (cut.kept, cut.dropped, cut.smallest_kept, cut.largest_dropped) == (2, 2, 0.125, 2.0**-60)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_dead_layer_leaves_the_constant_alone(kind):
+    module = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)).double()
+    module[0].bias.data[:] = -100
+    graph = build(interbasis.from_torch(module), normal(50, 4), kind)
+    assert graph.layers[1].features == (6 if kind == "neuron" else 1)
+    assert all(edges.isfinite().all() for edges in graph.edges)
+    assert relative_error(graph.layers[1].inverse[:, 0], torch.eye(6, dtype=torch.float64)[0]) == 0
+
+
+@pytest.mark.parametrize("name", ["gelu", "modadd-2-blocks", "general"])
+def test_small_parts_of_the_data_change_nothing_in_the_general_path(name, monkeypatch):
+    from interbasis.numerics import autograd
+
+    case = CASES[name]()
+    whole = build(case.network, case.inputs, "gib", edge_method="quadrature", edge_points=2)
+    monkeypatch.setattr(autograd, "BUDGET", 1)
+    parts = build(case.network, case.inputs, "gib", edge_method="quadrature", edge_points=2)
+    for mine, theirs in zip(parts.layers, whole.layers, strict=True):
+        assert relative_error(mine.eigenvalues, theirs.eigenvalues) <= 1e-10
+    for mine, theirs in zip(parts.edges, whole.edges, strict=True):
+        assert relative_error(mine, theirs) <= 1e-10
+
+
+@pytest.mark.parametrize("kind", ["lib", "pca", "gib"])
+@pytest.mark.parametrize("samples", [20, 400])
+def test_float32_keeps_no_noise_as_features(kind, samples):
+    """Fewer samples than coordinates, and inputs of low rank: rounding must not become features."""
+    torch.manual_seed(0)
+    network = interbasis.from_torch(nn.Sequential(nn.Linear(100, 30), nn.GELU(), nn.Linear(30, 10)))
+    inputs = torch.randn(samples, 100, dtype=torch.float64)
+    if samples > 100:
+        inputs = inputs[:, :8] @ torch.randn(8, 100, dtype=torch.float64)
+    double = build(network, inputs, kind)
+    single = build(network, inputs.float(), kind, dtype="float32")
+    assert [layer.features for layer in single.layers] == [layer.features for layer in double.layers]
+    for mine, theirs in zip(single.edges, double.edges, strict=True):
+        assert relative_error(mine[1:, 1:], theirs[1:, 1:]) <= 1e-3
+
+
+def test_jacobians_may_be_averaged_over_other_data():
+    case = mlp(nn.GELU())
+    other = normal(25, 6, seed=11)
+    layers = build(case.network, case.inputs, jacobian_data=other, edge_method=None).layers
+    f = case.network.activations(other)
+    M = jacobian_gram(case.network.sections[1], f[1], layers[2].transform)
+    M = layers[1].inverse[:, 1:].T @ M @ layers[1].inverse[:, 1:]
+    assert (M - torch.eye(len(M))).abs().max() <= 1e-8
+
+
+def test_stochastic_sources_for_jacobians_are_exact_for_one_position_and_converge_otherwise():
+    one = CASES["general"]()
+    exact = build(one.network, one.inputs, edge_method=None).layers
+    with_sources = build(one.network, one.inputs, edge_method=None, jacobian_sources=1).layers
+    assert relative_error(with_sources[0].eigenvalues, exact[0].eigenvalues) <= 1e-12
+    many = modular_addition(blocks=2)
+    network = many.network.between(["attn_in.0", "mlp_in.0", "attn_in.1"])
+    exact = build(network, many.inputs, "gib", edge_method=None).layers[0].eigenvalues
+
+    def error(sources: int) -> float:
+        found = [
+            build(network, many.inputs, "gib", edge_method=None, jacobian_sources=sources, seed=s)
+            for s in range(4)
+        ]
+        return sum(relative_error(g.layers[0].eigenvalues[1:4], exact[1:4]) for g in found) / 4
+
+    assert 1e-6 < error(64) < error(1) < 0.5
+
+
+def test_one_source_is_exact_where_positions_do_not_mix():
+    case = CASES["positionwise"]()
+    first, last = case.network.sections  # the last is linear
+    sections = (as_general(first), last)
+    general = interbasis.Network(case.network.prefix, sections)
+    exact = build(case.network, case.inputs, edge_method=None).layers
+    for sources in (1, 3):
+        found = build(general, case.inputs, edge_method=None, jacobian_sources=sources).layers
+        for mine, theirs in zip(found, exact, strict=True):
+            assert relative_error(mine.transform, theirs.transform) <= 1e-9
+
+
+def test_symmetric_products_by_tiles():
+    x = normal(30, 1300)
+    assert relative_error(symmetric_product(x), x.T @ x) <= 1e-13

@@ -1,0 +1,147 @@
+"""Errors of Λ where attention's queries are sampled: in the layers before it too, and wherever Λ is shown."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import interbasis
+from cases import CASES, normal
+from interbasis import build
+from interbasis.cli import main
+from interbasis.data.batches import Batches
+from interbasis.export import plain_graph
+from interbasis.figures import eigenvalue_spectra
+from interbasis.fit.jacobian import Jacobians
+from interbasis.fit.statistics import Wanted, collect
+from interbasis.report import statements
+from interbasis.report.facts import facts
+from interbasis.viewer.payload import run_payload
+from reference import jacobian_gram, relative_error
+
+pytest.importorskip("transformers")
+from tiny_models import random_model, tokens
+
+SEEDS = range(24)
+LEADING = 3
+"""Features of a layer whose Λ are looked at."""
+
+
+def leading(layer) -> slice:
+    return slice(1 + layer.isolated, 1 + layer.isolated + LEADING)
+
+
+@pytest.mark.parametrize(("name", "basis"), [("gpt2", "lib"), ("gpt2", "random"), ("qwen3", "lib")])
+def test_errors_of_all_layers_before_are_as_large_as_the_deviations(name, basis):
+    """Over many seeds, against the exact build: two sampled attentions, whose errors compound."""
+    network, inputs = interbasis.from_hf(random_model(name)), tokens(8, 8)
+    settings = {"basis": basis, "edge_method": None}
+    found = [build(network, inputs, **settings, jacobian_queries=4, seed=seed).layers for seed in SEEDS]
+    seeds = SEEDS if basis == "random" else [0]  # whose rotation depends on the seed
+    exact = [build(network, inputs, **settings, seed=seed).layers for seed in seeds]
+    sampled = network.layers.index("heads.1" if name == "qwen3" else "attn_in.1")
+    deviations = []
+    for k in range(len(network.nodes) - 1):
+        layers = [graph[k] for graph in found]
+        if k > sampled:  # nothing was sampled after it
+            assert all(layer.eigenvalue_errors is None for layer in layers)
+            assert all(torch.equal(layer.transform, exact[0][k].transform) for layer in layers[:1])
+            continue
+        true = torch.stack([exact[s % len(exact)][k].eigenvalues[leading(layers[0])] for s in SEEDS])
+        ours = torch.stack([layer.eigenvalues[leading(layer)] for layer in layers])
+        errors = torch.stack([layer.eigenvalue_errors[leading(layer)] for layer in layers])
+        actual = ((ours - true) / true).square().mean().sqrt().item()
+        claimed = (errors / true).square().mean().sqrt().item()
+        assert 0.5 < claimed / actual < 2, (layers[0].name, claimed, actual)
+        deviations.append(actual)
+        assert layers[0].eigenvalue_errors[0] == 0  # the constant's
+    assert deviations[0] > 0.01
+    if basis == "lib":
+        assert deviations[0] > 1.3 * deviations[sampled]  # both attentions, not the second alone
+
+
+@pytest.mark.parametrize("name", ["gelu", "modadd", "general", "gpt2", "llama"])
+def test_a_deviation_of_the_next_features_goes_through_every_core(name):
+    """M′ of CᵀC + CᵀEC, by autograd, less that of CᵀC."""
+    case = CASES[name]()
+    network, batches = case.network.double(), Batches(case.inputs)
+    statistics = collect(network, batches, Wanted())
+    jacobians = Jacobians(network, statistics, batches)
+    activations = network.activations(case.inputs)
+    for k, section in enumerate(network.sections):
+        first = 1 if section.source.constant else 0
+        transform = normal(5, section.target.width, seed=k)
+        E = normal(5, 5, seed=k + 50)
+        E = 0.3 * (E + E.T) / torch.linalg.matrix_norm(E + E.T, 2)
+        values, vectors = torch.linalg.eigh(torch.eye(5).double() + E)
+        root = vectors * values.sqrt() @ vectors.T
+        found = jacobians.to_next(k, transform, E)
+        plain = jacobians.to_next(k, transform)
+        assert torch.equal(found.K, plain.K)
+        assert plain.noise is None
+        expected = [
+            jacobian_gram(section, activations[k], C)[first:, first:] for C in (root @ transform, transform)
+        ]
+        noise = found.X.T @ found.noise @ found.X
+        assert relative_error(noise, expected[0] - expected[1]) <= 1e-10
+
+
+def call(*arguments: object) -> int:
+    try:
+        main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sampled")
+    random_model("gpt2", torch.float32).save_pretrained(folder / "model")
+    tokens(8, 8).numpy().astype(np.uint16).tofile(folder / "tokens.uint16")
+    data = f"tokens:{folder / 'tokens.uint16'},context=8"
+    for name, queries in (("sampled", ["--jacobian-queries", 4]), ("exact", [])):
+        settings = ["--data", data, "--dtype", "float64", *queries, "--out", folder / name]
+        assert call("build", f"hf:{folder / 'model'}", *settings) == 0
+    return folder / "sampled"
+
+
+def test_errors_of_lambda_are_shown_by_show_and_report(run, capsys):
+    layers = interbasis.load(run).layers
+    assert call("show", run, "--json") == 0
+    rows = json.loads(capsys.readouterr().out)["layers"]
+    for row, layer in zip(rows, layers, strict=True):
+        if layer.eigenvalue_errors is None:
+            assert row["eigenvalue_error"] is None
+            continue
+        Λ, relative = layer.eigenvalues[1:], layer.eigenvalue_errors[1:] / layer.eigenvalues[1:]
+        assert row["eigenvalue_error"] == pytest.approx(((Λ * relative**2).sum() / Λ.sum()).sqrt().item())
+    assert sum(row["eigenvalue_error"] is not None for row in rows) == 9
+    assert call("show", run) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"queries were sampled: ln1.0 {rows[0]['eigenvalue_error']:.1%}," in printed
+    assert call("show", run.parent / "exact") == 0
+    assert "were sampled" not in capsys.readouterr().out
+    said = " ".join(statement.text for statement in statements(facts(run)) if statement.allowed)
+    assert (
+        f"Λ are estimates with these relative standard errors: ln1.0 {rows[0]['eigenvalue_error']:.1%}"
+        in said
+    )
+
+
+def test_errors_of_lambda_are_on_the_page_in_exports_and_in_figures(run):
+    graph, payload, plain = interbasis.load(run), run_payload(run), plain_graph(run)
+    for k, layer in enumerate(graph.layers):
+        told = payload["layers"][k]["eigenvalue_errors"]
+        rows = [node.eigenvalue_error for node in plain.nodes if node.layer_index == k]
+        if layer.eigenvalue_errors is None:
+            assert told is None
+            assert set(rows) == {None}
+            continue
+        values = np.frombuffer(base64.b64decode(told), "<f4")
+        np.testing.assert_allclose(values, layer.eigenvalue_errors, rtol=1e-6)
+        assert rows == layer.eigenvalue_errors.tolist()
+    bands = [bool(panel.collections) for panel in eigenvalue_spectra({"lib": graph}).axes]
+    assert bands == [layer.eigenvalue_errors is not None for layer in graph.layers]

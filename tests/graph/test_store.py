@@ -1,0 +1,313 @@
+"""What a run is on disk: complete, atomic, and refused when it is not whole."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import interbasis
+from cases import mlp, modular_addition
+from interbasis import InterbasisError, build
+from interbasis.runtime.files import sha256_of
+
+
+@pytest.fixture
+def graph():
+    case = mlp(nn.GELU())
+    return build(case.network, case.inputs, edge_group=4, model="a test")
+
+
+@pytest.fixture
+def run(graph, tmp_path):
+    return graph.save(tmp_path / "run")
+
+
+def test_what_is_loaded_is_what_was_saved(graph, run):
+    loaded = interbasis.load(run)
+    assert loaded.config == graph.config
+    assert loaded.provenance == graph.provenance
+    for mine, theirs in zip(loaded.layers, graph.layers, strict=True):
+        assert (mine.name, mine.constant) == (theirs.name, theirs.constant)
+        assert (mine.variance_cut, mine.jacobian_cut) == (theirs.variance_cut, theirs.jacobian_cut)
+        for name in ("transform", "inverse", "mean", "eigenvalues", "variances"):
+            assert torch.equal(getattr(mine, name), getattr(theirs, name))
+    for mine, theirs in zip(loaded.edges + loaded.edge_errors, graph.edges + graph.edge_errors, strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_a_graph_without_edges_or_constant_can_be_saved_too(tmp_path):
+    case = modular_addition()
+    graph = build(case.network, case.inputs, edge_method=None)
+    loaded = interbasis.load(graph.save(tmp_path / "deep" / "run"))
+    assert loaded.edges == []
+    assert [layer.constant for layer in loaded.layers] == [True, True, True, False]
+
+
+def test_the_folder_holds_config_and_one_tensor_file_and_no_pickle(run):
+    names = sorted(path.name for path in run.iterdir())
+    assert names[0] == "config.json"
+    assert len(names) == 2
+    assert names[1].endswith(".safetensors")
+    header = json.loads((run / "config.json").read_text())
+    assert header["schema"] == 1
+    assert header["config"]["basis"] == "lib"
+    assert header["provenance"]["data_fingerprints"]["data"]
+    assert set(header["provenance"]["timings"]) == {
+        "statistics",
+        "Jacobians",
+        "bases",
+        "edges",
+        "fingerprints",
+    }
+
+
+def test_saving_again_replaces_the_run_and_leaves_other_results(run, graph, tmp_path):
+    (run / "ablation.json").write_text("{}")
+    case = mlp(nn.ReLU())
+    other = build(case.network, case.inputs)
+    other.save(run)
+    assert torch.equal(interbasis.load(run).edges[0], other.edges[0])
+    assert (run / "ablation.json").exists()
+    assert len(list(run.glob("*.safetensors"))) == 1
+
+
+def test_a_crash_while_saving_leaves_the_old_run_whole(run, graph, monkeypatch):
+    case = mlp(nn.ReLU())
+    other = build(case.network, case.inputs)
+    from interbasis.graph import store as module
+
+    def crash(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "save_file", crash)
+        with pytest.raises(InterbasisError, match=r"No space left on device.*untouched"):
+            other.save(run)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_text_atomically", crash)
+        with pytest.raises(OSError, match="No space"):
+            other.save(run)
+    assert torch.equal(interbasis.load(run).edges[0], graph.edges[0])
+    other.save(run)
+    assert torch.equal(interbasis.load(run).edges[0], other.edges[0])
+    assert len(list(run.iterdir())) == 2
+
+
+def test_what_a_kill_during_the_first_save_leaves_does_not_block_the_next(graph, tmp_path):
+    (tmp_path / ".graph.safetensors.new.abc.tmp").write_bytes(b"half")
+    (tmp_path / "graph.safetensors.new").write_bytes(b"whole")
+    (tmp_path / "graph-0123456789ab.safetensors").write_bytes(b"whole, but no config.json yet")
+    graph.save(tmp_path)
+    assert torch.equal(interbasis.load(tmp_path).edges[0], graph.edges[0])
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_other_peoples_tensors_are_not_taken_for_ours(run, graph, tmp_path):
+    (run / "graph-final.safetensors").write_bytes(b"mine")
+    graph.save(run)
+    assert (run / "graph-final.safetensors").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "graph-final.safetensors").write_bytes(b"mine")
+    with pytest.raises(InterbasisError, match="not an interbasis run"):
+        graph.save(tmp_path / "other")
+
+
+def test_a_run_that_is_replaced_while_it_is_read_is_read_anew(run, monkeypatch):
+    from interbasis.graph import store as module
+
+    case = mlp(nn.ReLU())
+    other = build(case.network, case.inputs)
+    read, calls = module._read_tensors, []
+
+    def replaced_meanwhile(folder, header):
+        if not calls:
+            calls.append(1)
+            other.save(run)
+        return read(folder, header)
+
+    monkeypatch.setattr(module, "_read_tensors", replaced_meanwhile)
+    assert torch.equal(interbasis.load(run).edges[0], other.edges[0])
+
+
+def test_folders_that_hold_something_else_are_not_written_to(graph, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(InterbasisError, match="not empty and not an interbasis run"):
+        graph.save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    with pytest.raises(InterbasisError, match="is a file"):
+        graph.save(tmp_path / "thesis.tex")
+
+
+def truncate(run):
+    file = next(run.glob("*.safetensors"))
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def remove_tensors(run):
+    next(run.glob("*.safetensors")).unlink()
+
+
+def edit(**changes):
+    def apply(run):
+        header = json.loads((run / "config.json").read_text())
+        (run / "config.json").write_text(json.dumps(header | changes))
+
+    return apply
+
+
+def poison(run):
+    file = next(run.glob("*.safetensors"))
+    tensors = load_file(file)
+    tensors["edges.0"][1, 1] = torch.nan
+    save_file(tensors, file)
+    edit(tensors={"file": file.name, "sha256": sha256_of(file)})(run)
+
+
+def shrink(run):
+    file = next(run.glob("*.safetensors"))
+    tensors = load_file(file)
+    tensors["edges.0"] = tensors["edges.0"][:-1].clone()
+    save_file(tensors, file)
+    edit(tensors={"file": file.name, "sha256": sha256_of(file)})(run)
+
+
+def cut_config(run):
+    text = (run / "config.json").read_text()
+    (run / "config.json").write_text(text[: len(text) // 2])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (truncate, "truncated or changed"),
+        (remove_tensors, "is missing"),
+        (cut_config, "not readable JSON"),
+        (poison, r"edges\.0 holds NaN"),
+        (shrink, r"edges\.0 has shape"),
+        (edit(format="somebody-elses"), "not an interbasis run"),
+        (edit(schema=2), "schema 2, this version reads 1 to 1; upgrade"),
+        (edit(schema=-3), "schema -3"),
+        (edit(layers=[]), "0 layers do not go with 3 sections"),
+        (edit(edges=1), "4 layers do not go with 1 sections"),
+        (edit(provenance={}), "damaged"),
+        (edit(provenance="x"), "damaged"),
+        (edit(layers=[{"name": 3, "constant": True, "variance_cut": None, "jacobian_cut": None}]), "damaged"),
+        (
+            edit(
+                layers=[
+                    {"name": "x", "constant": True, "variance_cut": {"kept": "many"}, "jacobian_cut": None}
+                ]
+            ),
+            "damaged",
+        ),
+        (edit(schema="x"), "schema x"),
+        (edit(tensors={"file": "../../etc/passwd", "sha256": ""}), "no tensor file of a run"),
+        (edit(tensors=None), "tensors: input should be an object, received None"),
+        (edit(layers=[{"name": "linear.0"}]), "damaged"),
+        (
+            edit(config={"basis": "lib", "colour": "red"}),
+            r"config\.colour: extra inputs are not permitted, received 'red'",
+        ),
+    ],
+)
+def test_damaged_runs_are_refused(run, damage, message):
+    damage(run)
+    with pytest.raises(InterbasisError, match=message):
+        interbasis.load(run)
+
+
+def test_folders_that_are_no_runs_are_refused(tmp_path):
+    with pytest.raises(InterbasisError, match="is no folder"):
+        interbasis.load(tmp_path / "nothing")
+    with pytest.raises(InterbasisError, match=r"has no config\.json"):
+        interbasis.load(tmp_path)
+    (tmp_path / "config.json").write_text("[1, 2]")
+    with pytest.raises(InterbasisError, match="not an interbasis run"):
+        interbasis.load(tmp_path)
+
+
+def test_folders_one_may_not_use_are_refused(graph, tmp_path, monkeypatch):
+    from interbasis.runtime import files
+
+    def forbidden(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.tempfile, "mkdtemp", forbidden)
+        with pytest.raises(InterbasisError, match=r"could not write.*Permission denied.*untouched"):
+            graph.save(tmp_path / "run")
+    with pytest.raises(InterbasisError, match="File name too long"):
+        graph.save(tmp_path / ("x" * 300))
+    with pytest.raises(InterbasisError, match="File name too long"):
+        interbasis.load(tmp_path / ("x" * 300))
+    graph.save(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr("interbasis.graph.store.sha256_of", forbidden)
+        with pytest.raises(InterbasisError, match=r"could not read.*Permission denied"):
+            interbasis.load(tmp_path / "run")
+
+
+def test_graphs_with_nan_are_not_saved(graph, tmp_path):
+    graph.edges[0][0, 0] = torch.nan
+    with pytest.raises(InterbasisError, match=r"edges\.0 holds NaN.*not saved"):
+        graph.save(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"basis": "ica"}, "setting basis cannot be 'ica'"),
+        ({"threshold": -1}, "setting threshold cannot be -1"),
+        ({"edge_points": 0}, "setting edge_points cannot be 0"),
+        ({"tolerance": 0.1}, "no setting 'tolerance'; the settings are basis, "),
+        ({"edge_method": "midpoint"}, "setting edge_method cannot be 'midpoint'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    case = mlp(nn.GELU())
+    with pytest.raises(InterbasisError, match=message):
+        build(case.network, case.inputs, **settings)
+
+
+def test_progress_is_told_to_whoever_asks():
+    told = []
+    case = modular_addition()
+    build(case.network, case.inputs, progress=lambda *what: told.append(what))
+    assert told == [("statistics", 20, 20), ("Jacobian at attn_in.0", 20, 20), ("edges", 20, 20)]
+
+
+def test_modules_must_be_made_networks_first():
+    with pytest.raises(InterbasisError, match="from_torch"):
+        build(nn.Linear(2, 3), torch.zeros(4, 2))
+
+
+def test_the_same_model_has_the_same_fingerprint_in_any_dtype():
+    network = mlp(nn.GELU()).network.to(torch.float32)
+    assert network.fingerprint() == network.double().fingerprint()
+    assert network.fingerprint() != mlp(nn.ReLU()).network.fingerprint()
+
+
+@pytest.mark.parametrize("where", ["layer norm", "slope", "prefix", "head"])
+def test_every_weight_counts_for_the_fingerprint(where):
+    def network(value: float):
+        torch.manual_seed(0)
+        norm, slope = nn.LayerNorm(5), nn.PReLU()
+        first = nn.Linear(4, 4)
+        module = nn.Sequential(nn.Flatten(), first, slope, nn.Linear(4, 5), norm, nn.Linear(5, 2))
+        changed = {
+            "layer norm": norm.weight,
+            "slope": slope.weight,
+            "head": first.weight,
+            "prefix": first.weight,
+        }
+        changed[where].data.mul_(value)
+        if where == "prefix":
+            module = nn.Sequential(nn.BatchNorm1d(4), *module)
+            module[0].running_mean += value
+        result = interbasis.from_torch(module, general=True)
+        return result.between(["linear.1", "linear.2"]) if where == "head" else result
+
+    assert network(1).fingerprint() == network(1).fingerprint() != network(2).fingerprint()

@@ -1,0 +1,296 @@
+"""Rewritten as sections, a network computes what it computed before."""
+
+import pytest
+import torch
+from torch import nn
+
+import interbasis
+from cases import CASES, LANGUAGE, mlp, modular_addition, normal, plain_transformer_from_stream
+from interbasis import InterbasisError
+from reference import relative_error
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_outputs_are_the_models_own(name):
+    case = CASES[name]()
+    assert relative_error(case.network(case.inputs), case.original(case.inputs)) <= 1e-12
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "modadd" not in name and name not in LANGUAGE])
+def test_input_gradients_are_the_models_own(name):
+    case = CASES[name]()
+    x = case.inputs.clone().requires_grad_()
+    weights = torch.randn_like(case.original(x))
+    (expected,) = torch.autograd.grad((case.original(x) * weights).sum(), x)
+    (found,) = torch.autograd.grad((case.network(x) * weights).sum(), x)
+    assert relative_error(found, expected) <= 1e-10
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_gradients_by_the_stream_are_the_transformers_own(blocks):
+    case = modular_addition(blocks)
+    stream = case.network.prefix(case.inputs).requires_grad_()
+    f = stream
+    for section in case.network.sections:
+        f = section(f)
+    x = stream.detach()[..., 1:].requires_grad_()
+    expected = plain_transformer_from_stream(case.weights, blocks, x)[:, -1]
+    weights = normal(*expected.shape, seed=33)
+    (found,) = torch.autograd.grad((f[:, -1] * weights).sum(), stream)
+    (wanted,) = torch.autograd.grad((expected * weights).sum(), x)
+    assert relative_error(found[..., 1:], wanted) <= 1e-10
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_constant_is_one_at_every_node_layer_and_zero_maps_to_zero(name):
+    case = CASES[name]()
+    for node, f in zip(case.network.nodes, case.network.activations(case.inputs), strict=True):
+        assert f.shape[2] == node.width
+        if node.constant:
+            assert torch.equal(f[..., 0], torch.ones_like(f[..., 0]))
+    for section in case.network.sections:
+        nothing = torch.zeros(2, 3, section.source.width, dtype=torch.float64)
+        assert section(nothing).abs().max() <= 1e-15
+
+
+def test_a_longer_context_leaves_earlier_positions_unchanged():
+    case = modular_addition(blocks=2)
+    before_last_attention = case.network.layers.index("attn_in.1")
+    full = case.network.activations_at(before_last_attention, case.inputs)
+    shorter = case.network.activations_at(before_last_attention, case.inputs[:, :2])
+    assert relative_error(full[:, :2], shorter) <= 1e-14
+
+
+def test_node_layers_have_the_documented_names():
+    assert mlp(nn.ReLU()).network.layers == ["linear.0", "linear.1", "linear.2", "output"]
+    assert modular_addition(2).network.layers == [
+        "attn_in.0", "mlp_in.0", "attn_in.1", "mlp_in.1", "unembed", "output",
+    ]  # fmt: skip
+
+
+def test_positions_come_and_go_with_the_inputs():
+    assert CASES["positionwise"]().network(torch.zeros(2, 3, 5, dtype=torch.float64)).shape == (2, 3, 3)
+    assert CASES["positionwise"]().network(torch.zeros(2, 5, dtype=torch.float64)).shape == (2, 3)
+    case = modular_addition()
+    assert case.network(case.inputs).shape == (20, 8)
+    assert [f.shape[1] for f in case.network.activations(case.inputs)] == [3, 1, 1, 1]
+
+
+def test_flattened_images_and_what_precedes_the_first_linear():
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(1, 2, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Sequential(nn.Linear(32, 5), nn.Tanh()),
+        nn.Linear(5, 2),
+    ).double()
+    images = torch.randn(3, 1, 6, 6, dtype=torch.float64)
+    network = interbasis.from_torch(module)
+    assert network.layers == ["linear.0", "linear.1", "output"]
+    assert relative_error(network(images), module(images)) <= 1e-12
+
+
+@pytest.mark.parametrize(
+    "cut", [("attn_in.0", "mlp_in.0"), ("mlp_in.0", "attn_in.1", "mlp_in.1"), ("unembed", "output")]
+)
+def test_a_cut_network_still_gives_the_models_output(cut):
+    case = modular_addition(blocks=2)
+    part = case.network.between(cut)
+    assert part.layers == list(cut)
+    assert relative_error(part(case.inputs), case.original(case.inputs)) <= 1e-12
+    assert relative_error(part.to(torch.float32)(case.inputs).double(), case.original(case.inputs)) <= 1e-4
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["attn_in.0", "unembed"], "without gaps"),
+        (["unembed", "mlp_in.0"], "in the network's order"),
+        (["mlp_in.0", "mlp_in.0"], "repeats"),
+        (["mlp_in.0"], "at least two"),
+        (["attn_in.0", "mlp_in.O"], "did you mean 'mlp_in.0'"),
+    ],
+)  # fmt: skip
+def test_node_layers_that_make_no_chain_are_refused(names, message):
+    with pytest.raises(InterbasisError, match=message):
+        modular_addition().network.between(names)
+
+
+def test_sections_that_do_not_follow_each_other_are_refused():
+    network = modular_addition().network
+    with pytest.raises(InterbasisError, match="follow each other"):
+        interbasis.Network(network.prefix, (network.sections[0], network.sections[2]))
+
+
+def test_a_section_in_a_basis_is_the_section_seen_from_there():
+    case = mlp(nn.GELU())
+    section = case.network.sections[0]
+    f = case.network.activations(case.inputs)[0]
+    there, out = normal(7, 7, seed=31), normal(3, 10, seed=32)
+    found = section.in_basis(torch.linalg.inv(there), out)(f @ there.T)
+    assert relative_error(found, section(f) @ out.T) <= 1e-10
+
+
+def test_unsupported_modules_are_named_with_a_way_around():
+    module = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.Softmax(-1)), nn.Linear(4, 2))
+    with pytest.raises(InterbasisError, match=r"module '1\.0' is a Softmax.*general=True"):
+        interbasis.from_torch(module)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.Sequential(nn.ReLU()), "at least one nn.Linear"),
+        (nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(5, 2)), "give 4 values, but 2 takes 5"),
+    ],
+)
+def test_modules_that_make_no_network_are_refused(module, message):
+    with pytest.raises(InterbasisError, match=message):
+        interbasis.from_torch(module)
+
+
+def test_activations_in_place_are_not_left_in_place():
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.ReLU(inplace=True), nn.Linear(3, 4), nn.SiLU(inplace=True), nn.Linear(4, 2)
+    ).double()
+    plain = nn.Sequential(nn.ReLU(), module[1], nn.SiLU(), module[3])
+    inputs = normal(30, 3)
+    graphs = [
+        interbasis.build(interbasis.from_torch(m), inputs.clone(), edge_method="exact")
+        for m in (module, plain)
+    ]
+    for mine, theirs in zip(graphs[0].edges, graphs[1].edges, strict=True):
+        assert torch.equal(mine, theirs)
+    assert module[2].inplace
+
+
+def test_tokens_may_be_embedded_before_the_first_linear():
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Embedding(7, 3), nn.Flatten(), nn.Linear(6, 4), nn.GELU(), nn.Linear(4, 2)
+    ).double()
+    tokens = torch.randint(0, 7, (20, 2))
+    network = interbasis.from_torch(module)
+    assert relative_error(network(tokens), module(tokens)) <= 1e-12
+    assert len(interbasis.build(network, tokens).edges) == 2
+
+
+def test_flattening_between_linears_needs_inputs_without_positions():
+    module = nn.Sequential(nn.Linear(3, 4), nn.Flatten(), nn.Linear(4, 2)).double()
+    network = interbasis.from_torch(module)
+    assert relative_error(network(normal(5, 3)), module(normal(5, 3))) <= 1e-12
+    with pytest.raises(InterbasisError, match="flattens after a linear layer"):
+        network(normal(5, 1, 3))
+
+
+class Residual(nn.Sequential):
+    def forward(self, x):
+        return x + super().forward(x)
+
+
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class Shifted(nn.Identity):
+    def forward(self, x):
+        return x + 1
+
+
+@pytest.mark.parametrize("inner", [Residual(nn.GELU(), nn.Linear(4, 4)), Doubled(4, 4), Shifted()])
+def test_modules_with_a_forward_of_their_own_are_not_taken_for_what_they_inherit(inner):
+    module = nn.Sequential(nn.Linear(3, 4), inner, nn.Linear(4, 2)).double()
+    with pytest.raises(InterbasisError, match=f"module '1' is a {type(inner).__name__}"):
+        interbasis.from_torch(module)
+    assert (
+        relative_error(interbasis.from_torch(module, general=True)(normal(5, 3)), module(normal(5, 3)))
+        <= 1e-12
+    )
+
+
+@pytest.mark.parametrize("strange", [nn.Softmax(dim=1), nn.Softmax(dim=0), nn.Softmax(dim=2), nn.Flatten(0)])
+def test_modules_that_mix_samples_or_positions_are_refused(strange):
+    with pytest.raises(InterbasisError, match="does not treat its last dimension row by row"):
+        interbasis.from_torch(nn.Sequential(nn.Linear(3, 4), strange, nn.Linear(4, 2)), general=True)
+
+
+def test_general_modules_that_change_the_width_or_see_positions():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 8), nn.GLU(), nn.LayerNorm(4), nn.Linear(4, 2)).double()
+    network = interbasis.from_torch(module, general=True)
+    for inputs in (normal(6, 3), normal(6, 4, 3)):
+        assert relative_error(network(inputs), module(inputs)) <= 1e-12
+    rows, sequences = (
+        interbasis.build(network, x, "gib") for x in (normal(24, 3), normal(24, 3).view(6, 4, 3))
+    )
+    for mine, theirs in zip(rows.edges, sequences.edges, strict=True):
+        assert relative_error(mine, theirs) <= 1e-10
+
+
+@pytest.mark.parametrize("activation", [nn.Softplus(), nn.LogSigmoid()])
+def test_a_float32_model_gains_no_error_in_float64(activation):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 5), activation, nn.Linear(5, 2))
+    network, inputs = interbasis.from_torch(module).double(), normal(9, 3)
+    assert relative_error(network(inputs), module.double()(inputs)) <= 1e-14
+    assert network.sections[0](torch.zeros(1, 1, 4).double()).abs().max() == 0
+    general = nn.Sequential(nn.Linear(3, 5), activation, nn.LayerNorm(5), nn.Linear(5, 2)).float()
+    network = interbasis.from_torch(general, general=True).double()
+    assert relative_error(network(inputs), general.double()(inputs)) <= 1e-13
+
+
+def test_inputs_of_the_wrong_kind_are_refused():
+    with pytest.raises(InterbasisError, match=r"\[samples, 6\].*received \[2, 5\]"):
+        mlp(nn.ReLU()).network(torch.zeros(2, 5, dtype=torch.float64))
+    with pytest.raises(InterbasisError, match="integer tokens"):
+        modular_addition().network(torch.zeros(2, 3))
+    tokens = modular_addition().inputs
+    assert torch.equal(modular_addition().network(tokens.to(torch.uint8)), modular_addition().network(tokens))
+    with pytest.raises(InterbasisError, match="between 0 and 7"):
+        modular_addition().network(torch.full((2, 3), 8))
+
+
+def test_changing_the_dtype_makes_a_copy():
+    network = mlp(nn.PReLU().double()).network
+    single = network.to(torch.float32)
+    assert (network.dtype, single.dtype) == (torch.float64, torch.float32)
+    assert single(torch.zeros(1, 6)).dtype == torch.float32
+    assert network(torch.zeros(1, 6)).dtype == torch.float64
+
+
+def test_things_show_themselves_in_a_line():
+    case = modular_addition()
+    graph = interbasis.build(case.network, case.inputs)
+    assert repr(case.network) == "Network(modadd: attn_in.0 (13) → mlp_in.0 (13) → unembed (13) → output (8))"
+    assert repr(case.network.sections[0]) == (
+        "Section(attn_in.0 → mlp_in.0: Attention(3 heads of 4, causal), 13 → 13, last position)"
+    )
+    assert repr(graph.layers[-1]) == "LayerBasis(output: 8 features of 8 coordinates)"
+    assert repr(graph).startswith("InteractionGraph(lib: attn_in.0 (")
+
+
+def test_sparse_matrices_are_applied_as_dense_ones(monkeypatch):
+    from interbasis.network import structured_matmul as structure
+
+    monkeypatch.setattr(structure, "SMALL", 0)
+    x = normal(2, 3, 7)
+    carry = torch.zeros(9, 7).double()
+    carry[2:6, 1:5] = 1.7 * torch.eye(4)
+    block = torch.zeros(9, 7).double()
+    block[3:5, 2:4] = normal(2, 2)
+    for matrix in (
+        carry,
+        block,
+        normal(9, 7),
+        torch.zeros(4, 7).double(),
+        normal(5, 1),
+        torch.zeros(0, 7).double(),
+    ):
+        for constant in (0.0, 1.0):
+            matrix = matrix.clone()
+            matrix[:, 0] += constant * normal(len(matrix))
+            some = x[..., : matrix.shape[1]]
+            assert torch.allclose(structure.applier(matrix)(some), some @ matrix.T, atol=1e-14)

@@ -1,0 +1,203 @@
+"""Runs that say how to build them again, configs in files, and runs beside each other."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import interbasis
+from interbasis import InterbasisError
+from interbasis.cli import main
+from interbasis.graph.settings import BuildConfig
+from interbasis.run.compare import compare, tables
+from interbasis.run.request import make_request, read_request
+from interbasis.run.results import load_result, save_result
+from interbasis.training.modadd import Recipe, initial_weights
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "small.safetensors"
+    save_file(initial_weights(Recipe(seed=3, p=11, width=16, heads=2, hidden=24)), path)
+    return f"modadd:{path}"
+
+
+def tensors(run) -> dict[str, torch.Tensor]:
+    return load_file(next(run.glob("graph-*.safetensors")))
+
+
+def equal(one, other) -> bool:
+    a, b = tensors(one), tensors(other)
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def run(*arguments: object) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    assert not stop.value.code
+
+
+def build(out, *arguments: str) -> None:
+    run("build", *arguments, "--out", out, "--json")
+
+
+def test_a_run_builds_itself_again_bit_for_bit(model, tmp_path, capsys):
+    options = [
+        "--basis",
+        "random",
+        "--seed",
+        "7",
+        "--edge-group",
+        "4",
+        "--edge-data",
+        "modadd,p=11,samples=20",
+    ]
+    build(tmp_path / "one", model, *options, "--layers", "mlp_in.0,unembed,output")
+    build(tmp_path / "two", "--config", str(tmp_path / "one"))
+    assert equal(tmp_path / "one", tmp_path / "two")
+    one, two = (interbasis.load(tmp_path / name) for name in ("one", "two"))
+    assert one.provenance.request == two.provenance.request
+    assert one.provenance.request["data"] == "modadd,p=11"
+    assert one.provenance.request["threads"] == torch.get_num_threads()
+    assert set(BuildConfig.model_fields) < set(one.provenance.request)
+    assert one.provenance.samples == {"data": 36, "jacobian_data": 36, "edge_data": 20}
+    build(tmp_path / "three", "--config", str(tmp_path / "one/config.json"), "--seed", "8")
+    assert not equal(tmp_path / "one", tmp_path / "three")
+
+
+@pytest.mark.parametrize("form", ["toml", "yaml", "json"])
+def test_configs_in_every_form(model, tmp_path, form, capsys):
+    if form == "yaml":
+        pytest.importorskip("yaml")
+    values = {"model": model, "basis": "pca", "edge_method": "exact", "rotate_last": True}
+    lines = {"toml": "{} = {}", "yaml": "{}: {}"}
+    text = "\n".join(lines.get(form, "").format(key, json.dumps(value)) for key, value in values.items())
+    path = tmp_path / f"config.{form}"
+    path.write_text(json.dumps(values) if form == "json" else text)
+    assert read_request(path) == values
+    build(tmp_path / "file", "--config", str(path))
+    build(tmp_path / "options", model, "--basis", "pca", "--edge-method", "exact", "--rotate-last")
+    assert equal(tmp_path / "file", tmp_path / "options")
+    build(tmp_path / "none", "--config", str(path), "--edge-method", "none")
+    assert interbasis.load(tmp_path / "none").edges == []
+
+
+def test_a_run_remembers_how_many_samples_of_tokens_it_saw(tmp_path):
+    import numpy as np
+
+    from interbasis.run.specs import open_data
+
+    np.arange(400, dtype=np.uint16).tofile(tmp_path / "t.uint16")
+    data = open_data(f"tokens:{tmp_path}/t.uint16,context=8,part=all,samples=5")
+    again = open_data(data.spec)
+    assert data.spec.endswith(",samples=5")
+    assert (len(again), again.spec) == (5, data.spec)
+    assert torch.equal(again.all()[0], data.all()[0])
+
+
+def test_what_is_done_to_a_run_later_sees_as_many_samples(model, tmp_path, capsys):
+    from interbasis.run.opened import open_run
+
+    build(tmp_path / "few", model, "--data", "modadd,p=11,samples=20")
+    opened = open_run(tmp_path / "few")
+    assert [len(opened.data(None, split)) for split in ("train", "test")] == [20, 20]
+    assert opened.data().spec == "modadd,p=11,samples=20"
+    build(tmp_path / "most", model, "--data", "modadd,p=11,samples=36")
+    assert len(open_run(tmp_path / "most").data("modadd,p=11,samples=7")) == 7
+
+
+def test_requests_are_frozen_and_know_their_keys():
+    request = make_request({"model": "modadd"})
+    assert request.settings == BuildConfig()
+    with pytest.raises(ValueError, match="frozen"):
+        request.basis = "pca"
+    with pytest.raises(InterbasisError, match="there is no setting 'colour'"):
+        make_request({"model": "modadd", "colour": "red"})
+
+
+def test_the_same_command_again_finds_its_run_and_leaves_it(model, tmp_path, capsys):
+    build(tmp_path / "run", model)
+    first = capsys.readouterr().out
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
+    (tmp_path / "run/.resume/build").mkdir(parents=True)  # as after a kill at the very end
+    (tmp_path / "run/.resume/build/settings.json").write_text("{}")
+    (tmp_path / "run/.config.json.abc.tmp").write_text("{")
+    build(tmp_path / "run", model)
+    assert capsys.readouterr().out == first
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()} == stamps
+
+
+def test_two_runs_beside_each_other(model, tmp_path, capsys):
+    for basis in ("lib", "pca"):
+        build(tmp_path / basis, model, "--basis", basis)
+    run("ablate", tmp_path / "pca", "--edges", "--nodes", "--metric", "cross_entropy", "--tolerance", 1e-6)
+    required = load_result(tmp_path / "pca", "ablation")
+    assert required["edges_required"][0] > 0
+    save_result(tmp_path / "lib", "modules", {"modules": 3, "modularity": 0.25})
+    found = compare(tmp_path / "lib", tmp_path / "pca")
+    graphs = [interbasis.load(tmp_path / basis) for basis in ("lib", "pca")]
+    assert found["different_settings"] == {"basis": ["lib", "pca"]}
+    assert found["same_data"]
+    assert found["layers"][1]["features"] == [graph.layers[1].features for graph in graphs]
+    assert [row["edges_required"] for row in found["sections"]] == [
+        [None, count] for count in required["edges_required"]
+    ]
+    assert [row["nodes_required"] for row in found["layers"][:3]] == [
+        [None, count] for count in required["nodes_required"]
+    ]
+    assert "nodes_required" not in found["layers"][3]
+    assert found["modules"] == [{"modules": 3, "modularity": 0.25}, None]
+    assert found["layers"][3]["shared_subspace"] == pytest.approx(1)
+    assert all(0 < layer["shared_subspace"] <= 1 + 1e-9 for layer in found["layers"])
+    assert len(tables(found)) == 4
+    capsys.readouterr()
+    run("compare", str(tmp_path / "lib"), str(tmp_path / "pca"), "--json")
+    assert json.loads(capsys.readouterr().out) == found
+    build(tmp_path / "fewer", model, "--layers", "mlp_in.0,unembed,output")
+    with pytest.raises(InterbasisError, match="different"):
+        compare(tmp_path / "lib", tmp_path / "fewer")
+
+
+def test_models_from_python(tmp_path, monkeypatch, capsys):
+    (tmp_path / "own_models.py").write_text(
+        "import torch, interbasis\nfrom torch import nn\n"
+        "def module():\n    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.Linear(3, 5), nn.GELU(), nn.Linear(5, 2)).double()\n"
+        "def network():\n    return interbasis.from_torch(module())\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    import numpy as np
+
+    np.savez("rows.npz", x=np.random.default_rng(0).normal(size=(40, 3)))
+    for function in ("module", "network"):
+        build(tmp_path / function, f"python:own_models:{function}", "--data", "npz:rows.npz")
+    assert equal(tmp_path / "module", tmp_path / "network")
+
+
+def test_training_from_the_command_line(tmp_path, capsys):
+    run("train", "modadd", "--seed", 5, "--steps", 3, "--out", tmp_path / "m.safetensors", "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert (found["seed"], found["steps_taken"]) == (5, 3)
+    assert interbasis.modadd.load(found["checkpoint"]).layers[0] == "attn_in.0"
+
+
+def test_doctor_contacts_nobody_unless_asked(capsys, monkeypatch):
+    import socket
+
+    monkeypatch.setattr(socket, "create_connection", lambda *a, **k: pytest.fail("it was not asked to"))
+    run("doctor", "--json")
+    report = json.loads(capsys.readouterr().out)
+    assert report["torch"] == torch.__version__
+    assert report["packages"].keys() >= {"transformers", "leidenalg", "pyarrow"}
+    assert "network" not in report
+    run("doctor")
+    assert "add --network" in capsys.readouterr().out
+
+    def unreachable(*arguments, **options):
+        raise OSError
+
+    monkeypatch.setattr(socket, "create_connection", unreachable)
+    run("doctor", "--network", "--json")
+    assert set(json.loads(capsys.readouterr().out)["network"].values()) == {False}
