@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PROCESSES ?= 2
 
 .PHONY: demo test lint docs bench slow clean
 
@@ -11,9 +12,9 @@ demo: $(READY)  ## from a trained modular-addition transformer to its graph, a r
 	@echo "       (src/interbasis/checkpoints/README.md says how)."
 	$(BIN)/interbasis demo --out runs/demo
 
-test: $(READY)  ## run the tests
+test: $(READY) lint  ## linters, types, tests; a file's tests stay in one process, long files come first
 	$(BIN)/python tests/viewer/chromium.py
-	$(BIN)/python -m pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)  ## style and types
 	$(BIN)/ruff format --check .

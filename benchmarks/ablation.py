@@ -15,7 +15,7 @@ from common import machine, report, seconds
 from interbasis import modadd
 from interbasis.ablation import evaluation
 from interbasis.ablation.masked_pass import top_edges
-from interbasis.fit.edges import sections_in_bases
+from interbasis.fit.attributions import sections_in_bases
 from interbasis.run.specs import SHIPPED
 
 SECTION = 0

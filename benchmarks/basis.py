@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from common import machine, report, seconds
-from interbasis.fit.jacobian import assemble
-from interbasis.network.cores import Attention, Elementwise, Moments
+from interbasis.fit.jacobian import SectionJacobian
+from interbasis.network.cores import Attention, AttentionShape, Elementwise, PassCore
 from interbasis.network.network import NodeLayer, Section
 from reference import batched, fused, looped
 
@@ -38,7 +38,7 @@ def mlp() -> Section:
 def attention() -> Section:
     write = torch.cat([torch.zeros(1, WIDTH, dtype=DTYPE), gaussian(WIDTH, WIDTH)])
     read = 2 * gaussian(3 * WIDTH, WIDTH + 1)
-    return Section(*NODES, residual(), read, write, Attention(HEADS, WIDTH // HEADS))
+    return Section(*NODES, residual(), read, write, Attention(AttentionShape(HEADS, WIDTH // HEADS)))
 
 
 def activations(samples: int, positions: int) -> Tensor:
@@ -49,24 +49,17 @@ def activations(samples: int, positions: int) -> Tensor:
 
 def ours(section: Section, transform: Tensor, f: Tensor, chunk: int) -> Tensor:
     """M′ in float64 from sums over chunks of samples, with all of its linear algebra."""
-    transform = transform.double()
-    write = transform @ section.write.double()
-    metric = write.T @ write
-    if section.core.has_statistics:
-        sums: dict[str, Tensor] = {}
-        for some in f.split(chunk):
-            found = section.core.statistics(some @ section.read.T, section.outputs(some))
-            sums = {name: sums.get(name, 0) + total.double() for name, total in found.items()}
-        moments = section.core.moments(sums, metric)
-    else:
-        parts = [
-            section.core.batch_moments(some @ section.read.T, section.outputs(some), metric.to(f.dtype), None)
-            for some in f.split(chunk)
-        ]
-        moments = Moments(sum(part.local for part in parts), sum(part.gram for part in parts))
+    core, jacobian = section.core, SectionJacobian.of(section, transform.double())
+    sums: dict[str, Tensor] = {}
+    for some in f.split(chunk):
+        u, outputs = some @ section.read.T, section.outputs(some)
+        if isinstance(core, PassCore):
+            batch = core.batch_sums(u, outputs, jacobian.metric.to(f.dtype), None)
+        else:
+            batch = core.statistics(u, outputs)
+        sums = {name: sums.get(name, 0) + total.double() for name, total in batch.items()}
     tokens = f.shape[0] * f.shape[1]
-    gram = assemble(section, transform, write, moments, tokens, tokens)
-    return gram.K
+    return jacobian.gram(core.moments(sums, jacobian.metric), tokens, tokens).K
 
 
 def compare(

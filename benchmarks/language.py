@@ -20,11 +20,11 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import interbasis
 from common import machine, peak_gigabytes, report, seconds
 from interbasis.data.batches import Batches
-from interbasis.fit.edges import EdgeSums, _add
-from interbasis.fit.jacobian import assemble
+from interbasis.fit.edges import EdgeSettings, SectionEdges
+from interbasis.fit.jacobian import SectionJacobian
 from interbasis.fit.statistics import collect
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.network.cores import Moments
+from interbasis.network.cores import Moments, SamplesQueries
 from interbasis.network.network import Network, Section
 from interbasis.numerics.integration import rule
 from interbasis.numerics.random_signs import Sources
@@ -63,32 +63,31 @@ def rotation(width: int) -> Tensor:
 
 def basis(section: Section, transform: Tensor, f: Tensor, queries: int | None = None) -> Tensor:
     """M′ in float64, sample by sample, with all of its linear algebra."""
-    write = transform @ section.write.double()
-    metric = write.T @ write
+    jacobian = SectionJacobian.of(section, transform)
     core, tokens = section.core, f.shape[0] * f.shape[1]
-    if core.has_statistics:
+    if not isinstance(core, SamplesQueries):
         sums: dict[str, Tensor] = {}
         for some in f.split(2):
-            found = core.statistics(some @ section.read.T, section.outputs(some))
-            sums = {name: sums.get(name, 0) + total.double() for name, total in found.items()}
-        moments = core.moments(sums, metric)
+            batch = core.statistics(some @ section.read.T, section.outputs(some))
+            sums = {name: sums.get(name, 0) + total.double() for name, total in batch.items()}
+        moments = core.moments(sums, jacobian.metric)
     else:
         every = torch.arange(f.shape[1] if queries is None else queries)
         strata = every + (0 if queries is None else torch.rand(len(f), queries))
-        at = (strata * (f.shape[1] / len(every))).long().expand(len(f), -1)
-        scale = f.shape[1] / len(every)
-        found = core.moments_at(f @ section.read.T, at, metric.to(f.dtype))
-        moments = Moments(scale * found.local, scale * found.gram)
-    gram = assemble(section, transform, write, moments, tokens, tokens)
+        positions = (strata * (f.shape[1] / len(every))).long().expand(len(f), -1)
+        scale, metric = f.shape[1] / len(every), jacobian.metric.to(f.dtype)
+        local, gram_sum = core.moments(core.sums_at(f @ section.read.T, positions, metric), metric)
+        moments = Moments(scale * local, scale * gram_sum)
+    gram = jacobian.gram(moments, tokens, tokens)
     return gram.X.T @ gram.K @ gram.X
 
 
 def edges(section: Section, f: Tensor) -> Tensor:
     """Ê of a section in the coordinates of two bases, with signed sums over groups."""
-    total = EdgeSums.zero(section, True)
-    for first, some in enumerate(f.split(2)):
-        _add(total, section, some, RULE, Sources(GROUP, 1), (0, 2 * first))
-    return total.edges.rms
+    total = SectionEdges(section, EdgeSettings(RULE, Sources(GROUP, 1)), longest=f.shape[1])
+    for number, some in enumerate(f.split(2)):
+        total.add(some, 2 * number)
+    return total.sums.edges.rms
 
 
 def exact_edges(section: Section, f: Tensor) -> Tensor:
@@ -134,7 +133,7 @@ def compare(name: str, section: Section, f: Tensor) -> None:
         basis(section, transform, f[:1])  # warm
         mine = per_thousand(lambda some: basis(section, transform, some), few, 2)
     figures |= {"tokens, basis": few.shape[0] * few.shape[1], "s basis, ours": mine}
-    if section.core.samples_queries:
+    if isinstance(section.core, SamplesQueries):
         with torch.no_grad():
             exact = torch.linalg.eigvalsh(basis(section, transform, few))
             sampled = torch.linalg.eigvalsh(basis(section, transform, few, QUERIES))

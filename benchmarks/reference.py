@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from interbasis.network.cores import Attention
+from interbasis.network.cores import Attention, AttentionShape
 from interbasis.network.network import Section
 
 
@@ -20,9 +20,9 @@ class FusedAttention(Attention):
     It cannot be batched over output features, nor differentiated twice.
     """
 
-    def __call__(self, u: Tensor, at: slice) -> Tensor:
+    def __call__(self, u: Tensor, outputs: slice) -> Tensor:
         q, k, v = u.unflatten(2, (3, self.shape.heads, self.shape.width)).permute(2, 0, 3, 1, 4)
-        z = scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.shape.scale)
+        z = scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.shape.sigma)
         return z.transpose(1, 2).flatten(2)
 
 
@@ -31,7 +31,7 @@ def fused(section: Section) -> Section:
     if not isinstance(section.core, Attention):
         return section
     shape = section.core.shape
-    return replace(section, core=FusedAttention(shape.heads, shape.width, scale=shape.scale))
+    return replace(section, core=FusedAttention(AttentionShape(shape.heads, shape.width, scale=shape.scale)))
 
 
 def signed_output(section: Section, transform: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,6 +17,7 @@ from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.settings import BuildConfig
 from interbasis.run.results import save_result
+from interbasis.run.stages.modules import ModulesResult
 from interbasis.viewer.page import write_page
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -57,10 +58,14 @@ def deep_graph(layers: int = LAYERS, features: int = FEATURES) -> InteractionGra
     return InteractionGraph(bases, edges, BuildConfig(), provenance)
 
 
-def modules() -> dict[str, object]:
+def eight_modules() -> ModulesResult:
     """Eight modules, so that an eighth of the edges is coloured."""
-    assignment = [-1, *(feature % 8 for feature in range(FEATURES))]
-    return {"layers": [{"name": f"mlp_in.{k}", "assignment": assignment} for k in range(LAYERS)]}
+    assignment = (-1, *(feature % 8 for feature in range(FEATURES)))
+    return ModulesResult(
+        resolution=1.0, seed=0, modularity=0.0, sizes=(LAYERS * FEATURES // 8,) * 8, epsilons={},
+        epsilons_from_ablation=False, layers={f"mlp_in.{k}": assignment for k in range(LAYERS)},
+        agreement_over_seeds=None, agreement_over_resolutions=(), null=None, leidenalg=None, cuts=(),
+    )  # fmt: skip
 
 
 def measure(file: Path, view: str, width: int) -> dict[str, object]:
@@ -91,7 +96,7 @@ def measure(file: Path, view: str, width: int) -> dict[str, object]:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = deep_graph().save(Path(folder) / "run")
-        save_result(run, "modules", modules())
+        save_result(run, eight_modules())
         file = write_page([run], Path(folder) / "page.html")
         size = file.stat().st_size / 1e6
         report(

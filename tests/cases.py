@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import interbasis
-from interbasis.fit.jacobian import assemble
+from interbasis.fit.jacobian import SectionJacobian
 from interbasis.models import modadd
-from interbasis.network.cores import Attention, General
+from interbasis.network.cores import Attention, AttentionShape, Core, General, Moments, PassCore
 from interbasis.network.network import Network, NodeLayer, Section
 from interbasis.training.modadd import Recipe, initial_weights
 from reference import jacobian_gram, relative_error
@@ -164,13 +164,13 @@ def positionwise() -> Case:
 
 
 def attention_section(
-    heads: int, head: int, causal: bool, last_only: bool, seed: int = 0, groups: int = 1, **kind
+    shape: AttentionShape, last_only: bool = False, seed: int = 0, groups: int = 1
 ) -> Section:
     """Attention with random weights and biases between layers of different widths.
 
-    ``groups`` heads share keys and values; ``kind`` is what `Attention` takes besides.
+    ``groups`` heads share keys and values.
     """
-    d_in, d_out = 6, 5
+    d_in, d_out, heads, head = 6, 5, shape.heads, shape.width
     skip = normal(d_out, d_in, seed=seed)
     skip[0] = 0
     skip[0, 0] = 1
@@ -187,7 +187,7 @@ def attention_section(
         skip,
         read,
         write,
-        Attention(heads, head, causal, **kind),
+        Attention(shape),
         last_only,
     )
 
@@ -201,18 +201,20 @@ def as_general(section: Section) -> Section:
     )
 
 
+def batch_moments(core: Core, u: Tensor, outputs: slice, metric: Tensor, signs=None) -> Moments:
+    """Both sums over one batch, whatever the kind of core."""
+    if isinstance(core, PassCore):
+        return core.moments(core.batch_sums(u, outputs, metric, signs), metric)
+    return core.moments(core.statistics(u, outputs), metric)
+
+
 def gram_error(section: Section, f: Tensor) -> float:
     """How far the Jacobian Gram, as a basis gets it, is from the definition with per-sample Jacobians."""
-    core, u, at = section.core, section.read_outs(f), section.outputs(f)
+    u, outputs = section.read_outs(f), section.outputs(f)
     transform = normal(4, section.target.width, seed=77)
-    write = transform @ section.write
-    metric = write.T @ write
-    if core.has_statistics:
-        moments = core.moments(core.statistics(u, at), metric)
-    else:
-        moments = core.batch_moments(u, at, metric, None)
-    outputs, inputs = f[:, at].shape[:2].numel(), f.shape[:2].numel()
-    gram = assemble(section, transform, write, moments, outputs, inputs)
+    jacobian = SectionJacobian.of(section, transform)
+    moments = batch_moments(section.core, u, outputs, jacobian.metric)
+    gram = jacobian.gram(moments, f[:, outputs].shape[:2].numel(), f.shape[:2].numel())
     expected = jacobian_gram(section, f, transform)[1:, 1:]
     return relative_error(gram.X.T @ gram.K @ gram.X, expected)
 

@@ -1,22 +1,109 @@
-"""Paths, and reasons to skip where data are not there."""
+"""What all tests share: outside data, the command line, a browser, small checkpoints."""
 
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from filelock import FileLock
 from hypothesis import settings
+from safetensors.torch import save_file
 
-SHARED = Path(__file__).parents[2] / "shared" / "data"
+from command_line import Ended, run_command
+
+if TYPE_CHECKING:
+    from interbasis import InteractionGraph
+
+SHARED_DATA = Path(os.environ.get("INTERBASIS_SHARED_DATA") or Path(__file__).parents[2] / "shared" / "data")
+
+LONG_FILES = (
+    "paper/test_edges_required.py", "cli/test_demo.py", "viewer/test_browser.py", "docs/test_docs.py",
+    "paper/test_language.py", "paper/test_reproduction_figures.py", "network/cores/test_cores.py",
+    "fit/test_edges.py", "data/test_padding.py", "paper/test_stored_graphs.py", "communities/test_modules.py",
+    "features/test_fourier.py", "runtime/test_kills.py", "paper/test_reproduce.py",
+)  # fmt: skip
+"""The files that take longest, the longest first: begun early, no process waits long for another's last."""
 
 settings.register_profile("interbasis", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("interbasis")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with the paper's checkpoints and stored graphs, which a user's clone does not have."""
-    if not SHARED.is_dir():
-        pytest.skip(f"needs the paper's checkpoints and stored graphs, and there is no {SHARED}")
-    return SHARED
+    if not SHARED_DATA.is_dir():
+        pytest.skip(
+            f"requires the paper's checkpoints and stored graphs, and there is no {SHARED_DATA}; "
+            "set INTERBASIS_SHARED_DATA to their folder"
+        )
+    return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def cli() -> Callable[..., Ended]:
+    """`interbasis` in this process, as a user types it: cli("show", run, "--json").json."""
+    return run_command
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A real Chromium, one per process: playwright cannot be started twice in one."""
+    from viewer import chromium
+
+    if reason := chromium.why_not():
+        pytest.skip(reason)
+    with chromium.browser() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def small_addition(tmp_path_factory) -> Path:
+    """A checkpoint of modular addition mod 11 with random weights; nobody writes to it."""
+    from interbasis.training.modadd import Recipe, initial_weights
+
+    path = tmp_path_factory.mktemp("models") / "small.safetensors"
+    save_file(initial_weights(Recipe(seed=3, p=11, width=16, heads=2, hidden=24)), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Folders that are expensive to make, made by one test process and read by all: made_once(name, make)."""
+    base = tmp_path_factory.getbasetemp()
+    base = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made-once"
+    base.mkdir(exist_ok=True)
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        with FileLock(base / f"{name}.lock"):
+            if not (base / f"{name}.made").exists():
+                make(base / name)
+                (base / f"{name}.made").touch()
+        return base / name
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def paper_graph(shared, made_once) -> Callable[..., "InteractionGraph"]:
+    """paper_graph(basis, seed, …): the graph of one of the paper's two checkpoints of modular addition."""
+    import interbasis
+
+    def graph(basis: str, seed: int, relative_threshold: float | None = None) -> "InteractionGraph":
+        def make(folder: Path) -> None:
+            network = interbasis.modadd.load(shared / "modadd" / f"seed{seed}.safetensors")
+            train, _ = interbasis.modadd.split()
+            interbasis.build(network, train, basis, relative_threshold=relative_threshold).save(folder)
+
+        floor = "own" if relative_threshold is None else relative_threshold
+        return interbasis.load(made_once(f"modadd-{basis}-seed{seed}-floor-{floor}", make))
+
+    return graph
 
 
 @pytest.fixture

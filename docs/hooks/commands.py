@@ -17,6 +17,8 @@ def table(command: str) -> str:
     """A row for every argument and option of a command."""
     rows = ["| argument or option | meaning | default |", "|---|---|---|"]
     for argument in app[command].assemble_argument_collection():
+        if not argument.parse or argument.children:  # a request, whose fields are the options
+            continue
         names = " ".join(f"`{name}`" for name in argument.names)
         words = " ".join(f"`{word}`" for word in choices(argument.hint))
         meaning = argument.parameter.help or ""
@@ -43,4 +45,4 @@ def default(argument: Any) -> str:
 
 
 def cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")

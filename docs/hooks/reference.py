@@ -10,6 +10,8 @@ from typing import Any
 import interbasis
 
 MARK = re.compile(r"<!-- api: ([\w, ]+) -->")
+SECTION = re.compile(r"^(Args|Returns|Yields|Raises):\n", re.MULTILINE)
+ENTRY = re.compile(r"^(\*{0,2}\w+): ")
 SOURCES = "src/interbasis/"
 
 
@@ -56,8 +58,8 @@ def of_class(kind: type) -> list[str]:
         inner = thing.__func__ if isinstance(thing, classmethod | staticmethod) else thing
         if name.startswith("_") or not (inspect.isfunction(inner) or isinstance(thing, property)):
             continue
-        says = inspect.getdoc(inner)
-        if says is None:
+        says = text(inner)
+        if not says:
             continue
         shown = f"{name}" if isinstance(thing, property) else f"{name}{spelt(inner)}"
         parts.append(f"`.{shown}`\n:   {textwrap.indent(says, '    ').strip()}")
@@ -131,7 +133,18 @@ def parameter(one: ast.arg, default: ast.expr | None = None) -> str:
 
 
 def text(thing: Any) -> str:
-    return inspect.getdoc(thing) or ""
+    """The docstring as Markdown: sections in Google's style (Args, Returns, Raises) become lists."""
+    parts = SECTION.split(inspect.getdoc(thing) or "")
+    sections = (f"**{head}**\n\n{as_list(body)}" for head, body in zip(parts[1::2], parts[2::2], strict=True))
+    return "\n\n".join([parts[0].rstrip(), *sections])
+
+
+def as_list(body: str) -> str:
+    """The entries of a section, `name: text`, as a list; text without names as it is."""
+    lines = textwrap.dedent(body).strip().splitlines()
+    if not ENTRY.match(lines[0]):
+        return "\n".join(lines)
+    return "\n".join(ENTRY.sub(r"- `\1`: ", line) for line in lines)
 
 
 def home(thing: Any) -> str:

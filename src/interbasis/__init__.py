@@ -3,8 +3,10 @@
 The public surface. Names are imported when they are first used.
 """
 
-from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+
+from interbasis.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
     from interbasis import features, figures
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from interbasis.ablation.sparsity import interaction_sparsity
     from interbasis.communities.modules import find_modules
     from interbasis.communities.vertex_cuts import vertex_cuts
-    from interbasis.fit.build import build
+    from interbasis.fit.build import Execution, build
     from interbasis.fit.edges import completeness, edges, estimate_edges
     from interbasis.graph.interaction_graph import InteractionGraph
     from interbasis.graph.layer_basis import LayerBasis
@@ -26,7 +28,11 @@ if TYPE_CHECKING:
     from interbasis.models.sequential import from_torch
     from interbasis.network.network import Network, NodeLayer, Section
     from interbasis.numerics.random_signs import Sources
+    from interbasis.run.compare import compare
+    from interbasis.run.opened import OpenedRun, open_run
     from interbasis.runtime.errors import InterbasisError
+
+    __version__: str
 
 _HOMES = {
     "from_torch": "models.sequential",
@@ -54,23 +60,20 @@ _HOMES = {
     "Network": "network.network",
     "NodeLayer": "network.network",
     "Section": "network.network",
+    "OpenedRun": "run.opened",
+    "open_run": "run.opened",
+    "compare": "run.compare",
+    "Execution": "fit.build",
+    "features": "features",
+    "figures": "figures",
     "InterbasisError": "runtime.errors",
 }
 
-_PACKAGES = ("features", "figures")
-
-__all__ = [*_HOMES, *_PACKAGES]
+__all__ = list(_HOMES)
+_get, __dir__ = lazy_names(__name__, _HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return import_module(f"interbasis.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'interbasis' has no attribute {name!r}")
-    value = getattr(import_module(f"interbasis.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    if name == "__version__":
+        return version("interbasis")
+    return _get(name)

@@ -1,5 +1,8 @@
 """Curves of the metric, areas, intervals, sparsity measures, controls and stress."""
 
+import json
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +18,9 @@ from interbasis.ablation.metrics import Score
 from interbasis.ablation.scrambling import reinitialised, shuffled
 from interbasis.ablation.sparsity import normalised
 from interbasis.ablation.stress import stress
-from interbasis.terminal.evidence import curve_tables, plain_curves
+from interbasis.run.opened import open_run
+from interbasis.run.stages.curves import CurvesResult
+from interbasis.terminal import curve_tables
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +43,9 @@ def test_values_counts_and_areas(solved):
     fractions = (0.05, 0.2, 0.5, 1.0)
     found = interbasis.sparsity_curves(network, graph, data, fractions=fractions)
     assert found.baseline == 1.0
-    assert len(found.sections) == 3
+    assert list(found.sections) == graph.section_names
     widths = graph.provenance.widths
-    for k, curve in enumerate([*found.sections, found.whole]):
+    for k, curve in enumerate([*found.sections.values(), found.whole]):
         sections = [k] if k < 3 else [0, 1, 2]
         counts = {s: [round(x * widths[s + 1] * (widths[s] - 1)) for x in (0, *fractions)] for s in sections}
         assert list(curve.counts) == [sum(counts[s][i] for s in sections) for i in range(1, 5)]
@@ -48,7 +53,7 @@ def test_values_counts_and_areas(solved):
             accuracy(network, graph, data, {s: top_edges(graph.edges[s], counts[s][i]) for s in sections})
             for i in range(5)
         ]
-        assert curve.nothing == pytest.approx(values[0])
+        assert curve.without_edges == pytest.approx(values[0])
         assert list(curve.values) == pytest.approx(values[1:])
         faithfulness = (np.array(values) - values[0]) / (1 - values[0])
         ks = np.array([0, *fractions])
@@ -127,8 +132,8 @@ def test_stress_finds_edges_that_cancel():
     mask = torch.ones_like(graph.edges[0], dtype=torch.bool)
     mask[:, 1:3] = False
     assert evaluation.edges({0: mask}).value == 1
-    found = stress(evaluation, 0, mask, limit=0.99, halves=4)
-    assert found.all_gone == 1
+    found = stress(evaluation, 0, mask, limit=0.99)
+    assert found.all_ablated == 1
     assert found.unneeded == 10
     assert found.worst_half < 0.99
     assert found.failed > 0
@@ -156,7 +161,7 @@ def test_controls_in_one_call(solved):
 def test_bad_fractions_are_refused(solved):
     network, graph, data = solved
     for fractions in ((), (0.0, 1.0), (0.5, 0.2), (0.5, 1.5)):
-        with pytest.raises(interbasis.InterbasisError, match="fractions rise"):
+        with pytest.raises(interbasis.InterbasisError, match="fractions that rise"):
             interbasis.sparsity_curves(network, graph, data, fractions=fractions)
 
 
@@ -166,11 +171,12 @@ def test_areas_that_are_not_defined_are_said_to_be_so(solved):
     nothing = interbasis.ablate_edges(network, graph, data[0], [top_edges(e, 0) for e in graph.edges])
     chosen = data[1] == nothing.argmax(-1)
     assert chosen.any()
-    found = interbasis.sparsity_curves(
-        network, graph, (data[0][chosen], data[1][chosen]), fractions=(0.5, 1.0)
-    )
-    plain = plain_curves(found, network.layers) | {"sparsity": []}
-    assert plain["whole"]["nothing"] == plain["baseline"] == 1
-    assert plain["whole"]["area"] is None
-    assert plain["whole"]["distance_interval"] == [None, None]
-    assert curve_tables(plain)
+    result = open_run(graph, network, (data[0][chosen], data[1][chosen])).curves()
+    curves = result.curves
+    assert curves.whole.without_edges == curves.baseline == 1
+    assert math.isnan(curves.whole.area)
+    assert all(math.isnan(end) for end in curves.whole.distance_interval)
+    stored = json.loads(result.model_dump_json())
+    assert stored["curves"]["whole"]["area"] is None
+    assert math.isnan(CurvesResult.model_validate(stored).curves.whole.area)
+    assert curve_tables(result)

@@ -10,8 +10,8 @@ import interbasis
 from cases import CASES, activations, as_general, attention_section, normal, seeded
 from interbasis.ablation.masked_pass import ablated, top_edges
 from interbasis.ablation.token_table import Table, tabulate
-from interbasis.fit.edges import sections_in_bases
-from interbasis.network.cores import Attention
+from interbasis.fit.attributions import sections_in_bases
+from interbasis.network.cores import Attention, AttentionShape
 from interbasis.network.network import Section
 
 SMALL = ["relu", "sigmoid", "no-bias", "linear", "positionwise", "modadd", "modadd-2-blocks", "general"]
@@ -50,7 +50,7 @@ def test_sections_of_networks(name, density):
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("last_only", [True, False])
 def test_attention_its_table_and_the_general_path(causal, last_only):
-    section = attention_section(2, 3, causal, last_only)
+    section = attention_section(AttentionShape(2, 3, causal), last_only)
     tokens = activations(section, 4, 5).flatten(0, 1)[:7]
     f = tokens[torch.randint(7, (30, 5), generator=seeded(1))]
     table = tabulate(f)
@@ -70,17 +70,17 @@ def test_attention_its_table_and_the_general_path(causal, last_only):
 @pytest.mark.parametrize(
     "core",
     [
-        Attention(2, 5, causal=True),
-        Attention(2, 5, causal=False),
-        Attention(2, 5, scale=1.0, window=2),
-        Attention(2, 5, cap=0.7),
+        Attention(AttentionShape(2, 5, causal=True)),
+        Attention(AttentionShape(2, 5, causal=False)),
+        Attention(AttentionShape(2, 5, scale=1.0, window=2)),
+        Attention(AttentionShape(2, 5, cap=0.7)),
     ],
     ids=repr,
 )
 @pytest.mark.parametrize("last_only", [True, False])
 def test_attention_on_few_features(core, last_only):
     """Fewer kept features than a head is wide: read and write are folded into scores and values."""
-    section = replace(attention_section(2, 5, core.shape.causal, last_only), core=core)
+    section = replace(attention_section(AttentionShape(2, 5, core.shape.causal), last_only), core=core)
     f = activations(section, 4, 6)
     for density in (0.2, 0.6, 1.0):
         mask = random_mask(*section.skip.shape, density, seed=3)

@@ -11,7 +11,7 @@ from torch.nn.utils import prune
 import interbasis
 from cases import ACTIVATIONS, CASES, mlp, modular_addition, normal, plain_transformer, seeded
 from interbasis import InterbasisError, Network
-from interbasis.ablation.controls import Plan
+from interbasis.ablation.controls import ControlPlan, ControlSettings
 from interbasis.ablation.scrambling import reinitialised, shuffled
 from interbasis.models import modadd
 
@@ -183,7 +183,9 @@ def test_a_network_put_together_by_hand_says_how_or_is_refused():
             change(network)
     with pytest.raises(InterbasisError, match="leave scrambled networks out with scrambles=0"):
         interbasis.controls(network, inputs, (inputs, network(inputs).argmax(-1)))
-    plan = Plan(network, inputs, (inputs, network(inputs).argmax(-1)), "accuracy", scrambles=0)
+    plan = ControlPlan(
+        network, inputs, (inputs, network(inputs).argmax(-1)), "accuracy", ControlSettings(scrambles=0)
+    )
     assert all("weights" not in name for name, _ in plan.rows(lambda *_: None))
     told = replace(network, remake=by_hand)
     generator = seeded(4)

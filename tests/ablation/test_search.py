@@ -9,7 +9,7 @@ from interbasis.ablation.bootstrap import required_counts
 from interbasis.ablation.evaluation import Evaluation
 from interbasis.ablation.masked_pass import top_edges
 from interbasis.ablation.metrics import Score
-from interbasis.ablation.search import logarithmic
+from interbasis.ablation.trials import logarithmic
 from interbasis.models import modadd
 
 

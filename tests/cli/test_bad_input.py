@@ -15,9 +15,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 import interbasis
-from interbasis.cli import main
+from command_line import run_command
 from interbasis.models import mlp
-from interbasis.run.results import save_result
 from interbasis.training.modadd import Recipe, initial_weights
 
 MODEL = "mlp:{zoo}/mlp.safetensors"
@@ -39,7 +38,7 @@ CASES = {
     "MLP is text": (["build", "mlp:{zoo}/text", "--out", "{out}"], "could not read"),
     "no architecture": (["build", "mlp:{zoo}/modadd.safetensors", "--out", "{out}"], "have no architecture"),
     "architecture of another kind": (["build", "mlp:{zoo}/kind.safetensors", "--out", "{out}"], "layer 0"),
-    "shapes that do not fit": (["build", "mlp:{zoo}/shape.safetensors", "--out", "{out}"], "wants 0.weight"),
+    "shapes that do not fit": (["build", "mlp:{zoo}/shape.safetensors", "--out", "{out}"], "requires 0"),
     "no function": (["build", "python:json", "--out", "{out}"], "python:MODULE:FUNCTION"),
     "no such module": (["build", "python:no_such_module:f", "--out", "{out}"], "could not import"),
     "no such function": (["build", "python:json:no_such", "--out", "{out}"], "has no no_such"),
@@ -95,10 +94,10 @@ CASES = {
     "one layer": ([*SMALL, "--layers", "attn_in.0"], "at least two neighbours"),
     "unknown basis": ([*SMALL, "--basis", "ica"], "--basis"),
     "unknown option of the command": ([*SMALL, "--bais", "lib"], "--bais"),
-    "no points": ([*SMALL, "--edge-points", "0"], "edge_points cannot be 0"),
+    "no points": ([*SMALL, "--edge-points", "0"], "--edge-points cannot be 0"),
     "negative seed": ([*SMALL, "--seed", "-1"], "seed cannot be -1"),
     "negative threshold": ([*SMALL, "--threshold", "-0.1"], "threshold cannot be -0.1"),
-    "threshold above one": ([*SMALL, "--relative-threshold", "1.5"], "relative_threshold cannot be 1.5"),
+    "threshold above one": ([*SMALL, "--relative-threshold", "1.5"], "--relative-threshold cannot be 1.5"),
     "no threads": ([*SMALL, "--threads", "0"], "threads cannot be 0"),
     "no such config": (["build", "--config", "{zoo}/none.toml", "--out", "{out}"], "there is no such file"),
     "config is not TOML": (["build", "--config", "{zoo}/bad.toml", "--out", "{out}"], "could not read"),
@@ -129,17 +128,17 @@ CASES = {
     "nothing to look at": (["view", "{zoo}/none", "--no-open"], "is no folder"),
     "nothing to export": (["export", "{zoo}/none", "--html", "{out}"], "is no folder"),
     "nothing to report": (["report", "{zoo}/none", "--out", "{out}"], "is no folder"),
-    "no model to ablate": (["ablate", "{zoo}/run"], "does not say which model"),
+    "no model to ablate": (["ablate", "{zoo}/run"], "does not name its model; add --model"),
     "tolerance that cannot be met": (
         ["ablate", "{zoo}/rough", "--metric", "cross_entropy", "--tolerance", "0"],
         "even with all edges the cross-entropy misses"),
     "tolerance that no control can meet": (
         ["controls", "{zoo}/rough", "--metric", "cross_entropy", "--tolerance", "0"],
         "even with all edges the cross-entropy misses"),
-    "tolerance below zero": (["ablate", "{zoo}/rough", "--tolerance", "-1"], "a number from 0 on"),
+    "tolerance below zero": (["ablate", "{zoo}/rough", "--tolerance", "-1"], "--tolerance cannot be -1"),
     "no such section": (["ablate", "{zoo}/rough", "--sections", "mlp"], "no section from 'mlp'"),
-    "no features wanted": (["features", "{zoo}/rough", "--top", "0"], "at least one feature"),
-    "no examples wanted": (["features", "{zoo}/rough", "--ends", "0"], "at least one end"),
+    "no features wanted": (["features", "{zoo}/rough", "--top", "0"], "--top cannot be 0: input should be"),
+    "no examples wanted": (["features", "{zoo}/rough", "--ends", "0"], "--ends cannot be 0: input should be"),
     "features of other data": (["features", "{zoo}/rough", "--data", "npz:{zoo}/fine.npz"], "integer tokens"),
     "different models": (["compare", "{zoo}/run", "{zoo}/other"], "runs of different models"),
     "half a comparison": (["compare", "{zoo}/run", "{zoo}/none"], "is no folder"),
@@ -147,8 +146,8 @@ CASES = {
     "unknown task": (["train", "parity"], "parity"),
     "file in the way": (["train", "modadd", "--out", "{zoo}/text"], "exists already"),
     "other task's option": (["train", "cifar10", "--steps", "5", "--out", "{out}"], "--steps is not"),
-    "no steps": (["train", "modadd", "--steps", "0", "--out", "{out}"], "at least 1"),
-    "seed below zero": (["train", "modadd", "--seed", "-1", "--out", "{out}"], "at least 0"),
+    "no steps": (["train", "modadd", "--steps", "0", "--out", "{out}"], "--steps cannot be 0"),
+    "seed below zero": (["train", "modadd", "--seed", "-1", "--out", "{out}"], "--seed cannot be -1"),
     "no images": (["train", "cifar10", "--data", "cifar10:{zoo}/x", "--out", "{out}"], "no such file"),
     "digits for images": (["train", "cifar10", "--data", "mnist", "--out", "{out}"], "cifar10:PATH"),
     "unknown command": (["biuld", "modadd"], "biuld"),
@@ -230,47 +229,45 @@ def _runs(folder):
         interbasis.build(interbasis.from_torch(sequential(6, 4, 3)), data).save(folder / name)
     header = json.loads((folder / "newer/config.json").read_text())
     (folder / "newer/config.json").write_text(json.dumps(header | {"schema": 99}))
-    result = save_result(folder / "later", "ablation", {"sections": []})
-    result.write_text(json.dumps(json.loads(result.read_text()) | {"schema": 99}))
-    with pytest.raises(SystemExit):  # too few features to do what the network does
-        main(["build", f"modadd:{folder}/modadd.safetensors", "--relative-threshold", "0.3",
-              "--out", str(folder / "rough"), "--json"])  # fmt: skip
+    network = interbasis.from_torch(sequential(6, 4, 3))
+    interbasis.open_run(folder / "later", network, (data, network(data).argmax(-1))).ablate()
+    result = folder / "later/ablation.json"
+    result.write_text(json.dumps(json.loads(result.read_text()) | {"schema_version": 99}))
+    options = ["--relative-threshold", "0.3", "--out", folder / "rough"]
+    built = run_command("build", f"modadd:{folder}/modadd.safetensors", *options)
+    assert built.code == 0  # with too few features to do what the network does
     tensors = next((folder / "truncated").glob("*.safetensors"))
     tensors.write_bytes(tensors.read_bytes()[:-8])
     (folder / "damaged/config.json").write_text('{"format": "interbasis-gr')
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_one_sentence_exit_code_2_and_nothing_written(case, zoo, tmp_path, capsys, monkeypatch):
+def test_one_sentence_exit_code_2_and_nothing_written(case, zoo, tmp_path, cli, monkeypatch):
     arguments, message = CASES[case]
     monkeypatch.chdir(zoo)
     monkeypatch.setenv("INTERBASIS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     before = {path: path.stat().st_mtime_ns for path in zoo.rglob("*") if "__pycache__" not in path.parts}
-    with pytest.raises(SystemExit) as stop:
-        main([argument.format(zoo=zoo, out=tmp_path / "out") for argument in arguments])
-    captured = capsys.readouterr()
-    assert stop.value.code == 2
-    assert captured.out == ""
-    assert message.replace("{zoo}", str(zoo)) in captured.err
-    assert captured.err.count("\n") == 1
-    assert captured.err.startswith("error: ")
+    code, out, err = cli(*(argument.format(zoo=zoo, out=tmp_path / "out") for argument in arguments))
+    assert code == 2
+    assert out == ""
+    assert message.replace("{zoo}", str(zoo)) in err
+    assert err.count("\n") == 1
+    assert err.startswith("error: ")
     assert not (tmp_path / "out").exists()
     after = {path: path.stat().st_mtime_ns for path in zoo.rglob("*") if "__pycache__" not in path.parts}
     assert before == after
 
 
-def test_a_full_disk_is_one_sentence_and_nothing_is_written(zoo, tmp_path, capsys):
+def test_a_full_disk_is_one_sentence_and_nothing_is_written(zoo, tmp_path, cli):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))
     try:
-        with pytest.raises(SystemExit) as stop:
-            main([argument.format(zoo=zoo, out=tmp_path / "out") for argument in SMALL])
+        code, out, err = cli(*(argument.format(zoo=zoo, out=tmp_path / "out") for argument in SMALL))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    captured = capsys.readouterr()
-    assert (stop.value.code, captured.out, captured.err.count("\n")) == (2, "", 1)
-    assert "could not write" in captured.err
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "could not write" in err
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".safetensors", ".tmp")]
 
 
@@ -309,11 +306,9 @@ def read_only(tmp_path_factory, zoo):
         ["build", "modadd:{folder}/modadd.safetensors", "--out", "{folder}/rough", "--overwrite"],
     ],
 )
-def test_a_read_only_folder_is_one_sentence(arguments, read_only, nobody, capsys):
+def test_a_read_only_folder_is_one_sentence(arguments, read_only, nobody, cli):
     before = sorted(read_only.rglob("*"))
-    with pytest.raises(SystemExit) as stop:
-        main([argument.format(folder=read_only) for argument in arguments])
-    captured = capsys.readouterr()
-    assert (stop.value.code, captured.out, captured.err.count("\n")) == (2, "", 1)
-    assert "could not write" in captured.err
+    code, out, err = cli(*(argument.format(folder=read_only) for argument in arguments))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "could not write" in err
     assert sorted(read_only.rglob("*")) == before

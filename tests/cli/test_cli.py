@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import json
 import re
 import shlex
 import subprocess
@@ -13,62 +12,44 @@ import torch
 from safetensors.torch import save_file
 
 import interbasis
-from interbasis.cli import COMMANDS, app, main
-from interbasis.run.summary import summarise, tables
+from interbasis.cli import COMMANDS, app
+from interbasis.run.summary import summarise
+from interbasis.terminal import summary_tables
 from interbasis.training.modadd import Recipe, initial_weights
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    path = tmp_path_factory.mktemp("models") / "small.safetensors"
-    save_file(initial_weights(Recipe(seed=3, p=11, width=16, heads=2, hidden=24)), path)
-    return path
-
-
-def run(capsys, *arguments: object) -> tuple[int, str, str]:
-    try:
-        main([str(argument) for argument in arguments])
-        code = 0
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def test_build_writes_a_run_and_show_reads_it(capsys, checkpoint, tmp_path):
-    code, out, err = run(capsys, "build", f"modadd:{checkpoint}", "--basis", "lib", "--out", tmp_path / "run")
+def test_build_writes_a_run_and_show_reads_it(cli, small_addition, tmp_path):
+    code, out, err = cli("build", f"modadd:{small_addition}", "--basis", "lib", "--out", tmp_path / "run")
     assert (code, err) == (0, "")
     assert "attn_in.0 → mlp_in.0" in out
-    code, shown, _ = run(capsys, "show", tmp_path / "run")
+    code, shown, _ = cli("show", tmp_path / "run")
     assert code == 0
     assert "Node layers" in shown
     graph = interbasis.load(tmp_path / "run")
-    assert graph.provenance.model == f"modadd:{checkpoint}"
+    assert graph.provenance.model == f"modadd:{small_addition}"
     assert graph.provenance.samples["data"] == 36
 
 
 @pytest.mark.parametrize("basis", ["lib", "gib", "pca", "neuron", "random"])
-def test_json_is_for_machines(capsys, checkpoint, tmp_path, basis):
-    arguments = ["build", f"modadd:{checkpoint}", "--basis", basis, "--out", tmp_path / "run", "--json"]
+def test_json_is_for_machines(cli, small_addition, tmp_path, basis):
+    arguments = ["build", f"modadd:{small_addition}", "--basis", basis, "--out", tmp_path / "run", "--json"]
     group = "positions" if basis == "pca" else "4"
-    code, out, _ = run(capsys, *arguments, "--edge-method", "exact", "--edge-group", group)
-    assert code == 0
-    summary = json.loads(out)
+    summary = cli(*arguments, "--edge-method", "exact", "--edge-group", group).json
     graph = interbasis.load(tmp_path / "run")
     assert summary["basis"] == basis
-    assert [row["features"] for row in summary["layers"]] == [layer.features for layer in graph.layers]
-    assert [row["name"] for row in summary["layers"]] == ["attn_in.0", "mlp_in.0", "unembed", "output"]
-    assert summary["sections"][0]["largest"] == graph.edges[0][1:, 1:].max().item()
+    features = {name: row["features"] for name, row in summary["layers"].items()}
+    assert features == {layer.name: layer.features for layer in graph.layers}
+    assert list(features) == ["attn_in.0", "mlp_in.0", "unembed", "output"]
+    assert summary["sections"]["attn_in.0"]["largest"] == graph.edges[0][1:, 1:].max().item()
     # one output position: exact with "positions"
-    assert (summary["sections"][1]["median_relative_error"] > 0) == (group == "4")
-    _, again, _ = run(capsys, "show", tmp_path / "run", "--json")
-    assert json.loads(again) == summary
+    assert (summary["sections"]["mlp_in.0"]["median_relative_error"] > 0) == (group == "4")
+    assert cli("show", tmp_path / "run", "--json").json == summary
 
 
-def test_the_number_of_edges_that_carry_a_share_is_the_smallest(capsys, checkpoint, tmp_path):
-    _, out, _ = run(capsys, "build", f"modadd:{checkpoint}", "--out", tmp_path / "run", "--json")
+def test_the_number_of_edges_that_carry_a_share_is_the_smallest(cli, small_addition, tmp_path):
+    built = cli("build", f"modadd:{small_addition}", "--out", tmp_path / "run", "--json").json
     edges = interbasis.load(tmp_path / "run").edges[1][1:, 1:].square().flatten().sort(descending=True).values
-    count = json.loads(out)["sections"][1]["edges_for_90_percent"]
+    count = built["sections"]["mlp_in.0"]["edges_for_90_percent"]
     assert edges[:count].sum() >= 0.9 * edges.sum() > edges[: count - 1].sum()
 
 
@@ -76,9 +57,9 @@ def test_a_summary_of_nothing_counts_nothing(tmp_path):
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
     module[0].weight.data.zero_()
     graph = interbasis.build(interbasis.from_torch(module), torch.randn(20, 3), "neuron", edge_group=4)
-    first = summarise(graph)["sections"][0]
-    assert (first["edges"], first["edges_for_90_percent"], first["median_relative_error"]) == (12, 0, 0)
-    assert tables(summarise(graph) | {"run": "nowhere"})
+    first = summarise(graph).sections[graph.section_names[0]]
+    assert (first.edges, first.edges_for_90_percent, first.median_relative_error) == (12, 0, 0)
+    assert summary_tables(summarise(graph), "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -87,17 +68,17 @@ def test_a_summary_of_nothing_counts_nothing(tmp_path):
         (["build", "modadd:/nowhere/x.safetensors", "--out", "OUT"], "there is no such file"),
         (["build", "bert:x", "--out", "OUT"], "expected a model as modadd:PATH"),
         (["build", "CHECKPOINT", "--out", "OUT", "--basis", "ica"], "--basis"),
-        (["build", "CHECKPOINT", "--out", "OUT", "--edge-points", "0"], "edge_points cannot be 0"),
-        (["build", "CHECKPOINT", "--out", "OUT", "--edge-sources", "0"], "edge_sources cannot be 0"),
+        (["build", "CHECKPOINT", "--out", "OUT", "--edge-points", "0"], "--edge-points cannot be 0"),
+        (["build", "CHECKPOINT", "--out", "OUT", "--edge-sources", "0"], "--edge-sources cannot be 0"),
         (["build", "CHECKPOINT"], "--out"),
         (["build", "modadd:", "--out", "OUT"], "expected a model as modadd:PATH"),
         (["show", "OUT"], "is no folder"),
         (["shwo", "OUT"], "shwo"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(capsys, checkpoint, tmp_path, arguments, message):
-    places = {"OUT": str(tmp_path / "run"), "CHECKPOINT": f"modadd:{checkpoint}"}
-    code, out, err = run(capsys, *(places.get(argument, argument) for argument in arguments))
+def test_bad_input_is_one_sentence_and_exit_code_2(cli, small_addition, tmp_path, arguments, message):
+    places = {"OUT": str(tmp_path / "run"), "CHECKPOINT": f"modadd:{small_addition}"}
+    code, out, err = cli(*(places.get(argument, argument) for argument in arguments))
     assert code == 2
     assert out == ""
     assert message in err
@@ -105,42 +86,42 @@ def test_bad_input_is_one_sentence_and_exit_code_2(capsys, checkpoint, tmp_path,
     assert not (tmp_path / "run").exists()
 
 
-def test_checkpoints_that_are_none_are_refused(capsys, tmp_path):
+def test_checkpoints_that_are_none_are_refused(cli, tmp_path):
     text = tmp_path / "text.safetensors"
     text.write_text("not a checkpoint")
-    code, _, err = run(capsys, "build", f"modadd:{text}", "--out", tmp_path / "run")
+    code, _, err = cli("build", f"modadd:{text}", "--out", tmp_path / "run")
     assert (code, "could not read" in err) == (2, True)
     other = tmp_path / "other.safetensors"
     save_file({"weight": torch.zeros(2)}, other)
-    code, _, err = run(capsys, "build", f"modadd:{other}", "--out", tmp_path / "run")
+    code, _, err = cli("build", f"modadd:{other}", "--out", tmp_path / "run")
     assert (code, "embed.W_E is missing" in err) == (2, True)
     for name in ("blocks.0.attn.W_Q", "embed.W_E"):
         save_file(initial_weights(Recipe(p=11, width=16, heads=2, hidden=24)) | {name: torch.zeros(5)}, other)
-        code, _, err = run(capsys, "build", f"modadd:{other}", "--out", tmp_path / "run")
+        code, _, err = cli("build", f"modadd:{other}", "--out", tmp_path / "run")
         assert (code, f"{name} has shape [5]" in err) == (2, True)
     save_file(
         initial_weights(Recipe(p=11, width=16, heads=2, hidden=24)) | {"blocks.x.y": torch.zeros(5)}, other
     )
-    assert run(capsys, "build", f"modadd:{other}", "--out", tmp_path / "fine")[0] == 0
+    assert cli("build", f"modadd:{other}", "--out", tmp_path / "fine").code == 0
     weights = initial_weights(Recipe(p=11, width=16, heads=2, hidden=24))
     save_file(weights | {"blocks.0.mlp.b_in": torch.zeros(7)}, other)
-    code, _, err = run(capsys, "build", f"modadd:{other}", "--out", tmp_path / "run")
+    code, _, err = cli("build", f"modadd:{other}", "--out", tmp_path / "run")
     assert (code, "blocks.0.mlp.b_in has shape [7], expected [24]" in err) == (2, True)
 
 
-def test_a_run_is_not_overwritten_unless_asked(capsys, checkpoint, tmp_path):
-    arguments = ["build", f"modadd:{checkpoint}", "--out", tmp_path / "run"]
-    assert run(capsys, *arguments)[0] == 0
-    code, _, err = run(capsys, *arguments, "--basis", "pca")
+def test_a_run_is_not_overwritten_unless_asked(cli, small_addition, tmp_path):
+    arguments = ["build", f"modadd:{small_addition}", "--out", tmp_path / "run"]
+    assert cli(*arguments).code == 0
+    code, _, err = cli(*arguments, "--basis", "pca")
     assert (code, "--overwrite" in err) == (2, True)
     assert interbasis.load(tmp_path / "run").config.basis == "lib"
-    assert run(capsys, *arguments, "--basis", "pca", "--overwrite")[0] == 0
+    assert cli(*arguments, "--basis", "pca", "--overwrite").code == 0
     assert interbasis.load(tmp_path / "run").config.basis == "pca"
 
 
-def test_foreign_folders_are_refused_before_the_work_begins(capsys, checkpoint, tmp_path):
+def test_foreign_folders_are_refused_before_the_work_begins(cli, small_addition, tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    code, _, err = run(capsys, "build", f"modadd:{checkpoint}", "--out", tmp_path, "--overwrite")
+    code, _, err = cli("build", f"modadd:{small_addition}", "--out", tmp_path, "--overwrite")
     assert (code, "nothing was written there" in err) == (2, True)
 
 
@@ -176,30 +157,26 @@ def test_the_examples_of_the_help_are_understood(example):
     assert bound.arguments or command.__name__ == "doctor"
 
 
-def test_examples_that_are_cheap_work_and_print_one_document(capsys, checkpoint, tmp_path, monkeypatch):
+def test_examples_that_are_cheap_work_and_print_one_document(cli, small_addition, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for basis in ("lib", "pca"):
-        assert (
-            run(capsys, "build", f"modadd:{checkpoint}", "--basis", basis, "--out", f"runs/{basis}")[0] == 0
-        )
+        assert cli("build", f"modadd:{small_addition}", "--basis", basis, "--out", f"runs/{basis}").code == 0
     chosen = {"show", "curves", "modules", "features", "export", "compare", "doctor"}
     done = set()
     for example in examples():
         name, *rest = shlex.split(example)
         if name in chosen or example.startswith("build --config"):
-            code, out, err = run(capsys, name, *(x for x in rest if x != "--network"), "--json")
-            assert (code, err) == (0, ""), example
-            assert isinstance(json.loads(out), dict)
+            assert isinstance(cli(name, *(x for x in rest if x != "--network"), "--json").json, dict)
             done.add(name)
     assert done == chosen | {"build"}
     again = [next((tmp_path / "runs" / name).glob("graph-*")).name for name in ("lib", "again")]
     assert again[0] == again[1]  # named by their content: bit for bit
 
 
-def test_exit_codes(capsys, checkpoint, tmp_path):
+def test_exit_codes(small_addition, tmp_path):
     code = "import sys, interbasis.fit.build as p, interbasis.cli as c\n"
     code += "def fail(*a, **k): raise {}\np.build = fail\nc.main(sys.argv[1:])"
-    arguments = ["build", f"modadd:{checkpoint}", "--out", str(tmp_path / "run")]
+    arguments = ["build", f"modadd:{small_addition}", "--out", str(tmp_path / "run")]
     for error, expected, text in (("KeyboardInterrupt", 130, ""), ("RuntimeError('odd')", 1, "odd")):
         found = subprocess.run(
             [sys.executable, "-c", code.format(error), *arguments], capture_output=True, text=True
@@ -209,8 +186,8 @@ def test_exit_codes(capsys, checkpoint, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_reader_that_has_had_enough_is_no_traceback(checkpoint, tmp_path):
-    interbasis.build(interbasis.modadd.load(checkpoint), interbasis.modadd.pairs(11).inputs).save(
+def test_a_reader_that_has_had_enough_is_no_traceback(small_addition, tmp_path):
+    interbasis.build(interbasis.modadd.load(small_addition), interbasis.modadd.pairs(11).inputs).save(
         tmp_path / "r"
     )
     process = subprocess.Popen(

@@ -133,22 +133,18 @@ def test_shuffled_graphs_are_not_called_modular():
     assert below >= 45
 
 
-SCRIPT = """
-import json, sys, test_modules, interbasis
-graph, _ = test_modules.planted(noise=0.5, seed=5)
-found = interbasis.find_modules(graph, [0.3] * 3, seed=11, seeds=0, null_graphs=3)
-print(json.dumps([[layer.tolist() for layer in found.assignment], found.null.modularities]))
-"""
+def partition() -> list:
+    graph, _ = planted(noise=0.5, seed=5)
+    found = interbasis.find_modules(graph, [0.3] * 3, seed=11, seeds=0, null_graphs=3)
+    return [[layer.tolist() for layer in found.assignment], list(found.null.modularities)]
 
 
 def test_two_processes_find_the_same():
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    command = [sys.executable, "-c", SCRIPT]
-    outputs = [
-        subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
-        for _ in range(2)
-    ]
-    assert json.loads(outputs[0]) == json.loads(outputs[1])
+    code = "import json, test_modules; print(json.dumps(test_modules.partition()))"
+    command = [sys.executable, "-c", code]
+    other = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    assert json.loads(other) == partition()
 
 
 def test_leidenalg_agrees():

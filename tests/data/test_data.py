@@ -8,7 +8,6 @@ from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 from cases import normal
 from interbasis import InterbasisError, modadd
 from interbasis.data import Batches
-from interbasis.numerics.random_signs import random_signs
 
 X, Y = normal(23, 4), torch.arange(23)
 
@@ -81,23 +80,3 @@ def test_modular_addition_is_split_as_in_the_paper():
     for arguments in ({"p": 1}, {"p": 5, "fraction": 0.01}):
         with pytest.raises(InterbasisError, match="leaves no training or no test pair"):
             modadd.split(**arguments)
-
-
-@pytest.mark.parametrize("per_sample", [1, 7, 300])
-def test_signs_belong_to_samples_whatever_the_batches(per_sample):
-    whole = random_signs(("edges", 5, 0), 0, 40, per_sample)
-    parts = [
-        random_signs(("edges", 5, 0), first, count, per_sample)
-        for first, count in ((0, 11), (11, 1), (12, 28))
-    ]
-    assert torch.equal(torch.cat(parts), whole)
-    assert set(whole.unique().tolist()) == {-1.0, 1.0}
-    assert not torch.equal(whole, random_signs(("edges", 6, 0), 0, 40, per_sample))
-    assert not torch.equal(whole, random_signs(("edges", 5, 1), 0, 40, per_sample))
-    assert not torch.equal(whole, random_signs(("jacobian", 5, 0), 0, 40, per_sample))
-
-
-def test_signs_are_balanced_and_uncorrelated():
-    signs = random_signs(("edges", 0, 0), 0, 4000, 6)
-    assert (signs.T @ signs / 4000 - torch.eye(6)).abs().max() < 0.06
-    assert signs.mean(0).abs().max() < 0.06

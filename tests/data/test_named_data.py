@@ -243,7 +243,7 @@ def word_tokenizer(folder):
 def test_text_is_cut_into_documents_and_tokenized_once(tmp_path, monkeypatch):
     from interbasis.data import text
 
-    monkeypatch.setattr(text, "BLOCK", 5)
+    monkeypatch.setattr(text, "CHARACTERS_PER_BLOCK", 5)
     folder = word_tokenizer(tmp_path / "tokenizer")
     (tmp_path / "a.txt").write_text("a b c\n<|endoftext|>\nd d\nb<|endoftext|>c\n")
     spec = f"text:{tmp_path}/a.txt,tokenizer={folder},context=4,part=all"

@@ -1,6 +1,5 @@
 """Samples that are filled up: padding is in no sum, no example, no edge and no metric."""
 
-import contextlib
 import json
 
 import numpy as np
@@ -9,7 +8,6 @@ import torch
 
 from interbasis import build, edges_required, from_hf, sparsity_curves
 from interbasis.ablation.controls import own_answers
-from interbasis.cli import main
 from interbasis.data.batches import Batches
 from interbasis.data.samples import Samples
 from interbasis.fit.edges import edges, estimate_edges
@@ -103,7 +101,7 @@ def test_longer_contexts_change_nothing(documents, basis):
             assert relative_error(mine, theirs) <= 1e-8
 
 
-def test_the_commands_leave_padding_out(documents, tmp_path, capsys):
+def test_the_commands_leave_padding_out(documents, tmp_path, cli):
     """Token 0 fills up and is in no document, so no example may show it."""
     model = random_model("gpt2", torch.float32)
     model.save_pretrained(tmp_path / "model")
@@ -111,14 +109,9 @@ def test_the_commands_leave_padding_out(documents, tmp_path, capsys):
     stream = np.fromfile(documents, dtype=np.uint16)
     stream[stream == 0] = 3
     stream.tofile(documents)
-    run = str(tmp_path / "run")
-    for command in (
-        ["build", f"hf:{tmp_path / 'model'}", "--data", data, "--out", run],
-        ["features", run, "--data", data],
-    ):
-        with contextlib.suppress(SystemExit):
-            main(command)
-    capsys.readouterr()
+    run = tmp_path / "run"
+    assert cli("build", f"hf:{tmp_path / 'model'}", "--data", data, "--out", run).code == 0
+    assert cli("features", run, "--data", data).code == 0
     shown = [json.loads(file.read_text()) for file in (tmp_path / "run").rglob("*.json")]
     places = [place for found in shown for place in _places(found)]
     assert places

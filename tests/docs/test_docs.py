@@ -9,7 +9,8 @@ import tomllib
 import pytest
 from cyclopts import CycloptsError
 
-from interbasis.cli import app, main
+from command_line import run_command
+from interbasis.cli import app
 from pages import DOCS, README, ROOT, Block, blocks, commands, indented_commands
 
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
@@ -19,12 +20,8 @@ MOST_NOT_RUN = 12
 
 
 def run(arguments: list[str]) -> None:
-    code: object = 0
-    try:
-        main(arguments)
-    except SystemExit as ended:
-        code = ended.code
-    assert code in (0, None), f"interbasis {' '.join(arguments)} ended with exit code {code}"
+    ended = run_command(*arguments)
+    assert ended.code == 0, f"interbasis {' '.join(arguments)}: {ended.err}"
 
 
 def check_parses(words: list[str]) -> None:
@@ -57,7 +54,7 @@ def run_block(block: Block, names: dict[str, object], page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)
-def test_the_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch, capsys):
+def test_the_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     names: dict[str, object] = {}
@@ -134,3 +131,21 @@ def test_the_errors_that_are_explained_are_the_code_s():
     for message in quoted:
         pattern = re.compile(".*".join(map(re.escape, message.split("…"))))
         assert any(pattern.search(text) for text in known), f"no message in the code is like: {message}"
+
+
+def test_the_files_that_the_method_and_the_architecture_name_are_there():
+    roots = (ROOT, ROOT / "src" / "interbasis")
+    for page, fewest in (("method.md", 35), ("architecture.md", 15)):
+        text = (DOCS / page).read_text(encoding="utf-8")
+        names = set(re.findall(r"`([\w/]+/(?:\w+\.py)?)`", text))
+        assert len(names) >= fewest
+        for name in names:
+            assert any((root / name).exists() for root in roots), f"{page} names {name}, which is not there"
+    assert len((DOCS / "architecture.md").read_text(encoding="utf-8").splitlines()) <= 100
+
+
+def test_the_architecture_names_every_package():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    for entry in (ROOT / "src" / "interbasis").iterdir():
+        if (entry / "__init__.py").exists():
+            assert f"\n| `{entry.name}/` |" in text

@@ -14,7 +14,6 @@ import pytest
 import interbasis
 from interbasis.cli import COMMANDS, app
 from pages import ROOT
-from viewer import chromium
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("latex2mathml") is None,
@@ -101,13 +100,10 @@ def test_nothing_is_loaded_from_another_host(site):
             assert not external(loaded), f"{style.name} loads {loaded}"
 
 
-def test_a_browser_asks_no_other_host_and_finds_nothing_wrong(site):
-    if reason := chromium.why_not():
-        pytest.skip(reason)
+def test_a_browser_asks_no_other_host_and_finds_nothing_wrong(site, browser):
     asked: list[str] = []
     wrong: list[str] = []
-    with chromium.browser() as browser:
-        page = browser.new_page()
+    with browser.new_page() as page:
         page.on("request", lambda request: asked.append(request.url))
         page.on("pageerror", lambda error: wrong.append(str(error)))
         for file in site:

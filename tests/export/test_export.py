@@ -1,6 +1,7 @@
 """Runs in other programs' forms: what is written is what the graph holds."""
 
 import json
+import shutil
 import sys
 
 import networkx as nx
@@ -9,42 +10,40 @@ import torch
 from torch import nn
 
 import interbasis
+import small_runs
 from cases import mlp, modular_addition
-from interbasis.cli import main
 from interbasis.export import neuronpedia_graph, plain_graph, write_graphml, write_parquet
-from interbasis.export.plain import shares
 from interbasis.fit.build import build
-from interbasis.run.results import save_result
+from interbasis.run.results import load_result, load_tensors, save_result
+from interbasis.run.rows import share_out
+from interbasis.run.stages.ablate import AblationResult
+from interbasis.run.stages.modules import ModulesResult
 from interbasis.runtime.errors import InterbasisError
 
 NASTY = "<b>&\x00\x1b \U0001f600"
 HALF = "half a pair \ud83d"
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run with results of the real stages, some of its labels made nasty."""
+    run = small_runs.addition(tmp_path_factory.mktemp("export") / "run", model="a <model>")
+    run.ablate(metric="cross_entropy", tolerance=0.01)
+    run.modules(null_graphs=0)
+    features = run.features(top=4)
+    layers = dict(features.layers)
+    for name, labels in (("attn_in.0", (NASTY, "")), ("mlp_in.0", (HALF,))):
+        told = zip(layers[name].features, labels, strict=False)
+        changed = [feature.model_copy(update={"label": label}) for feature, label in told]
+        rest = layers[name].features[len(changed) :]
+        layers[name] = layers[name].model_copy(update={"features": (*changed, *rest)})
+    save_result(run.folder, features.model_copy(update={"layers": layers}))
+    return run.folder
+
+
 @pytest.fixture
-def run(tmp_path):
-    case = modular_addition()
-    folder = build(case.network, case.inputs, model="a <model>").save(tmp_path / "run")
-    graph = interbasis.load(folder)
-    layers = [layer.name for layer in graph.layers]
-    labels = [{"name": layers[0], "features": [{"index": 1, "label": NASTY}, {"index": 2, "label": ""}]}]
-    labels.append({"name": layers[1], "features": [{"index": 1, "label": HALF}]})
-    save_result(folder, "features", {"layers": labels})
-    groups = [
-        {"name": layer.name, "assignment": [j % 2 for j in range(layer.features)]} for layer in graph.layers
-    ]
-    save_result(folder, "modules", {"layers": groups})
-    masks = {f"edge_mask.{k}": edges > edges.median() for k, edges in enumerate(graph.edges)}
-    save_result(folder, "ablation", {}, masks)
-    return folder
-
-
-def call(*arguments: object) -> int:
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
+def run(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "run")
 
 
 def inner(graph, k):
@@ -70,12 +69,24 @@ def test_rows_are_the_whole_graph_without_the_constants_edges(run):
     assert nodes["0_2"].label is None
     assert nodes["1_1"].label == "half a pair ?"
     assert nodes["1_3"].eigenvalue == graph.layers[1].eigenvalues[3].item()
-    assert nodes["1_3"].module == 1
+    modules = load_result(run, ModulesResult).layers
+    assert all(node.module == modules[node.layer][node.feature] for node in plain.nodes)
+    masks = load_tensors(run, AblationResult)
     for edge in plain.edges:
         i, j = (int(name.split("_")[1]) for name in (edge.target, edge.source))
-        assert edge.needed == bool(graph.edges[edge.section][i, j] > graph.edges[edge.section].median())
+        mask = masks[f"edge_mask.{graph.layers[edge.section].name}"]
+        assert edge.needed == bool(mask[i, j])
         assert edge.error is None
+    assert sum(edge.needed for edge in plain.edges) == sum(load_result(run, AblationResult).counts.values())
     assert plain.left_out.startswith("All edges")
+
+
+def test_parts_of_an_ablation_stand_at_their_section(tmp_path):
+    run = small_runs.addition(tmp_path / "run")
+    result = run.ablate(sections="mlp_in.0", metric="cross_entropy", tolerance=1e-6)
+    plain = plain_graph(run.folder, None)
+    assert {edge.needed for edge in plain.edges if edge.section != 1} == {None}
+    assert sum(edge.needed for edge in plain.edges if edge.section == 1) == result.counts["mlp_in.0"] > 0
 
 
 def test_a_limit_keeps_the_strongest_of_each_section_and_says_so(run):
@@ -94,10 +105,10 @@ def test_a_limit_keeps_the_strongest_of_each_section_and_says_so(run):
 
 
 def test_a_limit_is_shared_out_without_waste():
-    assert shares(10, [100, 2, 100]) == [4, 2, 4]
-    assert shares(1000, [3, 4]) == [3, 4]
-    assert sum(shares(11, [100, 100, 100])) == 11
-    assert shares(5, []) == []
+    assert share_out(10, [100, 2, 100]) == [4, 2, 4]
+    assert share_out(1000, [3, 4]) == [3, 4]
+    assert sum(share_out(11, [100, 100, 100])) == 11
+    assert share_out(5, []) == []
 
 
 def test_of_many_sections_the_worst_is_named(tmp_path):
@@ -173,18 +184,17 @@ def test_neuronpedia_has_what_the_schema_requires_and_says_what_is_left_out(run)
     json.dumps(found, allow_nan=False)
 
 
-def test_the_command_writes_all_forms(run, tmp_path, capsys):
+def test_the_command_writes_all_forms(run, tmp_path, cli):
     pytest.importorskip("pyarrow")
     names = tmp_path / "a.graphml", tmp_path / "tables", tmp_path / "np.json"
     options = zip(("--graphml", "--parquet", "--neuronpedia"), names, strict=True)
     arguments = [part for option in options for part in option]
-    assert call("export", run, *arguments, "--edges", 12, "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = cli("export", run, *arguments, "--edges", 12, "--json").json
     assert len(printed["files"]) == 4
     assert "Only the strongest edges" in printed["left_out"]
     assert nx.read_graphml(names[0]).number_of_edges() == 12
     assert len(json.loads(names[2].read_text())["links"]) == 12
-    assert call("export", run, *arguments, "--edges", 0) == 0
+    assert cli("export", run, *arguments, "--edges", 0).code == 0
     assert nx.read_graphml(names[0]).number_of_edges() == sum(
         map(len, (inner(interbasis.load(run), k) for k in range(3)))
     )
@@ -194,14 +204,15 @@ def test_the_command_writes_all_forms(run, tmp_path, capsys):
     ("options", "message"),
     [
         ([], "nothing to export was named"),
-        (["--edges", "-1", "--graphml", "x"], "received --edges -1"),
+        (["--edges", "-1", "--graphml", "x"], "--edges cannot be -1"),
         (["another-run", "--graphml", "x"], "in the page only"),
         (["--graphml", "/nowhere/x.graphml"], "could not write"),
     ],
 )
-def test_what_makes_no_sense_is_refused(run, options, message, capsys):
-    assert call("export", run, *options) == 2
-    assert message in " ".join(capsys.readouterr().err.split())
+def test_what_makes_no_sense_is_refused(run, options, message, cli):
+    code, _, err = cli("export", run, *options)
+    assert code == 2
+    assert message in " ".join(err.split())
 
 
 def test_a_graph_without_edges_has_nodes_only(tmp_path):

@@ -10,7 +10,7 @@ import interbasis
 from interbasis import features
 from interbasis.data.samples import scale_pixels
 from interbasis.models import mlp
-from interbasis.paper import cifar10
+from interbasis.paper.tasks.cifar10 import directions as cifar10
 
 
 @pytest.fixture(scope="module")
@@ -32,22 +32,22 @@ def made(tmp_path_factory):
 def test_the_direction_is_chosen_on_training_images_and_measured_on_others(made):
     images, path, module = made
     result = cifar10.animal_direction(images, [path])
-    (model,) = result["models"]
+    (model,) = result.models
     network = mlp.load(path)
     truth = torch.isin(images.test[1], torch.tensor(cifar10.ANIMALS))
     logits = module.double()(images.test[0].double()).detach()
     accuracy = (logits.argmax(1) == images.test[1]).double().mean().item()
-    assert model["whole"]["accuracy"] == accuracy
-    for basis, layers in model["bases"].items():
-        assert [row["layer"] for row in layers] == network.layers
+    assert model.whole.accuracy == accuracy
+    for basis, layers in model.bases.items():
+        assert [row.layer for row in layers] == network.layers
         graph = interbasis.build(network, images.train, basis, edge_method=None)
         for row, layer in zip(layers, graph.layers, strict=True):
             values = features.collect(features.of(network.double(), layer), images.test[0])
-            area = roc_auc_score(truth.numpy(), values[:, row["feature"]].numpy())
-            assert row["auroc"] == pytest.approx(max(area, 1 - area), rel=1e-10)
-            assert row["accuracy_before"] == accuracy
-            assert row["feature"] != row["second_feature"]
-    assert model["bases"]["lib"][0]["auroc"] > 0.7
+            area = roc_auc_score(truth.numpy(), values[:, row.feature].numpy())
+            assert row.auroc == pytest.approx(max(area, 1 - area), rel=1e-10)
+            assert row.accuracy_before == accuracy
+            assert row.feature != row.second_feature
+    assert model.bases["lib"][0].auroc > 0.7
     assert cifar10.table(result).count("\n") == 1 + 2 * 4
 
 

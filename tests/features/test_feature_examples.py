@@ -13,8 +13,9 @@ import interbasis
 from cases import modular_addition, normal
 from interbasis import features
 from interbasis.features import activations
-from interbasis.features.examples import Examples, memory_bound
+from interbasis.features.dataset_examples import ExampleSums, memory_bound
 from interbasis.features.extremes import largest
+from interbasis.features.records import TokenExample
 
 PLAN = features.Plan(ends=5, per_band=3, reservoir=64)
 TOKENS = features.Tokens(before=3, after=2)
@@ -55,7 +56,7 @@ def brute_force(tokens: torch.Tensor, feature: int, sign: int, ends: int, before
 
 
 def places(band) -> list[tuple[float, int, int]]:
-    return [(e["value"], e["sample"], e["position"]) for e in band["examples"]]
+    return [(e.value, e.sample, e.position) for e in band.examples]
 
 
 @pytest.mark.parametrize("chunk", [10**6, 600, 1])
@@ -64,9 +65,9 @@ def test_extremes_are_those_of_a_plain_sort(monkeypatch, chunk, vocabulary):
     monkeypatch.setattr(activations, "CHUNK_BYTES", chunk)
     tokens = stories(vocabulary=vocabulary)
     found = features.examples(source, tokens, PLAN, TOKENS)
-    assert found["kind"] == "tokens"
-    for j, feature in enumerate(found["features"]):
-        for band, sign in ((feature["bands"][0], 1), (feature["bands"][-1], -1)):
+    assert found.kind == "tokens"
+    for j, feature in enumerate(found.features):
+        for band, sign in ((feature.bands[0], 1), (feature.bands[-1], -1)):
             expected = brute_force(tokens, j, sign, 5, 3, 2)
             assert [p[1:] for p in places(band)] == [p[1:] for p in expected]
             assert [p[0] for p in places(band)] == pytest.approx([p[0] for p in expected], rel=1e-5)
@@ -84,12 +85,12 @@ def test_chunks_and_batches_change_nothing(monkeypatch):
 def test_bands_are_quantiles_and_hold_different_contexts():
     rows = normal(200, 3)
     plan = features.Plan(ends=2, bands=4, per_band=6, reservoir=500)  # holds all rows: exact
-    ((feature, *_),) = [features.examples(lambda x: x, rows, plan)["features"]]
-    names = [band["name"] for band in feature["bands"]]
+    ((feature, *_),) = [features.examples(lambda x: x, rows, plan).features]
+    names = [band.name for band in feature.bands]
     assert names == ["most positive", "75–100 %", "50–75 %", "25–50 %", "0–25 %", "most negative"]
     edges = np.quantile(rows[:, 0].numpy(), [0, 0.25, 0.5, 0.75, 1])
-    for band, low, high in zip(feature["bands"][1:-1], edges[3::-1], edges[:0:-1], strict=True):
-        values = [example["value"] for example in band["examples"]]
+    for band, low, high in zip(feature.bands[1:-1], edges[3::-1], edges[:0:-1], strict=True):
+        values = [example.value for example in band.examples]
         assert len(values) == 6
         assert values == sorted(values, reverse=True)
         assert all(low - 1e-5 <= value <= high + 1e-5 for value in values)
@@ -97,7 +98,7 @@ def test_bands_are_quantiles_and_hold_different_contexts():
 
 def test_the_sample_behind_the_bands_is_uniform():
     values = torch.arange(20000, dtype=torch.float64)[:, None]
-    found = Examples(features.Plan(reservoir=2000))
+    found = ExampleSums(features.Plan(reservoir=2000))
     for chunk in activations.chunks(lambda x: x, values):
         found.add(chunk)
     assert len(found.reservoir.values) == 2000
@@ -109,15 +110,15 @@ def test_the_sample_behind_the_bands_is_uniform():
 
 def test_equal_samples_count_once():
     rows = torch.tensor([[3.0], [3.0], [2.0], [3.0], [1.0]])
-    (feature,) = features.examples(lambda x: x, rows, features.Plan(ends=4))["features"]
-    top = [(e["value"], e["sample"]) for e in feature["bands"][0]["examples"]]
+    (feature,) = features.examples(lambda x: x, rows, features.Plan(ends=4)).features
+    top = [(e.value, e.sample) for e in feature.bands[0].examples]
     assert top == [(3.0, 0), (2.0, 2), (1.0, 4)]
 
 
 def test_memory_is_bounded_and_does_not_grow(monkeypatch):
     monkeypatch.setattr(activations, "CHUNK_BYTES", 2000)
     tokens = stories(400, 16, 50)
-    found, held = Examples(PLAN, TOKENS), []
+    found, held = ExampleSums(PLAN, TOKENS), []
     bound = memory_bound(PLAN, features=3, window=6, sample_bytes=8 * 16)
     for chunk in activations.chunks(source, tokens):
         found.add(chunk)
@@ -130,24 +131,24 @@ def test_surroundings_and_the_active_token():
     tokens = torch.arange(20).view(1, 20)
     (feature,) = features.examples(
         lambda x: -(x.double() - 7).abs()[..., None], tokens, features.Plan(ends=1), TOKENS
-    )["features"]
-    (example,) = feature["bands"][0]["examples"]
-    assert example == {
-        "value": 0.0, "sample": 0, "position": 7, "tokens": ["4", "5", "6", "7", "8", "9"],
-        "activations": [-3.0, -2.0, -1.0, 0.0, -1.0, -2.0], "active": 3,
-    }  # fmt: skip
+    ).features
+    (example,) = feature.bands[0].examples
+    assert example == TokenExample(
+        value=0.0, sample=0, position=7, tokens=("4", "5", "6", "7", "8", "9"),
+        activations=(-3.0, -2.0, -1.0, 0.0, -1.0, -2.0), active=3,
+    )  # fmt: skip
 
 
 def test_a_layer_of_the_last_position_marks_the_last_token():
     case = modular_addition()
     layer = interbasis.build(case.network, case.inputs, edge_method=None).layers[1]
     found = features.examples(features.of(case.network, layer), case.inputs, features.Plan(ends=2))
-    example = found["features"][1]["bands"][0]["examples"][0]
-    assert (example["position"], example["active"]) == (2, 2)
-    assert example["activations"][:2] == [0.0, 0.0]
-    assert example["activations"][2] == pytest.approx(example["value"], rel=1e-4)
-    x, y, _ = case.inputs[example["sample"]].tolist()
-    assert example["tokens"] == [str(x), str(y), "7"]
+    example = found.features[1].bands[0].examples[0]
+    assert (example.position, example.active) == (2, 2)
+    assert example.activations[:2] == (0.0, 0.0)
+    assert example.activations[2] == pytest.approx(example.value, rel=1e-4)
+    x, y, _ = case.inputs[example.sample].tolist()
+    assert example.tokens == (str(x), str(y), "7")
 
 
 def test_images_are_pictures():
@@ -159,12 +160,12 @@ def test_images_are_pictures():
         lambda x: x[:, :2], (rows, labels), features.Plan(ends=6),
         features.Images((3, 4, 5), ("cat", "ship")), labelled=True,
     )  # fmt: skip
-    assert found["kind"] == "images"
-    for example in found["features"][0]["bands"][0]["examples"]:
-        assert example["label"] == ("cat", "ship")[example["sample"] % 2]
-        data = base64.b64decode(example["image"].removeprefix("data:image/png;base64,"))
+    assert found.kind == "images"
+    for example in found.features[0].bands[0].examples:
+        assert example.label == ("cat", "ship")[example.sample % 2]
+        data = base64.b64decode(example.image.removeprefix("data:image/png;base64,"))
         picture = matplotlib.image.imread(io.BytesIO(data), format="png")  # [4, 5, 3] in 0 … 1
-        expected = pixels[example["sample"]].permute(1, 2, 0).numpy() / 255
+        expected = pixels[example.sample].permute(1, 2, 0).numpy() / 255
         assert np.abs(picture - expected).max() < 1e-6
 
 
@@ -215,19 +216,19 @@ def test_a_language_model_in_one_pass(shared, tmp_path):
 
     plan, rendering = features.Plan(), features.Tokens()
     for name in ("first", "second"):
-        seen, found = 0, Examples(plan, rendering)
+        seen, found = 0, ExampleSums(plan, rendering)
         for chunk in activations.chunks(counted, windows):
             found.add(chunk)
             assert found.bytes <= memory_bound(plan, 64, 19, 8 * 256)
         assert seen == windows.numel() + 256  # one pass, and one sample to learn the shape
-        (tmp_path / name).write_text(json.dumps({"features": found.result()}))
+        (tmp_path / name).write_text(json.dumps([one.model_dump() for one in found.result()]))
         passes.append(found)
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
     values = run(windows[:64]).double()
-    small = features.examples(run, windows[:64], plan, rendering)["features"]
+    small = features.examples(run, windows[:64], plan, rendering).features
     for j in (0, 17, 63):
         peak = values[:, :, j].flatten().argmax().item()
-        top = small[j]["bands"][0]["examples"][0]
-        assert (top["sample"], top["position"]) == divmod(peak, 256)
-        contexts = [tuple(e["tokens"][: e["active"] + 1]) for e in small[j]["bands"][0]["examples"]]
+        top = small[j].bands[0].examples[0]
+        assert (top.sample, top.position) == divmod(peak, 256)
+        contexts = [tuple(e.tokens[: e.active + 1]) for e in small[j].bands[0].examples]
         assert len(set(contexts)) == len(contexts) == 8

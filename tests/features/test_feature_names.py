@@ -10,17 +10,16 @@ from interbasis.features.names import renderings, vocabulary
 
 def test_images_rows_and_plain_data():
     data = SimpleNamespace(kind="images", classes=("cat", "ship"), image=(3, 4, 5), tokenizer=None)
-    assert renderings(data, "mlp") == (Images((3, 4, 5), ("cat", "ship")), ("cat", "ship"), ("cat", "ship"))
+    assert renderings(data) == (Images((3, 4, 5), ("cat", "ship")), ("cat", "ship"), ("cat", "ship"))
     rows = SimpleNamespace(kind="rows", classes=("low", "high"))
-    assert renderings(rows, "mlp") == (Rows(("low", "high")), ("low", "high"), ("low", "high"))
-    assert renderings([1, 2], "mlp") == (None, (), None)
-    assert renderings(rows, "modadd") == (None, (), None)
+    assert renderings(rows) == (Rows(("low", "high")), ("low", "high"), ("low", "high"))
+    assert renderings([1, 2]) == (None, (), None)
 
 
 def test_tokens_are_read_with_their_tokenizer(shared):
     pytest.importorskip("tokenizers")
     folder = shared / "tinystories-gpt-280k"
-    rendering, _, outputs = renderings(SimpleNamespace(kind="tokens", tokenizer=folder), "gpt2")
+    rendering, _, outputs = renderings(SimpleNamespace(kind="tokens", tokenizer=folder))
     assert isinstance(rendering, Tokens)
     assert len(outputs) == 512
     assert rendering.decode(300) == outputs[300]
@@ -30,6 +29,6 @@ def test_tokens_are_read_with_their_tokenizer(shared):
 
 def test_without_a_tokenizer_tokens_are_numbers(tmp_path):
     assert vocabulary(tmp_path) == []
-    rendering, _, outputs = renderings(SimpleNamespace(kind="tokens", tokenizer=tmp_path), "gpt2")
+    rendering, _, outputs = renderings(SimpleNamespace(kind="tokens", tokenizer=tmp_path))
     assert rendering.decode(7) == "7"
     assert outputs is None

@@ -1,6 +1,5 @@
 """Fourier labels: known terms come back, and so do the paper's 120."""
 
-import functools
 import json
 import math
 
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 import interbasis
 from cases import modular_addition, normal
 from interbasis import features, modadd
-from interbasis.features.fourier import Spectrum, surfaces
+from interbasis.features.fourier_labels import Spectrum, surfaces
 
 REFERENCE_LAYERS = ("ln1.0", "ln2.0", "unembed")
 
@@ -135,21 +134,16 @@ def test_other_networks_are_refused():
         features.fourier(network, layer)
 
 
-@functools.cache
-def paper_labels(shared, kind: str, seed: int, floor: float | None):
-    network = modadd.load(shared / "modadd" / f"seed{seed}.safetensors")
-    train, _ = modadd.split()
-    graph = interbasis.build(network, train, kind, relative_threshold=floor, edge_method=None)
-    return [features.fourier(network, layer, "paper") for layer in graph.layers[:3]]
-
-
 @pytest.mark.parametrize("floor", [0, None], ids=["paper-floor", "our-floor"])
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("kind", ["lib", "pca"])
-def test_the_papers_labels_and_counts(shared, kind, seed, floor):
+def test_the_papers_labels_and_counts(shared, paper_graph, kind, seed, floor):
     """All 120 stored first terms, exactly to the per cent, and the monosemanticity counts."""
     reference = json.loads((shared / "modadd" / "paper_reference.json").read_text())[f"{kind}_seed{seed}"]
-    for name, labels in zip(REFERENCE_LAYERS, paper_labels(shared, kind, seed, floor), strict=True):
+    network = modadd.load(shared / "modadd" / f"seed{seed}.safetensors")
+    layers = paper_graph(kind, seed, relative_threshold=floor).layers[:3]
+    for name, layer in zip(REFERENCE_LAYERS, layers, strict=True):
+        labels = features.fourier(network, layer, "paper")
         expected = [(per_cent, text.replace(" * ", "·").replace(" ", ""))
                     for per_cent, text in reference["labels_first_term_top10"][name]]  # fmt: skip
         found = [(round(100 * label.share), label.terms[0].text) for label in labels[:10]]
@@ -159,8 +153,7 @@ def test_the_papers_labels_and_counts(shared, kind, seed, floor):
         assert counts.without_constant == sum(round(100 * label.share) > 90 for label in labels[1:11])
 
 
-def test_what_people_read_names_the_difference_that_the_paper_misses(shared):
+def test_what_people_read_names_the_difference_that_the_paper_misses(shared, paper_graph):
     network = modadd.load(shared / "modadd" / "seed0.safetensors")
-    graph = interbasis.build(network, modadd.split()[0], "lib", edge_method=None)
-    label = features.fourier(network, graph.layers[2])[9]
+    label = features.fourier(network, paper_graph("lib", 0).layers[2])[9]
     assert label.text.startswith("58% cos(18x-18y)")

@@ -5,7 +5,7 @@ import pytest
 
 import interbasis
 from interbasis import features
-from interbasis.features.fourier import FourierLabel, Term
+from interbasis.features.fourier_labels import FourierLabel, Term
 
 
 def labels(*shares: float) -> list[FourierLabel]:

@@ -1,31 +1,21 @@
 """Logits as features: vocabularies too wide for a dense identity, and logits behind a soft cap."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
 import interbasis
 from interbasis import features
-from interbasis.cli import main
 from interbasis.features.effects import direct_path
 from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis
 from interbasis.run.results import load_result
+from interbasis.run.stages.features import FeaturesResult
 from reference import relative_error
 
 transformers = pytest.importorskip("transformers")
 from tiny_models import configs, random_model, tokens  # noqa: E402
 
 VOCABULARY = 9000
-
-
-def call(*arguments: object) -> int:
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
 
 
 def saved(model, folder, vocabulary: int) -> tuple[str, str]:
@@ -37,7 +27,7 @@ def saved(model, folder, vocabulary: int) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def wide(tmp_path_factory):
+def wide(tmp_path_factory, cli):
     """Two runs of a GPT-2 with 9,000 tokens whose last node layer is the logits."""
     folder = tmp_path_factory.mktemp("wide")
     torch.manual_seed(0)
@@ -45,21 +35,20 @@ def wide(tmp_path_factory):
     model, data = saved(transformers.GPT2LMHeadModel(config).eval(), folder, VOCABULARY)
     for basis in ("lib", "pca"):
         settings = ["--data", data, "--basis", basis, "--out", folder / basis]
-        assert call("build", f"{model},output=yes", *settings) == 0
+        assert cli("build", f"{model},output=yes", *settings).code == 0
     return folder
 
 
-def test_commands_of_a_wide_vocabulary(wide, capsys):
+def test_commands_of_a_wide_vocabulary(wide, cli):
     assert VOCABULARY > MAX_DENSE_IDENTITY
-    assert call("compare", wide / "lib", wide / "pca", "--json") == 0
-    compared = json.loads(capsys.readouterr().out)["layers"][-1]
-    assert compared["features"] == [VOCABULARY, VOCABULARY]
+    compared = cli("compare", wide / "lib", wide / "pca", "--json").json["layers"]["output"]
+    assert [row["features"] for row in compared["summaries"]] == [VOCABULARY, VOCABULARY]
     assert compared["shared_subspace"] == 1
-    assert call("features", wide / "lib", "--top", 3) == 0
-    stored = load_result(wide / "lib", "features")["layers"]
-    assert [feature["index"] for feature in stored[-1]["features"]] == [0, 1, 2]
-    assert "effects" not in stored[-1]["features"][0]  # a logit would push itself
-    assert len(stored[-2]["features"][0]["effects"]["up"]) == 5
+    assert cli("features", wide / "lib", "--top", 3).code == 0
+    *_, before, last = load_result(wide / "lib", FeaturesResult).layers.values()
+    assert list(last.by_index()) == [0, 1, 2]
+    assert last.features[0].effects is None  # a logit would push itself
+    assert len(before.features[0].effects.up) == 5
 
 
 def test_features_of_a_wide_vocabulary(wide):
@@ -70,9 +59,9 @@ def test_features_of_a_wide_vocabulary(wide):
     source = features.of(network, layer)
     plan = features.Plan(ends=2, bands=1, per_band=1, reservoir=4)
     chosen = [7, VOCABULARY - 1]
-    shown = features.examples(source, inputs, plan, features=chosen)["features"]
+    shown = features.examples(source, inputs, plan, features=chosen).features
     for row, j in zip(shown, chosen, strict=True):
-        most = row["bands"][0]["examples"][0]["value"]
+        most = row.bands[0].examples[0].value
         assert most == pytest.approx(logits[..., j].max().item(), rel=1e-3)
     labels = inputs.roll(-1, 1)
     before = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
@@ -152,10 +141,10 @@ def test_direct_effects_go_through_the_soft_cap(name, output):
         assert relative_error(direct_path(network, logits), own) <= 1e-12
 
 
-def test_features_of_a_run_behind_a_soft_cap(tmp_path):
+def test_features_of_a_run_behind_a_soft_cap(tmp_path, cli):
     model, data = saved(capped("gemma2").float(), tmp_path, 23)
-    assert call("build", model, "--data", data, "--out", tmp_path / "run") == 0
-    assert call("features", tmp_path / "run", "--top", 2) == 0
-    last = load_result(tmp_path / "run", "features")["layers"][-1]
-    assert last["name"] == "unembed"
-    assert len(last["features"][0]["effects"]["up"]) == 5
+    assert cli("build", model, "--data", data, "--out", tmp_path / "run").code == 0
+    assert cli("features", tmp_path / "run", "--top", 2).code == 0
+    *_, last = load_result(tmp_path / "run", FeaturesResult).layers.values()
+    assert last.name == "unembed"
+    assert len(last.features[0].effects.up) == 5

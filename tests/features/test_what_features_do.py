@@ -68,10 +68,9 @@ def test_idle_features_by_absolute_thresholds(small):
 
 
 @pytest.mark.parametrize(("basis", "before_mlp", "before_unembedding"), [("lib", 0, 0), ("pca", 7, 7)])
-def test_the_papers_idle_features(shared, basis, before_mlp, before_unembedding):
+def test_the_papers_idle_features(paper_graph, basis, before_mlp, before_unembedding):
     """M5, seed 0: PCA has features that nothing uses, LIB has not; as in the stored graphs."""
-    network = interbasis.modadd.load(shared / "modadd" / "seed0.safetensors")
-    found = features.idle(interbasis.build(network, interbasis.modadd.split()[0], basis))
+    found = features.idle(paper_graph(basis, 0))
     assert [one.count for one in found] == [before_mlp, before_unembedding]
 
 

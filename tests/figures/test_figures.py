@@ -12,15 +12,16 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from torch import nn
 
+import small_runs
 from cases import mlp, modular_addition
 from interbasis import features, figures
+from interbasis.ablation.records import Trial
 from interbasis.figures.interactions import THINNEST, WIDEST
-from interbasis.figures.selection import select
+from interbasis.figures.selection import GraphOptions, select
 from interbasis.figures.style import COLOURS, looks, plain, shortened
 from interbasis.fit.build import build
+from interbasis.run.stages.ablate import AblationResult
 from interbasis.runtime.errors import InterbasisError
-
-FRACTIONS = [0.001, 0.01, 0.1, 1.0]
 
 
 @pytest.fixture(scope="module")
@@ -29,21 +30,16 @@ def graph():
     return build(case.network, case.inputs)
 
 
-def curves(shift: float = 0.0, intervals: bool = True) -> dict:
-    def row(k: int) -> dict:
-        values = [0.1 + shift + k / 10, 0.3 + k / 10, 0.6, 0.9]
-        extra = {"value_intervals": [[v - 0.02, v + 0.02] for v in values]} if intervals else {}
-        return {"values": values} | extra
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A small network in two bases, opened for the stages."""
+    folder = tmp_path_factory.mktemp("figures")
+    return {basis: small_runs.classifier(folder / basis, basis=basis) for basis in ("lib", "pca")}
 
-    ends = [{"from": "a", "to": "b"}, {"from": "b", "to": "c"}]
-    sections = [end | row(k) for k, end in enumerate(ends)]
-    return {
-        "metric": "accuracy",
-        "baseline": 0.9,
-        "fractions": FRACTIONS,
-        "sections": sections,
-        "whole": row(2),
-    }
+
+@pytest.fixture(scope="module")
+def curves(runs):
+    return {basis: run.curves() for basis, run in runs.items()}
 
 
 def named(figure: Figure, gid: str) -> list:
@@ -56,7 +52,7 @@ def words(figure: Figure) -> list[str]:
 
 def test_edges_are_drawn_between_their_features_as_wide_as_they_are_strong(graph):
     figure = figures.interaction_graph(graph, top=5, power=2)
-    chosen = select(graph, top=5)
+    chosen = select(graph, GraphOptions(top=5))
     for k, edges in enumerate(chosen.sections):
         (drawn,) = named(figure, f"edges:{k}")
         assert isinstance(drawn, PathCollection)
@@ -76,7 +72,9 @@ def test_edges_are_drawn_between_their_features_as_wide_as_they_are_strong(graph
 
 def test_strengths_are_the_graphs_and_outputs_are_merged_by_their_norm(graph):
     masks = [edges > edges.flatten().median() for edges in graph.edges]
-    chosen = select(graph, top=100, needed=masks)
+    needed = dict(zip(graph.section_names, masks, strict=True))
+    chosen = select(graph, GraphOptions(top=100, needed=needed))
+    assert chosen.ablated == (True, True, True)
     for k in range(2):
         drawn = {
             (chosen.columns[k][e.source].index, chosen.columns[k + 1][e.target].index): e.strength
@@ -94,16 +92,30 @@ def test_strengths_are_the_graphs_and_outputs_are_merged_by_their_norm(graph):
     assert output.index is None
     for edge in chosen.sections[-1]:
         j = chosen.columns[-2][edge.source].index
-        kept = graph.edges[-1][:, j] * masks[-1][:, j]
-        assert edge.strength == pytest.approx(kept.norm().item(), rel=1e-12)
+        merged = graph.edges[-1][:, j] * masks[-1][:, j]
+        assert edge.strength == pytest.approx(merged.norm().item(), rel=1e-12)
+
+
+def test_parts_of_an_ablation_are_drawn_at_their_section(runs):
+    run = runs["lib"]
+    result = run.ablate(sections="linear.1")
+    masks = {"linear.1": run.stored_tensors(AblationResult)["edge_mask.linear.1"]}
+    chosen = select(run.graph, GraphOptions(top=100, needed=masks))
+    others = select(run.graph, GraphOptions(top=100))
+    assert chosen.ablated == (False, True, False)
+    assert chosen.candidates[1] == result.counts["linear.1"] != others.candidates[1]
+    assert (chosen.sections[0], chosen.sections[2]) == (others.sections[0], others.sections[2])
+    text = " ".join(words(figures.interaction_graph(run.graph, needed=masks))).replace("\n", " ")
+    assert "from linear.0, linear.2, which was not ablated" in text
 
 
 def test_features_without_an_edge_that_counts_are_grey_and_modules_have_colours(graph):
     masks = [torch.zeros_like(edges, dtype=torch.bool) for edges in graph.edges]
     masks[0][1, 2] = True
-    modules = [[j % 2 for j in range(layer.features)] for layer in graph.layers]
+    needed = dict(zip(graph.section_names, masks, strict=True))
+    modules = {layer.name: [j % 2 for j in range(layer.features)] for layer in graph.layers}
     labels = {graph.layers[0].name: {2: "the <needed> $one$ of $them"}}
-    figure = figures.interaction_graph(graph, top=4, needed=masks, modules=modules, labels=labels)
+    figure = figures.interaction_graph(graph, top=4, needed=needed, modules=modules, labels=labels)
     boxes = {box.get_gid(): box for box in figure.axes[0].patches}
     hexes = {gid: matplotlib.colors.to_hex(box.get_edgecolor()).upper() for gid, box in boxes.items()}
     assert hexes["node:0:2"] == COLOURS[0]
@@ -116,7 +128,7 @@ def test_features_without_an_edge_that_counts_are_grey_and_modules_have_colours(
 
 def test_language_models_have_widths_by_strength_and_others_by_its_square(graph):
     assert any("Ê²;" in text.replace("\n", " ") for text in words(figures.interaction_graph(graph)))
-    other = graph.provenance.model_copy(update={"family": "gpt2"})
+    other = graph.provenance.model_copy(update={"predicts_next": True})
     text = " ".join(
         words(figures.interaction_graph(type(graph)(graph.layers, graph.edges, graph.config, other)))
     )
@@ -125,15 +137,15 @@ def test_language_models_have_widths_by_strength_and_others_by_its_square(graph)
 
 def test_rotated_outputs_are_features_of_their_own():
     case = mlp(nn.ReLU())
-    chosen = select(build(case.network, case.inputs))
+    chosen = select(build(case.network, case.inputs), GraphOptions())
     assert [node.index for node in chosen.columns[-1]] == [1, 2, 3, 4]
 
 
-def test_pictures_that_cannot_be_drawn_are_refused(graph):
+def test_pictures_that_cannot_be_drawn_are_refused(graph, runs, curves):
     with pytest.raises(InterbasisError, match="two layers of 4"):
         figures.interaction_graph(graph, layers=(2, 2))
     with pytest.raises(InterbasisError, match="masks of needed edges"):
-        figures.interaction_graph(graph, needed=graph.edges[:1])
+        figures.interaction_graph(graph, needed={"mlp_in.0": graph.edges[0]})
     with pytest.raises(InterbasisError, match="above 0"):
         figures.interaction_graph(graph, power=0)
     with pytest.raises(InterbasisError, match="same seeds for every basis"):
@@ -141,28 +153,30 @@ def test_pictures_that_cannot_be_drawn_are_refused(graph):
     with pytest.raises(InterbasisError, match="at least one run"):
         figures.ablation_curves({})
     with pytest.raises(InterbasisError, match=r"'two' are of cross_entropy"):
-        figures.ablation_curves({"one": curves(), "two": curves() | {"metric": "cross_entropy"}})
+        figures.ablation_curves({"one": curves["lib"], "two": runs["pca"].curves(metric="cross_entropy")})
     with pytest.raises(InterbasisError, match="between 0 and 1"):
         figures.auroc_bars({"a": {"lib": [1.2]}}, "x")
     with pytest.raises(InterbasisError, match="position profile"):
-        figures.position_profiles([{"index": 1}])
+        figures.position_profiles(runs["lib"].features(top=2).layers["linear.0"].features)
     with pytest.raises(InterbasisError, match="same node layers"):
         figures.eigenvalue_spectra({})
 
 
-def test_curves_and_their_bands_are_the_results():
-    figure = figures.ablation_curves({"lib": curves(), "pca": curves(0.05, intervals=False)})
-    for k, panel in enumerate(figure.axes):
-        lines = {line.get_gid(): line for line in panel.lines}
-        rows = [*curves()["sections"], curves()["whole"]]
-        assert lines["curve:lib"].get_xdata().tolist() == FRACTIONS
-        assert lines["curve:lib"].get_ydata().tolist() == rows[k]["values"]
-        (band,) = panel.collections
-        heights = {round(y, 9) for y in band.get_paths()[0].vertices[:, 1]}
-        assert heights == {round(y, 9) for pair in rows[k]["value_intervals"] for y in pair}
+def test_curves_and_their_bands_are_the_results(curves):
+    figure = figures.ablation_curves(curves)
+    for basis, result in curves.items():
+        rows = [*result.curves.sections.values(), result.curves.whole]
+        for panel, row in zip(figure.axes, rows, strict=True):
+            lines = {line.get_gid(): line for line in panel.lines}
+            assert lines[f"curve:{basis}"].get_xdata().tolist() == list(result.curves.fractions)
+            assert lines[f"curve:{basis}"].get_ydata().tolist() == list(row.values)
+            band = panel.collections[list(curves).index(basis)]
+            heights = {round(y, 9) for y in band.get_paths()[0].vertices[:, 1]}
+            assert heights == {round(y, 9) for pair in row.value_intervals for y in pair}
     assert [panel.get_title(loc="left") for panel in figure.axes] == [
-        "a → b",
-        "b → c",
+        "linear.0 → linear.1",
+        "linear.1 → linear.2",
+        "linear.2 → output",
         "all sections at once",
     ]
 
@@ -176,20 +190,20 @@ def test_counts_are_dots_with_their_mean():
     assert any("not" in text and "measured" in text for text in words(figure))
 
 
-def test_shares_bars_profiles_and_spectra_are_the_data(graph):
+def test_shares_bars_profiles_and_spectra_are_the_data(graph, tmp_path):
     shares = {"lib": [0.1, 0.5, 0.95, 0.99], "pca": [0.2, 0.3, 0.4]}
-    figure, found = figures.monosemanticity(shares), features.compare(shares)
+    figure, comparison = figures.monosemanticity(shares), features.compare(shares)
     for name in shares:
         (line,), (steps,) = named(figure, f"density:{name}"), named(figure, f"cumulative:{name}")
-        assert tuple(line.get_ydata()) == found.density[name]
-        assert tuple(steps.get_ydata()) == found.cumulative[name]
+        assert tuple(line.get_ydata()) == comparison.density[name]
+        assert tuple(steps.get_ydata()) == comparison.cumulative[name]
     bars = figures.auroc_bars({"x": {"lib": [0.9, 0.2]}}, "y", names={"x": ["cat", "dog"]}).axes[0]
     tops = [bar.get_y() + bar.get_height() for bar in bars.patches]
     assert tops == pytest.approx([0.9, 0.8])
     assert [label.get_text() for label in bars.get_xticklabels()] == ["cat 1", "dog 2"]
-    profile = [{"index": 3, "positions": {"means": [1.0, -2.0, 4.0], "share": 0.97}}]
-    (line,) = named(figures.position_profiles(profile), "f3")
-    assert line.get_ydata().tolist() == [1.0, -2.0, 4.0]
+    analysed = small_runs.addition(tmp_path / "run").features(top=3).layers["attn_in.0"]
+    (line,) = named(figures.position_profiles(analysed.features), "f3")
+    assert line.get_ydata().tolist() == list(analysed.by_index()[3].positions.means)
     spectra = figures.eigenvalue_spectra({"lib": graph})
     for line, layer in zip(named(spectra, "spectrum:lib"), graph.layers, strict=True):
         values = layer.eigenvalues[1 if layer.constant else 0 :]
@@ -234,14 +248,14 @@ def test_the_variance_of_a_layer_norm_is_named(graph):
     apart = type(first)(first.name, first.transform, first.inverse, first.mean, first.eigenvalues, isolated=1)
     other = type(graph)([apart, *graph.layers[1:]], graph.edges, graph.config, graph.provenance)
     labels = {first.name: {1: "position (79%)", 2: "x"}}
-    assert [node.label for node in select(other, top=2, labels=labels).columns[0]] == [
+    assert [node.label for node in select(other, GraphOptions(top=2, labels=labels)).columns[0]] == [
         "variance · position (79%)",
         "x",
     ]
-    assert [node.label for node in select(other, top=2).columns[0]] == ["variance", ""]
+    assert [node.label for node in select(other, GraphOptions(top=2)).columns[0]] == ["variance", ""]
 
 
-def test_a_basis_has_its_colour_everywhere_and_others_have_what_is_left():
+def test_a_basis_has_its_colour_everywhere_and_others_have_what_is_left(curves):
     alone, among = looks(["pca"]), looks(["mine", "LIB", "pca", "yours"])
     assert alone["pca"] == among["pca"]
     assert among["LIB"]["color"] == COLOURS[0]
@@ -250,7 +264,7 @@ def test_a_basis_has_its_colour_everywhere_and_others_have_what_is_left():
     figure = figures.required({"pca": [[3]], "mine": [[4]]}, ["a"])
     (dots,) = named(figure, "counts:pca")
     assert matplotlib.colors.to_hex(dots.get_facecolor()[0]).upper() == COLOURS[1]
-    curve = figures.ablation_curves({"pca": curves()}).axes[0].lines[0]
+    curve = figures.ablation_curves({"pca": curves["pca"]}).axes[0].lines[0]
     assert curve.get_color() == COLOURS[1]
 
 
@@ -273,8 +287,11 @@ def test_densities_are_of_all_shares_and_add_up_to_one():
 
 
 def test_nothing_kept_has_a_place_in_the_panel():
-    tried = figures.Tried([0, 1, 4], [0.99, 1.0, 1.0], [False] * 3, 0, 0.98)
-    more = figures.Tried([1, 4, 64], [0.5, 0.9, 1.0], [True, False, False], 64, 0.98)
+    def trials(*rows: tuple[int, float, bool]) -> list[Trial]:
+        return [Trial(kept=n, value=v, passed=v >= 0.98, complete=whole) for n, v, whole in rows]
+
+    tried = figures.Tried(trials((0, 0.99, True), (1, 1.0, True), (4, 1.0, True)), 0, 0.98)
+    more = figures.Tried(trials((1, 0.5, False), (4, 0.9, True), (64, 1.0, True)), 64, 0.98)
     figure = figures.tried_counts({"seed 0": {"lib": [tried, more]}}, ["a", "b"], "accuracy", "edges")
     figure.draw_without_rendering()
     for panel, count in zip(figure.axes, (0, 64), strict=True):
@@ -283,6 +300,25 @@ def test_nothing_kept_has_a_place_in_the_panel():
         assert upright.get_xdata()[0] == count
         assert panel.bbox.x0 <= x <= panel.bbox.x1
     assert [panel.get_xscale() for panel in figure.axes] == ["symlog", "log"]
+
+
+def test_bounds_are_not_drawn_as_measurements(tmp_path, small_chunks):
+    """What the real ablation tried, in so many chunks that trials that fail are stopped early."""
+    run = small_runs.classifier(tmp_path / "run", samples=300)
+    result = run.ablate(sections="linear.0", stable=False)
+    section = result.sections["linear.0"]
+    bounds = {(trial.kept, trial.value) for trial in section.trials if not trial.complete}
+    assert bounds
+    rows = {"seed 0": {"lib": [figures.Tried(section.trials, section.count, result.limit)]}}
+    figure = figures.tried_counts(rows, [section.name], "accuracy", "edges")
+
+    def points(gid: str) -> set[tuple[float, float]]:
+        (line,) = named(figure, gid)
+        return set(zip(line.get_xdata(), line.get_ydata(), strict=True))
+
+    assert points("tried:lib") == {(trial.kept, trial.value) for trial in section.measured}
+    assert points("bounds:lib") == bounds
+    assert any("stopped early" in text.replace("\n", " ") for text in words(figure))
 
 
 def test_bars_curves_and_densities_without_data_are_refused():

@@ -12,7 +12,7 @@ from interbasis import InterbasisError, LayerBasis, Network, Sources, build, com
 from interbasis.data import Batches
 from interbasis.fit.edges import EdgeSettings, measure
 from interbasis.models.sequential import Rows
-from interbasis.network.cores import Elementwise
+from interbasis.network.cores import AttentionShape, Elementwise
 from interbasis.network.cores.attention import Rotary
 from interbasis.numerics.integration import rule
 from reference import edges as reference_edges
@@ -92,13 +92,13 @@ def test_gradient_equals_exact_for_positively_homogeneous_sections(name):
 
 @pytest.mark.parametrize("name", ["gelu", "positionwise", "modadd-2-blocks"])
 def test_small_blocks_of_samples_and_positions_change_nothing(name, monkeypatch):
-    from interbasis.fit import edges as attribution
+    from interbasis.fit import attributions
 
     case = CASES[name]()
     layers = build(case.network, case.inputs, edge_method=None).layers
     whole = interbasis.edges(case.network, layers, case.inputs)
-    monkeypatch.setattr(attribution, "BUDGET", 50)
-    monkeypatch.setattr(attribution, "AT_LEAST", 2)
+    monkeypatch.setattr(attributions, "MAX_BLOCK_ELEMENTS", 50)
+    monkeypatch.setattr(attributions, "MIN_BLOCK_TOKENS", 2)
     for mine, theirs in zip(interbasis.edges(case.network, layers, case.inputs), whole, strict=True):
         assert relative_error(mine, theirs) <= 1e-12
     assert max(completeness(case.network, layers, case.inputs, points=40)) <= 1e-10
@@ -135,7 +135,7 @@ class Identity(Rows):
 
 
 def attention_network(general: bool) -> tuple[Network, list[LayerBasis], torch.Tensor]:
-    section = attention_section(2, 3, causal=True, last_only=False)
+    section = attention_section(AttentionShape(2, 3))
     f = normal(12, 4, 6, seed=21)
     f[..., 0] = 1
     network = Network(Identity([], 5, torch.float64), (as_general(section) if general else section,))
@@ -205,7 +205,7 @@ def test_edges_at_sampled_positions_are_unbiased_and_their_error_is_no_promise_t
 def sampled_network(kind: str) -> tuple[Network, list[LayerBasis], torch.Tensor]:
     """One section on 6 sequences of 9 positions."""
     rotary = Rotary((1.0, 0.3)) if kind == "rotary" else None
-    section = attention_section(2, 4, causal=True, last_only=False, rotary=rotary)
+    section = attention_section(AttentionShape(2, 4, rotary=rotary))
     if kind == "elementwise":
         section = replace(section, read=section.read[:8], core=Elementwise(nn.GELU()))
     data = normal(6, 9, 6, seed=31)
@@ -220,7 +220,7 @@ def test_short_runs_of_queries_change_nothing(sources, monkeypatch):
 
     network, layers, data = sampled_network("attention")
     whole = estimate(network, layers, data, sources)
-    monkeypatch.setattr(core, "RUN", 2)
+    monkeypatch.setattr(core, "MAX_QUERIES_PER_SUM", 2)
     assert relative_error(estimate(network, layers, data, sources).rms, whole.rms) <= 1e-12
 
 
@@ -256,7 +256,7 @@ def test_groups_of_one_and_single_positions_are_exact(general):
     assert exact.error is None
     assert relative_error(single.rms, exact.rms) <= 1e-12
     assert single.error.max() == 0
-    last = attention_section(2, 3, causal=True, last_only=True)
+    last = attention_section(AttentionShape(2, 3), last_only=True)
     network = Network(network.prefix, (as_general(last) if general else last,))
     exact = estimate(network, layers, data, None)
     positions = estimate(network, layers, data, Sources("positions", 2, 0))
@@ -266,12 +266,12 @@ def test_groups_of_one_and_single_positions_are_exact(general):
 
 @pytest.mark.parametrize("group", [5, "positions"])
 def test_estimates_depend_on_the_seed_but_not_on_batches_or_on_the_path(group, monkeypatch, request):
-    from interbasis.fit import edges as attribution
+    from interbasis.fit import attributions
 
     network, layers, data = attention_network(general=False)
     sources = Sources(group, 2, 7)
     whole = estimate(network, layers, data, sources)
-    monkeypatch.setattr(attribution, "BUDGET", 50)
+    monkeypatch.setattr(attributions, "MAX_BLOCK_ELEMENTS", 50)
     request.getfixturevalue("small_chunks")
     parts = estimate(network, layers, list(data.split(5)), sources)
     general = estimate(attention_network(general=True)[0], layers, data, sources)
@@ -315,7 +315,7 @@ def test_estimates_refuse_shuffled_data_and_empty_groups():
         build(case.network, loader, "gib", jacobian_sources=1)
     graph = build(case.network, loader)
     assert graph.edges
-    assert graph.provenance.data_fingerprints["data"] == "shuffled anew with every pass"
+    assert graph.provenance.data_fingerprints["data"] == "shuffled again with every pass"
 
 
 @pytest.mark.parametrize("group", [1, 7, "positions"])

@@ -110,3 +110,32 @@ def test_floors_of_single_values():
     assert Floor(1e-15, 1e-4).levels(values, 1e-14, magnitudes).tolist() == pytest.approx([4e-4] * 3)
     assert Floor(1e-15, 0).levels(1e-12 * values, 1e-14, magnitudes).tolist() == [1e-15] * 3  # the paper's
     assert Floor(1e-15).levels(1e-12 * values, 1e-14, magnitudes).tolist() == pytest.approx([4e-26] * 3)
+
+
+def test_the_noise_floor_drops_what_rounding_made():
+    case = mlp(nn.Tanh(), widths=(4, 5, 3))
+    wide = torch.cat([case.inputs, case.inputs @ normal(4, 6)], dim=1)
+    torch.manual_seed(3)
+    network = interbasis.from_torch(nn.Sequential(nn.Linear(10, 5), nn.Tanh(), nn.Linear(5, 3)).double())
+    default = build(network, wide, "pca", edge_method=None).layers[0]
+    assert default.features == 5
+    assert default.variance_cut.dropped == 6
+    assert default.variance_cut.smallest_kept > 1e6 * default.variance_cut.floor
+    everything = build(network, wide, "pca", threshold=0, relative_threshold=0, edge_method=None).layers[0]
+    assert everything.features > 5
+
+
+@pytest.mark.parametrize("kind", ["lib", "pca", "gib"])
+@pytest.mark.parametrize("samples", [20, 400])
+def test_float32_keeps_no_noise_as_features(kind, samples):
+    """Fewer samples than coordinates, and inputs of low rank: rounding must not become features."""
+    torch.manual_seed(0)
+    network = interbasis.from_torch(nn.Sequential(nn.Linear(100, 30), nn.GELU(), nn.Linear(30, 10)))
+    inputs = torch.randn(samples, 100, dtype=torch.float64)
+    if samples > 100:
+        inputs = inputs[:, :8] @ torch.randn(8, 100, dtype=torch.float64)
+    double = build(network, inputs, kind)
+    single = build(network, inputs.float(), kind, dtype="float32")
+    assert [layer.features for layer in single.layers] == [layer.features for layer in double.layers]
+    for mine, theirs in zip(single.edges, double.edges, strict=True):
+        assert relative_error(mine[1:, 1:], theirs[1:, 1:]) <= 1e-3

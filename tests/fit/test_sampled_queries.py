@@ -1,7 +1,6 @@
 """Errors of Λ where attention's queries are sampled: in the layers before it too, and wherever Λ is shown."""
 
 import base64
-import json
 
 import numpy as np
 import pytest
@@ -10,14 +9,13 @@ import torch
 import interbasis
 from cases import CASES, normal
 from interbasis import build
-from interbasis.cli import main
 from interbasis.data.batches import Batches
 from interbasis.export import plain_graph
 from interbasis.figures import eigenvalue_spectra
 from interbasis.fit.jacobian import Jacobians
 from interbasis.fit.statistics import Wanted, collect
-from interbasis.report import statements
-from interbasis.report.facts import facts
+from interbasis.report import claims
+from interbasis.report.record import read_runs
 from interbasis.viewer.payload import run_payload
 from reference import jacobian_gram, relative_error
 
@@ -88,30 +86,21 @@ def test_a_deviation_of_the_next_features_goes_through_every_core(name):
         assert relative_error(noise, expected[0] - expected[1]) <= 1e-10
 
 
-def call(*arguments: object) -> int:
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
-
-
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(tmp_path_factory, cli):
     folder = tmp_path_factory.mktemp("sampled")
     random_model("gpt2", torch.float32).save_pretrained(folder / "model")
     tokens(8, 8).numpy().astype(np.uint16).tofile(folder / "tokens.uint16")
     data = f"tokens:{folder / 'tokens.uint16'},context=8"
     for name, queries in (("sampled", ["--jacobian-queries", 4]), ("exact", [])):
         settings = ["--data", data, "--dtype", "float64", *queries, "--out", folder / name]
-        assert call("build", f"hf:{folder / 'model'}", *settings) == 0
+        assert cli("build", f"hf:{folder / 'model'}", *settings).code == 0
     return folder / "sampled"
 
 
-def test_errors_of_lambda_are_shown_by_show_and_report(run, capsys):
+def test_errors_of_lambda_are_shown_by_show_and_report(run, cli):
     layers = interbasis.load(run).layers
-    assert call("show", run, "--json") == 0
-    rows = json.loads(capsys.readouterr().out)["layers"]
+    rows = list(cli("show", run, "--json").json["layers"].values())
     for row, layer in zip(rows, layers, strict=True):
         if layer.eigenvalue_errors is None:
             assert row["eigenvalue_error"] is None
@@ -119,12 +108,13 @@ def test_errors_of_lambda_are_shown_by_show_and_report(run, capsys):
         Λ, relative = layer.eigenvalues[1:], layer.eigenvalue_errors[1:] / layer.eigenvalues[1:]
         assert row["eigenvalue_error"] == pytest.approx(((Λ * relative**2).sum() / Λ.sum()).sqrt().item())
     assert sum(row["eigenvalue_error"] is not None for row in rows) == 9
-    assert call("show", run) == 0
-    printed = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(cli("show", run).out.split())
     assert f"queries were sampled: ln1.0 {rows[0]['eigenvalue_error']:.1%}," in printed
-    assert call("show", run.parent / "exact") == 0
-    assert "were sampled" not in capsys.readouterr().out
-    said = " ".join(statement.text for statement in statements(facts(run)) if statement.allowed)
+    code, shown, _ = cli("show", run.parent / "exact")
+    assert code == 0
+    assert "were sampled" not in shown
+    (reported,) = read_runs([run])
+    said = " ".join(claim.text for claim in claims(reported) if claim.allowed)
     assert (
         f"Λ are estimates with these relative standard errors: ln1.0 {rows[0]['eigenvalue_error']:.1%}"
         in said
@@ -134,7 +124,7 @@ def test_errors_of_lambda_are_shown_by_show_and_report(run, capsys):
 def test_errors_of_lambda_are_on_the_page_in_exports_and_in_figures(run):
     graph, payload, plain = interbasis.load(run), run_payload(run), plain_graph(run)
     for k, layer in enumerate(graph.layers):
-        told = payload["layers"][k]["eigenvalue_errors"]
+        told = payload.layers[k].eigenvalue_errors
         rows = [node.eigenvalue_error for node in plain.nodes if node.layer_index == k]
         if layer.eigenvalue_errors is None:
             assert told is None
@@ -145,3 +135,25 @@ def test_errors_of_lambda_are_on_the_page_in_exports_and_in_figures(run):
         assert rows == layer.eigenvalue_errors.tolist()
     bands = [bool(panel.collections) for panel in eigenvalue_spectra({"lib": graph}).axes]
     assert bands == [layer.eigenvalue_errors is not None for layer in graph.layers]
+
+
+def test_sampled_queries_are_unbiased_and_say_how_far_off_they_may_be():
+    case = CASES["gpt2"]()
+    network = case.network.between(["attn_in.0", "ln2.0"])
+    exact = build(network, case.inputs, edge_method=None).layers[0]
+    everything = build(network, case.inputs, edge_method=None, jacobian_queries=6).layers[0]
+    assert everything.eigenvalue_errors is None
+    assert torch.equal(everything.transform, exact.transform)
+    seeds = range(40)
+    found = [
+        build(network, case.inputs, edge_method=None, jacobian_queries=4, seed=seed).layers[0]
+        for seed in seeds
+    ]
+    total = torch.stack([layer.eigenvalues[1:].sum() for layer in found])
+    assert (total.mean() - exact.eigenvalues[1:].sum()).abs() <= 4 * total.std() / len(seeds) ** 0.5
+    actual = torch.stack([layer.eigenvalues[1:4] - exact.eigenvalues[1:4] for layer in found])
+    claimed = torch.stack([layer.eigenvalue_errors[1:4] for layer in found])
+    ratio = claimed.square().mean().sqrt() / actual.square().mean().sqrt()
+    assert 0.5 < ratio < 2
+    again = build(network, list(case.inputs.split(2)), edge_method=None, jacobian_queries=4).layers[0]
+    assert relative_error(found[0].eigenvalues, again.eigenvalues) <= 1e-10

@@ -10,6 +10,7 @@ from torch import nn
 import interbasis
 from cases import mlp, modular_addition
 from interbasis import InterbasisError, build
+from interbasis.graph.interaction_graph import Provenance
 from interbasis.runtime.files import sha256_of
 
 
@@ -204,7 +205,7 @@ def cut_config(run):
         ),
         (edit(schema="x"), "schema x"),
         (edit(tensors={"file": "../../etc/passwd", "sha256": ""}), "no tensor file of a run"),
-        (edit(tensors=None), "tensors: input should be an object, received None"),
+        (edit(tensors=None), "tensors: input should be a valid dictionary"),
         (edit(layers=[{"name": "linear.0"}]), "damaged"),
         (
             edit(config={"basis": "lib", "colour": "red"}),
@@ -311,3 +312,10 @@ def test_every_weight_counts_for_the_fingerprint(where):
         return result.between(["linear.1", "linear.2"]) if where == "head" else result
 
     assert network(1).fingerprint() == network(1).fingerprint() != network(2).fingerprint()
+
+
+@pytest.mark.parametrize(("family", "language"), [("mlp", False), ("modadd", False), ("gpt2", True)])
+def test_runs_that_say_the_family_alone_are_language_models_or_not(graph, family, language):
+    stored = graph.provenance.model_dump()
+    assert stored.pop("predicts_next") is False
+    assert Provenance(**stored | {"family": family}).predicts_next is language

@@ -1,5 +1,6 @@
 """Tiny models and their reproductions, made once for all tests."""
 
+import shutil
 from contextlib import contextmanager
 
 import numpy as np
@@ -11,8 +12,8 @@ from torch import nn
 from interbasis.data.modadd import pairs
 from interbasis.models import mlp
 from interbasis.paper import plan as plans
-from interbasis.paper import run
-from interbasis.paper.plan import Plan
+from interbasis.paper import runner
+from interbasis.paper.plan import make_plan
 from interbasis.training.modadd import Recipe, initial_weights, logits
 
 
@@ -44,20 +45,49 @@ def few_null_graphs():
 
 
 @pytest.fixture(scope="session")
-def additions(tmp_path_factory):
-    """Two modular-addition transformers, p = 7, and their reproduction in three bases."""
-    folder = tmp_path_factory.mktemp("modadd")
-    for seed in (0, 1):
-        save_file(small_adder(seed), folder / f"seed{seed}.safetensors")
-    plan = Plan.of("modadd", folder / "out", checkpoints=folder, bases=("lib", "pca", "gib"))
-    with quickly():
-        return plan, run.reproduce(plan)
+def reproduction_of(made_once, tmp_path_factory):
+    """reproduction_of(task, weights, …): the reproduction of small models that ``weights(folder)`` writes.
+
+    One test process does the work; every process goes on from a copy, in which it may write.
+    """
+
+    def reproduction(task, weights, **options):
+        def given(folder):
+            return {key: value.format(folder=folder) for key, value in options.items()}
+
+        def make(folder):
+            folder.mkdir()
+            weights(folder)
+            runner.reproduce(make_plan(task, folder / "out", checkpoints=folder, **given(folder)))
+
+        with quickly():
+            folder = made_once(f"reproduced-{task}", make)
+            own = tmp_path_factory.mktemp(task) / "out"
+            shutil.copytree(folder / "out", own)
+            plan = make_plan(task, own, checkpoints=folder, **given(folder))
+            return plan, runner.reproduce(plan)
+
+    return reproduction
 
 
 @pytest.fixture(scope="session")
-def pictures(tmp_path_factory):
+def additions(reproduction_of):
+    """Two modular-addition transformers, p = 7, and their reproduction in three bases."""
+    return reproduction_of("modadd", two_adders, bases="lib,pca,gib")
+
+
+def two_adders(folder):
+    for seed in (0, 1):
+        save_file(small_adder(seed), folder / f"seed{seed}.safetensors")
+
+
+@pytest.fixture(scope="session")
+def pictures(reproduction_of):
     """Rows of 12 numbers in which animals are brighter, and a small network."""
-    folder = tmp_path_factory.mktemp("images")
+    return reproduction_of("cifar10", rows_and_network, data="npz:{folder}/rows.npz", bases="lib,pca")
+
+
+def rows_and_network(folder):
     rng = np.random.default_rng(0)
     arrays = {}
     for split, count in (("train", 200), ("test", 120)):
@@ -69,8 +99,3 @@ def pictures(tmp_path_factory):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 10))
     mlp.save(module, folder / "cifar10-seed0.safetensors", "cifar10")
-    plan = Plan.of(
-        "cifar10", folder / "out", checkpoints=folder, data=f"npz:{folder}/rows.npz", bases=("lib", "pca")
-    )
-    with quickly():
-        return plan, run.reproduce(plan)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from interbasis.paper import cifar10_verdicts as rules
+from interbasis.paper.tasks.cifar10 import claims as rules
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ FULL_SCAN = {0: [14, 17, 9], 1: [9, 12, 10]}
 
 
 @pytest.fixture(params=RUNS, ids=lambda run: f"{run[0]}-seed{run[1]}")
-def run(request, shared):
+def run(request, shared, paper_graph):
     kind, seed = request.param
     network = modadd.load(shared / "modadd" / f"seed{seed}.safetensors")
-    train, test = modadd.split()
+    _, test = modadd.split()
     reference = json.loads((shared / "modadd" / "paper_reference.json").read_text())[f"{kind}_seed{seed}"]
-    return network, interbasis.build(network, train, kind), test, reference, seed
+    return network, paper_graph(kind, seed), test, reference, seed
 
 
 def test_edges_required_to_the_edge(run):
@@ -36,9 +36,8 @@ def test_nodes_required(run):
     assert [result.count for result in found] == FULL_SCAN[seed]
 
 
-def test_gib_needs_as_few_as_stored(shared):
+def test_gib_needs_as_few_as_stored(shared, paper_graph):
     network = modadd.load(shared / "modadd" / "seed0.safetensors")
-    train, test = modadd.split()
-    graph = interbasis.build(network, train, "gib")
-    found = interbasis.edges_required(network, graph, test, sections=[0, 1], stable=False)
+    _, test = modadd.split()
+    found = interbasis.edges_required(network, paper_graph("gib", 0), test, sections=[0, 1], stable=False)
     assert [result.count for result in found] == [131, 82]

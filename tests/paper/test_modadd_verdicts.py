@@ -2,7 +2,7 @@
 
 import pytest
 
-from interbasis.paper import modadd_verdicts as rules
+from interbasis.paper.tasks.modadd import claims as rules
 
 
 @pytest.mark.parametrize(

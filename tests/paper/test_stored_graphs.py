@@ -4,7 +4,6 @@ They hold Ê² (mean of squares), row vectors times C, the bias coordinate last,
 constant feature is left out: its scale is arbitrary.
 """
 
-import functools
 from dataclasses import dataclass
 
 import pytest
@@ -50,17 +49,16 @@ def without_constant(edges: Tensor, k: int) -> Tensor:
 
 
 @pytest.fixture(params=RUNS, ids=lambda run: f"{run[0]}-seed{run[1]}")
-def run(request, shared) -> tuple[str, Stored, InteractionGraph]:
-    return stored(shared, *request.param)
+def run(request, shared, paper_graph) -> tuple[str, Stored, InteractionGraph]:
+    kind, seed = request.param
+    return kind, stored(shared, kind, seed), paper_graph(kind, seed, relative_threshold=0)
 
 
-@functools.cache
-def stored(shared, kind: str, seed: int) -> tuple[str, Stored, InteractionGraph]:
+def stored(shared, kind: str, seed: int) -> Stored:
     folder = shared / "modadd"
     network = modadd.load(folder / f"seed{seed}.safetensors")
     train, _ = modadd.split()
-    theirs = Stored(load_file(folder / f"paper_{kind}_seed{seed}.safetensors"), network, train.inputs)
-    return kind, theirs, interbasis.build(network, train, kind, relative_threshold=0)
+    return Stored(load_file(folder / f"paper_{kind}_seed{seed}.safetensors"), network, train.inputs)
 
 
 def test_edges_in_their_bases(run):
@@ -82,9 +80,9 @@ def test_edges_in_our_bases(run):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_spectra(shared, seed):
+def test_spectra(shared, seed, paper_graph):
     """Λ, which is stored for LIB only."""
-    _, theirs, graph = stored(shared, "lib", seed)
+    theirs, graph = stored(shared, "lib", seed), paper_graph("lib", seed, relative_threshold=0)
     rules = [
         (lambda s: s >= 1e-4 * s[0], 1e-3),
         (lambda s: s >= 1e-8 * s[0], 1e-6),

@@ -1,84 +1,69 @@
 """The report: every number from the runs, every text escaped, claims only as far as they were measured."""
 
-import json
+import dataclasses
 import re
 from html.parser import HTMLParser
 
 import pytest
 from torch import nn
 
-import interbasis
-from cases import mlp, modular_addition
-from interbasis.cli import main
+import small_runs
+from cases import mlp
 from interbasis.fit.build import build
-from interbasis.report import statements, write_report
-from interbasis.report.facts import all_facts, facts
+from interbasis.report import claims, write_report
+from interbasis.report.comparison import claims_about_all
+from interbasis.report.figures import figures_of
 from interbasis.report.html import element, table, text
 from interbasis.report.page import page
-from interbasis.report.pictures import pictures
+from interbasis.report.record import ReportedRun, read_runs
 from interbasis.report.tables import controls
-from interbasis.report.together import statements_together
 from interbasis.run.results import save_result
 from interbasis.runtime.errors import InterbasisError
 
 SCRIPT = "<script>alert(1)</script>\"'&"
-INTERVAL = {"area": 0.9, "area_interval": [0.88, 0.92]}
 
 
-def make(folder, basis="lib", **settings):
-    case = modular_addition()
-    return build(case.network, case.inputs, basis=basis, model=SCRIPT, **settings).save(folder)
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A transformer in two bases, with all results but controls; its model and a label are scripts."""
+    folder = tmp_path_factory.mktemp("report")
+    for basis in ("lib", "pca"):
+        run = small_runs.addition(folder / basis, basis, model=SCRIPT)
+        run.ablate(nodes=True)
+        run.curves(metric="cross_entropy")
+        run.modules(null_graphs=4)
+        features = run.features(top=4)
+        name, layer = next(iter(features.layers.items()))
+        labelled = (layer.features[0].model_copy(update={"label": SCRIPT}), *layer.features[1:])
+        changed = layer.model_copy(update={"features": labelled})
+        save_result(run.folder, features.model_copy(update={"layers": features.layers | {name: changed}}))
+    return [folder / "lib", folder / "pca"]
 
 
-def ablated(run, **changes):
-    graph = interbasis.load(run)
-    names = [layer.name for layer in graph.layers]
-    rows = [
-        {
-            "from": names[k],
-            "to": names[k + 1],
-            "count": 7 + k,
-            "stable_count": 7 + k,
-            "value": 0.95,
-            "curve": [],
-        }
-        for k in range(3)
-    ]
-    data = {"spec": "some,data", "samples": 123, "fingerprint": "f"}
-    result = {
-        "metric": "accuracy", "tolerance": 0.001, "baseline": 0.951, "data": data, "sections": rows,
-        "edges_required": [7, 8, 9], "nodes_required": [3, 5],
-        "layers": [{"name": names[k], "count": 3 + k} for k in (0, 2)],
-    }  # fmt: skip
-    masks = {f"edge_mask.{k}": edges > edges.median() for k, edges in enumerate(graph.edges)}
-    save_result(run, "ablation", result | changes, masks)
-    return rows
+@pytest.fixture(scope="module")
+def classified(tmp_path_factory):
+    """A classifier with controls, opened for the stages."""
+    run = small_runs.classifier(tmp_path_factory.mktemp("report") / "lib")
+    run.features(top=4)
+    run.controls(bases="lib,pca", stressed="lib", scrambles=0)
+    return run
 
 
-def curves(run, area=0.9):
-    names = [layer.name for layer in interbasis.load(run).layers]
-    row = {"values": [0.2, 0.9], "value_intervals": [[0.1, 0.3], [0.8, 1.0]]}
-    row |= {"nothing": 0.05, "area": area, "area_interval": [area - 0.02, area + 0.02]}
-    sections = [{"from": names[k], "to": names[k + 1]} | row for k in range(3)]
-    return {
-        "metric": "accuracy",
-        "baseline": 0.951,
-        "fractions": [0.1, 1.0],
-        "sections": sections,
-        "whole": row,
-    }
+def bare(folder, **settings) -> ReportedRun:
+    """A run without results."""
+    return reported(small_runs.addition(folder, **settings).folder)
 
 
-def modules(run, z, agreement=1.0):
-    graph = interbasis.load(run)
-    layers = [{"name": layer.name, "assignment": [0] * layer.features} for layer in graph.layers]
-    null = {"mean": 0.2, "deviation": 0.01, "z": z, "graphs": 50}
-    found = {"modularity": 0.3, "modules": 1, "resolution": 1.0, "null": null, "layers": layers}
-    save_result(run, "modules", found | {"agreement": {"seeds": agreement}})
+def reported(folder) -> ReportedRun:
+    return read_runs([folder])[0]
 
 
-def said(run, allowed):
-    return " | ".join(f"{s.text} ({s.because})" for s in statements(facts(run)) if s.allowed == allowed)
+def with_results(run: ReportedRun, **results) -> ReportedRun:
+    return dataclasses.replace(run, record=dataclasses.replace(run.record, **results))
+
+
+def said(run: ReportedRun, allowed: bool) -> str:
+    return " | ".join(f"{claim.text} ({claim.because})" for claim in claims(run) if claim.allowed == allowed)
 
 
 class Page(HTMLParser):
@@ -102,18 +87,8 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
-def test_the_page_is_whole_escaped_and_asks_nobody_for_anything(tmp_path):
-    runs = [make(tmp_path / "lib"), make(tmp_path / "pca", "pca")]
-    for run in runs:
-        ablated(run)
-        save_result(run, "curves", curves(run))
-        modules(run, 3.0)
-        name = interbasis.load(run).layers[0].name
-        feature = {"index": 1, "label": SCRIPT, "positions": {"means": [0.1, 0.2, 0.3], "share": 0.5}}
-        feature |= {"fourier": {"terms": [{"text": "cos(1x)", "share": 0.8}]}}
-        feature |= {"classes": {"names": [SCRIPT, "b"], "means": [0, 1], "auroc": [0.9, 0.1]}}
-        save_result(run, "features", {"layers": [{"name": name, "features": [feature]}]})
-    file = write_report(runs, tmp_path / "out")
+def test_the_page_is_whole_escaped_and_asks_nobody_for_anything(folders, classified, tmp_path):
+    file = write_report([*folders, classified.folder], tmp_path / "out")
     source = file.read_text(encoding="utf-8")
     parsed = Page(source)
     assert parsed.open == []
@@ -125,30 +100,29 @@ def test_the_page_is_whole_escaped_and_asks_nobody_for_anything(tmp_path):
     assert "default-src 'none'" in source.replace("&#x27;", "'")
     names = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
     expected = (
-        "graph-0-0", "graph-1-0", "edges-required-0", "nodes-required-0", "curves-0", "monosemanticity",
-        "auroc-0", "positions-0", "spectra-0",
+        "graph-0-0", "graph-1-0", "graph-2-0", "edges-required-0", "nodes-required-0", "curves-0",
+        "monosemanticity", "auroc-2", "positions-0", "spectra-0", "spectra-1",
     )  # fmt: skip
     assert {f"{name}.{kind}" for name in expected for kind in ("svg", "png")} <= names
     assert parsed.tags.count("img") == len(names) / 2
 
 
-def test_the_numbers_in_the_tables_are_the_runs(tmp_path):
-    runs = [make(tmp_path / "lib"), make(tmp_path / "pca", "pca")]
-    ablated(runs[0])
-    save_result(runs[0], "curves", curves(runs[0]))
-    words = " ".join(Page(page(all_facts(runs), [], "", "today")).words)
+def test_the_numbers_in_the_tables_are_the_runs(folders, tmp_path):
+    runs = read_runs([*folders, bare(tmp_path / "bare").folder])
+    words = " ".join(Page(page(runs, [], "", "today")).words)
     for run in runs:
-        graph = interbasis.load(run)
-        assert graph.provenance.model_fingerprint[:16] in words
-        for layer, width in zip(graph.layers, graph.provenance.widths, strict=True):
+        assert run.graph.provenance.model_fingerprint[:16] in words
+        for layer, width in zip(run.graph.layers, run.graph.provenance.widths, strict=True):
             assert f"{layer.features:,} of {width:,}" in words
-    assert "0.9000 (0.8800 to 0.9200)" in words
-    assert "some,data: 123 samples" in words
+    for run in runs[:2]:
+        low, high = run.record.curves.curves.whole.area_interval
+        assert f"{run.record.curves.curves.whole.area:.4f} ({low:.4f} to {high:.4f})" in words
+    assert "40 samples" in words
     assert "not evaluated" in words
 
 
 def test_without_measurements_nearly_nothing_may_be_said(tmp_path):
-    run = make(tmp_path / "lib")
+    run = bare(tmp_path / "lib")
     forbidden = said(run, False)
     for part in (
         "Nothing was ablated",
@@ -158,147 +132,166 @@ def test_without_measurements_nearly_nothing_may_be_said(tmp_path):
     ):
         assert part in forbidden
     assert "sparser" not in said(run, True)
-    assert "Anything about interactions." in said(make(tmp_path / "none", edge_method=None), False)
+    assert "Anything about interactions." in said(bare(tmp_path / "none", edge_method=None), False)
 
 
 def test_estimated_edges_are_quoted_with_their_error(tmp_path):
     case = mlp(nn.GELU())
-    run = build(case.network, case.inputs, edge_group=4).save(tmp_path / "run")
-    error = facts(run).summary["sections"][0]["median_relative_error"]
+    run = reported(build(case.network, case.inputs, edge_group=4).save(tmp_path / "run"))
+    error = run.summary.sections["linear.0"].median_relative_error
     assert f"linear.0 → linear.1 {error:.1%}" in said(run, True)
     assert "differ by less than their errors" in said(run, False)
     assert "exact for these samples" not in said(run, True)
 
 
-def test_modules_need_a_z_of_two_and_members_an_agreement(tmp_path):
-    run = make(tmp_path / "lib")
-    modules(run, 1.9)
-    assert "not above chance" in said(run, False)
-    assert "modular" not in said(run, True)
-    modules(run, 2.1, agreement=0.5)
-    assert "more modular than graphs with the same degrees" in said(run, True)
-    assert "A single feature belongs" in said(run, False)
-    modules(run, 2.1, agreement=0.95)
-    assert "A single feature belongs" not in said(run, False)
+def test_modules_need_a_z_of_two_and_members_an_agreement(folders):
+    run = reported(folders[0])
+
+    def modules(z: float, agreement: float | None) -> ReportedRun:
+        result = run.record.modules
+        null = result.null.model_copy(update={"z": z})
+        update = {"null": null, "agreement_over_seeds": agreement}
+        return with_results(run, modules=result.model_copy(update=update))
+
+    assert "not above chance" in said(modules(1.9, 1.0), False)
+    assert "modular" not in said(modules(1.9, 1.0), True)
+    assert "more modular than graphs with the same degrees" in said(modules(2.1, 0.5), True)
+    assert "A single feature belongs" in said(modules(2.1, 0.5), False)
+    assert "was not measured" in said(modules(2.1, None), False)
+    assert "A single feature belongs" not in said(modules(2.1, 0.95), False)
+
+
+def with_areas(run: ReportedRun, **changes: dict) -> ReportedRun:
+    """The controls with other numbers for the curve of all sections, by the names of the rows."""
+    result = run.record.controls
+    rows = {}
+    for name in changes:
+        row = result.rows[name]
+        whole = row.curves.whole
+        usual = {"area": 0.9, "area_interval": (0.88, 0.92), "without_edges": 0.05}
+        usual |= {"value_intervals": (*whole.value_intervals[:-1], (0.8, 1.0))}
+        curves = row.curves.model_copy(update={"whole": whole.model_copy(update=usual | changes[name])})
+        rows[name] = row.model_copy(update={"curves": curves})
+    return with_results(run, controls=result.model_copy(update={"rows": rows}))
 
 
 @pytest.mark.parametrize(
     ("area", "allowed", "reason"),
     [(0.8, True, "are apart"), (0.89, False, "overlap"), (0.99, False, "other way round")],
 )
-def test_a_basis_is_sparser_only_where_intervals_are_apart(tmp_path, area, allowed, reason):
-    run = make(tmp_path / "lib")
-    common = {"network": "trained", "ranking": "Ê", "stress": [{"failed": 2, "tried": 5}]}
-    rows = [
-        {"name": b, "basis": b, "curves": curves(run, a)} | common for b, a in (("lib", 0.9), ("pca", area))
-    ]
-    save_result(run, "controls", {"rows": rows})
+def test_a_basis_is_sparser_only_where_intervals_are_apart(classified, area, allowed, reason):
+    interval = area - 0.02, area + 0.02
+    run = with_areas(reported(classified.folder), lib={}, pca={"area": area, "area_interval": interval})
     assert (
         "lib does more with few edges than [pca] on this model. (Areas, all sections at once: 0.9000"
         in said(run, allowed)
     )
     assert reason in said(run, allowed)
-    assert "4 of 10 halves" in said(run, False)
-    table_of_controls = controls(all_facts([run]))
+    table_of_controls = controls([run])
     assert "Controls of lib" in table_of_controls
     assert f"{area:.4f} ({area - 0.02:.4f} to {area + 0.02:.4f})" in table_of_controls
 
 
-def test_counts_on_the_data_of_the_build_are_told_from_others(tmp_path):
-    run = make(tmp_path / "lib")
-    rows = ablated(run)
-    assert "data that the basis has not seen" not in said(run, False)
-    own = next(iter(interbasis.load(run).provenance.data_fingerprints.values()))
-    moved = [rows[0] | {"stable_count": 70}, *rows[1:]]
-    ablated(run, data={"spec": "x", "samples": 1, "fingerprint": own}, sections=moved)
+def test_halves_of_unneeded_edges_that_fail_are_counted(classified):
+    run = reported(classified.folder)
+    stress = [section for row in run.record.controls.rows.values() for section in row.stress.values()]
+    failed, tried = sum(section.failed for section in stress), sum(section.tried for section in stress)
+    assert tried > 0
+    assert (f"{failed} of {tried} halves" in said(run, False)) == (failed > 0)
+
+
+def test_counts_on_the_data_of_the_build_are_told_from_others(folders):
+    run = reported(folders[0])
+    ablation = run.record.ablation
     assert "data that the basis has not seen" in said(run, False)
+    others = ablation.data.model_copy(update={"fingerprint": "of other data"})
+    run = with_results(run, ablation=ablation.model_copy(update={"data": others}))
+    assert "data that the basis has not seen" not in said(run, False)
+    moved = ablation.sections["attn_in.0"].model_copy(update={"count": 7, "stable_count": 70})
+    sections = ablation.sections | {"attn_in.0": moved}
+    run = with_results(run, ablation=ablation.model_copy(update={"sections": sections}))
     assert "mlp_in.0 70" in said(run, False)
 
 
-def test_runs_together(tmp_path):
-    runs = [make(tmp_path / "lib"), make(tmp_path / "pca", "pca")]
-    assert statements_together(all_facts(runs[:1])) == []
-    ablated(runs[0])
-    ablated(runs[1])
-    known = statements_together(all_facts(runs))
-    assert [s.allowed for s in known] == [True, False]
+def test_runs_together(folders, tmp_path):
+    runs = read_runs(folders)
+    assert claims_about_all(runs[:1]) == []
+    known = claims_about_all(runs)
+    assert [claim.allowed for claim in known] == [True, False]
     assert "no controls" in known[1].because
-    ablated(runs[1], tolerance=0.1)
-    assert not any(s.allowed for s in statements_together(all_facts(runs)))
+    looser = runs[1].record.ablation.model_copy(update={"tolerance": 0.1})
+    assert not any(
+        claim.allowed for claim in claims_about_all([runs[0], with_results(runs[1], ablation=looser)])
+    )
     case = mlp(nn.ReLU())
     other = build(case.network, case.inputs).save(tmp_path / "deep" / "lib")
-    several = all_facts([runs[0], other])
-    assert [run.name for run in several] == [f"{tmp_path.name}/lib", "deep/lib"]
-    assert "2 different sets of weights" in " ".join(s.because for s in statements_together(several))
-    assert {"graph-0-0", "graph-1-0", "spectra-0", "spectra-1"} <= {name for name, _, _ in pictures(several)}
+    several = read_runs([folders[0], other])
+    assert [run.name for run in several] == [f"{folders[0].parent.name}/lib", "deep/lib"]
+    assert "2 different sets of weights" in " ".join(claim.because for claim in claims_about_all(several))
+    drawn = {name for name, _, _ in figures_of(several)}
+    assert {"graph-0-0", "graph-1-0", "spectra-0", "spectra-1"} <= drawn
 
 
 def test_parts_of_an_ablation_stand_where_they_belong(tmp_path):
-    run = make(tmp_path / "lib")
-    rows = ablated(run)
-    ablated(run, sections=rows[1:2], edges_required=[8])
-    known = facts(run)
-    assert known.edges_required == [None, 8, None]
-    assert known.nodes_required == [3, None, 5, None]
-    drawn = {name: figure for name, _, figure in pictures([known])}
-    assert [len(drawn[name].axes) for name in ("edges-required-0", "nodes-required-0")] == [1, 2]
-    assert drawn["edges-required-0"].axes[0].get_title(loc="left") == known.sections[1]
+    opened = small_runs.classifier(tmp_path / "lib")
+    count = opened.ablate(sections="linear.1").counts["linear.1"]
+    run = reported(opened.folder)
+    name = "linear.1 → linear.2"
+    assert run.edges_required == {"linear.0 → linear.1": None, name: count, "linear.2 → output": None}
+    assert set(run.nodes_required.values()) == {None}
+    drawn = {file: figure for file, _, figure in figures_of([run])}
+    (panel,) = drawn["edges-required-0"].axes
+    assert panel.get_title(loc="left") == name
+    assert "nodes-required-0" not in drawn
+    assert f"{name} {count:,}." in said(run, True)
+    assert "not ablated: linear.0 → linear.1, linear.2 → output." in said(run, False)
+    cells = re.findall(r"<tr><th scope=\"row\">(.*?)</th>(.*?)</tr>", page([run], [], "", "today"))
+    counts = {row: re.findall(r"<td>(.*?)</td>", rest)[4] for row, rest in cells if "→" in row}
+    assert counts == {text(row): "–" if n is None else f"{n:,}" for row, n in run.edges_required.items()}
 
 
-def test_what_is_not_defined_is_a_gap_and_no_claim(tmp_path):
-    run = make(tmp_path / "lib")
-    found = curves(run)
-    nothing = {"area": None, "area_interval": [None, None], "values": [None, 0.9]}
-    nothing |= {"value_intervals": [[None, None], [0.8, 1.0]]}
-    save_result(run, "curves", found | {"whole": found["whole"] | nothing})
-    assert "nothing is there to be carried" in said(run, False)
-    assert "faithfulness" not in said(run, True)
-    rows = [
-        {"name": b, "basis": b, "network": "trained", "ranking": "Ê", "curves": c}
-        for b, c in (("lib", found), ("pca", found | {"whole": found["whole"] | nothing}))
-    ]
-    save_result(run, "controls", {"rows": rows})
-    assert "not told from a model without edges" in said(run, False)
-    flat = found | {"whole": found["whole"] | {"area": 0.1, "area_interval": [0.1, 0.1]}}
-    save_result(run, "controls", {"rows": [rows[0], rows[1] | {"curves": flat}]})
-    assert "There are no intervals to compare" in said(run, False)
-    chance = found | {"whole": found["whole"] | {"nothing": 0.85, "area": 0.1, "area_interval": [0.0, 0.2]}}
-    save_result(run, "controls", {"rows": [rows[0], rows[1] | {"curves": chance}]})
-    assert "lib does more" not in said(run, True)
-    assert "curves-0" in {name for name, _, _ in pictures([facts(run)])}
+def test_what_is_not_defined_is_a_gap_and_no_claim(classified):
+    run = reported(classified.folder)
+    result = classified.curves()
+    nan = float("nan")
+    undefined = {"area": nan, "area_interval": (nan, nan)}
+    whole = result.curves.whole.model_copy(update=undefined)
+    curves = result.model_copy(update={"curves": result.curves.model_copy(update={"whole": whole})})
+    gap = with_results(run, curves=curves)
+    assert "nothing that edges could carry" in said(gap, False)
+    assert "faithfulness" not in said(gap, True)
+    assert "curves-0" in {name for name, _, _ in figures_of([gap])}
+    assert "cannot be distinguished from a model without edges" in said(
+        with_areas(run, lib={}, pca=undefined), False
+    )
+    flat = with_areas(run, lib={}, pca={"area": 0.1, "area_interval": (0.1, 0.1)})
+    assert "There are no intervals to compare" in said(flat, False)
+    chance = with_areas(run, lib={}, pca={"without_edges": 0.85, "area": 0.1, "area_interval": (0.0, 0.2)})
+    assert "lib does more" not in said(chance, True)
 
 
 def test_deep_networks_are_drawn_in_parts(tmp_path):
     case = mlp(nn.ReLU(), widths=(5, 6, 5, 6, 5, 6, 4))
-    run = facts(build(case.network, case.inputs).save(tmp_path / "run"))
-    titles = [title for name, title, _ in pictures([run]) if name.startswith("graph")]
+    run = reported(build(case.network, case.inputs).save(tmp_path / "run"))
+    titles = [title for name, title, _ in figures_of([run]) if name.startswith("graph")]
     assert titles == [
         "Interaction graph of run, linear.0 to linear.4",
         "Interaction graph of run, linear.4 to output",
     ]
 
 
-def test_the_command_and_what_it_refuses(tmp_path, capsys):
-    run = make(tmp_path / "lib", edge_method=None)
-
-    def call(*arguments: object) -> int:
-        try:
-            main([str(argument) for argument in arguments])
-        except SystemExit as stop:
-            return int(stop.code or 0)
-        return 0
-
-    assert call("report", run, "--out", tmp_path / "out", "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
+def test_the_command_and_what_it_refuses(tmp_path, cli):
+    run = bare(tmp_path / "lib", edge_method=None).folder
+    printed = cli("report", run, "--out", tmp_path / "out", "--json").json
     assert printed["page"] == str(tmp_path / "out" / "report.html")
     assert printed["bytes"] == (tmp_path / "out" / "report.html").stat().st_size
-    assert call("report", tmp_path / "nothing", "--out", tmp_path / "out2") == 2
+    assert cli("report", tmp_path / "nothing", "--out", tmp_path / "out2").code == 2
     assert not (tmp_path / "out2").exists()
-    assert call("report", "--out", tmp_path / "out2") == 2
+    assert cli("report", "--out", tmp_path / "out2").code == 2
     with pytest.raises(InterbasisError, match="twice"):
         write_report([run, run], tmp_path / "out2")
     (tmp_path / "file").write_text("mine")
-    assert call("report", run, "--out", tmp_path / "file") == 2
+    assert cli("report", run, "--out", tmp_path / "file").code == 2
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -4,23 +4,21 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import interbasis
 from interbasis import InterbasisError
-from interbasis.cli import main
 from interbasis.graph.settings import BuildConfig
-from interbasis.run.compare import compare, tables
+from interbasis.run.compare import compare
 from interbasis.run.request import make_request, read_request
-from interbasis.run.results import load_result, save_result
-from interbasis.training.modadd import Recipe, initial_weights
+from interbasis.run.results import load_result
+from interbasis.run.stages.ablate import AblationResult
+from interbasis.terminal import comparison_tables
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("models") / "small.safetensors"
-    save_file(initial_weights(Recipe(seed=3, p=11, width=16, heads=2, hidden=24)), path)
-    return f"modadd:{path}"
+@pytest.fixture
+def model(small_addition):
+    return f"modadd:{small_addition}"
 
 
 def tensors(run) -> dict[str, torch.Tensor]:
@@ -32,17 +30,13 @@ def equal(one, other) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def run(*arguments: object) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    assert not stop.value.code
+@pytest.fixture
+def build(cli):
+    """Build a run by the command; what it printed."""
+    return lambda out, *arguments: cli("build", *arguments, "--out", out, "--json").json
 
 
-def build(out, *arguments: str) -> None:
-    run("build", *arguments, "--out", out, "--json")
-
-
-def test_a_run_builds_itself_again_bit_for_bit(model, tmp_path, capsys):
+def test_a_run_builds_itself_again_bit_for_bit(model, tmp_path, build):
     options = [
         "--basis",
         "random",
@@ -58,16 +52,16 @@ def test_a_run_builds_itself_again_bit_for_bit(model, tmp_path, capsys):
     assert equal(tmp_path / "one", tmp_path / "two")
     one, two = (interbasis.load(tmp_path / name) for name in ("one", "two"))
     assert one.provenance.request == two.provenance.request
-    assert one.provenance.request["data"] == "modadd,p=11"
-    assert one.provenance.request["threads"] == torch.get_num_threads()
-    assert set(BuildConfig.model_fields) < set(one.provenance.request)
+    assert one.provenance.request.data == "modadd,p=11"
+    assert one.provenance.request.threads == torch.get_num_threads()
+    assert one.provenance.request.settings.model_copy(update={"dtype": "float64"}) == one.config
     assert one.provenance.samples == {"data": 36, "jacobian_data": 36, "edge_data": 20}
     build(tmp_path / "three", "--config", str(tmp_path / "one/config.json"), "--seed", "8")
     assert not equal(tmp_path / "one", tmp_path / "three")
 
 
 @pytest.mark.parametrize("form", ["toml", "yaml", "json"])
-def test_configs_in_every_form(model, tmp_path, form, capsys):
+def test_configs_in_every_form(model, tmp_path, form, build):
     if form == "yaml":
         pytest.importorskip("yaml")
     values = {"model": model, "basis": "pca", "edge_method": "exact", "rotate_last": True}
@@ -96,7 +90,7 @@ def test_a_run_remembers_how_many_samples_of_tokens_it_saw(tmp_path):
     assert torch.equal(again.all()[0], data.all()[0])
 
 
-def test_what_is_done_to_a_run_later_sees_as_many_samples(model, tmp_path, capsys):
+def test_what_is_done_to_a_run_later_sees_as_many_samples(model, tmp_path, build):
     from interbasis.run.opened import open_run
 
     build(tmp_path / "few", model, "--data", "modadd,p=11,samples=20")
@@ -116,50 +110,49 @@ def test_requests_are_frozen_and_know_their_keys():
         make_request({"model": "modadd", "colour": "red"})
 
 
-def test_the_same_command_again_finds_its_run_and_leaves_it(model, tmp_path, capsys):
-    build(tmp_path / "run", model)
-    first = capsys.readouterr().out
+def test_the_same_command_again_finds_its_run_and_leaves_it(model, tmp_path, build):
+    first = build(tmp_path / "run", model)
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
     (tmp_path / "run/.resume/build").mkdir(parents=True)  # as after a kill at the very end
     (tmp_path / "run/.resume/build/settings.json").write_text("{}")
     (tmp_path / "run/.config.json.abc.tmp").write_text("{")
-    build(tmp_path / "run", model)
-    assert capsys.readouterr().out == first
+    assert build(tmp_path / "run", model) == first
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()} == stamps
 
 
-def test_two_runs_beside_each_other(model, tmp_path, capsys):
+def test_two_runs_beside_each_other(model, tmp_path, build, cli):
     for basis in ("lib", "pca"):
         build(tmp_path / basis, model, "--basis", basis)
-    run("ablate", tmp_path / "pca", "--edges", "--nodes", "--metric", "cross_entropy", "--tolerance", 1e-6)
-    required = load_result(tmp_path / "pca", "ablation")
-    assert required["edges_required"][0] > 0
-    save_result(tmp_path / "lib", "modules", {"modules": 3, "modularity": 0.25})
-    found = compare(tmp_path / "lib", tmp_path / "pca")
+    options = ("--edges", "--nodes", "--metric", "cross_entropy", "--tolerance", 1e-6)
+    assert cli("ablate", tmp_path / "pca", *options).code == 0
+    required = load_result(tmp_path / "pca", AblationResult)
+    assert required.counts["attn_in.0"] > 0
+    modules = cli("modules", tmp_path / "lib", "--null-graphs", 0, "--json").json
+    compared = compare(tmp_path / "lib", tmp_path / "pca")
     graphs = [interbasis.load(tmp_path / basis) for basis in ("lib", "pca")]
-    assert found["different_settings"] == {"basis": ["lib", "pca"]}
-    assert found["same_data"]
-    assert found["layers"][1]["features"] == [graph.layers[1].features for graph in graphs]
-    assert [row["edges_required"] for row in found["sections"]] == [
-        [None, count] for count in required["edges_required"]
-    ]
-    assert [row["nodes_required"] for row in found["layers"][:3]] == [
-        [None, count] for count in required["nodes_required"]
-    ]
-    assert "nodes_required" not in found["layers"][3]
-    assert found["modules"] == [{"modules": 3, "modularity": 0.25}, None]
-    assert found["layers"][3]["shared_subspace"] == pytest.approx(1)
-    assert all(0 < layer["shared_subspace"] <= 1 + 1e-9 for layer in found["layers"])
-    assert len(tables(found)) == 4
-    capsys.readouterr()
-    run("compare", str(tmp_path / "lib"), str(tmp_path / "pca"), "--json")
-    assert json.loads(capsys.readouterr().out) == found
+    assert compared.different_settings == {"basis": ("lib", "pca")}
+    assert compared.same_data
+    features = tuple(row.features for row in compared.layers["mlp_in.0"].summaries)
+    assert features == tuple(graph.layers[1].features for graph in graphs)
+    assert {name: row.edges_required for name, row in compared.sections.items()} == {
+        name: (None, count) for name, count in required.counts.items()
+    }
+    assert {name: row.nodes_required[1] for name, row in compared.layers.items()} == {
+        name: row.count for name, row in required.layers.items()
+    } | {"output": None}
+    assert [run.modules for run in compared.runs] == [len(modules["sizes"]), None]
+    assert compared.runs[0].modularity == modules["modularity"]
+    assert compared.layers["output"].shared_subspace == pytest.approx(1)
+    assert all(0 < layer.shared_subspace <= 1 + 1e-9 for layer in compared.layers.values())
+    assert len(comparison_tables(compared)) == 4
+    printed = cli("compare", tmp_path / "lib", tmp_path / "pca", "--json").json
+    assert printed == json.loads(compared.model_dump_json())
     build(tmp_path / "fewer", model, "--layers", "mlp_in.0,unembed,output")
     with pytest.raises(InterbasisError, match="different"):
         compare(tmp_path / "lib", tmp_path / "fewer")
 
 
-def test_models_from_python(tmp_path, monkeypatch, capsys):
+def test_models_from_python(tmp_path, monkeypatch, build):
     (tmp_path / "own_models.py").write_text(
         "import torch, interbasis\nfrom torch import nn\n"
         "def module():\n    torch.manual_seed(0)\n"
@@ -176,28 +169,26 @@ def test_models_from_python(tmp_path, monkeypatch, capsys):
     assert equal(tmp_path / "module", tmp_path / "network")
 
 
-def test_training_from_the_command_line(tmp_path, capsys):
-    run("train", "modadd", "--seed", 5, "--steps", 3, "--out", tmp_path / "m.safetensors", "--json")
-    found = json.loads(capsys.readouterr().out)
-    assert (found["seed"], found["steps_taken"]) == (5, 3)
+def test_training_from_the_command_line(tmp_path, cli):
+    found = cli(
+        "train", "modadd", "--seed", 5, "--steps", 3, "--out", tmp_path / "m.safetensors", "--json"
+    ).json
+    assert (found["seed"], found["recipe"]["steps_taken"]) == (5, 3)
     assert interbasis.modadd.load(found["checkpoint"]).layers[0] == "attn_in.0"
 
 
-def test_doctor_contacts_nobody_unless_asked(capsys, monkeypatch):
+def test_doctor_contacts_nobody_unless_asked(cli, monkeypatch):
     import socket
 
     monkeypatch.setattr(socket, "create_connection", lambda *a, **k: pytest.fail("it was not asked to"))
-    run("doctor", "--json")
-    report = json.loads(capsys.readouterr().out)
+    report = cli("doctor", "--json").json
     assert report["torch"] == torch.__version__
     assert report["packages"].keys() >= {"transformers", "leidenalg", "pyarrow"}
-    assert "network" not in report
-    run("doctor")
-    assert "add --network" in capsys.readouterr().out
+    assert report["network"] is None
+    assert "add --network" in cli("doctor").out
 
     def unreachable(*arguments, **options):
         raise OSError
 
     monkeypatch.setattr(socket, "create_connection", unreachable)
-    run("doctor", "--network", "--json")
-    assert set(json.loads(capsys.readouterr().out)["network"].values()) == {False}
+    assert set(cli("doctor", "--network", "--json").json["network"].values()) == {False}

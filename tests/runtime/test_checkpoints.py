@@ -15,7 +15,7 @@ from interbasis import InterbasisError
 from interbasis.data import Batches
 from interbasis.data.samples import Samples
 from interbasis.features.analysis import Request, analyse
-from interbasis.features.examples import Plan
+from interbasis.features.dataset_examples import Plan
 from interbasis.graph.store import tensors_of
 from interbasis.runtime.checkpoints import Checkpoints
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from interbasis.cli import main
+from command_line import run_command
 from interbasis.training.modadd import Recipe, initial_weights
 
 Command = Callable[[Path], list[str]]
@@ -43,9 +43,8 @@ def chain(model: str, *options: str, ablate: tuple[str, ...] = ()) -> list[Comma
 
 def here(arguments: list[str]) -> None:
     """In this process, to the end."""
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert not stop.value.code
+    ended = run_command(*arguments)
+    assert ended.code == 0, ended.err
 
 
 def start(arguments: list[str]) -> subprocess.Popen:
@@ -138,7 +137,7 @@ def small_model(folder: Path) -> str:
     return f"modadd:{folder}/small.safetensors"
 
 
-def test_a_kill_in_every_command(tmp_path, capsys):
+def test_a_kill_in_every_command(tmp_path):
     commands = chain(
         small_model(tmp_path), "--edge-group", "8", ablate=("--edges", "--nodes", "--tolerance", "1")
     )

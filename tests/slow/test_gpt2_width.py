@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from cases import as_general, normal
-from interbasis.network.cores import Attention, Elementwise
+from cases import as_general, batch_moments, normal
+from interbasis.network.cores import Attention, AttentionShape, Elementwise
 from interbasis.network.network import NodeLayer, Section
 from reference import relative_error
 
@@ -30,12 +30,12 @@ def stream() -> torch.Tensor:
 
 
 def test_attention():
-    attention = section(Attention(HEADS, WIDTH // HEADS), 3 * WIDTH, WIDTH)
+    attention = section(Attention(AttentionShape(HEADS, WIDTH // HEADS)), 3 * WIDTH, WIDTH)
     f = stream()
     u, at = f @ attention.read.T, attention.outputs(f)
     metric = attention.write.T @ attention.write
-    closed = attention.core.batch_moments(u, at, metric, None)
-    general = as_general(attention).core.batch_moments(u, at, metric, None)
+    closed = batch_moments(attention.core, u, at, metric)
+    general = batch_moments(as_general(attention).core, u, at, metric)
     assert relative_error(closed.gram, general.gram) <= 1e-10
     assert relative_error(closed.local, general.local) <= 1e-10
 

@@ -8,17 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from interbasis.run.opened import open_run
 from interbasis.viewer import ViewerServer
-from viewer import chromium, runs
+from viewer import runs
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory) -> Path:
+def built(made_once) -> Path:
     """A folder with the runs lib (and its results) and pca, which nobody writes to."""
-    folder = tmp_path_factory.mktemp("runs")
-    runs.add_results(runs.built_run(folder / "lib", "lib"))
-    runs.built_run(folder / "pca", "pca")
-    return folder
+
+    def make(folder: Path) -> None:
+        runs.add_results(runs.built_run(folder / "lib", "lib"))
+        runs.built_run(folder / "pca", "pca")
+
+    return made_once("viewed", make)
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +29,7 @@ def partly_ablated(built, tmp_path_factory) -> Path:
     """The LIB run, one section of it ablated, on so many pairs that trials that fail are broken off."""
     run = tmp_path_factory.mktemp("partly") / "lib"
     shutil.copytree(built / "lib", run, ignore=shutil.ignore_patterns("ablation.*", "curves.*"))
-    runs.command("ablate", run, "--sections", "mlp_in.0", "--data", "modadd,samples=3000", "--no-stable")
+    open_run(run).ablate(sections="mlp_in.0", data="modadd,samples=3000", stable=False)
     return run
 
 
@@ -57,13 +60,4 @@ def serving(*folders: Path) -> Iterator[ViewerServer]:
 @pytest.fixture
 def server(lib) -> Iterator[ViewerServer]:
     with serving(lib) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def browser():
-    reason = chromium.why_not()
-    if reason:
-        pytest.skip(reason)
-    with chromium.browser() as running:
         yield running

@@ -1,82 +1,15 @@
 """The page in a real Chromium: looked at, pointed at, typed at; no request to others, no console errors."""
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
 from interbasis.graph.store import load
-from interbasis.run.results import load_result, save_result
+from interbasis.run.results import load_result
+from interbasis.run.stages.ablate import AblationResult
+from interbasis.run.stages.features import ExamplesResult, FeaturesResult
 from interbasis.viewer import write_page
+from interbasis.viewer.notes import Notes
 from viewer.conftest import serving
-
-EVIL = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>\u202e<b>x</b>"
-IDLE = """() => new Promise((done) =>
-  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 30))))"""
-
-
-@contextmanager
-def opened(browser, url: str, **settings) -> Iterator:
-    """A page that must not fail, complain, or ask another host for anything."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True, **settings)
-    page = context.new_page()
-    page.set_default_timeout(15_000)
-    complaints, requests = [], []
-    page.on(
-        "console",
-        lambda message: complaints.append(message.text) if message.type in ("error", "warning") else 0,
-    )
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: requests.append(request.url))
-    try:
-        page.goto(url)
-        page.wait_for_selector("main")
-        settle(page)
-        yield page
-        assert complaints == []
-        home = url.partition("#")[0].rsplit("/", 1)[0] + "/"
-        assert [address for address in requests if not address.startswith((home, "data:"))] == []
-    finally:
-        context.close()
-
-
-def settle(page) -> None:
-    page.evaluate(IDLE)
-
-
-def hash_with(page, text: str) -> bool:
-    """Whether the address comes to hold this; it follows the view after a moment."""
-    for _ in range(50):
-        if text in page.url:
-            return True
-        page.wait_for_timeout(50)
-    return False
-
-
-def drawn(page, place: int = 0) -> int:
-    return page.evaluate(f"interbasis.parts[{place}].view.sections.reduce((sum, s) => sum + s.counted, 0)")
-
-
-def ink(page, canvas: str) -> int:
-    """Pixels of a canvas that are not empty."""
-    return page.evaluate(
-        """(name) => { const c = document.querySelector(name);
-        const copy = new OffscreenCanvas(c.width, c.height).getContext("2d", { willReadFrequently: true });
-        copy.drawImage(c, 0, 0);
-        const d = copy.getImageData(0, 0, c.width, c.height).data;
-        let n = 0; for (let i = 3; i < d.length; i += 4) if (d[i]) n++; return n; }""",
-        canvas,
-    )
-
-
-def slide(page, name: str, value: float) -> None:
-    page.evaluate(
-        """([id, value]) => { const s = document.getElementById(id); s.value = value;
-        s.dispatchEvent(new Event("input")); }""",
-        [f"slider-{name}", value],
-    )
-    settle(page)
+from viewer.looking import EVIL, drawn, hash_with, ink, opened, settle, slide
 
 
 def test_it_opens_with_the_graph_and_says_what_is_shown(browser, server, lib):
@@ -84,8 +17,8 @@ def test_it_opens_with_the_graph_and_says_what_is_shown(browser, server, lib):
         assert page.title() == "LIB of modadd · interbasis"
         assert page.locator(".column").count() == 4
         assert page.locator(".node").count() == 3 * 24 + 1
-        required = load_result(lib, "ablation")["edges_required"]
-        assert 0 < drawn(page) <= sum(required)
+        required = load_result(lib, AblationResult).counts
+        assert 0 < drawn(page) <= sum(required.values())
         assert "edges drawn" in page.locator(".status").inner_text()
         assert ink(page, ".edges:not(.over)") > 2000
 
@@ -119,7 +52,7 @@ def test_sliders_act_at_once(browser, server, lib):
         page.get_by_role("button", name="needed").click()
         settle(page)
         needed = drawn(page)
-        assert needed == sum(load_result(lib, "ablation")["edges_required"])
+        assert needed == sum(load_result(lib, AblationResult).counts.values())
         slide(page, "loss", 4)
         assert drawn(page) < needed
         slide(page, "nodes", 5)
@@ -152,22 +85,25 @@ def test_scales_constant_output_and_layers(browser, server):
 
 def test_a_feature_opens_with_its_numbers(browser, server, lib):
     graph = load(lib)
+    feature = load_result(lib, FeaturesResult).layers["mlp_in.0"].by_index()[2]
+    examples = {one.index: one for one in load_result(lib, ExamplesResult).layers["mlp_in.0"]}
     with opened(browser, server.url) as page:
         page.locator(".column").nth(1).locator(".node").nth(1).click()
         panel = page.locator(".panel")
-        assert panel.locator("h2").inner_text() == "cos 11(x + y)"
+        assert panel.locator("h2").inner_text() == feature.label
+        assert panel.locator(".bars th").first.inner_text() == feature.fourier.terms[0].text
         strongest = graph.edges[0][2, 1:].max().item()
         assert f"{strongest:.3g}" in panel.inner_text()
         for title in (
             "Comes from",
             "Goes to",
             "Fourier terms",
-            "Classes",
+            "Direct effect on the output",
             "Activations",
             "Examples from the data",
         ):
             assert panel.get_by_text(title, exact=False).count() >= 1
-        assert panel.locator(".token.active").count() == 8
+        assert panel.locator(".token.active").count() == sum(len(band.examples) for band in examples[2].bands)
         panel.locator(".edges-table .link").first.click()
         settle(page)
         assert "attn_in.0" in panel.locator(".where").inner_text()
@@ -175,20 +111,26 @@ def test_a_feature_opens_with_its_numbers(browser, server, lib):
         assert not panel.is_visible()
 
 
-def test_search_by_label_layer_and_token(browser, server):
-    with opened(browser, server.url) as page:
+def test_search_by_label_layer_and_token(browser, server, lib):
+    layer = load_result(lib, FeaturesResult).layers["mlp_in.0"]
+    words = layer.features[2].label.split()[-1]
+    matches = [feature.index for feature in layer.features if words in feature.label]
+    assert 0 < len(matches) < len(layer.features)
+    with opened(browser, server.url + "#nodes=200") as page:
         page.keyboard.press("/")
-        page.keyboard.type("sin 16x mlp")
+        page.keyboard.type(f"{words} mlp_in")
         settle(page)
-        assert page.locator(".found-list button").count() == 1
-        assert page.locator(".node.found").count() == 1
+        assert page.locator(".found-list button").count() == len(matches)
+        assert page.locator(".node.found").count() == len(matches)
         page.keyboard.press("Enter")
         settle(page)
-        assert "mlp_in.0 · feature 3" in page.locator(".where").inner_text()
+        assert f"mlp_in.0 · feature {matches[0]}" in page.locator(".where").inner_text()
+        token = layer.features[2].effects.up[0].name
         page.keyboard.press("/")
-        page.keyboard.type("unembed 99")
+        page.keyboard.type(f"unembed {token}")
         settle(page)
-        assert "token" in page.locator(".found-list button").nth(5).inner_text()
+        lines = page.locator(".found-list button").all_inner_texts()
+        assert any(f"token {token}" in line for line in lines)
         page.keyboard.press("/")
         page.get_by_role("searchbox").fill("no such thing")
         settle(page)
@@ -212,58 +154,13 @@ def test_pins_names_and_groups_are_saved_and_come_back(browser, server, lib):
         page.wait_for_selector(".node.pinned")
         assert page.locator(".node.pinned .label").inner_text() == EVIL
         assert page.evaluate("window.hacked") is None
-    notes = load_result(lib, "notes")
+    notes = load_result(lib, Notes)
     place = {"layer": "mlp_in.0", "index": 5}
-    assert notes == {
+    assert notes.model_dump() == {
         "pinned": [place],
         "names": [place | {"name": EVIL}],
         "groups": [{"name": "carry", "members": [place]}],
     }
-
-
-def test_text_from_outside_is_shown_as_text(browser, lib, tmp_path):
-    """HTML in labels, tokens, class names, layer names and the model's name."""
-    config = json.loads((lib / "config.json").read_text())
-    config["provenance"]["model"] = EVIL
-    config["layers"][1]["name"] = EVIL
-    (lib / "config.json").write_text(json.dumps(config))
-    feature = {
-        "index": 1,
-        "label": EVIL,
-        "classes": {"names": [EVIL], "means": [1.0]},
-        "fourier": {"terms": [{"text": EVIL, "share": 1}]},
-    }
-    save_result(lib, "features", {"layers": [{"name": EVIL, "features": [feature]}]})
-    shown = [
-        {"value": 1, "sample": 0, "position": 0, "tokens": [EVIL], "activations": [1], "active": 0},
-        {"value": 1, "sample": EVIL, "image": "javascript:window.hacked=3", "label": EVIL},
-        {"value": 1, "sample": 0, "inputs": [EVIL], "label": EVIL},
-    ]
-    save_result(
-        lib,
-        "examples",
-        {
-            "kind": "tokens",
-            "layers": [
-                {"name": EVIL, "features": [{"index": 1, "bands": [{"name": EVIL, "examples": shown}]}]}
-            ],
-        },
-    )
-    save_result(
-        lib,
-        "ablation",
-        {"metric": EVIL, "tolerance": 0.1, "baseline": 1, "edges_required": [1, 1, 1], "sections": []},
-    )
-    file = write_page([lib], tmp_path / "evil.html")
-    for tab in ("graph", "curves", "about"):
-        with opened(browser, f"{file.as_uri()}#sel=0.1.1&tab={tab}") as page:
-            assert page.evaluate("window.hacked") is None
-            assert page.locator("img, b").count() == 0
-            assert page.locator(".panel h2").text_content() == EVIL
-            if tab == "graph":
-                assert page.locator(".column-title bdi").nth(1).text_content() == EVIL
-            else:
-                assert EVIL in page.locator(f".{tab}").text_content()
 
 
 def test_two_runs_stand_side_by_side_with_the_same_sliders(browser, lib, pca):
@@ -348,50 +245,6 @@ def test_a_module_can_be_looked_at_alone(browser, server):
         page.get_by_role("button", name="Show all modules").click()
         settle(page)
         assert page.locator(".node").count() == before
-
-
-def test_a_run_without_results_says_what_makes_them(browser, pca, tmp_path):
-    file = write_page([pca], tmp_path / "pca.html")
-    with opened(browser, f"{file.as_uri()}#sel=0.1.1") as page:
-        assert "interbasis ablate RUN" in page.locator(".controls").inner_text()
-        assert "interbasis features RUN" in page.locator(".panel").inner_text()
-        page.get_by_role("button", name="Curves").click()
-        assert "interbasis curves RUN" in page.locator(".curves").inner_text()
-        page.get_by_role("button", name="About").click()
-        assert "not yet" in page.locator(".about").inner_text()
-
-
-@pytest.mark.parametrize(
-    "view",
-    [
-        "nodes=-5&count=0.5&share=7&from=2.5&to=-1&loss=3&module=99",
-        "nodes=1e9&by=nonsense&scale=<b>&tab=x&theme=y&sel=9.9.9&q=%00",
-        "sel=0.1.999&from=abc&to=1e99&colour=group&sort=module&%ff=%fe&__proto__=1",
-    ],
-)
-def test_any_address_can_be_shown(browser, built, tmp_path, view):
-    file = write_page([built / "lib"], tmp_path / "page.html")
-    with opened(browser, f"{file.as_uri()}#{view}") as page:
-        assert page.locator(".node").count() > 0
-        assert "edges drawn" in page.locator(".status").inner_text()
-
-
-LAYERS = [{"name": "mlp_in.0", "features": [None, {"index": 2, "bands": 3, "fourier": {"terms": [4]}}]}]
-
-
-@pytest.mark.parametrize("name", ["ablation", "curves", "modules", "features", "examples", "notes"])
-@pytest.mark.parametrize("layers", [5, LAYERS])
-def test_a_result_in_another_form_costs_its_own_part_only(browser, lib, tmp_path, name, layers):
-    """What a later version writes, or a person breaks, must not take the graph away."""
-    save_result(
-        lib, name, {"layers": layers, "sections": [{"curve": {}}, None], "pinned": [None], "groups": [0]}
-    )
-    file = write_page([lib], tmp_path / "page.html")
-    with opened(browser, f"{file.as_uri()}#sel=0.1.2") as page:
-        assert ink(page, ".edges:not(.over)") > 500
-        assert page.locator(".panel").get_by_text("Comes from").count() == 1
-        for tab in ("Curves", "About", "Graph"):
-            page.get_by_role("button", name=tab, exact=True).click()
 
 
 @pytest.mark.parametrize("width", [1280, 390])

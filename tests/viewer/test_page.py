@@ -2,18 +2,20 @@
 
 import html
 import json
+import math
 import re
 import subprocess
 import sys
 
 import pytest
 
-from interbasis.cli import main
 from interbasis.graph.store import load
-from interbasis.run.results import save_result
+from interbasis.run.results import load_result, save_result
+from interbasis.run.stages.features import FeaturesResult
 from interbasis.runtime.errors import InterbasisError
 from interbasis.viewer import page as pages
-from interbasis.viewer.page import html_of_runs, safe_json, script, style, write_page
+from interbasis.viewer.page import PageFiles, html_of_runs, safe_json, write_page
+from interbasis.viewer.schema import PageTerm
 
 EVIL = '\ud800</script><script>alert(1)</script><!-- <img src=x onerror=alert(1)> \u2028 & "'
 
@@ -28,8 +30,11 @@ def test_the_page_of_modular_addition_weighs_under_5_megabytes(lib):
 
 
 def test_nothing_in_the_data_can_end_its_element(lib):
-    known = {"layers": [{"name": "attn_in.0", "features": [{"index": 1, "label": EVIL}]}]}
-    save_result(lib, "features", known)
+    result = load_result(lib, FeaturesResult)
+    layer = result.layers["attn_in.0"]
+    features = (layer.features[0].model_copy(update={"label": EVIL}), *layer.features[1:])
+    layers = result.layers | {"attn_in.0": layer.model_copy(update={"features": features})}
+    save_result(lib, result.model_copy(update={"layers": layers}))
     config = json.loads((lib / "config.json").read_text())
     config["provenance"]["model"] = EVIL
     (lib / "config.json").write_text(json.dumps(config))
@@ -39,13 +44,13 @@ def test_nothing_in_the_data_can_end_its_element(lib):
     assert "<!--" not in page
     (run,) = data_of(page)["runs"]
     assert run["model"] == EVIL
-    assert run["results"]["features"] == known
+    assert run["layers"][0]["features"][0]["label"] == EVIL
 
 
 def test_json_for_script_elements_is_still_json():
-    text = safe_json({EVIL: [EVIL]})
+    text = safe_json(PageTerm(text=EVIL, share=math.nan))
     assert not set("<>&\u2028") & set(text)
-    assert json.loads(text) == {EVIL: [EVIL]}
+    assert json.loads(text) == {"text": EVIL, "share": None}
 
 
 def test_the_policy_lets_only_the_pages_own_script_run(lib):
@@ -58,7 +63,8 @@ def test_the_policy_lets_only_the_pages_own_script_run(lib):
 
 
 def test_sources_name_no_other_host_and_never_make_html_from_text():
-    text = script() + style()
+    files = PageFiles.read()
+    text = files.script + files.style
     assert set(re.findall(r"https?://[^\s\"'`)]*", text)) == {"http://www.w3.org/2000/svg"}
     for word in (
         "innerHTML",
@@ -75,11 +81,12 @@ def test_sources_name_no_other_host_and_never_make_html_from_text():
 
 
 def test_joined_modules_define_every_name_once():
-    names = re.findall(r"^(?:async )?(?:function|class|const|let) (\w+)", script(), re.MULTILINE)
+    script = PageFiles.read().script
+    names = re.findall(r"^(?:async )?(?:function|class|const|let) (\w+)", script, re.MULTILINE)
     assert sorted(names) == sorted(set(names))
-    assert not re.findall(r"^(?:import|export) ", script(), re.MULTILINE)
+    assert not re.findall(r"^(?:import|export) ", script, re.MULTILINE)
     files = {path.name for path in pages.STATIC.glob("*.js")}
-    assert files == set(re.findall(r"^// ([a-z-]+\.js)$", script(), re.MULTILINE))
+    assert files == set(re.findall(r"^// ([a-z-]+\.js)$", script, re.MULTILINE))
     assert {path.name for path in pages.STATIC.glob("*.css")} == set(pages.STYLES)
 
 
@@ -99,20 +106,17 @@ def test_a_notebook_shows_a_graph_without_a_server(lib):
     assert len(frame) < 1e6
 
 
-def test_export_writes_the_page_and_says_how_large_it_is(lib, tmp_path, capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["export", str(lib), "--html", str(tmp_path / "lib.html"), "--json"])
-    assert end.value.code == 0
-    result = json.loads(capsys.readouterr().out)
-    assert result["bytes"] == (tmp_path / "lib.html").stat().st_size
+def test_export_writes_the_page_and_says_how_large_it_is(lib, tmp_path, cli):
+    result = cli("export", lib, "--html", tmp_path / "lib.html", "--json").json
+    (written,) = result["files"]
+    assert written == {"file": str(tmp_path / "lib.html"), "bytes": (tmp_path / "lib.html").stat().st_size}
 
 
 @pytest.mark.parametrize(("arguments", "words"), [([], "--html FILE"), (["--html", "."], "is a folder")])
-def test_an_export_of_nothing_is_refused(lib, arguments, words, capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["export", str(lib), *arguments])
-    assert end.value.code == 2
-    assert words in capsys.readouterr().err
+def test_an_export_of_nothing_is_refused(lib, arguments, words, cli):
+    code, _, err = cli("export", lib, *arguments)
+    assert code == 2
+    assert words in err
 
 
 def test_a_run_that_is_none_has_no_page(tmp_path):

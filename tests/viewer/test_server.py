@@ -6,9 +6,11 @@ import socket
 
 import pytest
 
-from interbasis.run.results import load_result, save_result
+from interbasis.run.opened import open_run
+from interbasis.run.results import load_result
 from interbasis.runtime.errors import InterbasisError
 from interbasis.viewer import ViewerServer
+from interbasis.viewer.notes import Notes
 
 NOTES = {
     "pinned": [{"layer": "mlp_in.0", "index": 3}],
@@ -127,7 +129,7 @@ def test_writes_without_the_token_or_in_another_form_are_refused(server, lib, he
 def test_notes_are_saved_to_the_run_and_come_back_with_the_page(server, lib):
     status, body, _ = put(server, NOTES)
     assert status == 200
-    assert json.loads(body) == NOTES == load_result(lib, "notes")
+    assert json.loads(body) == NOTES == load_result(lib, Notes).model_dump()
     assert b"\\u003cb\\u003ebold" in ask(server)[1]
     assert not list(lib.glob(".*"))
 
@@ -164,7 +166,7 @@ def test_other_methods_are_not_there(server, method):
 
 def test_the_page_follows_the_run(server, lib):
     before = ask(server)[1]
-    save_result(lib, "modules", {"layers": [], "resolution": 2.0})
+    open_run(lib).ablate(tolerance=1, data="modadd,samples=100", stable=False)
     assert ask(server)[1] != before
 
 

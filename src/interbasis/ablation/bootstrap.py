@@ -11,9 +11,9 @@ from torch import Tensor
 from interbasis.ablation.metrics import Score
 
 DRAWS = 1000
-TAIL = 0.025
+TAIL_PROBABILITY = 0.025
 """Share of the draws that a 95 % interval leaves out on either side."""
-BLOCK = 100
+DRAWS_PER_BLOCK = 100
 """Draws held in memory at once."""
 
 
@@ -31,36 +31,36 @@ def resampled(scores: list[Score], draws: int, seed: int) -> Iterator[Tensor]:
     """The values of all scores on the same resampled samples, blocks of [draws, scores]."""
     samples = len(scores[0].losses)
     generator = torch.Generator().manual_seed(seed)
-    for start in range(0, draws, BLOCK):
-        chosen = torch.randint(samples, (min(BLOCK, draws - start), samples), generator=generator)
+    for start in range(0, draws, DRAWS_PER_BLOCK):
+        chosen = torch.randint(samples, (min(DRAWS_PER_BLOCK, draws - start), samples), generator=generator)
         weights = torch.zeros(chosen.shape, dtype=torch.float64)
         weights.scatter_add_(1, chosen, torch.ones_like(weights))
         yield torch.stack([score.resampled(weights) for score in scores], dim=1)
 
 
 def required_counts(
-    kept: Sequence[int], scores: Sequence[Score], baseline: Score, tolerance: float, seed: int = 0
+    tried: Sequence[int], scores: Sequence[Score], baseline: Score, tolerance: float, seed: int = 0
 ) -> Tensor:  # [draws]
     """How much has to be kept on samples drawn again: a number per draw, as a fraction where it lies between.
 
-    ``scores`` belong to the rising numbers ``kept``; every draw has its own baseline, and what passes is that
-    ± the tolerance. A draw's number lies between the largest of ``kept`` that fails and the next one, which
-    passes as all larger ones do, where the metric that is linear in log(1 + kept) crosses the limit. Where
-    all pass it is the smallest of ``kept``, where the largest fails that.
+    ``scores`` belong to the rising numbers ``tried``; every draw has its own baseline, and what passes is
+    that ± the tolerance. A draw's number lies between the largest of ``tried`` that fails and the next one,
+    which passes as all larger ones do, where the metric that is linear in log(1 + number) crosses the limit.
+    If all pass it is the smallest of ``tried``; if the largest fails, that.
     """
-    if len(kept) == 1:
-        return torch.full((DRAWS,), float(kept[0]), dtype=torch.float64)
+    if len(tried) == 1:
+        return torch.full((DRAWS,), float(tried[0]), dtype=torch.float64)
     values = torch.cat(list(resampled([*scores, baseline], DRAWS, seed)))  # [draws, points + 1]
     worse = values[:, :-1] - values[:, -1:]
     if baseline.metric == "accuracy":
         worse = -worse
     beyond = worse - tolerance  # above 0 where a draw fails
-    numbers = torch.arange(1, len(kept) + 1)
+    numbers = torch.arange(1, len(tried) + 1)
     last = ((beyond > 0) * numbers).amax(1) - 1  # the largest that fails, −1 for none
-    places = torch.tensor(kept, dtype=torch.float64).log1p()
-    left, right = last.clamp(0, len(kept) - 2), (last + 1).clamp(max=len(kept) - 1)
-    fails, holds = (beyond.gather(1, at[:, None])[:, 0] for at in (left, right))
+    places = torch.tensor(tried, dtype=torch.float64).log1p()
+    left, right = last.clamp(0, len(tried) - 2), (last + 1).clamp(max=len(tried) - 1)
+    fails, holds = (beyond.gather(1, index[:, None])[:, 0] for index in (left, right))
     share = fails / (fails - holds)
     between = (places[left] + share * (places[right] - places[left])).expm1()
-    counts = torch.where(last < 0, float(kept[0]), between)
-    return torch.where(last == len(kept) - 1, float(kept[-1]), counts)
+    counts = torch.where(last < 0, float(tried[0]), between)
+    return torch.where(last == len(tried) - 1, float(tried[-1]), counts)

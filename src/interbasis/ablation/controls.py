@@ -6,88 +6,75 @@ goes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
-from typing import Any
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any, Literal
 
 import torch
 
-from interbasis.ablation.curves import Curves, sparsity_curves
+from interbasis.ablation.curves import sparsity_curves
+from interbasis.ablation.records import Control, RequiredCount, Sparsity
 from interbasis.ablation.scrambling import reinitialised, require_remake, shuffled
-from interbasis.ablation.search import EdgesRequired, Search
-from interbasis.ablation.sparsity import Sparsity, interaction_sparsity
-from interbasis.ablation.stress import Stress, stress
+from interbasis.ablation.search import Search
+from interbasis.ablation.sparsity import interaction_sparsity
+from interbasis.ablation.stress import stress
 from interbasis.data.batches import Batches, Data
-from interbasis.data.samples import IGNORED, Samples
+from interbasis.data.samples import IGNORED_LABEL, Samples
 from interbasis.fit.build import build
+from interbasis.graph.basis_kinds import BASIS_KINDS
 from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.settings import BuildConfig
 from interbasis.network.network import Network
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Basis, Metric
 from interbasis.runtime.progress import Progress, progress_bar
 
-BASES: tuple[Basis, ...] = ("lib", "gib", "pca", "neuron", "random")
-_GraphIn = Callable[[Basis], InteractionGraph]
-
-
-@dataclass(frozen=True, eq=False)
-class Control:
-    """One row of the table."""
-
-    name: str
-    basis: Basis
-    network: str
-    """trained, shuffled or reinitialised."""
-    ranking: str
-    """Ê or random."""
-    curves: Curves
-    sparsity: tuple[Sparsity, ...] = ()
-    required: tuple[EdgesRequired, ...] = ()
-    stress: tuple[Stress, ...] = ()
+BASES: tuple[Basis, ...] = tuple(BASIS_KINDS)
+Scramble = Literal["shuffled", "reinitialised"]
+SCRAMBLES: dict[Scramble, Callable[..., Network]] = {"shuffled": shuffled, "reinitialised": reinitialised}
 
 
 def controls(
-    network: Network,
-    fit_data: Data,
-    data: Data,
-    metric: Metric | None = None,
-    *,
-    bases: Sequence[Basis] = BASES,
-    stressed: Sequence[Basis] = ("lib", "pca"),
-    tolerance: float | None = None,
-    seed: int = 0,
-    scrambles: int = 1,
-    progress: Progress | bool | None = None,
-    **settings: Any,
+    network: Network, fit_data: Data, data: Data, metric: Metric | None = None, **options: Any
 ) -> list[Control]:
     """All controls in one call.
 
-    Graphs are built on ``fit_data`` with ``settings`` (those of `interbasis.build`) and evaluated on
-    ``data``, (inputs, labels) or a language model's tokens alone, by the metric of `edges_required`. Networks
-    that learnt nothing have their weights shuffled, or drawn anew, in the model that the network was made
-    from (`Network.remake`), ``scrambles`` of either kind with seeds from ``seed`` on, and are measured by
-    their own answers: the question is how few edges carry *their* function. They, and random rankings, are
-    for the first of the ``bases``; ``stressed`` bases also get edges required and the stress test.
+    Networks that learnt nothing have their weights shuffled, or drawn again, in the model that the network
+    was made from (`Network.remake`), and are measured by their own answers: the question is how few edges
+    carry *their* function.
+
+    Args:
+        network: The trained network.
+        fit_data: Data that graphs are built on.
+        data: Data that graphs are evaluated on, as for `edges_required`.
+        metric: As for `edges_required`.
+        **options: ``bases`` (default: all; random rankings and scrambled networks are for the first of them),
+            ``stressed`` (bases that also get edges required and the stress test; default: lib and pca),
+            ``tolerance`` of the edges required, ``scrambles`` (networks of either kind, with seeds from
+            ``seed`` on; default: 1), ``progress``, and any setting of `interbasis.build`.
+
+    Returns:
+        The rows of the table.
+
+    Raises:
+        InterbasisError: A basis is unknown, or the network cannot be made again from changed weights.
     """
-    plan = Plan(network, fit_data, data, metric, bases, stressed, tolerance, seed, scrambles, settings)
+    progress = options.pop("progress", None)
+    plan = ControlPlan(network, fit_data, data, metric, ControlSettings.from_options(options))
     with progress_bar(progress) as advance:
         return [make() for _, make in plan.rows(advance)]
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """The controls that are to be made; the fields are the parameters of `controls`."""
+@dataclass(frozen=True)
+class ControlSettings:
+    """Which controls, and how their graphs are built."""
 
-    network: Network
-    fit_data: Data
-    data: Data
-    metric: Metric | None
     bases: Sequence[Basis] = BASES
     stressed: Sequence[Basis] = ("lib", "pca")
     tolerance: float | None = None
-    seed: int = 0
     scrambles: int = 1
-    settings: dict[str, Any] = field(default_factory=dict)
+    build: BuildConfig = field(default_factory=BuildConfig)
+    """Settings of all graphs, apart from the basis; its seed is that of everything random."""
 
     def __post_init__(self) -> None:
         if not self.bases:
@@ -97,63 +84,109 @@ class Plan:
             raise InterbasisError(f"expected bases of {', '.join(BASES)}, received {', '.join(odd)}")
         if self.scrambles < 0:
             raise InterbasisError(f"scrambles is a number of networks, at least 0, not {self.scrambles}")
-        if self.scrambles:
+
+    @classmethod
+    def from_options(cls, options: dict[str, Any]) -> "ControlSettings":
+        """From keywords, those of `interbasis.build` among them."""
+        own = {field.name for field in fields(cls)} - {"build"}
+        build = BuildConfig.of(**{name: value for name, value in options.items() if name not in own})
+        return cls(build=build, **{name: value for name, value in options.items() if name in own})
+
+
+@dataclass(frozen=True, eq=False)
+class ControlPlan:
+    """The controls that are to be made."""
+
+    network: Network
+    fit_data: Data
+    data: Data
+    metric: Metric | None
+    settings: ControlSettings
+
+    def __post_init__(self) -> None:
+        if self.settings.scrambles:
             require_remake(self.network)  # before the minutes of work that come first
+
+    @property
+    def seed(self) -> int:
+        return self.settings.build.seed
 
     def rows(self, progress: Progress) -> Iterator[tuple[str, Callable[[], Control]]]:
         """(name, what makes the row), one after the other, so that rows that are known can be left out."""
-
-        @lru_cache(maxsize=1)
-        def graph_in(basis: Basis) -> InteractionGraph:
-            return self._graph(self.network, basis, progress)
-
-        for basis in self.bases:
-            yield basis, partial(self._trained, basis, graph_in, progress)
-            if basis == self.bases[0]:
-                yield f"{basis}, edges ranked at random", partial(self._random, basis, graph_in, progress)
-        for name, scramble in (("shuffled", shuffled), ("reinitialised", reinitialised)):
-            for seed in range(self.seed, self.seed + self.scrambles):
-                one_of = f", seed {seed}" if self.scrambles > 1 else ""
-                title = f"{self.bases[0]}, {name} weights{one_of}"
-                yield title, partial(self._scrambled, title, name, partial(scramble, seed=seed), progress)
+        bases, scrambles = self.settings.bases, self.settings.scrambles
+        for basis in bases:
+            graph = _Once(partial(self._graph, self.network, basis, progress))
+            yield basis, partial(self._trained, basis, graph, progress)
+            if basis == bases[0]:
+                yield f"{basis}, edges ranked at random", partial(self._random, basis, graph, progress)
+        for kind, scramble in SCRAMBLES.items():
+            for seed in range(self.seed, self.seed + scrambles):
+                numbered = f", seed {seed}" if scrambles > 1 else ""
+                title = f"{bases[0]}, {kind} weights{numbered}"
+                yield title, partial(self._scrambled, title, kind, partial(scramble, seed=seed), progress)
 
     def _graph(self, network: Network, basis: Basis, progress: Progress) -> InteractionGraph:
-        return build(network, self.fit_data, basis, progress=progress, seed=self.seed, **self.settings)
+        settings = self.settings.build.model_dump(exclude={"basis"})
+        return build(network, self.fit_data, basis, progress=progress, **settings)
 
-    def _trained(self, basis: Basis, graph_in: _GraphIn, progress: Progress) -> Control:
-        graph = graph_in(basis)
+    def _trained(self, basis: Basis, once: "_Once", progress: Progress) -> Control:
+        graph = once()
         curves = sparsity_curves(
             self.network, graph, self.data, self.metric, seed=self.seed, progress=progress
         )
-        row = Control(basis, basis, "trained", "Ê", curves, _sparsity(graph))
-        return self._stressed(row, graph, progress) if basis in self.stressed else row
-
-    def _random(self, basis: Basis, graph_in: _GraphIn, progress: Progress) -> Control:
-        graph = graph_in(basis)
-        ranks = _random_ranking(graph, self.seed)
-        curves = sparsity_curves(
-            self.network, graph, self.data, self.metric, ranking=ranks, seed=self.seed, progress=progress
+        row = Control(
+            name=basis, basis=basis, network="trained", ranking="Ê", curves=curves, sparsity=_sparsity(graph)
         )
-        return Control(f"{basis}, edges ranked at random", basis, "trained", "random", curves)
+        return self._stressed(row, graph, progress) if basis in self.settings.stressed else row
+
+    def _random(self, basis: Basis, once: "_Once", progress: Progress) -> Control:
+        graph = once()
+        ranking = _random_ranking(graph, self.seed)
+        curves = sparsity_curves(
+            self.network, graph, self.data, self.metric, ranking=ranking, seed=self.seed, progress=progress
+        )
+        name = f"{basis}, edges ranked at random"
+        return Control(name=name, basis=basis, network="trained", ranking="random", curves=curves)
 
     def _scrambled(
-        self, title: str, name: str, scramble: Callable[[Network], Network], progress: Progress
+        self, title: str, kind: Scramble, scramble: Callable[[Network], Network], progress: Progress
     ) -> Control:
-        other, basis = scramble(self.network), self.bases[0]
+        other, basis = scramble(self.network), self.settings.bases[0]
         graph = self._graph(other, basis, progress)
         own = own_answers(other.to(graph.config.torch_dtype), self.data)
         curves = sparsity_curves(other, graph, own, self.metric, seed=self.seed, progress=progress)
-        return Control(title, basis, name, "Ê", curves, _sparsity(graph))
+        return Control(
+            name=title, basis=basis, network=kind, ranking="Ê", curves=curves, sparsity=_sparsity(graph)
+        )
 
     def _stressed(self, row: Control, graph: InteractionGraph, progress: Progress) -> Control:
-        search = Search.of(self.network, graph, self.data, self.metric, self.tolerance)
-        search.check_tolerance_is_reachable(range(len(graph.edges)))
-        required = [search.edges(k, progress) for k in range(len(graph.edges))]
-        found = [
-            stress(search.evaluation, k, result.mask, search.limit, seed=self.seed, progress=progress)
-            for k, result in enumerate(required)
+        search = Search.of(self.network, graph, self.data, self.metric, self.settings.tolerance)
+        required = search.all_edges(progress=progress)
+        stressed = [
+            stress(search.evaluation, k, edges.mask, search.limit, self.seed, progress)
+            for k, edges in enumerate(required)
         ]
-        return replace(row, required=tuple(required), stress=tuple(found))
+        counts = [RequiredCount(count=edges.count, stable_count=edges.stable_count) for edges in required]
+        names = graph.section_names
+        return row.model_copy(
+            update={
+                "required": dict(zip(names, counts, strict=True)),
+                "stress": dict(zip(names, stressed, strict=True)),
+            }
+        )
+
+
+class _Once:
+    """A graph that two rows share: built when the first of them asks for it."""
+
+    def __init__(self, make: Callable[[], InteractionGraph]):
+        self._make = make
+        self._graph: InteractionGraph | None = None
+
+    def __call__(self) -> InteractionGraph:
+        if self._graph is None:
+            self._graph = self._make()
+        return self._graph
 
 
 def own_answers(network: Network, data: Data) -> Samples:
@@ -169,7 +202,7 @@ def own_answers(network: Network, data: Data) -> Samples:
         ]
     inputs, labels = map(torch.cat, zip(*pairs, strict=True))
     if batches.lengths is not None:
-        labels[torch.arange(labels.shape[1]) >= batches.lengths[:, None]] = IGNORED
+        labels[torch.arange(labels.shape[1]) >= batches.lengths[:, None]] = IGNORED_LABEL
     return Samples(
         len(inputs), lambda first, last: (inputs[first:last], labels[first:last]), lengths=batches.lengths
     )
@@ -180,5 +213,5 @@ def _random_ranking(graph: InteractionGraph, seed: int) -> list[torch.Tensor]:
     return [torch.rand(edges.shape, generator=generator) for edges in graph.edges]
 
 
-def _sparsity(graph: InteractionGraph) -> tuple[Sparsity, ...]:
-    return tuple(interaction_sparsity(graph))
+def _sparsity(graph: InteractionGraph) -> dict[str, Sparsity]:
+    return {section.source: section for section in interaction_sparsity(graph)}

@@ -61,13 +61,13 @@ def count_on_draws(masks: Masks, count: int, baseline: Score, tolerance: float) 
 
     masks.whole(max(count - 1, 0))
     masks.whole(count)
-    kept, found = _widened(masks, count, crossings)
-    while wide := [gap for gap in _end_gaps(kept, found) if _is_wide(*gap)]:
+    kept, draws = _widened(masks, count, crossings)
+    while wide := [gap for gap in _end_gaps(kept, draws) if _is_wide(*gap)]:
         for fails, passes in wide:
             masks.whole((fails + passes) // 2)
-        kept, found = crossings()
-    (fails, _), (_, high) = _end_gaps(kept, found)
-    return CountOnDraws(_forgiving(found).ceil(), (fails + 1, high))
+        kept, draws = crossings()
+    (fails, _), (_, high) = _end_gaps(kept, draws)
+    return CountOnDraws(_forgiving(draws).ceil(), (fails + 1, high))
 
 
 def _widened(
@@ -84,16 +84,16 @@ def _widened(
             high *= stride
             masks.whole(min(math.ceil(high), masks.candidates))
         stride *= STRIDE
-        kept, found = crossings()
-        few = bootstrap.TAIL
-        widen_low = kept[0] > 0 and (found <= kept[0]).double().mean().item() > few
-        widen_high = kept[-1] < masks.candidates and (found >= kept[-1]).double().mean().item() > few
-    return kept, found
+        kept, draws = crossings()
+        few = bootstrap.TAIL_PROBABILITY
+        widen_low = kept[0] > 0 and (draws <= kept[0]).double().mean().item() > few
+        widen_high = kept[-1] < masks.candidates and (draws >= kept[-1]).double().mean().item() > few
+    return kept, draws
 
 
 def _end_gaps(kept: list[int], crossings: Tensor) -> list[tuple[int, int]]:
     """(largest that fails, next one) at both ends of 95 % of the draws; −1 where none is known to fail."""
-    left_out = int(bootstrap.TAIL * len(crossings))
+    left_out = int(bootstrap.TAIL_PROBABILITY * len(crossings))
     ends = _forgiving(crossings).sort().values[[left_out, len(crossings) - 1 - left_out]]
     places = torch.searchsorted(torch.tensor(kept, dtype=ends.dtype), ends).tolist()
     return [(kept[place - 1] if place else -1, kept[place]) for place in places]

@@ -13,6 +13,8 @@ bases that dropped different numbers of features are compared at equal numbers o
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -21,6 +23,7 @@ from interbasis.ablation import bootstrap
 from interbasis.ablation.evaluation import Evaluation
 from interbasis.ablation.masked_pass import top_edges
 from interbasis.ablation.metrics import Score
+from interbasis.ablation.records import Curve, Curves
 from interbasis.data.batches import Data
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
@@ -31,37 +34,19 @@ from interbasis.runtime.progress import Progress, progress_bar
 
 FRACTIONS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
-Interval = tuple[float, float]
 
+class CurveOptions(TypedDict, total=False):
+    """Options of `sparsity_curves`."""
 
-@dataclass(frozen=True)
-class Curve:
-    """The metric against the fraction of edges kept, in one section or in all at once."""
-
-    sections: tuple[int, ...]
-    counts: tuple[int, ...]
-    """Edges kept at each fraction."""
-    values: tuple[float, ...]
-    faithfulness: tuple[float, ...]
-    """NaN, and so the areas, where the model does no better than with no edges at all."""
-    nothing: float
-    """The metric with none but the constant's edges."""
-    area: float
-    distance: float
-    value_intervals: tuple[Interval, ...]
-    """95 % bootstrap intervals over the samples."""
-    area_interval: Interval
-    distance_interval: Interval
-
-
-@dataclass(frozen=True)
-class Curves:
-    metric: Metric
-    baseline: float
-    fractions: tuple[float, ...]
-    sections: tuple[Curve, ...]
-    whole: Curve
-    """All sections ablated at once, each to the same fraction."""
+    fractions: Sequence[float]
+    """Fractions of the edges kept, rising; default: 0.001 to 1."""
+    ranking: Sequence[Tensor] | None
+    """A matrix per section, of the shape of its edges, to rank them by; default: Ê."""
+    seed: int
+    """Seed of the bootstrap; default: 0."""
+    progress: Progress | bool | None
+    checkpoints: Checkpoints
+    """Where unfinished work is stored; default: nowhere."""
 
 
 def sparsity_curves(
@@ -69,57 +54,68 @@ def sparsity_curves(
     graph: InteractionGraph,
     data: Data,
     metric: Metric | None = None,
-    *,
-    fractions: Sequence[float] = FRACTIONS,
-    ranking: Sequence[Tensor] | None = None,
-    seed: int = 0,
-    progress: Progress | bool | None = None,
-    resume: Checkpoints = NO_CHECKPOINTS,
+    **options: Unpack[CurveOptions],
 ) -> Curves:
     """The metric at fractions of the edges kept, per section and for the whole network.
 
-    The largest edges are kept; ``ranking``, a matrix per section of the shape of its edges, ranks them by
-    something else. Data and metric are those of `edges_required`. ``seed`` is the bootstrap's. ``resume``
-    keeps unfinished work.
+    Args:
+        network: The network that the graph was built for.
+        graph: A graph with edges, the largest of which are kept.
+        data: As for `edges_required`.
+        metric: As for `edges_required`.
+        **options: ``fractions``, ``ranking`` (a matrix per section to rank edges by), ``seed`` of the
+            bootstrap, ``progress``, ``checkpoints``.
+
+    Returns:
+        A curve per section and one of all sections at once, with 95 % bootstrap intervals.
+
+    Raises:
+        InterbasisError: The graph has no edges, or fractions do not rise within (0, 1].
     """
     if not graph.edges:
         raise InterbasisError("the graph has no edges to ablate; build it with an edge_method")
-    chosen = tuple(fractions)
-    if not chosen or list(chosen) != sorted(set(chosen)) or not 0 < chosen[0] <= chosen[-1] <= 1:
-        raise InterbasisError(f"fractions rise from above 0 to at most 1, received {list(chosen)}")
+    fractions = tuple(options.get("fractions", FRACTIONS))
+    if (
+        not fractions
+        or list(fractions) != sorted(set(fractions))
+        or not 0 < fractions[0] <= fractions[-1] <= 1
+    ):
+        raise InterbasisError(f"expected fractions that rise within (0, 1], received {list(fractions)}")
     evaluation = Evaluation(network, graph, data, metric)
-    ranks = graph.edges if ranking is None else ranking
-    together = tuple(range(len(graph.edges)))
-    wanted = [*((k,) for k in together), together]
-    steps = len(wanted) * (len(chosen) + 1)
-    curves = []
-    with progress_bar(progress) as advance:
-        for number, sections in enumerate(wanted):
+    tracer = _Tracer(evaluation, options.get("ranking") or graph.edges, fractions, options.get("seed", 0))
+    checkpoints = options.get("checkpoints", NO_CHECKPOINTS)
+    everything = tuple(range(len(graph.edges)))
+    ablated = [*((k,) for k in everything), everything]
+    points, curves = len(fractions) + 1, []
+    with progress_bar(options.get("progress")) as advance:
+        for number, sections in enumerate(ablated):
+            done = partial(_advance, advance, number * points, len(ablated) * points)
+            checkpoint = checkpoints.checkpoint(f"curve.{number}", total=points)
+            curves.append(tracer.curve(sections, checkpoint, done))
+    return Curves(
+        metric=evaluation.metric,
+        baseline=evaluation.baseline.value,
+        fractions=fractions,
+        sections=dict(zip(graph.section_names, curves[:-1], strict=True)),
+        whole=curves[-1],
+    )
 
-            def done(step: int, before: int = number * (len(chosen) + 1)) -> None:
-                advance("curves", before + step, steps)
 
-            checkpoint = resume.checkpoint(f"curve.{number}", total=len(chosen) + 1)
-            curves.append(_Tracer(evaluation, ranks, seed).curve(sections, chosen, checkpoint, done))
-    return Curves(evaluation.metric, evaluation.baseline.value, chosen, tuple(curves[:-1]), curves[-1])
+def _advance(advance: Progress, before: int, steps: int, step: int) -> None:
+    advance("curves", before + step, steps)
 
 
 @dataclass(frozen=True, eq=False)
 class _Tracer:
     evaluation: Evaluation
     ranking: Sequence[Tensor]
+    fractions: tuple[float, ...]
     seed: int
 
-    def curve(
-        self,
-        sections: tuple[int, ...],
-        fractions: tuple[float, ...],
-        checkpoint: Checkpoint,
-        done: Callable[[int], None],
-    ) -> Curve:
+    def curve(self, sections: tuple[int, ...], checkpoint: Checkpoint, done: Callable[[int], None]) -> Curve:
         losses, counts = checkpoint.tensors, []
         labelled = self.evaluation.baseline.counts
-        for step, fraction in enumerate((0.0, *fractions)):
+        for step, fraction in enumerate((0.0, *self.fractions)):
             kept = {k: round(fraction * self.possible(k)) for k in sections}
             counts.append(sum(kept.values()))
             if f"losses.{step}" not in losses:
@@ -128,21 +124,19 @@ class _Tracer:
                 checkpoint.save(step + 1, lambda: (losses, {}))
             done(step + 1)
         scores = [Score(self.evaluation.metric, losses[f"losses.{k}"], labelled) for k in range(len(counts))]
-        return self._assemble(sections, fractions, counts[1:], scores)
+        return self._assemble(sections, counts[1:], scores)
 
     def possible(self, k: int) -> int:
         graph = self.evaluation.graph
         width_in, width_out = graph.provenance.widths[k : k + 2]
-        return width_out * (width_in - (1 if graph.layers[k].constant else 0))
+        return width_out * (width_in - graph.layers[k].first_feature)
 
     def mask(self, k: int, count: int) -> Tensor:
         return top_edges(self.ranking[k], count, self.evaluation.graph.layers[k].constant)
 
-    def _assemble(
-        self, sections: tuple[int, ...], fractions: tuple[float, ...], counts: list[int], scores: list[Score]
-    ) -> Curve:
+    def _assemble(self, sections: tuple[int, ...], counts: list[int], scores: list[Score]) -> Curve:
         baseline = self.evaluation.baseline
-        ks = torch.tensor((0.0, *fractions), dtype=torch.float64)
+        ks = torch.tensor((0.0, *self.fractions), dtype=torch.float64)
 
         def faithfulness(values: Tensor) -> Tensor:  # [draws, 1 + points, 1 more for the baseline]
             nothing, whole = values[:, :1], values[:, -1:]
@@ -158,14 +152,14 @@ class _Tracer:
         values = torch.tensor([[score.value for score in measured]], dtype=torch.float64)
         draws = torch.cat(list(bootstrap.resampled(measured, 1000, self.seed)))
         return Curve(
-            sections,
-            tuple(counts),
-            tuple(values[0, 1:-1].tolist()),
-            tuple(faithfulness(values)[0, 1:].tolist()),
-            values[0, 0].item(),
-            area(values).item(),
-            distance(values).item(),
-            tuple(bootstrap.central(draws[:, point]) for point in range(1, len(ks))),
-            bootstrap.central(area(draws)),
-            bootstrap.central(distance(draws)),
+            sections=tuple(self.evaluation.graph.section_names[k] for k in sections),
+            counts=tuple(counts),
+            values=tuple(values[0, 1:-1].tolist()),
+            faithfulness=tuple(faithfulness(values)[0, 1:].tolist()),
+            without_edges=values[0, 0].item(),
+            area=area(values).item(),
+            distance=distance(values).item(),
+            value_intervals=tuple(bootstrap.central(draws[:, point]) for point in range(1, len(ks))),
+            area_interval=bootstrap.central(area(draws)),
+            distance_interval=bootstrap.central(distance(draws)),
         )

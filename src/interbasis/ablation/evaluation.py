@@ -7,11 +7,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from interbasis.ablation.masked_pass import ablated, only
+from interbasis.ablation.masked_pass import MaskedNetwork
 from interbasis.ablation.metrics import Score, as_metric, default_metric, passes, sample_losses
 from interbasis.ablation.token_table import Table, tabulate
 from interbasis.data.batches import Batches, Data
-from interbasis.fit.edges import sections_in_bases
 from interbasis.fit.statistics import chunk_size
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
@@ -23,7 +22,7 @@ CACHE_BYTES = 2**30
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _Chunk:
     """A chunk of data with its features at a node layer."""
 
     inputs: Tensor
@@ -36,20 +35,20 @@ class Evaluation:
 
     Without a metric it is the network's (`metrics.default_metric`). Language models take tokens alone.
     Data are passed over in chunks; a pass stops as soon as a limit cannot be met any more. The features of
-    the layer where ablations begin are kept in memory, as a table of different tokens where these repeat.
+    the layer where ablations begin are held in memory, as a table of different tokens where these repeat.
     """
 
     def __init__(self, network: Network, graph: InteractionGraph, data: Data, metric: Metric | None = None):
         metric = default_metric(network) if metric is None else metric
         if metric not in ("accuracy", "cross_entropy"):
             raise InterbasisError(f"the metric is accuracy or cross_entropy, not {metric!r}")
-        self.network = network.to(graph.config.torch_dtype)
+        self._masked = MaskedNetwork.of(network, graph)
+        self.network = self._masked.network
         self.graph = graph
         self.metric: Metric = metric
         self.batches = Batches(data, predicts_next=network.predicts_next)
-        self.sections = sections_in_bases(self.network, graph.layers)
-        self._kept_layer = -1
-        self._kept: list[_Part] = []
+        self._cached_layer = -1
+        self._cached: list[_Chunk] = []
 
     @cached_property
     def baseline(self) -> Score:
@@ -61,7 +60,7 @@ class Evaluation:
 
     def edges(self, masks: Mapping[int, Tensor], limit: float | None = None) -> Score:
         """With the masks of some sections in force, broken off once ``limit`` is missed for certain."""
-        return self._score(self._through_edges(dict(masks)), limit)
+        return self._score(self._through_edges(masks), limit)
 
     def nodes(self, layer: int, keep: int | Tensor) -> Score:
         """With some features of a layer kept only."""
@@ -86,57 +85,40 @@ class Evaluation:
     def _broken_off(self, losses: list[Tensor]) -> Score:
         """As if all that was not looked at were perfect; it cannot be better than that."""
         counts = self.baseline.counts
-        found = torch.cat(losses)
-        padded = torch.nn.functional.pad(found, (0, len(counts) - len(found)))
-        return Score(self.metric, padded, counts, complete=len(found) == len(counts))
+        known = torch.cat(losses)
+        padded = torch.nn.functional.pad(known, (0, len(counts) - len(known)))
+        return Score(self.metric, padded, counts, complete=len(known) == len(counts))
 
-    def _through_edges(self, masks: dict[int, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        first = min(masks)
-        for part in self._parts(first):
-            f = self._through_mask(first, part.features, masks[first])
-            for k in range(first + 1, len(self.sections)):
-                if k in masks:
-                    f = self._through_mask(k, self.graph.layers[k].features_of(f), masks[k])
-                else:
-                    f = self.network.sections[k](f)
-            yield self.network.finish(f, part.inputs), part.labels
-
-    def _through_mask(self, k: int, features: Tensor | Table, mask: Tensor) -> Tensor:
-        """Section k in the bases, and back to the network's coordinates."""
-        result = ablated(self.sections[k], features, mask.to(self.network.device))
-        return self.graph.layers[k + 1].back(result)
+    def _through_edges(self, masks: Mapping[int, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        for chunk in self._chunks_at(min(masks)):
+            f = self._masked.through_edges(chunk.features, masks)
+            yield self.network.finish(f, chunk.inputs), chunk.labels
 
     def _through_nodes(self, layer: int, keep: int | Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        basis = self.graph.layers[layer]
-        for part in self._parts(layer):
-            features = part.features
-            if isinstance(features, Table):
-                features = features.rows[features.index]
-            f = basis.back(only(features, keep))
-            for section in self.network.sections[layer:]:
-                f = section(f)
-            yield self.network.finish(f, part.inputs), part.labels
+        for chunk in self._chunks_at(layer):
+            f = self._masked.through_nodes(chunk.features, {layer: keep})
+            yield self.network.finish(f, chunk.inputs), chunk.labels
 
-    def _parts(self, layer: int) -> Iterator[_Part]:
-        """The data at a node layer, kept for the next ablation there if they fit."""
-        if self._kept_layer == layer:
-            yield from self._kept
+    def _chunks_at(self, layer: int) -> Iterator[_Chunk]:
+        """The data at a node layer, held in memory for the next ablation there if they fit."""
+        if self._cached_layer == layer:
+            yield from self._cached
             return
-        self._kept_layer, self._kept = -1, []
-        kept: list[_Part] = []
+        self._cached_layer, self._cached = -1, []
+        cached: list[_Chunk] = []
         size = 0
         basis = self.graph.layers[layer]
         for inputs, labels in self._chunks():
             f = self.network.activations_at(layer, inputs)
             table = tabulate(f)
             features = basis.features_of(f) if table is None else table.map(basis.features_of)
-            part = _Part(inputs, labels, features)
+            chunk = _Chunk(inputs, labels, features)
             size += _bytes(features)
             if size <= CACHE_BYTES:
-                kept.append(part)
-            yield part
+                cached.append(chunk)
+            yield chunk
         if size <= CACHE_BYTES:
-            self._kept_layer, self._kept = layer, kept
+            self._cached_layer, self._cached = layer, cached
 
     def _chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
         size = chunk_size(self.network, self.batches)

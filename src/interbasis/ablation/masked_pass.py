@@ -18,13 +18,14 @@ import torch
 from torch import Tensor
 
 from interbasis.ablation.token_table import Table
-from interbasis.fit.edges import sections_in_bases
+from interbasis.fit.attributions import sections_in_bases
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.network.cores import Linear
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.network.cores import Core, FastAblation, Linear
 from interbasis.network.network import Network, Section
 from interbasis.runtime.errors import InterbasisError
 
-SHORT = 32
+MAX_FOLDED_POSITIONS = 32
 """Positions of a sequence up to which attention is taken straight from few features; its patterns, which that
 writes down, are too many in longer ones."""
 
@@ -34,50 +35,110 @@ Masks = Mapping[int | str, Tensor] | Sequence[Tensor | None]
 
 @torch.no_grad()
 def ablate_edges(network: Network, graph: InteractionGraph, inputs: Tensor, masks: Masks) -> Tensor:
-    """The model's output when the sections that have a mask compute through the kept edges only.
+    """Run the model with some sections computing through the kept edges only.
 
-    A mask is [features_out, features_in], True for an edge that is kept; column 0, the constant's, is kept by
-    `top_edges` and taken as it is here. Several masks act together.
+    Args:
+        network: The network that the graph was built from.
+        graph: Its interaction graph.
+        inputs: A batch of inputs.
+        masks: Masks [features_out, features_in] of sections, True for an edge that is kept: a dictionary by
+            index or name of the source layer, or one mask (or None) per section. Column 0, the constant's, is
+            kept by `top_edges` and taken as it is here. Several masks act together.
+
+    Returns:
+        The model's output.
+
+    Raises:
+        InterbasisError: A mask is not boolean, has another shape, or belongs to no section.
     """
-    network = network.to(graph.config.torch_dtype)
-    sections = sections_in_bases(network, graph.layers)
-    chosen = _by_section(masks, network, graph)
-    f = network.prefix(inputs.to(network.device))
-    for k, section in enumerate(network.sections):
-        if k in chosen:
-            source, target = graph.layers[k], graph.layers[k + 1]
-            f = target.back(ablated(sections[k], source.features_of(f), chosen[k].to(f.device)))
-        else:
-            f = section(f)
-    return network.finish(f, inputs)
+    masked = MaskedNetwork.of(network, graph)
+    chosen = _by_section(masks, masked.network, graph)
+    if not chosen:
+        return masked.network(inputs.to(masked.network.device))
+    features = masked.features_at(min(chosen), inputs.to(masked.network.device))
+    return masked.network.finish(masked.through_edges(features, chosen), inputs)
 
 
 @torch.no_grad()
 def ablate_nodes(
     network: Network, graph: InteractionGraph, inputs: Tensor, keep: Mapping[int | str, int | Tensor]
 ) -> Tensor:
-    """The model's output when layers keep some features only, the others being at their mean.
+    """Run the model with some features of layers only, the others being at their mean.
 
-    ``keep`` says, by index or name of a node layer, how many features (the first ones, the constant counted)
-    or which ones (their indices, or a boolean mask).
+    Args:
+        network: The network that the graph was built from.
+        graph: Its interaction graph.
+        inputs: A batch of inputs.
+        keep: By index or name of a node layer, how many features are kept (the first ones, the constant
+            counted) or which ones (their indices, or a boolean mask).
+
+    Returns:
+        The model's output.
+
+    Raises:
+        InterbasisError: There is no such node layer.
     """
-    network = network.to(graph.config.torch_dtype)
+    masked = MaskedNetwork.of(network, graph)
     chosen = {_layer_index(key, network.layers): value for key, value in keep.items()}
-    f = network.prefix(inputs.to(network.device))
-    for k, layer in enumerate(graph.layers):
-        if k in chosen:
-            f = layer.back(only(layer.features_of(f), chosen[k]))
-        if k < len(network.sections):
-            f = network.sections[k](f)
-    return network.finish(f, inputs)
+    if not chosen:
+        return masked.network(inputs.to(masked.network.device))
+    features = masked.features_at(min(chosen), inputs.to(masked.network.device))
+    return masked.network.finish(masked.through_nodes(features, chosen), inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedNetwork:
+    """A network and bases of its node layers, for passes through some edges or nodes only."""
+
+    network: Network
+    layers: Sequence[LayerBasis]
+    sections: Sequence[Section]
+    """In the coordinates of the bases."""
+
+    @classmethod
+    def of(cls, network: Network, graph: InteractionGraph) -> "MaskedNetwork":
+        """The network in the dtype of the graph's build, in its bases."""
+        network = network.to(graph.config.torch_dtype)
+        return cls(network, graph.layers, sections_in_bases(network, graph.layers))
+
+    def features_at(self, layer: int, inputs: Tensor) -> Tensor:  # [n, T, r]
+        """f̂ of a node layer, untouched."""
+        return self.layers[layer].features_of(self.network.activations_at(layer, inputs))
+
+    def through_edges(self, features: Tensor | Table, masks: Mapping[int, Tensor]) -> Tensor:
+        """Activations of the last node layer, from the features before the first section with a mask."""
+        first = min(masks)
+        f = self._through_mask(first, features, masks[first])
+        for k in range(first + 1, len(self.network.sections)):
+            if k in masks:
+                f = self._through_mask(k, self.layers[k].features_of(f), masks[k])
+            else:
+                f = self.network.sections[k](f)
+        return f
+
+    def _through_mask(self, k: int, features: Tensor | Table, mask: Tensor) -> Tensor:
+        """Section k in the bases, and back to the network's coordinates."""
+        return self.layers[k + 1].back(ablated(self.sections[k], features, mask.to(self.network.device)))
+
+    def through_nodes(self, features: Tensor | Table, keep: Mapping[int, int | Tensor]) -> Tensor:
+        """Activations of the last node layer, from the features of the first layer that keeps some only."""
+        first = min(keep)
+        if isinstance(features, Table):
+            features = features.rows[features.index]
+        f = self.layers[first].back(only(features, keep[first]))
+        for k, section in enumerate(self.network.sections[first:], first + 1):
+            f = section(f)
+            if k in keep:
+                f = self.layers[k].back(only(self.layers[k].features_of(f), keep[k]))
+        return f
 
 
 def only(features: Tensor, keep: int | Tensor) -> Tensor:  # [n, T, features]
-    """The kept features, the first so many or those named, and 0 for the others."""
+    """The features to keep, the first so many or those named, and 0 for the others."""
     chosen = slice(0, keep) if isinstance(keep, int) else keep
-    kept = torch.zeros_like(features)
-    kept[..., chosen] = features[..., chosen]
-    return kept
+    result = torch.zeros_like(features)
+    result[..., chosen] = features[..., chosen]
+    return result
 
 
 def ablated(section: Section, f: Tensor | Table, mask: Tensor) -> Tensor:
@@ -86,12 +147,12 @@ def ablated(section: Section, f: Tensor | Table, mask: Tensor) -> Tensor:
     f is [n, T, r_in], or a table of the tokens it is made of.
     """
     if isinstance(f, Table):
-        at = section.positions_out(f.index.shape[1])
+        outputs = section.positions_out(f.index.shape[1])
         tokens = f.rows @ (section.skip * mask).T
-        result = tokens[f.index[:, at]]
+        result = tokens[f.index[:, outputs]]
     else:
-        at = section.outputs(f)
-        result = f[:, at] @ (section.skip * mask).T
+        outputs = section.outputs(f)
+        result = f[:, outputs] @ (section.skip * mask).T
     if isinstance(section.core, Linear):
         return result
     read_outs = _ReadOuts(f.rows if isinstance(f, Table) else f, section.read)
@@ -99,15 +160,34 @@ def ablated(section: Section, f: Tensor | Table, mask: Tensor) -> Tensor:
         rows = rows[section.write[rows].any(1)]  # the others see the input by the skip alone
         if not len(rows):
             continue
-        write, few = section.write[rows], 2 * len(columns) <= mask.shape[1]
+        write, row = section.write[rows], mask[rows[0]]
         if isinstance(f, Table):
-            part = section.core.written_from_table(read_outs.of(mask[rows[0]]), f.index, at, write)
-        elif few and f.shape[1] <= SHORT:
-            part = section.core.written_from(f[..., columns], section.read[:, columns], at, write)
+            part = _of_table(section.core, Table(read_outs.of(row), f.index), outputs, write)
+        elif (short_cut := _of_few(section, f, columns, write)) is not None:
+            part = short_cut
         else:
-            part = section.core.written(read_outs.of(mask[rows[0]]), at, write)
+            part = section.core(read_outs.of(row), outputs) @ write.T
         result[..., rows] += part
     return result
+
+
+def _of_table(core: Core, u: Table, outputs: slice, write: Tensor) -> Tensor:
+    """B · core(u) for read-outs u, some rows B of the write matrix."""
+    if isinstance(core, FastAblation):
+        result = core.written_from_table(u.rows, u.index, outputs, write)
+        if result is not None:
+            return result
+    if core.mixes_positions:
+        return core(u.rows[u.index], outputs) @ write.T
+    return (core(u.rows[:, None], slice(0, 1)) @ write.T)[:, 0][u.index[:, outputs]]
+
+
+def _of_few(section: Section, f: Tensor, columns: Tensor, write: Tensor) -> Tensor | None:
+    """The same straight from few input features, if that is cheaper."""
+    few = 2 * len(columns) <= f.shape[2] and f.shape[1] <= MAX_FOLDED_POSITIONS
+    if not few or not isinstance(section.core, FastAblation):
+        return None
+    return section.core.written_from(f[..., columns], section.read[:, columns], section.outputs(f), write)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +202,7 @@ class _ReadOuts:
         return self.f @ self.read.T
 
     def of(self, mask: Tensor) -> Tensor:  # [r] -> [..., c_in]
-        """From the kept columns, or from those left out where these are fewer."""
+        """From the columns of the mask, or from the others if these are fewer."""
         if 2 * mask.sum() <= len(mask):
             return self._of_columns(mask)
         return self.whole - self._of_columns(~mask)
@@ -142,7 +222,7 @@ def equal_masks(mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 def top_edges(edges: Tensor, count: int, constant: bool = True) -> Tensor:
     """The mask of the ``count`` largest edges of Ê [r_out, r_in], with those from the constant for free."""
-    free = 1 if constant else 0
+    free = int(constant)
     candidates = edges[:, free:]
     order = candidates.flatten().argsort(descending=True, stable=True)
     mask = torch.zeros(candidates.numel(), dtype=torch.bool, device=edges.device)

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from interbasis.data.samples import IGNORED_LABEL
 from interbasis.network.network import Network
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Metric
-
-IGNORED = -100
-"""The label of a token that does not count."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,12 +69,12 @@ def sample_losses(metric: Metric, outputs: Tensor, labels: Tensor) -> tuple[Tens
             f"received {list(labels.shape)}"
         )
     labels = labels.to(outputs.device).long()
-    counted = labels != IGNORED
+    counted = labels != IGNORED_LABEL
     known = labels[counted]
     if known.numel() and not 0 <= known.min() <= known.max() < outputs.shape[-1]:
         raise InterbasisError(
-            f"labels lie between 0 and {outputs.shape[-1] - 1}, the model's outputs ({IGNORED} is ignored); "
-            f"received {known.min()} to {known.max()}"
+            f"labels lie between 0 and {outputs.shape[-1] - 1}, the model's outputs ({IGNORED_LABEL} is "
+            f"ignored); received {known.min()} to {known.max()}"
         )
     if metric == "accuracy":
         losses = (outputs.argmax(-1) != labels).double()

@@ -20,7 +20,7 @@ def shuffled(network: Network, seed: int = 0) -> Network:
 
 
 def reinitialised(network: Network, seed: int = 0) -> Network:
-    """Every weight matrix drawn anew from a Gaussian with its own standard deviation."""
+    """Every weight matrix drawn from a Gaussian with its own standard deviation."""
     return _changed(network, seed, _drawn)
 
 
@@ -29,9 +29,9 @@ def require_remake(network: Network) -> Callable[[Change], Network]:
     if network.remake is None:
         raise InterbasisError(
             "expected a network that can be made again with other weights, received one put together from "
-            "sections, whose weights cannot be told from their structure; give the Network remake=function, "
-            "where function(change) returns it with change(W) in place of every weight matrix W, or leave "
-            "scrambled networks out with scrambles=0"
+            "sections, whose weights cannot be distinguished from their structure; give the Network "
+            "remake=function, where function(change) returns it with change(W) in place of every weight "
+            "matrix W, or leave scrambled networks out with scrambles=0"
         )
     if network.remake(torch.clone).fingerprint() != network.fingerprint():
         raise InterbasisError(

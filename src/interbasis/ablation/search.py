@@ -11,26 +11,25 @@ sample are kept, samples are drawn again, and every draw has its own count (`cou
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
 from interbasis.ablation.count_intervals import CountOnDraws, count_on_draws
 from interbasis.ablation.evaluation import Evaluation
-from interbasis.ablation.masked_pass import top_edges
 from interbasis.ablation.metrics import Score, passes, worst_allowed
+from interbasis.ablation.records import Trial
+from interbasis.ablation.trials import Memory, SectionTrials, logarithmic
 from interbasis.data.batches import Data
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
-from interbasis.runtime.checkpoints import Checkpoint, State
+from interbasis.runtime.checkpoints import Checkpoint
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Metric
 from interbasis.runtime.progress import Progress, progress_bar
-
-PER_OCTAVE = 2
-"""Counts of the logarithmic grid between n and 2n."""
 
 DEFAULT_TOLERANCE: dict[Metric, float] = {"accuracy": 0.001, "cross_entropy": 0.1}
 """The paper's."""
@@ -38,17 +37,6 @@ DEFAULT_TOLERANCE: dict[Metric, float] = {"accuracy": 0.001, "cross_entropy": 0.
 
 class ToleranceError(InterbasisError):
     """A tolerance that cannot be met."""
-
-
-@dataclass(frozen=True)
-class Visited:
-    """One mask that was tried."""
-
-    kept: int
-    value: float
-    """The metric; where the pass was broken off, a bound that it cannot be better than."""
-    passed: bool
-    complete: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +58,7 @@ class EdgesRequired:
     """The metric with the accepted mask."""
     stable_count: int | None
     """The smallest count from which every larger one on a logarithmic grid passes; None if not asked for."""
-    curve: tuple[Visited, ...]
+    curve: tuple[Trial, ...]
     """All masks tried, by the number of edges kept."""
     resampled: CountOnDraws | None = None
     """The count on samples drawn again; None if not asked for."""
@@ -102,7 +90,29 @@ class NodesRequired:
     layer: str
     count: int | None
     """None where even all of them do not."""
-    curve: tuple[Visited, ...]
+    curve: tuple[Trial, ...]
+
+
+class EdgeOptions(TypedDict, total=False):
+    """Options of `edges_required`."""
+
+    sections: Sequence[int] | None
+    """Sections by index; default: all."""
+    stable: bool
+    """Search the logarithmic grid, too; default: True."""
+    intervals: bool
+    """Add the counts on samples drawn again; default: False."""
+    progress: Progress | bool | None
+
+
+class NodeOptions(TypedDict, total=False):
+    """Options of `nodes_required`."""
+
+    layers: Sequence[int] | None
+    """Layers by index; default: all but the last."""
+    counts: Sequence[int] | None
+    """Numbers of features to try; default: all."""
+    progress: Progress | bool | None
 
 
 def edges_required(
@@ -111,26 +121,29 @@ def edges_required(
     data: Data,
     metric: Metric | None = None,
     tolerance: float | None = None,
-    *,
-    sections: Sequence[int] | None = None,
-    stable: bool = True,
-    intervals: bool = False,
-    progress: Progress | bool | None = None,
+    **options: Unpack[EdgeOptions],
 ) -> list[EdgesRequired]:
     """The fewest edges per section that keep accuracy ≥ baseline − or cross-entropy ≤ baseline + tolerance.
 
-    ``data`` are (inputs, labels), a list of such batches or a DataLoader; the baseline is the untouched model
-    on them. A language model's labels are the tokens that follow, (tokens[:, :-1], tokens[:, 1:]); they are
-    made where tokens are given alone. Its metric is cross-entropy, that of other models accuracy, unless one
-    is named. Each section is ablated alone. The tolerance is the paper's without one: 0.001 or 0.1.
-    ``stable=False`` leaves out the search on the logarithmic grid, ``intervals`` adds the counts on samples
-    drawn again. ``sections`` chooses some by index.
+    Each section is ablated alone; the baseline is the untouched model on the same data.
+
+    Args:
+        network: The network that the graph was built for.
+        graph: A graph with edges.
+        data: (inputs, labels), a list of such batches or a DataLoader. A language model's labels are the
+            tokens that follow, (tokens[:, :-1], tokens[:, 1:]); they are made where tokens are given alone.
+        metric: "accuracy" or "cross_entropy"; default: cross-entropy for language models, else accuracy.
+        tolerance: Default: the paper's, 0.001 for accuracy and 0.1 for cross-entropy.
+        **options: ``sections`` (some by index), ``stable=False`` (no search on the logarithmic grid),
+            ``intervals`` (counts on samples drawn again), ``progress``.
+
+    Returns:
+        One result per section, in the network's order.
+
+    Raises:
+        InterbasisError: The graph has no edges, or not even all edges meet the tolerance.
     """
-    search = Search.of(network, graph, data, metric, tolerance, intervals)
-    chosen = range(len(graph.edges)) if sections is None else sections
-    search.check_tolerance_is_reachable(chosen)
-    with progress_bar(progress) as advance:
-        return [search.edges(k, advance, stable) for k in chosen]
+    return Search.of(network, graph, data, metric, tolerance).all_edges(**options)
 
 
 def nodes_required(
@@ -139,21 +152,28 @@ def nodes_required(
     data: Data,
     metric: Metric | None = None,
     tolerance: float | None = None,
-    *,
-    layers: Sequence[int] | None = None,
-    counts: Sequence[int] | None = None,
-    progress: Progress | bool | None = None,
+    **options: Unpack[NodeOptions],
 ) -> list[NodesRequired]:
-    """The fewest features per layer, but for the last, by trying every number of them.
+    """The fewest features per layer, except the last, by trying every number of them.
 
-    A layer keeps its first k features, the constant among them, and the others are put at their mean. Data
-    and metric are those of `edges_required`. The curve holds every k tried; ``counts`` asks for some only.
-    The count is the smallest k that passes.
+    A layer keeps its first k features, the constant among them, and the others are put at their mean. The
+    count is the smallest k that passes.
+
+    Args:
+        network: The network that the graph was built for.
+        graph: A graph with edges.
+        data: As for `edges_required`.
+        metric: As for `edges_required`.
+        tolerance: As for `edges_required`.
+        **options: ``layers`` (some by index), ``counts`` (numbers of features to try), ``progress``.
+
+    Returns:
+        One result per layer, whose curve holds every k tried.
+
+    Raises:
+        InterbasisError: The graph has no edges, or a count is out of range.
     """
-    search = Search.of(network, graph, data, metric, tolerance)
-    chosen = range(len(graph.layers) - 1) if layers is None else layers
-    with progress_bar(progress) as advance:
-        return [search.nodes(k, advance, counts) for k in chosen]
+    return Search.of(network, graph, data, metric, tolerance).all_nodes(**options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,8 +193,7 @@ class Search:
         graph: InteractionGraph,
         data: Data,
         metric: Metric | None,
-        tolerance: float | None,
-        intervals: bool = False,
+        tolerance: float | None = None,
     ) -> "Search":
         if not graph.edges:
             raise InterbasisError("the graph has no edges to ablate; build it with an edge_method")
@@ -184,7 +203,36 @@ class Search:
         if not 0 <= tolerance < math.inf:
             raise InterbasisError(f"the tolerance is a number from 0 on, not {tolerance}")
         limit = worst_allowed(metric, evaluation.baseline.value, tolerance)
-        return cls(evaluation, limit, tolerance, intervals)
+        return cls(evaluation, limit, tolerance)
+
+    def with_intervals(self) -> "Search":
+        """The same search, whose counts come with draws."""
+        return replace(self, intervals=True)
+
+    def all_edges(
+        self,
+        sections: Sequence[int] | None = None,
+        stable: bool = True,
+        intervals: bool = False,
+        progress: Progress | bool | None = None,
+    ) -> list[EdgesRequired]:
+        """The edges required of all sections, or of some."""
+        search = self.with_intervals() if intervals else self
+        chosen = range(len(self.graph.edges)) if sections is None else sections
+        search.check_tolerance_is_reachable(chosen)
+        with progress_bar(progress) as advance:
+            return [search.edges(k, advance, stable) for k in chosen]
+
+    def all_nodes(
+        self,
+        layers: Sequence[int] | None = None,
+        counts: Sequence[int] | None = None,
+        progress: Progress | bool | None = None,
+    ) -> list[NodesRequired]:
+        """The nodes required of all layers but the last, or of some."""
+        chosen = range(len(self.graph.layers) - 1) if layers is None else layers
+        with progress_bar(progress) as advance:
+            return [self.nodes(k, advance, counts) for k in chosen]
 
     @property
     def graph(self) -> InteractionGraph:
@@ -193,9 +241,11 @@ class Search:
     def passes(self, value: float) -> bool:
         return passes(self.evaluation.metric, value, self.limit)
 
-    def check_tolerance_is_reachable(self, sections: Sequence[int], kept: Checkpoint | None = None) -> None:
-        """Say so at once where even all edges do not meet the limit; ``kept`` remembers those that do."""
-        checkpoint = kept or Checkpoint()
+    def check_tolerance_is_reachable(
+        self, sections: Sequence[int], checkpoint: Checkpoint | None = None
+    ) -> None:
+        """Raise where even all edges miss the limit; ``checkpoint`` remembers those that meet it."""
+        checkpoint = checkpoint or Checkpoint()
         values = {int(k): value for k, value in checkpoint.values.items()}
         failing = []
         for k in sections:
@@ -215,12 +265,12 @@ class Search:
             )
 
     def edges(
-        self, k: int, progress: Progress, stable: bool = True, kept: Checkpoint | None = None
+        self, k: int, progress: Progress, stable: bool = True, checkpoint: Checkpoint | None = None
     ) -> EdgesRequired:
-        """Bisection as in the paper, then the logarithmic grid; ``kept`` remembers what was tried."""
+        """Bisection as in the paper, then the logarithmic grid; ``checkpoint`` remembers what was tried."""
         graph = self.graph
         possible = math.prod(graph.provenance.widths[k : k + 2])
-        trial = self._trial(k, kept)
+        trial = self._trial(k, checkpoint)
         steps = math.ceil(math.log2(possible))
         done = 0
         passing, failing = 0, possible  # numbers of ablated edges
@@ -254,7 +304,7 @@ class Search:
             resampled=resampled,
         )
 
-    def _stable_count(self, trial: "Trial", count: int) -> int:
+    def _stable_count(self, trial: SectionTrials, count: int) -> int:
         """Down the grid, with the bisection's count in it, as long as everything passes."""
         smallest = trial.candidates
         for kept in logarithmic(trial.candidates, count):
@@ -268,22 +318,22 @@ class Search:
         layer: int,
         progress: Progress,
         counts: Sequence[int] | None = None,
-        kept: Checkpoint | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> NodesRequired:
         basis = self.graph.layers[layer]
-        fewest = 1 if basis.constant else 0  # the constant counts, and stays
+        fewest = basis.first_feature  # the constant counts, and stays
         tried = range(fewest, basis.features + 1) if counts is None else sorted(set(counts))
         if not tried or not fewest <= tried[0] <= tried[-1] <= basis.features:
             raise InterbasisError(
                 f"layer {basis.name!r} has {basis.features} features; expected counts from {fewest} to that, "
                 f"received {list(tried)}"
             )
-        memory = Memory(kept)
+        memory = Memory(checkpoint)
         curve = []
         for done, first in enumerate(tried, 1):
             if first not in memory.visited:
                 value = self.evaluation.nodes(layer, first).value
-                memory.add(Visited(first, value, self.passes(value)))
+                memory.add(Trial(kept=first, value=value, passed=self.passes(value)))
             curve.append(memory.visited[first])
             progress(f"nodes of {basis.name}", done, len(tried))
         count = next((visited.kept for visited in curve if visited.passed), None)
@@ -292,7 +342,7 @@ class Search:
     def name(self, k: int) -> str:
         return f"{self.graph.layers[k].name} → {self.graph.layers[k + 1].name}"
 
-    def _trial(self, k: int, kept: Checkpoint | None = None) -> "Trial":
+    def _trial(self, k: int, checkpoint: Checkpoint | None = None) -> SectionTrials:
         metric, limit = self.evaluation.metric, self.limit
         hopeless = worst_allowed(metric, limit, self.tolerance) if self.intervals else limit
 
@@ -300,85 +350,5 @@ class Search:
             return self.evaluation.edges({k: mask}, None if whole else hopeless)
 
         constant = self.graph.layers[k].constant
-        memory = Memory(kept, losses=self.intervals)
-        return Trial(self.graph.edges[k], constant, score, self.passes, memory)
-
-
-class Trial:
-    """Keeping the largest edges of one section, each number of them tried once."""
-
-    def __init__(
-        self,
-        edges: Tensor,
-        constant: bool,
-        score: Callable[[Tensor, bool], Score],
-        passes: Callable[[float], bool],
-        memory: "Memory",
-    ):
-        self.edges = edges
-        self.free = 1 if constant else 0
-        self.candidates = edges[:, self.free :].numel()
-        self._memory = memory
-        self._score = score
-        self._passes = passes
-
-    def mask(self, kept: int) -> Tensor:
-        return top_edges(self.edges, kept, bool(self.free))
-
-    def smallest(self, kept: int) -> float:
-        """The smallest edge among the ``kept`` largest; of none of them, the largest edge there is."""
-        ranked = self.edges[:, self.free :].flatten().sort(descending=True).values
-        return ranked[max(kept - 1, 0)].item() if len(ranked) else 0.0
-
-    def __call__(self, kept: int) -> Visited:
-        kept = min(kept, self.candidates)
-        if kept not in self.visited:
-            self._try(kept, whole=False)
-        return self.visited[kept]
-
-    def whole(self, kept: int) -> None:
-        """Look at all samples, however badly it goes."""
-        if kept not in self.losses:
-            self._try(kept, whole=True)
-
-    def _try(self, kept: int, whole: bool) -> None:
-        score = self._score(self.mask(kept), whole)
-        visited = Visited(kept, score.value, self._passes(score.value), score.complete)
-        self._memory.add(visited, score.losses)
-
-    @property
-    def losses(self) -> dict[int, Tensor]:
-        """Of the masks that were looked at in full, by the number kept, [samples] each."""
-        return self._memory.losses
-
-    @property
-    def visited(self) -> dict[int, Visited]:
-        return self._memory.visited
-
-
-class Memory:
-    """What was tried, by the number kept; written to unfinished work where there is a place for it."""
-
-    def __init__(self, checkpoint: Checkpoint | None = None, losses: bool = False):
-        self._part = checkpoint or Checkpoint()
-        self._keeps_losses = losses
-        rows = self._part.values.get("visited", [])
-        self.visited = {row["kept"]: Visited(**row) for row in rows}
-        self.losses = {int(kept): found for kept, found in self._part.tensors.items()}
-
-    def add(self, visited: Visited, losses: Tensor | None = None) -> None:
-        self.visited[visited.kept] = visited
-        if self._keeps_losses and visited.complete and losses is not None:
-            self.losses[visited.kept] = losses
-        self._part.save(len(self.visited), self._state)
-
-    def _state(self) -> State:
-        tensors = {str(kept): losses for kept, losses in self.losses.items()}
-        return tensors, {"visited": [asdict(row) for row in self.visited.values()]}
-
-
-def logarithmic(largest: int, also: int = 1) -> Iterator[int]:
-    """Counts from ``largest`` down to 1, evenly spaced in their logarithm, ``also`` in its place, and 0."""
-    steps = math.ceil(math.log2(max(largest, 1)) * PER_OCTAVE)
-    grid = {round(2 ** (step / PER_OCTAVE)) for step in range(steps)} | {largest, also, 0}
-    yield from sorted((count for count in grid if count <= largest), reverse=True)
+        memory = Memory(checkpoint, losses=self.intervals)
+        return SectionTrials(self.graph.edges[k], constant, score, self.passes, memory)

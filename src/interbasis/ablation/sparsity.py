@@ -9,40 +9,24 @@ scale count alike; edges of the constant are left out. Per section:
     kurtosis       of all e_ij about 0, E[e⁴] / E[e²]²: 1 if all are equal, large if a few stand out.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+import math
 
 import torch
 from torch import Tensor
 
+from interbasis.ablation.records import Sparsity
 from interbasis.graph.interaction_graph import InteractionGraph
 
 LEVELS = (0.005, 0.01, 0.02, 0.04)
 
 
-@dataclass(frozen=True)
-class Sparsity:
-    """Measures of one section."""
-
-    source: str
-    target: str
-    participation: float
-    gini: float
-    hoyer: float
-    share_above: tuple[float, ...]
-    """At each of LEVELS."""
-    kurtosis: float
-
-
 def interaction_sparsity(graph: InteractionGraph) -> list[Sparsity]:
-    """Measures of every section of a graph."""
-    found = []
-    for k, edges in enumerate(graph.edges):
+    """Measures of every section of a graph, in the network's order."""
+    sections = []
+    for k in range(len(graph.edges)):
         source, target = graph.layers[k], graph.layers[k + 1]
-        inner = edges[1 if target.constant else 0 :, 1 if source.constant else 0 :].double()
-        found.append(_measure(source.name, target.name, normalised(inner)))
-    return found
+        sections.append(_measure(source.name, target.name, normalised(graph.inner_edges(k).double())))
+    return sections
 
 
 def normalised(edges: Tensor) -> Tensor:  # [r_out, r_in] -> [rows that are not 0, r_in]
@@ -54,22 +38,24 @@ def _measure(source: str, target: str, e: Tensor) -> Sparsity:
     values = e.flatten().sort().values
     count = len(values)
     if not count:
-        nothing = float("nan")
-        return Sparsity(source, target, nothing, nothing, nothing, (nothing,) * len(LEVELS), nothing)
+        return Sparsity(
+            source=source,
+            target=target,
+            participation=math.nan,
+            gini=math.nan,
+            hoyer=math.nan,
+            share_above=(math.nan,) * len(LEVELS),
+            kurtosis=math.nan,
+        )
     ranks = torch.arange(1, count + 1, dtype=torch.float64)
     squares = values.square()
     spread = count**0.5 - (values.sum() / squares.sum().sqrt()).item()
     return Sparsity(
-        source,
-        target,
+        source=source,
+        target=target,
         participation=(1 / e.pow(4).sum(1)).mean().item(),
         gini=((2 * ranks - count - 1) @ values / (count * values.sum())).item(),
         hoyer=spread / (count**0.5 - 1) if count > 1 else 1.0,
         share_above=tuple((values > level).double().mean().item() for level in LEVELS),
         kurtosis=(squares.square().mean() / squares.mean().square()).item(),
     )
-
-
-def plain(found: Sequence[Sparsity]) -> list[dict[str, Any]]:
-    """As JSON holds it."""
-    return [asdict(section) | {"share_above": list(section.share_above)} for section in found]

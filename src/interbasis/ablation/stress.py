@@ -7,37 +7,20 @@ gets worse.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from interbasis.ablation.evaluation import Evaluation
 from interbasis.ablation.metrics import passes
+from interbasis.ablation.records import Stress
 from interbasis.runtime.progress import Progress, silent
 
+RANDOM_HALVES = 8
 GROUPS = 12
+"""Groups of unneeded edges that the search for a bad half takes or leaves."""
 EXCHANGES = 6
-
-
-@dataclass(frozen=True)
-class Stress:
-    """What parts of the unneeded edges of one section do."""
-
-    section: int
-    unneeded: int
-    """Edges of the graph that the accepted mask leaves out."""
-    all_gone: float
-    """The metric with all of them ablated: the accepted mask."""
-    halves: tuple[float, ...]
-    """With random halves of them ablated."""
-    worst_half: float
-    """With the worst half that the search met."""
-    limit: float
-    """What the metric had to meet."""
-    failed: int
-    """Halves tried, random or not, that do not meet it."""
-    tried: int
+"""Exchanges of two groups that it tries."""
 
 
 def stress(
@@ -45,37 +28,51 @@ def stress(
     section: int,
     mask: Tensor,
     limit: float,
-    *,
-    halves: int = 8,
     seed: int = 0,
     progress: Progress = silent,
 ) -> Stress:
     """Ablate parts of what ``mask`` leaves out, for one section."""
     unneeded = (~mask).flatten().nonzero()[:, 0]
     generator = torch.Generator().manual_seed(seed)
-    total = halves + min(GROUPS, len(unneeded)) + EXCHANGES + 2
+    total = RANDOM_HALVES + min(GROUPS, len(unneeded)) + EXCHANGES + 2
     values: list[float] = []
 
     def value(gone: Tensor, counts: bool = True) -> float:
         kept = torch.ones(mask.numel(), dtype=torch.bool)
         kept[gone.cpu()] = False
-        found = evaluation.edges({section: kept.view_as(mask)}).value
+        metric = evaluation.edges({section: kept.view_as(mask)}).value
         if counts:
-            values.append(found)
+            values.append(metric)
         progress(f"stress, section {section}", min(len(values) + 1, total), total)
-        return found
+        return metric
 
-    all_gone = value(unneeded, counts=False)
+    all_ablated = value(unneeded, counts=False)
     if len(unneeded) < 2:
-        return Stress(section, len(unneeded), all_gone, (), all_gone, limit, 0, 0)
-    for _ in range(halves):
+        return Stress(
+            unneeded=len(unneeded),
+            all_ablated=all_ablated,
+            halves=(),
+            worst_half=all_ablated,
+            limit=limit,
+            failed=0,
+            tried=0,
+        )
+    for _ in range(RANDOM_HALVES):
         order = torch.randperm(len(unneeded), generator=generator)
         value(unneeded[order[: len(unneeded) // 2]])
     random_halves = tuple(values)
     _search(unneeded, value, generator, evaluation.metric == "accuracy")
     worst = min(values) if evaluation.metric == "accuracy" else max(values)
     failed = sum(not passes(evaluation.metric, v, limit) for v in values)
-    return Stress(section, len(unneeded), all_gone, random_halves, worst, limit, failed, len(values))
+    return Stress(
+        unneeded=len(unneeded),
+        all_ablated=all_ablated,
+        halves=random_halves,
+        worst_half=worst,
+        limit=limit,
+        failed=failed,
+        tried=len(values),
+    )
 
 
 def _search(
@@ -99,6 +96,6 @@ def _search(
         out, into = (int(torch.randint(len(x), (1,), generator=generator)) for x in (chosen, rest))
         changed, other = chosen.copy(), rest.copy()
         changed[out], other[into] = rest[into], chosen[out]
-        found = badness(changed)
-        if found < best:
-            best, chosen, rest = found, changed, other
+        metric = badness(changed)
+        if metric < best:
+            best, chosen, rest = metric, changed, other

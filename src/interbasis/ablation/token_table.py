@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-FEWER = 4
+MIN_TOKENS_PER_ROW = 4
 """A table is worth it from so many times fewer rows than tokens."""
 
 
@@ -27,7 +27,7 @@ def tabulate(f: Tensor) -> Table | None:  # [n, T, width]
     flat = f.flatten(0, 1).contiguous()
     hashes = _hashes(flat)
     different, index = hashes.unique(return_inverse=True)
-    if len(different) * FEWER > len(flat):
+    if len(different) * MIN_TOKENS_PER_ROW > len(flat):
         return None
     first = torch.full_like(different, len(flat))
     first.scatter_reduce_(0, index, torch.arange(len(flat), device=f.device), "amin")

@@ -4,6 +4,7 @@ import os
 import sys
 
 from cyclopts import App, CycloptsError
+from pydantic import ValidationError
 from rich.console import Console
 from rich.markup import escape
 
@@ -27,11 +28,23 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(arguments, exit_on_error=False, print_error=False)
     except (InterbasisError, CycloptsError) as error:
-        message = str(error).strip() or type(error).__name__
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(message)}", highlight=False)
+        Console(stderr=True, soft_wrap=True).print(
+            f"[bold red]error:[/] {escape(_sentence(error))}", highlight=False
+        )
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # whoever read the output has had enough, as head has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+
+
+def _sentence(error: Exception) -> str:
+    """What was wrong; of options that pydantic refused, the first."""
+    cause = error.__cause__
+    if isinstance(error, CycloptsError) and isinstance(cause, ValidationError):
+        first = cause.errors()[0]
+        option = "--" + str(first["loc"][0]).replace("_", "-")
+        reason = first["msg"][0].lower() + first["msg"][1:]
+        return f"{option} cannot be {first['input']}: {reason}"
+    return str(error).strip() or type(error).__name__

@@ -3,14 +3,20 @@
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 from cyclopts import Parameter
 from rich.console import Console, RenderableType
 
+from interbasis.runtime.records import Record
+
+R = TypeVar("R", bound=Record)
+
+Flat = Parameter(name="*", negative_iterable=(), negative_none=())
+"""A request whose fields are the options of a command."""
 Run = Annotated[Path, Parameter(help="Folder of a run.")]
-Data = Annotated[
-    str | None, Parameter(help="Data to evaluate on; the test set of what the run was built on without it.")
+ModelName = Annotated[
+    str | None, Parameter(name="--model", help="The model by name; default: the one that the run names.")
 ]
 AsJson = Annotated[
     bool, Parameter(name="--json", help="Print the result as JSON.", negative="", show_default=False)
@@ -18,11 +24,12 @@ AsJson = Annotated[
 
 
 def show(
-    result: dict[str, Any], as_json: bool, tables: Callable[[dict[str, Any]], Iterable[RenderableType]]
+    result: R, as_json: bool, tables: Callable[[R], Iterable[RenderableType]], run: Path | None = None
 ) -> None:
-    """A result as JSON for machines or as tables for people."""
+    """A result as JSON for machines, with the run it belongs to, or as tables for people."""
     if as_json:
-        print(json.dumps(result, indent=2))
+        values = json.loads(result.to_json())
+        print(json.dumps(values if run is None else values | {"run": str(run)}, indent=2))
         return
     console = Console()
     for table in tables(result):

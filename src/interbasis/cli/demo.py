@@ -1,13 +1,22 @@
 """`interbasis demo`: from the shipped model to a report and a page, in a minute or two."""
 
-import contextlib
-import io
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from interbasis.cli import common
+from interbasis.run.stages.ablate import AblationResult
+from interbasis.runtime.records import Record
+
+
+class DemoResult(Record):
+    """What the demo found, and where to look at it."""
+
+    ablation: AblationResult
+    report: Path
+    page: Path
+    run: Path
 
 
 def demo(
@@ -22,53 +31,41 @@ def demo(
     """
     from rich.console import Console
 
-    from interbasis.cli.ablate import ablate
-    from interbasis.cli.build import build
-    from interbasis.cli.curves import curves
-    from interbasis.cli.export import export
-    from interbasis.cli.features import features
-    from interbasis.cli.modules import modules
-    from interbasis.cli.report import report
+    from interbasis.report import write_report
+    from interbasis.run.request import make_request
+    from interbasis.run.stages import build
+    from interbasis.viewer import write_page
 
-    run, page = out / "lib", out / "page.html"
-    steps = {
-        "building the graph": lambda: build("modadd", out=run, overwrite=True),
-        "finding the edges that are needed": lambda: ablate(run),
-        "measuring curves": lambda: curves(run),
-        "grouping features": lambda: modules(run),
-        "labelling features": lambda: features(run),
-        "writing the report": lambda: report(run, out=out / "report"),
-        "writing the page": lambda: export(run, html=page),
-    }
     console = Console(stderr=True)
-    for number, (name, step) in enumerate(steps.items(), 1):
-        console.print(f"{number}/{len(steps)} {name} …", highlight=False)
-        with contextlib.redirect_stdout(io.StringIO()):
-            step()
-    places = {"report": str(out / "report" / "report.html"), "page": str(page)}
-    common.show(_summary(run) | places, as_json, _lines)
+
+    def step(number: int, name: str) -> None:
+        console.print(f"{number}/7 {name} …", highlight=False)
+
+    folder = out / "lib"
+    step(1, "building the graph")
+    run = build.run(make_request({"model": "modadd"}), folder, overwrite=True)
+    step(2, "finding the edges that are needed")
+    ablation = run.ablate()
+    step(3, "measuring curves")
+    run.curves()
+    step(4, "grouping features")
+    run.modules()
+    step(5, "labelling features")
+    run.features()
+    step(6, "writing the report")
+    report = write_report([folder], out / "report")
+    step(7, "writing the page")
+    page = write_page([folder], out / "page.html")
+    common.show(DemoResult(ablation=ablation, report=report, page=page, run=folder), as_json, _lines)
 
 
-def _summary(run: Path) -> dict[str, Any]:
-    from interbasis.run.results import load_result
-
-    ablation = load_result(run, "ablation") or {}
-    return {
-        "run": str(run),
-        "accuracy": ablation["baseline"],
-        "edges_required": ablation["edges_required"],
-        "sections": [f"{row['from']} → {row['to']}" for row in ablation["sections"]],
-        "possible": [row["possible"] for row in ablation["sections"]],
-    }
-
-
-def _lines(summary: dict[str, Any]) -> list[str]:
-    rows = zip(summary["sections"], summary["edges_required"], summary["possible"], strict=True)
-    accuracy = f"{summary['accuracy']:.2%}"
+def _lines(result: DemoResult) -> list[str]:
+    sections = result.ablation.sections.values()
     return [
-        f"\nThe model answers {accuracy} of the test pairs. To stay within 0.1 points of that it needs",
-        *(f"  {count:>4,} of {possible:,} edges in {name}" for name, count, possible in rows),
-        f"\nReport  {summary['report']}",
-        f"Page    {summary['page']}   (open it in a browser; it works from disk)",
-        f"Run     {summary['run']}   (interbasis view {summary['run']})",
+        f"\nThe model answers {result.ablation.baseline:.2%} of the test pairs. To stay within 0.1 points of "
+        "that it needs",
+        *(f"  {row.count:>4,} of {row.possible:,} edges in {row.name}" for row in sections),
+        f"\nReport  {result.report}",
+        f"Page    {result.page}   (open it in a browser; it works from disk)",
+        f"Run     {result.run}   (interbasis view {result.run})",
     ]

@@ -7,23 +7,63 @@ import shutil
 import socket
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from interbasis.cli import common
+from interbasis.runtime.records import Record
+
+if TYPE_CHECKING:
+    from interbasis.data.download import Remote
 
 OPTIONAL = {
     "transformers": "language models by name or folder (hf:…)",
     "tokenizers": "text with a tokenizer (text:…)",
     "huggingface_hub": "models and data sets of the Hugging Face Hub",
     "pyarrow": "parquet files",
-    "leidenalg": "modules by leidenalg; without it the built-in Leiden is used",
+    "leidenalg": "cross-check of modules (interbasis modules --cross-check)",
     "yaml": "configs in YAML",
     "playwright": "pictures of the page in a browser",
 }
 PACKAGES = {"yaml": "PyYAML"}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+class Memory(Record):
+    """In bytes."""
+
+    total: int
+    free: int
+
+
+class Cache(Record):
+    """Where data sets are stored once they are downloaded."""
+
+    folder: Path
+    free_bytes: int | None
+    files: dict[str, bool]
+    """Whether each file is there."""
+
+
+class Diagnosis(Record):
+    """What is installed, and what can be used here."""
+
+    interbasis: str
+    python: str
+    system: str
+    torch: str
+    threads: int
+    processors: int | None
+    cuda: bool
+    memory: Memory | None
+    packages: dict[str, str | None]
+    """Versions of optional packages; None for those that are missing."""
+    browser: str | None
+    cache: Cache
+    network: dict[str, bool] | None
+    """Whether each host can be reached; None where that was not tried."""
 
 
 def doctor(
@@ -45,26 +85,25 @@ def doctor(
 
     cache = cache_folder()
     remotes = [ARCHIVE, *FILES["train"], *FILES["test"]]
-    report: dict[str, Any] = {
-        "interbasis": version("interbasis"),
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "cuda": torch.cuda.is_available(),
-        "memory": _memory(),
-        "packages": {name: _installed(name) for name in OPTIONAL},
-        "browser": next((path for name in BROWSERS if (path := shutil.which(name))), None),
-        "cache": {
-            "folder": str(cache),
-            "free_bytes": _free(cache),
-            "files": {remote.name: (cache / remote.name).is_file() for remote in remotes},
-        },
-    }
-    if network:
-        report["network"] = {home: _reachable(home) for home in _homes(remotes)}
-    common.show(report, as_json, _lines)
+    diagnosis = Diagnosis(
+        interbasis=version("interbasis"),
+        python=platform.python_version(),
+        system=platform.platform(),
+        torch=torch.__version__,
+        threads=torch.get_num_threads(),
+        processors=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        cuda=torch.cuda.is_available(),
+        memory=_memory(),
+        packages={name: _installed(name) for name in OPTIONAL},
+        browser=next((path for name in BROWSERS if (path := shutil.which(name))), None),
+        cache=Cache(
+            folder=cache,
+            free_bytes=_free(cache),
+            files={remote.name: (cache / remote.name).is_file() for remote in remotes},
+        ),
+        network={host: _reachable(host) for host in _hosts(remotes)} if network else None,
+    )
+    common.show(diagnosis, as_json, _lines)
 
 
 def _installed(name: str) -> str | None:
@@ -76,24 +115,20 @@ def _installed(name: str) -> str | None:
         return "installed"
 
 
-def _memory() -> dict[str, int]:
-    """Bytes in all and bytes that are free, where the system tells."""
+def _memory() -> Memory | None:
+    """What the system says, where it says anything."""
     try:
         with open("/proc/meminfo") as file:
             rows = dict(line.split(":", 1) for line in file)
-        kib = {
-            name: int(rows[key].split()[0]) for name, key in (("total", "MemTotal"), ("free", "MemAvailable"))
-        }
-        return {name: 1024 * size for name, size in kib.items()}
+        total, free = (1024 * int(rows[key].split()[0]) for key in ("MemTotal", "MemAvailable"))
+        return Memory(total=total, free=free)
     except (OSError, KeyError, ValueError):
-        return {}
+        return None
 
 
-def _free(folder: os.PathLike) -> int | None:
+def _free(folder: Path) -> int | None:
     """Free bytes where the folder is, or would be."""
-    from pathlib import Path
-
-    place = Path(folder)
+    place = folder
     while not place.exists() and place != place.parent:
         place = place.parent
     try:
@@ -102,7 +137,7 @@ def _free(folder: os.PathLike) -> int | None:
         return None
 
 
-def _homes(remotes: list[Any]) -> list[str]:
+def _hosts(remotes: "list[Remote]") -> list[str]:
     from urllib.parse import urlsplit
 
     hosts = [urlsplit(home).hostname or "" for remote in remotes for home in remote.homes]
@@ -117,23 +152,21 @@ def _reachable(host: str) -> bool:
         return False
 
 
-def _lines(report: dict[str, Any]) -> Iterator[str]:
-    gib = 2**30
-    memory = report["memory"]
-    yield f"interbasis {report['interbasis']} · Python {report['python']} · {report['system']}"
+def _lines(report: Diagnosis) -> Iterator[str]:
+    gib, memory, cache = 2**30, report.memory, report.cache
+    yield f"interbasis {report.interbasis} · Python {report.python} · {report.system}"
     yield (
-        f"torch {report['torch']} · {report['threads']} threads of {report['processors']} processors · "
-        f"{'CUDA' if report['cuda'] else 'no CUDA'}"
-        + (f" · {memory['free'] / gib:.1f} of {memory['total'] / gib:.1f} GiB memory free" if memory else "")
+        f"torch {report.torch} · {report.threads} threads of {report.processors} processors · "
+        f"{'CUDA' if report.cuda else 'no CUDA'}"
+        + (f" · {memory.free / gib:.1f} of {memory.total / gib:.1f} GiB memory free" if memory else "")
     )
-    for name, found in report["packages"].items():
-        yield f"{'✓' if found else '–'} {name} {found or 'is not installed'}: {OPTIONAL[name]}"
-    yield f"{'✓' if report['browser'] else '–'} browser: {report['browser'] or 'none found'}"
-    cache = report["cache"]
-    free = f", {cache['free_bytes'] / gib:.1f} GiB free" if cache["free_bytes"] is not None else ""
-    there = [name for name, found in cache["files"].items() if found]
-    yield f"cache {cache['folder']}{free}: {', '.join(there) or 'no data sets yet'}"
-    if "network" not in report:
+    for name, installed in report.packages.items():
+        yield f"{'✓' if installed else '–'} {name} {installed or 'is not installed'}: {OPTIONAL[name]}"
+    yield f"{'✓' if report.browser else '–'} browser: {report.browser or 'none found'}"
+    free = f", {cache.free_bytes / gib:.1f} GiB free" if cache.free_bytes is not None else ""
+    present = [name for name, there in cache.files.items() if there]
+    yield f"cache {cache.folder}{free}: {', '.join(present) or 'no data sets yet'}"
+    if report.network is None:
         yield "network: not tried; add --network"
-    for home, found in report.get("network", {}).items():
-        yield f"{'✓' if found else '–'} {home} {'can' if found else 'cannot'} be reached"
+    for host, reachable in (report.network or {}).items():
+        yield f"{'✓' if reachable else '–'} {host} {'can' if reachable else 'cannot'} be reached"

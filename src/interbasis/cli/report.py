@@ -1,11 +1,20 @@
 """`interbasis report`: a page to attach to a paper or to show to a colleague."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from interbasis.cli import common
+from interbasis.runtime.records import Record
+
+
+class ReportResult(Record):
+    """What was written."""
+
+    page: Path
+    bytes: int
+    figures: tuple[Path, ...]
 
 
 def report(
@@ -13,7 +22,7 @@ def report(
     out: Annotated[Path, Parameter(help="Folder for report.html and figures/.")],
     as_json: common.AsJson = False,
 ) -> None:
-    """Write a report: what was run, the numbers, the figures, and what they allow one to say.
+    """Write a report: what was run, the numbers, the figures, and what may be claimed from them.
 
     Uses what ablate, curves, controls, modules and features have stored in the runs.
     Example: interbasis report runs/lib runs/pca --out report
@@ -23,11 +32,9 @@ def report(
 
     with progress_bar() as advance:
         page = write_report(runs, out, advance)
-    figures = sorted(str(file) for file in (out / "figures").iterdir())
-    common.show({"page": str(page), "bytes": page.stat().st_size, "figures": figures}, as_json, _lines)
+    figures = tuple(sorted((out / "figures").iterdir()))
+    common.show(ReportResult(page=page, bytes=page.stat().st_size, figures=figures), as_json, _lines)
 
 
-def _lines(result: dict[str, Any]) -> list[str]:
-    return [
-        f"{result['page']}  ({result['bytes']:,} bytes, {len(result['figures'])} files of figures beside it)"
-    ]
+def _lines(result: ReportResult) -> list[str]:
+    return [f"{result.page}  ({result.bytes:,} bytes, {len(result.figures)} files of figures beside it)"]

@@ -9,6 +9,7 @@ def show(run: common.Run, /, *, as_json: common.AsJson = False) -> None:
     Example: interbasis show runs/lib
     """
     from interbasis.graph.store import load
-    from interbasis.run.summary import summarise, tables
+    from interbasis.run.summary import summarise
+    from interbasis.terminal import summary_tables
 
-    common.show(summarise(load(run)) | {"run": str(run)}, as_json, tables)
+    common.show(summarise(load(run)), as_json, lambda summary: summary_tables(summary, str(run)), run)

@@ -1,33 +1,58 @@
 """`interbasis train`: the models of the paper, trained here."""
 
+import json
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
+from pydantic import Field, JsonValue
 
 from interbasis.cli import common
+from interbasis.runtime.records import Record
+
+
+class TrainRequest(Record):
+    """What is trained, and how long."""
+
+    seed: int = Field(default=0, ge=0)
+    """Seed of the initial weights and of the order of the data."""
+    out: Path | None = None
+    """Checkpoint to write; default: TASK-seedN.safetensors."""
+    data: str | None = None
+    """cifar10 only: where the images are, cifar10:PATH."""
+    steps: int | None = Field(default=None, ge=1)
+    """modadd only: at most this many steps."""
+    epochs: int | None = Field(default=None, ge=1)
+    """cifar10 only: passes over the images."""
+
+
+class TrainResult(Record):
+    """The checkpoint, with what its metadata say of the training."""
+
+    checkpoint: Path
+    task: str
+    seed: int
+    test_accuracy: float
+    steps_per_second: float
+    recipe: dict[str, JsonValue]
+    """Every setting of the training."""
 
 
 def train(
     task: Annotated[Literal["modadd", "cifar10"], Parameter(help="What the model learns.")],
     /,
     *,
-    seed: Annotated[int, Parameter(help="Seed of the initial weights and of the order of the data.")] = 0,
-    out: Annotated[
-        Path | None, Parameter(help="Checkpoint to write; TASK-seedN.safetensors without it.")
-    ] = None,
-    data: Annotated[str | None, Parameter(help="cifar10 alone: where the images are, cifar10:PATH.")] = None,
-    steps: Annotated[int | None, Parameter(help="modadd alone: at most this many steps.")] = None,
-    epochs: Annotated[int | None, Parameter(help="cifar10 alone: passes over the images.")] = None,
+    request: Annotated[TrainRequest | None, common.Flat] = None,
     as_json: common.AsJson = False,
 ) -> None:
     """Train a model of the paper and write it as a safetensors checkpoint.
 
-    A run that was killed goes on where it was when the same command is given again.
+    An interrupted training resumes when the same command is given again.
     Example: interbasis train modadd --seed 0 --out modadd.safetensors
     """
     from safetensors import safe_open
@@ -35,46 +60,46 @@ def train(
     from interbasis.runtime.errors import InterbasisError
     from interbasis.runtime.files import check_writable
 
-    path = out or Path(f"{task}-seed{seed}.safetensors")
+    request = request or TrainRequest()
+    path = request.out or Path(f"{task}-seed{request.seed}.safetensors")
     if path.exists():
-        raise InterbasisError(f"{path} exists already; name another file, or delete it to train anew")
-    if seed < 0:
-        raise InterbasisError(f"the seed is at least 0, not {seed}")
-    foreign = {"--data": data, "--epochs": epochs} if task == "modadd" else {"--steps": steps}
-    for option, value in foreign.items():
-        if value is not None:
-            raise InterbasisError(f"{option} is not an option of train {task}")
-    for option, value in {"--steps": steps, "--epochs": epochs}.items():
-        if value is not None and value < 1:
-            raise InterbasisError(f"{option} is at least 1, not {value}")
+        raise InterbasisError(f"{path} exists already; name another file, or delete it to train again")
+    for option in ("data", "epochs") if task == "modadd" else ("steps",):
+        if getattr(request, option) is not None:
+            raise InterbasisError(f"--{option} is not an option of train {task}")
     check_writable(path.parent)
     with _live_line() as line:
         if task == "modadd":
-            _modadd(seed, steps, path, line)
+            _modadd(request, path, line)
         else:
-            _cifar10(seed, epochs, data or "cifar10", path, line)
+            _cifar10(request, path, line)
     with safe_open(path, "pt") as file:
-        import json
+        recipe = json.loads(file.metadata()["training"])
+    measured = {name: recipe.pop(name) for name in ("test_accuracy", "steps_per_second")}
+    result = TrainResult(checkpoint=path, task=task, seed=request.seed, recipe=recipe, **measured)
+    common.show(result, as_json, _lines)
 
-        found = json.loads(file.metadata()["training"])
-    common.show({"checkpoint": str(path), "task": task, "seed": seed} | found, as_json, _lines)
 
-
-def _modadd(seed: int, steps: int | None, path: Path, line: "_Line") -> None:
+def _modadd(request: TrainRequest, path: Path, line: "_Line") -> None:
     from interbasis.training.modadd import Recipe, train
 
-    recipe = Recipe(seed=seed) if steps is None else Recipe(seed=seed, steps=steps)
+    recipe = Recipe(seed=request.seed)
+    if request.steps is not None:
+        recipe = replace(recipe, steps=request.steps)
     train(recipe, path, lambda step, loss, accuracy: line(step, recipe.steps, loss, accuracy))
 
 
-def _cifar10(seed: int, epochs: int | None, spec: str, path: Path, line: "_Line") -> None:
+def _cifar10(request: TrainRequest, path: Path, line: "_Line") -> None:
     from interbasis.run.specs import open_data
     from interbasis.runtime.errors import InterbasisError
     from interbasis.training.cifar10 import Recipe, train
 
+    spec = request.data or "cifar10"
     if not spec.startswith("cifar10"):
         raise InterbasisError(f"train cifar10 takes images as cifar10 or cifar10:PATH, not {spec!r}")
-    recipe = Recipe(seed=seed) if epochs is None else Recipe(seed=seed, epochs=epochs)
+    recipe = Recipe(seed=request.seed)
+    if request.epochs is not None:
+        recipe = replace(recipe, epochs=request.epochs)
     train(recipe, (open_data(spec, "train"), open_data(spec, "test")), path, line)
 
 
@@ -108,8 +133,8 @@ def _live_line() -> Iterator[_Line]:
             sys.stderr.write("\n")
 
 
-def _lines(result: dict[str, Any]) -> list[str]:
+def _lines(result: TrainResult) -> list[str]:
     return [
-        f"{result['task']}, seed {result['seed']}: test accuracy {result['test_accuracy']:.2%}, "
-        f"{result['steps_per_second']:,.0f} steps per second · saved in {result['checkpoint']}"
+        f"{result.task}, seed {result.seed}: test accuracy {result.test_accuracy:.2%}, "
+        f"{result.steps_per_second:,.0f} steps per second · saved in {result.checkpoint}"
     ]

@@ -14,7 +14,7 @@ def view(
     other: Annotated[Path | None, Parameter(help="Folder of a second run, to look at side by side.")] = None,
     /,
     *,
-    port: Annotated[int, Parameter(help="Port on 127.0.0.1; a free one without it.")] = 0,
+    port: Annotated[int, Parameter(help="Port on 127.0.0.1; default: a free one.")] = 0,
     open_browser: Annotated[
         bool, Parameter(name="--open", negative="--no-open", help="Open the page in the browser.")
     ] = True,

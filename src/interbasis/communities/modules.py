@@ -12,6 +12,7 @@ W the weight of all edges, w_c of those inside module c, s_c the summed strength
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
+from typing import TypedDict, Unpack
 
 import graspologic_native
 import numpy as np
@@ -69,48 +70,68 @@ class Modules:
         return np.bincount(together[together != IN_NONE], minlength=self.count).tolist()
 
 
+class Checks(TypedDict, total=False):
+    """How far a partition is tested; options of `find_modules`."""
+
+    seeds: int
+    """Partitions with other seeds; default: 10, 0 for none."""
+    resolutions: Sequence[float]
+    """Other resolutions; default: 0.25, 0.5, 1, 2, 4."""
+    null_graphs: int
+    """Rewired graphs of the null model; default: 50, 0 for none."""
+    cross_check: bool
+    """Compare with leidenalg, which must be installed; default: False."""
+
+
 def find_modules(
     graph: InteractionGraph,
     epsilons: Sequence[float] | None = None,
     resolution: float = 1.0,
     seed: int = 0,
-    *,
-    seeds: int = 10,
-    resolutions: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0),
-    null_graphs: int = 50,
-    cross_check: bool = False,
+    **checks: Unpack[Checks],
 ) -> Modules:
     """Leiden's partition, with how far it can be trusted.
 
-    ``epsilons`` are the smallest edges needed, one per section (`EdgesRequired.epsilon`); without them an
-    edge counts that belongs to the largest which carry 99 % of its section's Ê². ``seeds`` partitions with
-    other seeds and those at other ``resolutions`` are compared with this one, and ``null_graphs`` rewired
-    graphs give the distribution of the modularity where there are no modules; 0 or none leaves that out.
-    ``cross_check`` asks leidenalg too, if it is installed.
+    Args:
+        graph: A graph with edges.
+        epsilons: The smallest edges needed, one per section (`EdgesRequired.epsilon`); default: the smallest
+            of the largest edges that carry 99 % of their section's Ê².
+        resolution: γ; larger values give more and smaller modules.
+        seed: Seed of the partition.
+        **checks: ``seeds`` (partitions with other seeds to compare), ``resolutions`` (others to compare),
+            ``null_graphs`` (rewired graphs, for the modularity where there are no modules), ``cross_check``
+            (compare with leidenalg).
+
+    Returns:
+        The partition, its modularity, and the checks.
+
+    Raises:
+        InterbasisError: The graph has no edges above ε, or leidenalg is asked for and not installed.
     """
+    seeds, null_graphs = checks.get("seeds", 10), checks.get("null_graphs", 50)
     weighted = WeightedGraph.of(graph, epsilons)
     _check(resolution, seeds, null_graphs)
-    partition = leiden(weighted, resolution, seed)
-    labels = _numbered(partition)
-    found = Modules(
+    labels = _numbered(leiden(weighted, resolution, seed))
+    modules = Modules(
         assignment=tuple(_by_layer(labels, weighted)),
         layers=tuple(layer.name for layer in graph.layers),
         modularity=modularity(weighted, labels, resolution),
         resolution=resolution,
         seed=seed,
         epsilons=weighted.epsilons,
+        agreement_over_resolutions=_over_resolutions(
+            weighted, labels, checks.get("resolutions", (0.25, 0.5, 1.0, 2.0, 4.0)), seed
+        ),
     )
     if seeds > 1:
         others = [leiden(weighted, resolution, seed + 1 + k) for k in range(seeds)]
         pairs = [adjusted_mutual_info_score(a, b) for a, b in combinations(others, 2)]
-        found = replace(found, agreement_over_seeds=float(np.mean(pairs)))
-    if resolutions:
-        found = replace(
-            found, agreement_over_resolutions=_over_resolutions(weighted, labels, resolutions, seed)
-        )
+        modules = replace(modules, agreement_over_seeds=float(np.mean(pairs)))
     if null_graphs:
-        found = replace(found, null=_null(weighted, found, null_graphs))
-    return replace(found, leidenalg=_leidenalg(weighted, labels, resolution, seed)) if cross_check else found
+        modules = replace(modules, null=_null(weighted, modules, null_graphs))
+    if checks.get("cross_check", False):
+        modules = replace(modules, leidenalg=_leidenalg(weighted, labels, resolution, seed))
+    return modules
 
 
 def leiden(weighted: WeightedGraph, resolution: float, seed: int) -> np.ndarray:
@@ -119,10 +140,10 @@ def leiden(weighted: WeightedGraph, resolution: float, seed: int) -> np.ndarray:
         (str(a), str(b), float(w))
         for a, b, w in zip(weighted.sources, weighted.targets, weighted.weights, strict=True)
     ]
-    _, found = graspologic_native.leiden(
+    _, partition = graspologic_native.leiden(
         edges, resolution=resolution, seed=seed, iterations=2, trials=TRIALS, use_modularity=True
     )
-    return np.array([found[str(node)] for node in weighted.connected], dtype=np.int64)
+    return np.array([partition[str(node)] for node in weighted.connected], dtype=np.int64)
 
 
 def modularity(weighted: WeightedGraph, labels: np.ndarray, resolution: float = 1.0) -> float:
@@ -146,15 +167,15 @@ def _over_resolutions(
     return tuple(rows)
 
 
-def _null(weighted: WeightedGraph, found: Modules, graphs: int) -> NullModel:
-    generator = np.random.default_rng((found.seed, 1))
+def _null(weighted: WeightedGraph, modules: Modules, graphs: int) -> NullModel:
+    generator = np.random.default_rng((modules.seed, 1))
     values = []
     for _ in range(graphs):
         other = rewired(weighted, generator)
-        labels = leiden(other, found.resolution, found.seed)
-        values.append(modularity(other, labels, found.resolution))
+        labels = leiden(other, modules.resolution, modules.seed)
+        values.append(modularity(other, labels, modules.resolution))
     mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1)) if graphs > 1 else 0.0
-    z = (found.modularity - mean) / deviation if deviation > 1e-9 else 0.0  # else it is rounding
+    z = (modules.modularity - mean) / deviation if deviation > 1e-9 else 0.0  # else it is rounding
     return NullModel(tuple(values), mean, deviation, z)
 
 

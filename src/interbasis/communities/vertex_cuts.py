@@ -33,7 +33,19 @@ class Cut:
 def vertex_cuts(
     graph: InteractionGraph, modules: Modules, pairs: list[tuple[int, int]] | None = None
 ) -> list[Cut]:
-    """Minimum vertex cuts between pairs of modules, all pairs without a list; edges above ε count."""
+    """Minimum vertex cuts between pairs of modules; edges above ε count.
+
+    Args:
+        graph: The graph that the modules were found in.
+        modules: What `find_modules` returned.
+        pairs: Pairs of modules; default: all pairs.
+
+    Returns:
+        The fewest features that separate each pair.
+
+    Raises:
+        InterbasisError: A pair is not two different modules of the partition.
+    """
     weighted = WeightedGraph.of(graph, modules.epsilons)
     labels = np.concatenate(modules.assignment)
     for pair in pairs or []:

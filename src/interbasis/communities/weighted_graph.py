@@ -47,8 +47,8 @@ class WeightedGraph:
         for k, edges in enumerate(graph.edges):
             matrix = edges.double().cpu().numpy()
             weights = np.log(np.maximum(matrix, chosen[k]) / chosen[k])
-            weights[: _first(graph, k + 1)] = 0
-            weights[:, : _first(graph, k)] = 0
+            weights[: graph.layers[k + 1].first_feature] = 0
+            weights[:, : graph.layers[k].first_feature] = 0
             rows, columns = weights.nonzero()
             parts.append(
                 (offsets[k] + columns, offsets[k + 1] + rows, weights[rows, columns], np.full(len(rows), k))
@@ -61,14 +61,10 @@ class WeightedGraph:
 
 def needed(graph: InteractionGraph) -> list[float]:
     """The smallest of the largest edges that carry 99 % of each section's Ê²."""
-    found = []
-    for k, edges in enumerate(graph.edges):
-        inner = edges[_first(graph, k + 1) :, _first(graph, k) :].double().flatten()
+    epsilons = []
+    for k in range(len(graph.edges)):
+        inner = graph.inner_edges(k).double().flatten()
         values = inner.sort(descending=True).values
         shares = values.square().cumsum(0) / values.square().sum()
-        found.append(values[min(int((shares < CARRIED).sum()), len(values) - 1)].item())
-    return found
-
-
-def _first(graph: InteractionGraph, layer: int) -> int:
-    return 1 if graph.layers[layer].constant else 0
+        epsilons.append(values[min(int((shares < CARRIED).sum()), len(values) - 1)].item())
+    return epsilons

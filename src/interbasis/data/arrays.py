@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from interbasis.data.samples import Pair, Samples, Split
+from interbasis.data.samples import IGNORED_LABEL, Pair, Samples, Split
 from interbasis.runtime.errors import InterbasisError
 
 NAMES = (("x", "y"), ("inputs", "labels"), ("data", "targets"))
@@ -48,7 +48,7 @@ def load(path: str | Path, split: Split = "train") -> Samples:
         raise InterbasisError(f"could not read {path} as an npz file of plain arrays ({error})") from error
     x, y, whole = _named(path, there, split)
     inputs = open_npz(path, [x])[0]
-    labels = open_npz(path, [y])[0] if y in there else np.full(len(inputs), -100)
+    labels = open_npz(path, [y])[0] if y in there else np.full(len(inputs), IGNORED_LABEL)
     _check(path, x, inputs, y, labels)
     if whole:
         held_out = max(1, len(inputs) // 10)

@@ -1,9 +1,9 @@
 """Whatever the user calls data, as chunks of inputs that can be passed over again and again."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,16 +13,24 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSam
 from interbasis.data.next_tokens import next_tokens, require_next_token_labels
 from interbasis.data.samples import Samples
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.progress import Progress
 
 Batch = Tensor | tuple[Tensor, Tensor]
 Data = Batch | Sequence[Batch] | DataLoader | Dataset | np.ndarray | Samples
+
+Chunk = TypeVar("Chunk", bound=tuple)
+"""(index of the first sample, inputs or runs of them, …)."""
+
+
+def unsaved(done: int) -> None:
+    """For a pass that is not resumed."""
 
 
 class Batches:
     """A tensor of inputs, a pair (inputs, labels), a list of batches of either, `Samples`, a DataLoader or
     a Dataset.
 
-    Batch sizes do not matter to any result: chunks are cut anew to the size a calculation wants. Of data that
+    Batch sizes do not matter to any result: chunks are cut to the size a calculation needs. Of data that
     are split over processes, ``offset`` is the index of the first sample in the whole. `Samples` that are
     filled up with padding come without it: samples of one length together, cut off where they end. With
     ``predicts_next`` they are for a language model: tokens alone have the tokens that follow as labels, and
@@ -98,6 +106,18 @@ class Batches:
                 own = labels[here] if labels.ndim == 1 else labels[here, :length]
                 yield first + here.start, inputs[here, :length] if length else inputs[here], own
 
+    def tracked(
+        self, chunks: Iterable[Chunk], phase: str, progress: Progress, save: Callable[[int], None] = unsaved
+    ) -> Iterator[Chunk]:
+        """The same chunks; after the work on each, save(samples done) is called and progress is told."""
+        for chunk in chunks:
+            yield chunk
+            first, inputs, *_ = chunk
+            samples = len(inputs) if isinstance(inputs, Tensor) else sum(map(len, inputs))
+            done = first + samples - self.offset
+            save(done)
+            progress(phase, done, len(self))
+
     def _runs(self, first: int, inputs: Tensor) -> list[tuple[slice, int | None]]:
         """Neighbouring samples of one length: (which of the inputs, that length; None is all of it)."""
         if self.lengths is None:
@@ -133,7 +153,7 @@ class Batches:
     def fingerprint(self) -> str:
         """SHA-256 over the inputs' type, shape and bytes, the same for every way of batching."""
         if self.shuffled:
-            return "shuffled anew with every pass"
+            return "shuffled again with every pass"
         if self._fingerprint:
             return self._fingerprint
         digest = hashlib.sha256()

@@ -10,7 +10,7 @@ from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import sha256_of
 from interbasis.runtime.progress import progress_bar
 
-BLOCK = 2**18
+BYTES_PER_BLOCK = 2**18
 """Bytes that are read at a time."""
 TIMEOUT = 30
 """Seconds without a byte after which a home counts as out of reach."""
@@ -91,7 +91,7 @@ def _download(address: str, partial: Path, remote: Remote) -> None:
         goes_on = answer.status == 206
         there = there if goes_on else 0
         with open(partial, "ab" if goes_on else "wb") as file:
-            while block := answer.read(BLOCK):
+            while block := answer.read(BYTES_PER_BLOCK):
                 file.write(block)
                 there += len(block)
                 advance(f"fetching {remote.name}", there, remote.size)

@@ -13,7 +13,7 @@ import numpy as np
 from interbasis.data.download import cache_folder
 from interbasis.runtime.errors import InterbasisError
 
-BLOCK = 2**22
+TOKENS_PER_BLOCK = 2**22
 """Tokens that are looked through at a time."""
 
 
@@ -28,12 +28,12 @@ class Flat:
         """The same stream with documents found by the token that begins, or the one that ends each."""
         if bos is None and eos is None:
             return self
-        found = [np.zeros(1, np.int64)]
-        for first in range(0, len(self.tokens), BLOCK):
-            block = np.asarray(self.tokens[first : first + BLOCK])
-            found.append(np.flatnonzero(block == bos) + first if bos is not None else found[0][:0])
-            found.append(np.flatnonzero(block == eos) + first + 1 if bos is None else found[0][:0])
-        starts = np.unique(np.concatenate(found))
+        boundaries = [np.zeros(1, np.int64)]
+        for first in range(0, len(self.tokens), TOKENS_PER_BLOCK):
+            block = np.asarray(self.tokens[first : first + TOKENS_PER_BLOCK])
+            boundaries.append(np.flatnonzero(block == bos) + first if bos is not None else boundaries[0][:0])
+            boundaries.append(np.flatnonzero(block == eos) + first + 1 if bos is None else boundaries[0][:0])
+        starts = np.unique(np.concatenate(boundaries))
         return Flat(self.tokens, starts[starts < len(self.tokens)])
 
     def part(self, first: int, last: int) -> "Flat":

@@ -22,7 +22,19 @@ def pairs(p: int = 113) -> Labelled:
 
 
 def split(p: int = 113, fraction: float = 0.3, seed: int = 0) -> tuple[Labelled, Labelled]:
-    """The paper's training and test sets: a random split of all pairs by a generator seeded ``seed``."""
+    """The paper's training and test sets: a random split of all pairs.
+
+    Args:
+        p: The modulus.
+        fraction: Share of the pairs in the training set.
+        seed: Seed of the split.
+
+    Returns:
+        (training set, test set), each (inputs, labels).
+
+    Raises:
+        InterbasisError: ``fraction`` is not between 0 and 1.
+    """
     if not 0 < fraction < 1:
         raise InterbasisError(f"the training fraction lies between 0 and 1, not at {fraction}")
     everything = pairs(p)

@@ -3,24 +3,24 @@
 import torch
 from torch import Tensor
 
-from interbasis.data.samples import IGNORED
+from interbasis.data.samples import IGNORED_LABEL
 from interbasis.runtime.errors import InterbasisError
 
 
 def next_tokens(tokens: Tensor) -> Tensor:  # [n, T] -> [n, T]
-    labels = torch.full_like(tokens, IGNORED, dtype=torch.long)
+    labels = torch.full_like(tokens, IGNORED_LABEL, dtype=torch.long)
     labels[:, :-1] = tokens[:, 1:]
     return labels
 
 
 def require_next_token_labels(name: str, tokens: Tensor, labels: Tensor) -> None:  # [n, T] each
-    """Labels that are the tokens themselves, as transformers wants them, are not those that follow them."""
+    """Labels that are the tokens themselves, as transformers expects them, are not those that follow them."""
     if labels.shape != tokens.shape or tokens.ndim != 2 or tokens.is_floating_point():
         return
     labels = labels.to(tokens.device)
-    counted, expected = labels != IGNORED, next_tokens(tokens)
+    counted, expected = labels != IGNORED_LABEL, next_tokens(tokens)
     copied = (labels == tokens)[counted].all()
-    followed = (labels == expected)[counted & (expected != IGNORED)].all()
+    followed = (labels == expected)[counted & (expected != IGNORED_LABEL)].all()
     if copied and not followed:
         raise InterbasisError(
             f"{name}: the labels are the tokens themselves, but a language model's are those that follow; "

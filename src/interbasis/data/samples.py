@@ -12,7 +12,7 @@ from interbasis.runtime.errors import InterbasisError
 
 Split = Literal["train", "test"]
 Pair = tuple[Tensor, Tensor]
-IGNORED = -100
+IGNORED_LABEL = -100
 """The label of a position that no metric counts."""
 
 

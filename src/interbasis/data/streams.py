@@ -63,7 +63,7 @@ def _text(value: object) -> str:
 
 def _windows(name: str, options: dict[str, str]) -> Windows:
     try:
-        return Windows(**options)  # type: ignore[arg-type]
+        return Windows(**options)
     except ValidationError as error:
         first = error.errors()[0]
         option = first["loc"][0]

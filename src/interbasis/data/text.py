@@ -19,7 +19,7 @@ from interbasis.data.tokens import column_of, open_parquet
 from interbasis.runtime.errors import InterbasisError
 
 SEPARATOR = "<|endoftext|>"
-BLOCK = 2**20
+CHARACTERS_PER_BLOCK = 2**20
 """Characters that are read at a time."""
 
 
@@ -69,7 +69,7 @@ def open_tokenizer(name: str | Path) -> Tokenizer:
     digest = hashlib.sha256(engine.to_str().encode()).hexdigest()
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
-        return [found.ids for found in engine.encode_batch(list(texts), add_special_tokens=False)]
+        return [encoding.ids for encoding in engine.encode_batch(list(texts), add_special_tokens=False)]
 
     return Tokenizer(encode, _beginning(folder, engine.token_to_id), digest)
 
@@ -95,7 +95,7 @@ def documents_of(path: Path, column: str | None = None) -> Iterator[str]:
     rest = ""
     try:
         with open(path, encoding="utf-8", newline="") as file:
-            while block := file.read(BLOCK):
+            while block := file.read(CHARACTERS_PER_BLOCK):
                 *whole, rest = (rest + block).split(SEPARATOR)
                 yield from (document.strip("\r\n") for document in whole)
     except UnicodeDecodeError as error:

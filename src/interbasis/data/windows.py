@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from interbasis.data.flat import Flat
-from interbasis.data.samples import IGNORED, Pair, Samples, Split
+from interbasis.data.samples import IGNORED_LABEL, Pair, Samples, Split
 from interbasis.runtime.errors import InterbasisError
 
 
@@ -98,7 +98,7 @@ def _documents(flat: Flat, windows: Windows, name: str) -> Samples:
 
     def read(first: int, last: int) -> Pair:
         inputs = np.zeros((last - first, windows.context), np.int64)
-        labels = np.full_like(inputs, IGNORED)
+        labels = np.full_like(inputs, IGNORED_LABEL)
         for row, (a, b) in enumerate(zip(left[first:last], right[first:last], strict=True)):
             labels[row, : b - a] = flat.tokens[a:b]
             inputs[row, 0] = (windows.bos or 0) if windows.prepend else flat.tokens[a - 1]

@@ -1,16 +1,15 @@
 """GraphML, for Gephi, Cytoscape, igraph and networkx."""
 
-import json
 import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import networkx as nx
 
 from interbasis.export.plain import PlainGraph
 from interbasis.runtime.files import write_atomically
 
+Value = str | int | float | bool
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold."""
 
@@ -18,9 +17,9 @@ NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def write_graphml(graph: PlainGraph, file: str | Path) -> Path:
     """A directed graph; an edge's weight is Ê. What was left out stands in the graph's own attributes."""
     drawn = nx.DiGraph(
-        name=_text(f"{graph.about['basis']} of {graph.about['model'] or graph.about['family']}"),
+        name=_text(f"{graph.about.basis} of {graph.about.model or graph.about.family}"),
         left_out=_text(graph.left_out),
-        interbasis=_text(json.dumps(graph.notes())),
+        interbasis=_text(graph.notes().to_json()),
     )
     for node in graph.nodes:
         attributes = asdict(node)
@@ -34,7 +33,7 @@ def write_graphml(graph: PlainGraph, file: str | Path) -> Path:
     return path
 
 
-def _known(attributes: dict[str, Any]) -> dict[str, Any]:
+def _known(attributes: dict[str, Value | None]) -> dict[str, Value]:
     """GraphML has no null: what is not known is left out."""
     return {
         key: _text(value) if isinstance(value, str) else value

@@ -22,7 +22,7 @@ from typing import Any
 from interbasis.export.plain import NodeRow, PlainGraph
 from interbasis.runtime.files import write_text_atomically
 
-PINNED = 10
+MAX_PINNED_PER_LAYER = 10
 """Features of each layer that are pinned as members of their module."""
 LEFT_OUT = [
     "prompt and tokens: the graph is about a dataset, its one token stands for all positions",
@@ -36,13 +36,13 @@ LEFT_OUT = [
 def neuronpedia_graph(graph: PlainGraph, slug: str = "interbasis") -> dict[str, Any]:
     """The graph as Neuronpedia's schema has it; see the head of this module for what is left out."""
     about = graph.about
-    name = about["model"] or about["family"]
-    samples = about["samples"]["data"]
+    name = about.model or about.family
+    samples = about.samples["data"]
     last = max(node.layer_index for node in graph.nodes)
     outputs = not any(node.constant for node in graph.nodes if node.layer_index == last)
     nodes = [node for node in graph.nodes if not node.constant]
     description = (
-        f"Interaction graph ({about['basis']} basis) of {name} over {samples:,} samples: a graph of a "
+        f"Interaction graph ({about.basis} basis) of {name} over {samples:,} samples: a graph of a "
         f"dataset, not the attribution graph of a prompt. {graph.left_out} Left out of the schema: "
         f"{'; '.join(LEFT_OUT)}."
     )
@@ -55,9 +55,9 @@ def neuronpedia_graph(graph: PlainGraph, slug: str = "interbasis") -> dict[str, 
             "prompt": f"(a dataset of {samples:,} samples)",
             "info": {
                 "description": description,
-                "generator": {"name": "interbasis", "version": about["versions"].get("interbasis", "")},
+                "generator": {"name": "interbasis", "version": about.versions.get("interbasis", "")},
             },
-            "generation_settings": about["settings"],
+            "generation_settings": about.settings.model_dump(mode="json"),
             "pruning_settings": {"written": [section.written for section in graph.sections]},
             "left_out": LEFT_OUT,
             "layers": list(dict.fromkeys(node.layer for node in graph.nodes)),
@@ -74,12 +74,12 @@ def neuronpedia_graph(graph: PlainGraph, slug: str = "interbasis") -> dict[str, 
 def write_neuronpedia(graph: PlainGraph, file: str | Path, slug: str | None = None) -> Path:
     """Write the JSON; the slug is the file's name unless another is given."""
     path = Path(file)
-    found = neuronpedia_graph(graph, slug or path.stem)
-    write_text_atomically(path, json.dumps(found, allow_nan=False) + "\n")
+    text = json.dumps(neuronpedia_graph(graph, slug or path.stem), allow_nan=False)
+    write_text_atomically(path, text + "\n")
     return path
 
 
-def _node(node: NodeRow, kind: str | None) -> dict[str, Any]:
+def _node(node: NodeRow, kind: str | None) -> dict[str, str | int]:
     return {
         "node_id": f"{node.id}_0",
         "feature": node.feature,
@@ -95,7 +95,7 @@ def _modules(nodes: list[NodeRow]) -> tuple[list[str], list[list[str]]]:
     """Pinned nodes, and a list per module: its name and the pinned members."""
     members: dict[int, list[str]] = {}
     for node in nodes:
-        if node.module is not None and node.module >= 0 and node.feature <= PINNED:
+        if node.module is not None and node.module >= 0 and node.feature <= MAX_PINNED_PER_LAYER:
             members.setdefault(node.module, []).append(f"{node.id}_0")
     groups = [[f"module {module}", *ids] for module, ids in sorted(members.items())]
     return [one for _, *ids in groups for one in ids], groups

@@ -1,6 +1,5 @@
 """Parquet tables, for pandas, polars, DuckDB and the like."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -35,7 +34,7 @@ def write_parquet(graph: PlainGraph, folder: str | Path) -> list[Path]:
     tables: dict[str, Sequence[NodeRow | EdgeRow]] = {"nodes": graph.nodes, "edges": graph.edges}
     for name, rows in tables.items():
         fields = [(column, getattr(arrow, kind)()) for column, kind in TYPES[name].items()]
-        notes = {"interbasis": json.dumps(graph.notes())}
+        notes = {"interbasis": graph.notes().to_json()}
         table = arrow.Table.from_pylist([asdict(row) for row in rows], arrow.schema(fields, notes))
 
         def write(temporary: Path, table: Any = table) -> None:

@@ -38,7 +38,18 @@ class Features:
 
 
 def of(network: Network, layer: LayerBasis) -> Features:
-    """The features of a node layer, as a source; the layer is found in the network by its name."""
+    """The features of a node layer, as a source of values.
+
+    Args:
+        network: The network.
+        layer: A basis; its name says which node layer it belongs to.
+
+    Returns:
+        A function from inputs to values [samples, positions, features].
+
+    Raises:
+        InterbasisError: The network has no node layer of that name and width.
+    """
     if layer.name not in network.layers:
         raise InterbasisError(
             f"the network has no node layer {layer.name!r}; it has {', '.join(network.layers)}"
@@ -75,13 +86,11 @@ def chunks(
     batches = data if isinstance(data, Batches) else Batches(data)
     size = chunk_size(source, batches)
     if labelled:
-        for first, inputs, labels in batches.labelled_chunks(size):
+        for first, inputs, labels in batches.tracked(batches.labelled_chunks(size), phase, progress):
             yield Chunk(first, inputs, labels, values_of(source, inputs, batches.name, first))
-            progress(phase, first + len(inputs) - batches.offset, len(batches))
     else:
-        for first, inputs in batches.chunks(size):
+        for first, inputs in batches.tracked(batches.chunks(size), phase, progress):
             yield Chunk(first, inputs, None, values_of(source, inputs, batches.name, first))
-            progress(phase, first + len(inputs) - batches.offset, len(batches))
 
 
 def chunk_size(source: Source, batches: Batches) -> int:
@@ -120,5 +129,13 @@ def checked(values: Tensor, inputs: Tensor, name: str, first: int) -> Tensor:  #
 
 
 def collect(source: Source, data: Data) -> Tensor:  # [n · S, features]
-    """All values at once, for data that fit in memory; one row per sample and position."""
+    """All values at once, for data that fit in memory.
+
+    Args:
+        source: `of(network, layer)`, or a function from inputs to values.
+        data: Inputs.
+
+    Returns:
+        One row per sample and position, [rows, features].
+    """
     return torch.cat([chunk.values.flatten(0, 1) for chunk in chunks(source, data)])

@@ -5,8 +5,7 @@ samples have a class, positions where layers have several; histograms, direct ef
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,93 +14,97 @@ from interbasis.data.batches import Batches, Data
 from interbasis.features.activations import Chunk, checked, chunk_size, of
 from interbasis.features.collecting import LayerSums, restore_all, state_of
 from interbasis.features.contexts import Rendering, Rows, Tokens, short
-from interbasis.features.effects import Effects, direct_effects
-from interbasis.features.examples import Plan, default_rendering
-from interbasis.features.fourier import FourierLabel, fourier
+from interbasis.features.dataset_examples import Plan, default_rendering
+from interbasis.features.effects import direct_effects
+from interbasis.features.fourier_labels import FourierLabel, fourier
 from interbasis.features.monosemanticity import monosemantic
+from interbasis.features.names import renderings
 from interbasis.features.probes import separation
+from interbasis.features.records import (
+    ClassStatistics,
+    Effects,
+    Feature,
+    FeatureExamples,
+    Idle,
+    LayerFeatures,
+    MonosemanticCount,
+    PositionStatistics,
+)
 from interbasis.features.relevance import idle
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.graph.layer_basis import LayerBasis
-from interbasis.models.modadd import modulus
 from interbasis.network.network import Network
-from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints
+from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.progress import Progress, silent
 
-CLASSES = 64
+MAX_CLASSES = 64
 """Labels with more different values than this (modular addition's, tokens) are not treated as classes."""
+POSITION_LABEL_SHARE = 0.5
+"""A feature is labelled by its position where that explains at least this share of its variance."""
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is wanted of an analysis."""
+class Presentation:
+    """How samples are shown, and what classes and outputs are called."""
 
-    features: int | None = 32
-    """Features of each layer, the constant left out; None is all."""
-    plan: Plan | None = None
-    rendering: Rendering | None = None
-    output_names: Sequence[str] | None = None
-    class_names: Sequence[str] = ()
+    rendering: Rendering
+    classes: Sequence[str] = ()
+    outputs: Sequence[str] | None = None
 
-
-def analyse(
-    graph: InteractionGraph, network: Network, data: Data, request: Request | None = None,
-    progress: Progress = silent, kept: Checkpoints = NO_CHECKPOINTS,
-) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
-    """(features, examples) of a run as plain data, ready to be stored and shown.
-
-    ``kept`` keeps unfinished work: the pass chunk by chunk, then what is said of every layer.
-    """
-    request = request or Request()
-    if graph.provenance.model_fingerprint != network.fingerprint():
-        raise InterbasisError(
-            "the network is not the one that this run was built from: their weights differ; open the "
-            "checkpoint of the build"
-        )
-    batches = data if isinstance(data, Batches) else Batches(data)
-    request = _completed(request, network, batches)
-    computing = network.to(graph.config.torch_dtype)
-    layers = [_Layer.of(computing, layer, request) for layer in graph.layers]
-    labelled = _has_classes(batches)
-    checkpoint = kept.checkpoint("pass", len(batches))
-    restore_all(layers, checkpoint.tensors)
-    for chunk in _passes(layers, batches, labelled, checkpoint.done):
-        for layer, values in zip(layers, chunk.values, strict=True):
-            layer.add(Chunk(chunk.first, chunk.inputs, chunk.labels, values))
-        done = chunk.first + len(chunk.inputs) - batches.offset
-        checkpoint.save(done, lambda: (state_of(layers), {}))
-        progress("features", done, len(batches))
-    found: dict[str, Any] = {"layers": []}
-    for k, layer in enumerate(layers):
-        found["layers"].append(_described(layer, k, computing, request, kept))
-        progress("what they do", k + 1, len(layers))
-    if graph.edges:
-        found["idle"] = [asdict(one) for one in idle(graph)]
-    assert request.rendering is not None
-    shown = [{"name": layer.basis.name, "features": layer.shown()} for layer in layers]
-    return found, {"kind": request.rendering.kind, "layers": shown}
+    @classmethod
+    def of(cls, network: Network, data: Data, batches: Batches) -> "Presentation":
+        """What follows from the network and the data."""
+        if names := network.token_names:
+            return cls(Tokens(lambda token: names[token]), outputs=names)
+        rendering, classes, outputs = renderings(data)
+        if rendering is None:
+            rendering = default_rendering(batches.first())
+            rendering = Rows(classes) if isinstance(rendering, Rows) else rendering
+        return cls(rendering, classes, outputs)
 
 
-def _described(
-    layer: "_Layer", k: int, network: Network, request: Request, kept: Checkpoints
-) -> dict[str, Any]:
-    return kept.remember(f"layer.{k}", lambda: ({}, layer.describe(network, request)))[1]
+class Analysis:
+    """All layers of a graph, analysed in one pass over the data."""
 
+    def __init__(
+        self, graph: InteractionGraph, network: Network, top: int | None, plan: Plan, shown: Presentation
+    ):
+        self.graph, self.presentation = graph, shown
+        self.network = network.to(graph.config.torch_dtype)
+        self.layers = [_Layer(of(self.network, layer), top, plan, shown.rendering) for layer in graph.layers]
 
-def _completed(request: Request, network: Network, batches: Batches) -> Request:
-    """Names and renderings that follow from the network and the data."""
-    rendering, names = request.rendering, request.output_names
-    if network.family == "modadd":
-        p = modulus(network)
-        texts = [*map(str, range(p)), "="]
-        names = names or texts
-        rendering = rendering or Tokens(lambda token: texts[token])
-    if rendering is None:
-        rendering = default_rendering(batches.first())
-        rendering = Rows(request.class_names) if isinstance(rendering, Rows) else rendering
-    names = names or request.class_names or None
-    return replace(request, rendering=rendering, output_names=names)
+    def run(
+        self, batches: Batches, progress: Progress = silent, checkpoints: Checkpoints = NO_CHECKPOINTS
+    ) -> dict[str, LayerFeatures]:
+        """What is said of every layer; unfinished work is stored chunk by chunk, then layer by layer."""
+        checkpoint = checkpoints.checkpoint("pass", len(batches))
+        restore_all(self.layers, checkpoint.tensors)
+        for chunk in _passes(self.layers, batches, _has_classes(batches), checkpoint.done):
+            for layer, values in zip(self.layers, chunk.values, strict=True):
+                layer.add(Chunk(chunk.first, chunk.inputs, chunk.labels, values))
+            done = chunk.first + len(chunk.inputs) - batches.offset
+            checkpoint.save(done, lambda: (state_of(self.layers), {}))
+            progress("features", done, len(batches))
+        described = {}
+        for k, layer in enumerate(self.layers):
+            described[layer.basis.name] = self._described(layer, checkpoints.checkpoint(f"layer.{k}"))
+            progress("direct effects", k + 1, len(self.layers))
+        return described
+
+    def _described(self, layer: "_Layer", checkpoint: Checkpoint) -> LayerFeatures:
+        if checkpoint.complete:
+            return LayerFeatures.model_validate(checkpoint.values)
+        features = layer.describe(self.network, self.presentation)
+        checkpoint.save(1, lambda: ({}, features.model_dump(mode="json")))
+        return features
+
+    def idle(self) -> tuple[Idle, ...]:
+        """Features without outgoing edges, where the graph has edges."""
+        return tuple(idle(self.graph)) if self.graph.edges else ()
+
+    def examples(self) -> dict[str, tuple[FeatureExamples, ...]]:
+        """Dataset examples, after the pass."""
+        return {layer.basis.name: layer.shown() for layer in self.layers}
 
 
 def _has_classes(batches: Batches) -> bool:
@@ -110,7 +113,7 @@ def _has_classes(batches: Batches) -> bool:
         _, _, labels = next(batches.labelled_chunks(4096))
     except InterbasisError:
         return False
-    return labels.ndim == 1 and len(labels.unique()) <= min(CLASSES, len(labels) // 2)
+    return labels.ndim == 1 and len(labels.unique()) <= min(MAX_CLASSES, len(labels) // 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,43 +142,46 @@ def _passes(layers: "list[_Layer]", batches: Batches, labelled: bool, start: int
 class _Layer(LayerSums):
     """What is collected about one layer, and what is said of it."""
 
-    @classmethod
-    def of(cls, network: Network, layer: LayerBasis, request: Request) -> "_Layer":
-        return cls(of(network, layer), request.features, request.plan, request.rendering)
-
-    def describe(self, network: Network, request: Request) -> dict[str, Any]:
-        labels = fourier(network, self.basis) if network.family == "modadd" else None
+    def describe(self, network: Network, shown: Presentation) -> LayerFeatures:
+        labels = fourier(network, self.basis) if network.modulus else None
         effects: list[Effects | None] = [None] * len(self.chosen)
         if not self._is_output():
-            effects = direct_effects(network, self.basis, request.output_names, features=self.chosen)
-        histograms, places = self.histograms.result(), self.positions.result()
+            effects = list(direct_effects(network, self.basis, shown.outputs, features=self.chosen))
+        histograms, positions = self.histograms.result(), self.positions.result()
         areas = self.areas()
-        result: dict[str, Any] = {"name": self.basis.name, "features": []}
+        features = []
         for k, j in enumerate(self.chosen):
-            feature: dict[str, Any] = {"index": j, "histogram": asdict(histograms[k])}
-            if labels is not None:
-                terms = [asdict(t) | {"phase": t.phases[0]} for t in labels[j].terms]
-                feature["fourier"] = {"form": labels[j].form, "terms": terms}
-            if areas is not None and self.classes is not None:
-                feature["classes"] = self._classes(k, areas, request.class_names)
-            if len(places.means) > 1:
-                means = [short(v) for v in places.means[:, k].tolist()]
-                feature["positions"] = {"means": means, "share": short(places.share[k].item())}
-            if (pushed := effects[k]) is not None:
-                feature["effects"] = asdict(pushed)
-            feature["label"] = _label(feature, labels[j] if labels else None, effects[k])
-            result["features"].append(feature)
+            classes = self._classes(k, areas, shown.classes) if areas is not None else None
+            placed = None
+            if len(positions.means) > 1:
+                means = tuple(short(v) for v in positions.means[:, k].tolist())
+                placed = PositionStatistics(means=means, share=short(positions.share[k].item()))
+            feature = Feature(
+                index=j,
+                label="",
+                histogram=histograms[k],
+                fourier=labels[j].record() if labels else None,
+                classes=classes,
+                positions=placed,
+                effects=effects[k],
+            )
+            features.append(
+                feature.model_copy(update={"label": _label(feature, labels[j] if labels else None)})
+            )
+        counts = None
         if labels is not None:
-            counts = monosemantic(labels, constant=self.basis.constant)
-            result["monosemantic"] = {
-                "paper": counts.paper, "without_constant": counts.without_constant, "top": counts.top,
-            }  # fmt: skip
-        return result
+            counted = monosemantic(labels, constant=self.basis.constant)
+            counts = MonosemanticCount(
+                paper=counted.paper, without_constant=counted.without_constant, top=counted.top
+            )
+        return LayerFeatures(name=self.basis.name, features=tuple(features), monosemantic=counts)
 
-    def shown(self) -> list[dict[str, Any]]:
+    def shown(self) -> tuple[FeatureExamples, ...]:
         """Examples of the features that are chosen."""
-        found = self.examples.result(range(len(self.chosen)))
-        return [row | {"index": j} for j, row in zip(self.chosen, found, strict=True)]
+        examples = self.examples.result(range(len(self.chosen)))
+        return tuple(
+            FeatureExamples(index=j, bands=one.bands) for j, one in zip(self.chosen, examples, strict=True)
+        )
 
     def _is_output(self) -> bool:
         """Whether the features are the outputs themselves, each of which would push itself."""
@@ -185,28 +191,31 @@ class _Layer(LayerSums):
             basis.identity or torch.equal(basis.transform, torch.eye(basis.width).to(basis.transform))
         )
 
-    def _classes(self, k: int, areas: tuple[list[int], Tensor], names: Sequence[str]) -> dict[str, Any]:
-        assert self.classes is not None
+    def _classes(
+        self, k: int, areas: tuple[list[int], Tensor], names: Sequence[str]
+    ) -> ClassStatistics | None:
+        if self.classes is None:
+            return None
         classes, area = areas
-        return {
-            "names": [names[c] if c < len(names) else str(c) for c in classes],
-            "means": [short(self.classes.means[c, k].item()) for c in classes],
-            "auroc": [short(v) for v in area[:, k].tolist()],
-            "explained": short(self.classes.explained[k].item()),
-        }
+        return ClassStatistics(
+            names=tuple(names[c] if c < len(names) else str(c) for c in classes),
+            means=tuple(short(self.classes.means[c, k].item()) for c in classes),
+            auroc=tuple(short(v) for v in area[:, k].tolist()),
+            explained=short(self.classes.explained[k].item()),
+        )
 
 
-def _label(feature: dict[str, Any], fourier: FourierLabel | None, effects: Effects | None) -> str:
+def _label(feature: Feature, fourier: FourierLabel | None) -> str:
     """The one line that says most about a feature."""
     if fourier is not None:
         return fourier.text
-    if feature.get("positions", {}).get("share", 0) >= 0.5:
-        return f"position ({feature['positions']['share']:.0%})"
-    if "classes" in feature:
-        area = torch.tensor(feature["classes"]["auroc"])
+    if feature.positions is not None and feature.positions.share >= POSITION_LABEL_SHARE:
+        return f"position ({feature.positions.share:.0%})"
+    if feature.classes is not None:
+        area = torch.tensor(feature.classes.auroc)
         best = int(separation(area).argmax())
         sign = "+" if area[best] >= 0.5 else "−"
-        return f"{sign}{feature['classes']['names'][best]} (AUROC {separation(area)[best]:.2f})"
-    if effects is not None:
-        return f"↑ {effects.up[0].name} ↓ {effects.down[0].name}"
+        return f"{sign}{feature.classes.names[best]} (AUROC {separation(area)[best]:.2f})"
+    if feature.effects is not None:
+        return f"↑ {feature.effects.up[0].name} ↓ {feature.effects.down[0].name}"
     return ""

@@ -1,6 +1,6 @@
 """What one pass over the data collects about the features of one layer: sums that grow chunk by chunk.
 
-They can be written down as tensors and taken up again, so that a pass that was killed goes on where it was.
+They can be stored as tensors and restored, so that an interrupted pass resumes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,12 +9,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from interbasis.data.samples import IGNORED_LABEL
 from interbasis.features.activations import Chunk, Features
+from interbasis.features.by_position import PositionSums
 from interbasis.features.contexts import Rendering
-from interbasis.features.examples import Examples, Plan
+from interbasis.features.dataset_examples import ExampleSums, Plan
 from interbasis.features.histograms import HistogramSums
 from interbasis.features.moments import Grouped
-from interbasis.features.positions import PositionSums
 from interbasis.features.probes import auroc
 
 PROBED = 2**16
@@ -32,10 +33,10 @@ class LayerSums:
         self, source: Features, features: int | None, plan: Plan | None, rendering: Rendering | None
     ):
         self.source, self.basis = source, source.layer
-        first = 1 if self.basis.constant else 0
+        first = self.basis.first_feature
         last = self.basis.features if features is None else first + features
         self.chosen = list(range(first, min(last, self.basis.features)))
-        self.examples = Examples(plan, rendering)
+        self.examples = ExampleSums(plan, rendering)
         self.histograms, self.positions = HistogramSums(), PositionSums()
         self.classes: Grouped | None = None
         self.probed: list[tuple[Tensor, Tensor]] = []  # values [n, chosen], labels [n]
@@ -47,8 +48,8 @@ class LayerSums:
         self.histograms.add(chunk)
         self.positions.add(chunk)
         if chunk.labels is not None:
-            found = Grouped.of(chunk.values[:, -1], chunk.labels)
-            self.classes = found if self.classes is None else self.classes.merge(found)
+            moments = Grouped.of(chunk.values[:, -1], chunk.labels)
+            self.classes = moments if self.classes is None else self.classes.merge(moments)
             if chunk.first < PROBED:
                 self.probed.append((chunk.values[:, -1], chunk.labels))
 
@@ -57,7 +58,7 @@ class LayerSums:
         if not self.probed:
             return None
         values, labels = self._probed()
-        values, labels = values[labels != -100], labels[labels != -100]
+        values, labels = values[labels != IGNORED_LABEL], labels[labels != IGNORED_LABEL]
         classes = labels.unique()
         return None if len(classes) < 2 else (classes.tolist(), auroc(values, labels[:, None] == classes))
 

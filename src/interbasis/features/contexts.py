@@ -5,20 +5,19 @@ import struct
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from interbasis.features.records import Example, ExampleKind, ImageExample, RowExample, TokenExample
 from interbasis.runtime.errors import InterbasisError
-
-Kind = Literal["tokens", "images", "rows"]
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """One example: the value, where it was found, and the feature's values around it."""
+class Place:
+    """Where an example lies: the feature's value there, the sample, and the feature's values around it."""
 
     value: float
     sample: int
@@ -34,10 +33,10 @@ class Rendering(Protocol):
     """A kind of context."""
 
     @property
-    def kind(self) -> Kind: ...
+    def kind(self) -> ExampleKind: ...
 
-    def show(self, found: Found) -> dict[str, Any]:
-        """An example as plain data, beside its value and place."""
+    def show(self, place: Place) -> Example:
+        """What is shown of an example."""
         ...
 
 
@@ -48,22 +47,24 @@ class Tokens:
     decode: Callable[[int], str] = str
     before: int = 12
     after: int = 6
-    kind: Kind = field(default="tokens", init=False)
+    kind: ExampleKind = field(default="tokens", init=False)
 
-    def show(self, found: Found) -> dict[str, Any]:
-        first = max(0, found.position - self.before)
-        shown = found.inputs[first : found.position + self.after + 1]
-        start, values = found.around
+    def show(self, place: Place) -> Example:
+        first = max(0, place.position - self.before)
+        shown = place.inputs[first : place.position + self.after + 1]
+        start, values = place.around
         activations = [0.0] * len(shown)  # a position that the layer does not have counts for nothing
         for offset, value in enumerate(values.tolist()):
             if 0 <= start + offset - first < len(shown):
                 activations[start + offset - first] = short(value)
-        return {
-            "position": found.position,
-            "tokens": [self.decode(token) for token in shown.tolist()],
-            "activations": activations,
-            "active": found.position - first,
-        }
+        return TokenExample(
+            value=short(place.value),
+            sample=place.sample,
+            position=place.position,
+            tokens=tuple(self.decode(token) for token in shown.tolist()),
+            activations=tuple(activations),
+            active=place.position - first,
+        )
 
 
 @dataclass(frozen=True)
@@ -74,17 +75,22 @@ class Images:
     classes: Sequence[str] = ()
     low: float = -1.0
     high: float = 1.0
-    kind: Kind = field(default="images", init=False)
+    kind: ExampleKind = field(default="images", init=False)
 
-    def show(self, found: Found) -> dict[str, Any]:
-        if found.inputs.numel() != int(np.prod(self.shape)):
+    def show(self, place: Place) -> Example:
+        if place.inputs.numel() != int(np.prod(self.shape)):
             raise InterbasisError(
                 f"expected images of {self.shape} = {int(np.prod(self.shape))} numbers, received "
-                f"{found.inputs.numel()}"
+                f"{place.inputs.numel()}"
             )
-        pixels = (found.inputs.float() - self.low) * (255 / (self.high - self.low))
+        pixels = (place.inputs.float() - self.low) * (255 / (self.high - self.low))
         image = pixels.round().clamp(0, 255).to(torch.uint8).view(self.shape).permute(1, 2, 0)
-        return {"image": png(image.numpy()), "label": _name(found.label, self.classes)}
+        return ImageExample(
+            value=short(place.value),
+            sample=place.sample,
+            image=png(image.numpy()),
+            label=_name(place.label, self.classes),
+        )
 
 
 @dataclass(frozen=True)
@@ -93,11 +99,15 @@ class Rows:
 
     classes: Sequence[str] = ()
     limit: int = 32
-    kind: Kind = field(default="rows", init=False)
+    kind: ExampleKind = field(default="rows", init=False)
 
-    def show(self, found: Found) -> dict[str, Any]:
-        numbers = [short(v) for v in found.inputs.flatten()[: self.limit].tolist()]
-        return {"inputs": numbers, "label": _name(found.label, self.classes)}
+    def show(self, place: Place) -> Example:
+        return RowExample(
+            value=short(place.value),
+            sample=place.sample,
+            inputs=tuple(short(v) for v in place.inputs.flatten()[: self.limit].tolist()),
+            label=_name(place.label, self.classes),
+        )
 
 
 def _name(label: int | None, classes: Sequence[str]) -> str:
@@ -124,7 +134,7 @@ def png(image: np.ndarray) -> str:
     return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + body).decode()
 
 
-def fingerprints(inputs: Tensor, positions: int, kind: Kind, before: int) -> Tensor:  # [n, positions]
+def fingerprints(inputs: Tensor, positions: int, kind: ExampleKind, before: int) -> Tensor:  # [n, positions]
     """A 64-bit number for each context: equal contexts have equal numbers, others practically never.
 
     The context of a token is itself and the ``before`` tokens in front of it; of an image or row, all of it.

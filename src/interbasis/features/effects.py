@@ -11,34 +11,18 @@ the effect is its derivative at the layer's mean f̄: output i moves by (1 − t
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from interbasis.features.activations import of
+from interbasis.features.records import Effects, Push
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.network import Network
 from interbasis.runtime.errors import InterbasisError
 
 BUDGET = 2**20
 """Outputs times features that are held at once: few enough to stay in the cache."""
-
-
-@dataclass(frozen=True)
-class Push:
-    """How far a feature moves one output."""
-
-    name: str
-    value: float
-
-
-@dataclass(frozen=True)
-class Effects:
-    """The outputs that one feature pushes most, for one standard deviation of it where that is known."""
-
-    up: tuple[Push, ...]
-    down: tuple[Push, ...]
 
 
 def direct_path(network: Network, layer: LayerBasis) -> Tensor:  # [outputs, features]
@@ -55,8 +39,7 @@ def _moved(network: Network, layer: LayerBasis, features: Sequence[int]) -> Tens
     f, moved = _mean(layer), _units(layer, features)
     for section in chain:
         f, moved = section.direct(f, moved)
-    constant = chain[-1].target.constant if chain else network.nodes[-1].constant
-    moved = moved[:, 1:] if constant else moved
+    moved = moved[:, network.output_layer.first_coordinate :]
     return moved - moved.mean(1, keepdim=True)
 
 
@@ -67,17 +50,28 @@ def direct_effects(
     top: int = 5,
     features: Sequence[int] | None = None,
 ) -> list[Effects | None]:
-    """The ``top`` outputs that each feature pushes up and down; None where nothing passes directly.
+    """The outputs that each feature pushes up and down along the path that no core bends.
 
-    ``names`` names the outputs (classes, tokens). Values are for one standard deviation of the feature, the
-    square root of what the layer's features are ranked by, or for one unit where that is not known. Where
-    logits are capped, they are derivatives of the capped ones at the layer's mean.
+    Values are for one standard deviation of the feature, the square root of what the layer's features are
+    ranked by, or for one unit where that is not known. Where logits are capped, they are derivatives of the
+    capped ones at the layer's mean. Memory grows with the outputs, never with their square.
 
-    ``features`` are those wanted, all without it. Memory grows with the outputs, never with their square.
+    Args:
+        network: The network.
+        layer: The basis of one of its node layers.
+        names: Names of the outputs (classes, tokens); default: their numbers.
+        top: Outputs in each direction.
+        features: Some features by index; default: all.
+
+    Returns:
+        One entry per feature; None where nothing passes directly.
+
+    Raises:
+        InterbasisError: There are fewer names than outputs.
     """
     wanted = list(range(layer.features) if features is None else features)
     norm = layer.width**0.5 if layer.identity else torch.linalg.matrix_norm(layer.inverse.double()).item()
-    found: list[Effects | None] = []
+    effects: list[Effects | None] = []
     for some in _blocks(network, layer, wanted):
         moved = _moved(network, layer, some)
         outputs = moved.shape[1]
@@ -89,11 +83,13 @@ def direct_effects(
             moved *= layer.eigenvalues[some].clamp_min(0).sqrt()[:, None]
         silent = moved.abs().amax(1) <= 1e-12 * (norm + 1)  # rounding of what is no direct path
         up, down = _most(moved, top, names), _most(-moved, top, names)
-        found += [
-            None if quiet else Effects(tuple(rise), tuple(Push(push.name, -push.value) for push in fall))
+        effects += [
+            None
+            if quiet
+            else Effects(up=tuple(rise), down=tuple(Push(name=push.name, value=-push.value) for push in fall))
             for quiet, rise, fall in zip(silent.tolist(), up, down, strict=True)
         ]
-    return found
+    return effects
 
 
 def _blocks(network: Network, layer: LayerBasis, features: list[int]) -> Iterator[list[int]]:
@@ -128,4 +124,4 @@ def _most(values: Tensor, top: int, names: Sequence[str]) -> list[list[Push]]:  
         left.scatter_(1, places[-1], -torch.inf)
     indices = torch.cat(places, dim=1)
     rows = zip(indices.tolist(), values.gather(1, indices).tolist(), strict=True)
-    return [[Push(names[i], v) for i, v in zip(*row, strict=True)] for row in rows]
+    return [[Push(name=names[i], value=v) for i, v in zip(*row, strict=True)] for row in rows]

@@ -106,8 +106,8 @@ class Window:
         near = position[..., None] + torch.arange(-self.before, self.after + 1)
         inside = (near >= 0) & (near < S)
         feature = torch.arange(F)[None, :, None]
-        found = values[sample[..., None], near.clamp(0, S - 1), feature]
-        return found.where(inside, 0.0).float()
+        nearby = values[sample[..., None], near.clamp(0, S - 1), feature]
+        return nearby.where(inside, 0.0).float()
 
 
 def largest(values: Tensor, k: int) -> Tensor:  # [N, features] -> [min(k, N), features]

@@ -5,24 +5,16 @@ exact: ⌊⌊v/2^e⌋/2⌋ = ⌊v/2^(e+1)⌋. So the result depends on the data 
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from interbasis.features.activations import Chunk
+from interbasis.features.records import Histogram
 
 BINS = 64
 """Bins per feature, at most; at least half as many where values spread."""
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """Counts between neighbouring edges; one edge more than counts."""
-
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
 
 
 class HistogramSums:
@@ -70,11 +62,11 @@ class HistogramSums:
     def _count(self, j: int, column: np.ndarray, low: float, high: float) -> None:
         width = 2.0 ** self.exponents[j]
         first, last = math.floor(low / width), math.floor(high / width)
-        found = np.bincount((np.floor(column / width) - first).astype(np.int64), minlength=last - first + 1)
+        counts = np.bincount((np.floor(column / width) - first).astype(np.int64), minlength=last - first + 1)
         if len(self.counts[j]):
             start = self.first[j] - first
-            found[start : start + len(self.counts[j])] += self.counts[j]
-        self.first[j], self.counts[j] = first, found
+            counts[start : start + len(self.counts[j])] += self.counts[j]
+        self.first[j], self.counts[j] = first, counts
 
     def state(self) -> dict[str, Tensor]:
         """All of it, to go on from; counts of all features in a row."""
@@ -100,7 +92,8 @@ class HistogramSums:
     def result(self) -> list[Histogram]:
         return [
             Histogram(
-                tuple((first + i) * 2.0**e for i in range(len(counts) + 1)), tuple(int(c) for c in counts)
+                edges=tuple((first + i) * 2.0**e for i in range(len(counts) + 1)),
+                counts=tuple(int(c) for c in counts),
             )
             for first, e, counts in zip(self.first, self.exponents, self.counts, strict=True)
         ]

@@ -6,20 +6,20 @@ is, dropped directions too.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from interbasis.data.batches import Batches, Data
+from interbasis.data.samples import IGNORED_LABEL
 from interbasis.features.activations import Features, chunk_size, of, values_of
 from interbasis.features.moments import Grouped
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.network import Network
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.progress import Progress, silent
-
-IGNORED = -100
 
 
 @dataclass(frozen=True)
@@ -37,23 +37,41 @@ class Intervention:
     samples: int
 
 
+class InterventionOptions(TypedDict, total=False):
+    """Options of `intervene`."""
+
+    groups: Sequence[int] | None
+    mean_data: Data | None
+    progress: Progress
+
+
 def intervene(
     network: Network,
     layer: LayerBasis,
     data: Data,
     feature: int,
     value: float | None = None,
-    *,
-    groups: Sequence[int] | None = None,
-    mean_data: Data | None = None,
-    progress: Progress = silent,
+    **options: Unpack[InterventionOptions],
 ) -> Intervention:
     """Set one feature of a node layer to ``value``, or to its mean given the true label, and run on.
 
-    Without a value, the feature is set to its class-conditional mean over ``mean_data`` (the data themselves
-    unless others are given). ``groups`` gives every class a group, and the mean is the group's: [1, 1, 0, …].
-    Data are (inputs, labels), or a language model's tokens alone, whose labels are the tokens that follow.
+    Args:
+        network: The network.
+        layer: The basis of one of its node layers.
+        data: (inputs, labels), or a language model's tokens alone, whose labels are the tokens that follow.
+        feature: Index of the feature.
+        value: What it is set to; default: its mean given the true label.
+        **options: ``groups`` gives every class a group, and the mean is the group's: [1, 1, 0, …];
+            ``mean_data`` are the data of the means (default: ``data``); ``progress`` is told how far it is.
+
+    Returns:
+        Accuracy and cross-entropy before and after.
+
+    Raises:
+        InterbasisError: There is no such feature, or a label has no mean.
     """
+    groups, mean_data = options.get("groups"), options.get("mean_data")
+    progress = options.get("progress", silent)
     features = of(network, layer)
     if not 0 <= feature < layer.features:
         raise InterbasisError(f"{layer.name!r} has features 0 to {layer.features - 1}, not {feature}")
@@ -65,15 +83,16 @@ def intervene(
             if mean_data is None
             else Batches(mean_data, "mean_data", predicts_next=network.predicts_next)
         )
-        found = class_means(_only(features, feature), means, groups)
-        targets = found.means[:, 0].where(found.counts > 0, torch.nan)
+        moments = class_means(_only(features, feature), means, groups)
+        targets = moments.means[:, 0].where(moments.counts > 0, torch.nan)
     before, after = _Score(), _Score()
     size = chunk_size(features, batches)
-    for first, inputs, labels in batches.labelled_chunks(size):
+    for _, inputs, labels in batches.tracked(batches.labelled_chunks(size), "intervention", progress):
         inputs, labels = inputs.to(network.device), labels.to(network.device)
-        group = _group(labels, groups) if value is None else labels.where(labels == IGNORED, 0)
-        _score_both(features, feature, inputs, labels, _goal(targets, group), before, after)
-        progress("intervention", first + len(inputs) - batches.offset, len(batches))
+        group = _group(labels, groups) if value is None else labels.where(labels == IGNORED_LABEL, 0)
+        untouched, changed = _outputs(features, feature, inputs, labels, _goal(targets, group))
+        before.add(untouched, labels)
+        after.add(changed, labels)
     return Intervention(
         layer.name, feature, tuple(targets.tolist()),
         (before.accuracy, after.accuracy), (before.loss, after.loss), len(batches),
@@ -103,15 +122,15 @@ def class_means(features: Features, data: Batches, groups: Sequence[int] | None 
         values = values_of(features, inputs, data.name, first)
         group = _group(labels, groups)
         group = group[:, None] if group.ndim == 1 else group[:, -values.shape[1] :]
-        found = Grouped.of(values.flatten(0, 1), group.expand(values.shape[:2]).flatten())
-        total = found if total is None else total.merge(found)
+        moments = Grouped.of(values.flatten(0, 1), group.expand(values.shape[:2]).flatten())
+        total = moments if total is None else total.merge(moments)
     assert total is not None
     return total
 
 
 def _goal(targets: Tensor, group: Tensor) -> Tensor:  # [groups], [n] or [n, T] -> the same
     """What the feature is set to; NaN where the label is ignored and the feature left alone."""
-    known = group != IGNORED
+    known = group != IGNORED_LABEL
     unknown = group[known & (group >= len(targets))]
     goal = targets.to(group.device)[group.where(known, 0).clamp(max=len(targets) - 1)]
     if len(unknown) or goal[known].isnan().any():
@@ -132,14 +151,14 @@ def _group(labels: Tensor, groups: Sequence[int] | None) -> Tensor:
             f"groups has an entry for each of {len(groups)} classes, but there is a label {int(known.max())}"
         )
     of_class = torch.as_tensor(list(groups), device=labels.device)
-    return torch.where(labels == IGNORED, IGNORED, of_class[known])
+    return torch.where(labels == IGNORED_LABEL, IGNORED_LABEL, of_class[known])
 
 
 @torch.no_grad()
-def _score_both(
-    features: Features, feature: int, inputs: Tensor, labels: Tensor, goal: Tensor,
-    before: "_Score", after: "_Score",
-) -> None:  # fmt: skip
+def _outputs(
+    features: Features, feature: int, inputs: Tensor, labels: Tensor, goal: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The model's outputs, untouched and with the feature set."""
     network, layer = features.network, features.layer
     f = network.activations_at(features.index, inputs)  # [n, T, width]
     reads, writes = (direction.to(f) for direction in _directions(layer, feature))
@@ -147,8 +166,8 @@ def _score_both(
     goal = goal.to(f)
     goal = goal[:, None] if goal.ndim == 1 else goal[:, -f.shape[1] :]
     change = (goal.where(~goal.isnan(), now) - now)[..., None] * writes
-    before.add(_run_on(network, features.index, f, labels), labels)
-    after.add(_run_on(network, features.index, f + change, labels), labels)
+    untouched = _run_on(network, features.index, f, labels)
+    return untouched, _run_on(network, features.index, f + change, labels)
 
 
 def _run_on(network: Network, index: int, f: Tensor, labels: Tensor) -> Tensor:
@@ -156,8 +175,7 @@ def _run_on(network: Network, index: int, f: Tensor, labels: Tensor) -> Tensor:
     chain = [*network.sections[index:], *network.tail]
     for section in chain:
         f = section(f)
-    constant = chain[-1].target.constant if chain else network.nodes[-1].constant
-    output = f[..., 1:] if constant else f
+    output = f[..., network.output_layer.first_coordinate :]
     return output[:, -1] if labels.ndim == 1 else output
 
 
@@ -170,10 +188,12 @@ class _Score:
     def add(self, outputs: Tensor, labels: Tensor) -> None:
         outputs = outputs.flatten(0, -2)
         labels = labels.flatten().long()
-        known = labels != IGNORED
+        known = labels != IGNORED_LABEL
         self.count += int(known.sum())
         self.right += int((outputs.argmax(-1) == labels)[known].sum())
-        self.nats += cross_entropy(outputs.double(), labels, ignore_index=IGNORED, reduction="sum").item()
+        self.nats += cross_entropy(
+            outputs.double(), labels, ignore_index=IGNORED_LABEL, reduction="sum"
+        ).item()
 
     @property
     def accuracy(self) -> float:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from interbasis.data.samples import IGNORED_LABEL
+
 
 @dataclass
 class Grouped:
@@ -17,7 +19,7 @@ class Grouped:
     @classmethod
     def of(cls, values: Tensor, groups: Tensor, number: int | None = None) -> "Grouped":
         """Of the rows of values [n, features], each in one of ``number`` groups; group −100 is left out."""
-        known = groups != -100
+        known = groups != IGNORED_LABEL
         if not known.all():
             values, groups = values[known], groups[known]
         number = int(groups.max()) + 1 if number is None and len(groups) else number or 0

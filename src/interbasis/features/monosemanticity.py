@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import gaussian_kde, ks_2samp
 
-from interbasis.features.fourier import FourierLabel
+from interbasis.features.fourier_labels import FourierLabel
 from interbasis.runtime.errors import InterbasisError
 
 THRESHOLD = 0.9
@@ -30,7 +30,17 @@ def monosemantic(
 ) -> Monosemantic:
     """Count features whose leading share, rounded to whole per cent, exceeds the threshold.
 
-    ``labels`` are those of one layer in order; ``constant`` says whether the first is the constant feature.
+    Args:
+        labels: Labels of the features of one layer, in order.
+        top: Features that are considered.
+        threshold: Of the leading term's share.
+        constant: Whether the first feature is the constant.
+
+    Returns:
+        The counts, with and without the constant, and all shares.
+
+    Raises:
+        InterbasisError: ``top`` or ``threshold`` is out of range.
     """
     if top < 1 or not 0 <= threshold <= 1:
         raise InterbasisError(
@@ -61,7 +71,18 @@ class Comparison:
 
 
 def compare(shares: dict[str, Sequence[float]], points: int = 101) -> Comparison:
-    """Compare the leading shares found in different bases, {"lib": …, "pca": …}."""
+    """Compare the leading shares of features in different bases.
+
+    Args:
+        shares: Leading shares of the features of each basis, {"lib": …, "pca": …}.
+        points: Points of the grid that densities are given at.
+
+    Returns:
+        Densities, cumulative distributions, and Kolmogorov–Smirnov tests between bases.
+
+    Raises:
+        InterbasisError: A basis has no shares, or there are fewer than two points.
+    """
     if points < 2 or not shares or any(len(values) == 0 for values in shares.values()):
         raise InterbasisError("expected at least two points, and at least one share for each basis")
     grid = np.linspace(0, 1, points)

@@ -7,16 +7,14 @@ from typing import Any
 from interbasis.features.contexts import Images, Rendering, Rows, Tokens
 
 
-def renderings(data: Any, family: str) -> tuple[Rendering | None, Sequence[str], Sequence[str] | None]:
+def renderings(data: object) -> tuple[Rendering | None, Sequence[str], Sequence[str] | None]:
     """(rendering, names of classes, names of outputs) of data that know their kind; else nothing is said.
 
     Data may have ``kind`` (tokens, images, rows), ``classes``, ``image`` (channels, height, width) and
-    ``tokenizer`` (a folder with tokenizer.json).
+    ``tokenizer`` (a folder with tokenizer.json). A network with ``token_names`` of its own needs none of it.
     """
     kind, classes = getattr(data, "kind", None), tuple(getattr(data, "classes", ()))
     shape, folder = getattr(data, "image", None), getattr(data, "tokenizer", None)
-    if family == "modadd":  # numbers and "=" speak for themselves
-        return None, (), None
     if kind == "images" and shape is not None:
         return Images(tuple(shape), classes), classes, classes or None
     if kind == "tokens" and folder is not None:

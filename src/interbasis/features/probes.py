@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from interbasis.data.batches import Data
+from interbasis.data.samples import IGNORED_LABEL
 from interbasis.features.activations import Source, chunks
 from interbasis.features.moments import Grouped
 from interbasis.runtime.errors import InterbasisError
@@ -19,11 +20,19 @@ BLOCK = 2**22
 def auroc(values: Tensor, positive: Tensor) -> Tensor:
     """AUROC of every feature as a classifier of binary attributes, from ranks with ties counted half.
 
-    values [n, features]; positive [n] gives [features], and [n, attributes] gives [attributes, features]:
-
         AUROC = (Σ ranks of positives − P(P + 1)/2) / (P · N).
 
     The sign of a feature is arbitrary: 0.1 separates as well as 0.9 (see `separation`).
+
+    Args:
+        values: [samples, features].
+        positive: Truth values [samples], or [samples, attributes].
+
+    Returns:
+        [features], or [attributes, features].
+
+    Raises:
+        InterbasisError: Shapes do not match, values are not finite, or an attribute has one value only.
     """
     values, positive = torch.as_tensor(values).double(), torch.as_tensor(positive)
     if values.ndim != 2 or positive.ndim not in (1, 2) or len(values) != len(positive):
@@ -58,13 +67,29 @@ def separation(area: Tensor) -> Tensor:
 
 
 def explained_variance(values: Tensor, labels: Tensor) -> Tensor:  # [n, features], [n] -> [features]
-    """η²: the share of every feature's variance that a label explains."""
+    """η²: the share of every feature's variance that a label explains.
+
+    Args:
+        values: [samples, features].
+        labels: [samples].
+
+    Returns:
+        [features].
+    """
     _check_rows(values, labels)
     return Grouped.of(values, labels).explained
 
 
 def r_squared(values: Tensor, attribute: Tensor) -> Tensor:  # [n, features], [n] -> [features]
-    """R² of every feature and a scalar attribute, their squared correlation; 0 where either is constant."""
+    """R² of every feature and a scalar attribute, their squared correlation; 0 where either is constant.
+
+    Args:
+        values: [samples, features].
+        attribute: [samples].
+
+    Returns:
+        [features].
+    """
     _check_rows(values, attribute)
     x, y = values.double(), attribute.double()
     x, y = x - x.mean(0), y - y.mean()
@@ -82,7 +107,15 @@ def _check_rows(values: Tensor, labels: Tensor) -> None:
 
 
 def best(scores: Tensor, k: int = 5) -> list[tuple[int, float]]:  # [features]
-    """The k features with the largest scores, as (index, score)."""
+    """The features with the largest scores.
+
+    Args:
+        scores: [features].
+        k: How many.
+
+    Returns:
+        (index, score) of each, the largest first.
+    """
     top = scores.sort(descending=True, stable=True)
     return list(zip(top.indices[:k].tolist(), top.values[:k].tolist(), strict=True))
 
@@ -110,21 +143,32 @@ class Probe:
 def probe(
     source: Source, data: Data, positive: Sequence[int] | None = None, progress: Progress = silent
 ) -> Probe:
-    """Probe all features of a layer with labelled data (inputs, labels [n]), at a sample's last position.
+    """Probe all features of a layer with labelled data, at a sample's last position.
 
-    ``positive`` names classes that have an attribute in common (the animals of CIFAR-10, say). All values are
-    held at once, 8 bytes for each sample and feature.
+    All values are held at once, 8 bytes for each sample and feature.
+
+    Args:
+        source: `of(network, layer)`, or a function from inputs to values.
+        data: (inputs, labels [samples]).
+        positive: Classes that have an attribute in common (the animals of CIFAR-10, say).
+        progress: Called with (phase, done, total).
+
+    Returns:
+        AUROC and explained variance of every feature.
+
+    Raises:
+        InterbasisError: Labels are missing, or there is only one class.
     """
-    found = [
+    parts_of_data = [
         (chunk.values[:, -1], chunk.labels)
         for chunk in chunks(source, data, labelled=True, progress=progress)
     ]
-    values, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
+    values, labels = (torch.cat(parts) for parts in zip(*parts_of_data, strict=True))
     if labels.ndim != 1:
         raise InterbasisError(
             f"probes are for one label per sample, received labels of shape {list(labels.shape)}"
         )
-    values, labels = values[labels != -100], labels[labels != -100].long()
+    values, labels = values[labels != IGNORED_LABEL], labels[labels != IGNORED_LABEL].long()
     classes = labels.unique()
     if len(classes) < 2:
         raise InterbasisError("probes need samples of at least two classes")

@@ -1,23 +1,26 @@
-"""Static figures: plain data or graphs in, a matplotlib Figure out, in one style for paper and screen.
+"""Static figures: records, graphs or numbers in, a matplotlib Figure out, in one style for paper and screen.
 
 Figures are made without pyplot, so nothing of a notebook's settings, backend or open figures is touched. A
 figure shows itself in a notebook; `save` writes it as SVG and PNG.
 """
 
 from interbasis.figures.auroc import auroc_bars
-from interbasis.figures.bars import spread_bars
+from interbasis.figures.bars import BarOptions, spread_bars
 from interbasis.figures.curves import ablation_curves
 from interbasis.figures.densities import share_densities
+from interbasis.figures.edges_required import required
 from interbasis.figures.eigenvalues import eigenvalue_spectra
 from interbasis.figures.interactions import interaction_graph
 from interbasis.figures.modularity import Modularity, modularity_bars
 from interbasis.figures.monosemanticity import monosemanticity
 from interbasis.figures.positions import position_profiles
-from interbasis.figures.required import required
 from interbasis.figures.saving import save
-from interbasis.figures.tried import Tried, tried_counts
+from interbasis.figures.selection import GraphOptions
+from interbasis.figures.trials import Tried, tried_counts
 
 __all__ = [
+    "BarOptions",
+    "GraphOptions",
     "Modularity",
     "Tried",
     "ablation_curves",

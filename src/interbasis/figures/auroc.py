@@ -23,9 +23,19 @@ def auroc_bars(
 ) -> Figure:
     """A panel per layer with a bar per feature and basis, from 0.5 (chance) to 1.
 
-    ``layers`` maps a layer to {basis: AUROC of its first features}; an area a below 0.5 is drawn as 1 − a,
-    since the sign of a feature is arbitrary. ``names`` writes a text per feature below the bars of a layer.
-    ``reference`` is a line, such as the whole model's AUROC; ``first`` is the index of the first feature.
+    Args:
+        layers: {layer: {basis: AUROC of its first features}}; an area a below 0.5 is drawn as 1 − a, since
+            the sign of a feature is arbitrary.
+        attribute: What the features separate, written at the axis.
+        names: A text per feature, below the bars of a layer.
+        reference: A line, such as the whole model's AUROC.
+        first: Index of the first feature.
+
+    Returns:
+        The figure.
+
+    Raises:
+        InterbasisError: There is no AUROC, or one is not between 0 and 1.
     """
     areas = [a for bars in layers.values() for values in bars.values() for a in values]
     if not areas or not all(0 <= a <= 1 for a in areas):

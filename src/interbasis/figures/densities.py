@@ -11,8 +11,8 @@ from interbasis.runtime.errors import InterbasisError
 
 Shares = Mapping[str, Mapping[str, Sequence[float]]]
 """{layer: {basis: shares}}."""
-WIDTH = 0.05
-"""Of the kernel, the same for all, so that lines can be compared."""
+KERNEL_WIDTH = 0.05
+"""In shares, the same for all, so that lines can be compared."""
 GRID = np.linspace(0, 1, 201)
 
 
@@ -22,8 +22,19 @@ def share_densities(
 ) -> Figure:
     """A panel per layer with the density of the leading term's share for every basis.
 
-    Lines are Gaussian kernel densities, ticks at the bottom the features themselves. ``published`` are thin
-    lines in the bases' colours, and ``source`` says whose they are.
+    Lines are Gaussian kernel densities, ticks at the bottom the features themselves.
+
+    Args:
+        layers: {layer: {basis: shares of its features}}.
+        published: Shares of someone else's models, as thin lines in the bases' colours.
+        source: Whose they are.
+        about: A note.
+
+    Returns:
+        The figure.
+
+    Raises:
+        InterbasisError: A layer has no shares.
     """
     if not layers or not all(layers.values()):
         raise InterbasisError("expected the shares of at least one basis in every layer")
@@ -58,7 +69,7 @@ def share_densities(
     thin = f"Thin lines: {source}." if published else ""
     text = (
         about,
-        f"Ticks: the features; lines: Gaussian kernel of {100 * WIDTH:g} %, reflected at 0 and 100 %.",
+        f"Ticks: the features; lines: Gaussian kernel of {100 * KERNEL_WIDTH:g} %, reflected at 0 and 100 %.",
         thin,
     )
     note(figure, " ".join(part for part in text if part))
@@ -68,5 +79,5 @@ def share_densities(
 def density(shares: Sequence[float]) -> np.ndarray:
     """Kernel density of shares on the grid; what the kernel puts beyond 0 and 1 is folded back."""
     values = np.asarray(shares, dtype=float)
-    folded = (np.stack([GRID, -GRID, 2 - GRID])[:, :, None] - values) / WIDTH
-    return np.exp(-0.5 * folded**2).sum(0).mean(1) / (WIDTH * np.sqrt(2 * np.pi))
+    folded = (np.stack([GRID, -GRID, 2 - GRID])[:, :, None] - values) / KERNEL_WIDTH
+    return np.exp(-0.5 * folded**2).sum(0).mean(1) / (KERNEL_WIDTH * np.sqrt(2 * np.pi))

@@ -9,14 +9,21 @@ from interbasis.figures.style import grid_of, looks, note, plain, styled
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.runtime.errors import InterbasisError
 
-JACOBIAN = ("lib", "gib", "random")
-
 
 @styled
 def eigenvalue_spectra(graphs: Mapping[str, InteractionGraph]) -> Figure:
     """A panel per node layer with what ranks its features, relative to the largest, on a log scale.
 
-    ``graphs`` maps names to graphs with the same node layers. Faint lines are the noise floors.
+    Faint lines are the noise floors.
+
+    Args:
+        graphs: Graphs by name, with the same node layers.
+
+    Returns:
+        The figure.
+
+    Raises:
+        InterbasisError: The graphs have different node layers.
     """
     names = {tuple(layer.name for layer in graph.layers) for graph in graphs.values()}
     if len(names) != 1:
@@ -30,7 +37,7 @@ def eigenvalue_spectra(graphs: Mapping[str, InteractionGraph]) -> Figure:
             layer = graph.layers[k]
             if layer.eigenvalues is None:
                 continue
-            first = 1 if layer.constant else 0
+            first = layer.first_feature
             values, order_of = layer.eigenvalues[first:].double().sort(descending=True, stable=True)
             values = values[values > 0]
             if not len(values):
@@ -69,10 +76,8 @@ def eigenvalue_spectra(graphs: Mapping[str, InteractionGraph]) -> Figure:
             for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
         }
         figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=len(handles))
-    ranked = ", ".join(
-        f"{name}: {'Λ, variance at the last layer' if graph.config.basis in JACOBIAN else 'variance'}"
-        for name, graph in graphs.items()
-    )
+    words = {"lambda": "Λ, variance at the last layer", "variance": "variance"}
+    ranked = ", ".join(f"{name}: {words[graph.config.kind.ranked_by]}" for name, graph in graphs.items())
     bands = any(layer.eigenvalue_errors is not None for graph in graphs.values() for layer in graph.layers)
     told = " Bands: standard errors of Λ from sampled queries." if bands else ""
     note(figure, f"What ranks the features ({ranked}), the constant left out. Dotted: noise floor.{told}")

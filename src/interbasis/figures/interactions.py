@@ -1,16 +1,16 @@
 """The interaction graph on paper: a column of features per layer, curves as wide as the edges are strong."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 from matplotlib.path import Path
-from torch import Tensor
 
-from interbasis.figures.selection import CARRIED, Node, Selection, select
+from interbasis.figures.selection import SHARE_OF_SQUARES, GraphOptions, Node, Selection, select
 from interbasis.figures.style import COLOURS, FAINT, GREY, INK, fitted, new_figure, note, plain, styled
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.runtime.errors import InterbasisError
@@ -22,39 +22,32 @@ WIDEST, THINNEST = 4.0, 0.25
 """Points: the widest curve of every section, and what the faintest are raised to."""
 OPAQUE, FAINTEST = 0.75, 0.2
 """How opaque curves are, and what part of it is left to those that would be thinner than the thinnest."""
-SIZE = 6
-"""Points: the letters of labels."""
+LABEL_POINTS = 6
+"""Size of the letters of labels."""
 
 
 @styled
-def interaction_graph(
-    graph: InteractionGraph,
-    *,
-    top: int = 20,
-    needed: Sequence[Tensor] | None = None,
-    labels: Mapping[str, Mapping[int, str]] | None = None,
-    modules: Sequence[Sequence[int]] | None = None,
-    layers: tuple[int, int] | None = None,
-    merge_output: bool | None = None,
-    power: float | None = None,
-    title: str = "",
-) -> Figure:
-    """Draw the first ``top`` features of every layer and the edges between them that count.
+def interaction_graph(graph: InteractionGraph, **options: Any) -> Figure:
+    """Draw the first features of every layer and the edges between them that count.
 
-    ``needed`` are the ablation's masks; without them the edges that carry 99 % of Ê² count. ``labels`` is
-    {layer: {feature: text}}, ``modules`` a list per layer with the module of every feature (−1 for none).
-    Features without an edge that counts are grey. Widths go with Ê to the ``power``: 2, but 1 for language
-    models, as in the paper. ``layers`` are the first and the last shown. Outputs that were not rotated are
-    one node unless ``merge_output`` says otherwise.
+    Args:
+        graph: A graph with edges.
+        **options: The fields of `GraphOptions`: top, needed, labels, modules, layers, merge_output, power,
+            title.
+
+    Returns:
+        The figure; features without an edge that counts are grey.
+
+    Raises:
+        InterbasisError: There are no edges, or layers, masks or the power do not fit the graph.
     """
+    shown = GraphOptions(**options)
+    power = shown.power
     if power is None:
-        power = 2.0 if graph.provenance.family in ("modadd", "mlp") else 1.0
+        power = 1.0 if graph.provenance.predicts_next else 2.0
     if not power > 0:
         raise InterbasisError(f"widths go with a power of Ê above 0, received {power}")
-    chosen = select(
-        graph, top=top, needed=needed, labels=labels, modules=modules, layers=layers,
-        merge_output=merge_output,
-    )  # fmt: skip
+    chosen = select(graph, shown)
     rows = max(len(column) for column in chosen.columns)
     across = _left(chosen, len(chosen.columns) - 1) + _width(chosen, len(chosen.columns) - 1)
     figure = new_figure(across + 0.1, rows * ROW + 1.3)
@@ -68,8 +61,8 @@ def interaction_graph(
             axes.add_collection(_curves(chosen, k, power, colours))
     for k, column in enumerate(chosen.columns):
         _draw_column(axes, chosen, k, column, colours)
-    _legend(figure, chosen, colours, modules is not None)
-    note(figure, _explanation(chosen, power, needed is not None, title))
+    _legend(figure, chosen, colours, shown.modules is not None)
+    note(figure, _explanation(chosen, power, shown.title))
     return figure
 
 
@@ -154,9 +147,14 @@ def _draw_node(axes: Axes, node: Node, x: float, y: float, width: float, colours
         return
     numbered = node.needed and node.module >= 0
     room = width - 0.33 - (0.06 + 0.06 * len(str(node.module)) if numbered else 0)
-    words = {"va": "center_baseline", "fontsize": SIZE, "zorder": 3, "color": INK if node.needed else GREY}
+    words = {
+        "va": "center_baseline",
+        "fontsize": LABEL_POINTS,
+        "zorder": 3,
+        "color": INK if node.needed else GREY,
+    }
     axes.text(x + 0.2, y, str(node.index), words, ha="right", fontweight="bold")
-    axes.text(x + 0.26, y, fitted(node.label, room, SIZE), words)
+    axes.text(x + 0.26, y, fitted(node.label, room, LABEL_POINTS), words)
     if numbered:
         axes.text(x + width - 0.04, y, str(node.module), words, ha="right", style="italic")
 
@@ -193,11 +191,13 @@ def _legend(figure: Figure, chosen: Selection, colours: dict[int, str], grouped:
         figure.legend(handles=handles, loc="outside upper left", ncols=columns)
 
 
-def _explanation(chosen: Selection, power: float, ablated: bool, title: str) -> str:
+def _explanation(chosen: Selection, power: float, title: str) -> str:
     strength = {1.0: "Ê", 2.0: "Ê²"}.get(power, f"Ê to the {power:g}")
-    kind = f"the largest edges that carry {CARRIED:.0%} of a section's Ê²"
-    if ablated:
+    kind = largest = f"the largest edges that carry {SHARE_OF_SQUARES:.0%} of a section's Ê²"
+    if any(chosen.ablated):
         kind = "the edges needed according to the ablation"
+        others = [chosen.names[k] for k, ablated in enumerate(chosen.ablated) if not ablated]
+        kind += f" (from {', '.join(others)}, which was not ablated, {largest})" if others else ""
     numbers = ""
     if any(node.module >= 0 for column in chosen.columns for node in column):
         numbers = " Small number at the right of a box: its module."

@@ -26,8 +26,18 @@ def modularity_bars(
 ) -> Figure:
     """A panel per title (a resolution, say); in it per place (a seed) a bar for each basis.
 
-    ``panels`` is {title: {basis: one of each place, or None where there is none}}. The number in a bar is how
-    many modules there are; the black mark is the rewired graphs' mean with two standard deviations.
+    The number in a bar is how many modules there are; the black mark is the rewired graphs' mean with two
+    standard deviations.
+
+    Args:
+        panels: {title: {basis: one entry per place, or None where there is none}}.
+        places: Names of the places.
+
+    Returns:
+        The figure.
+
+    Raises:
+        InterbasisError: There are no panels, or a basis has another number of entries than there are places.
     """
     if not panels or any(len(row) != len(places) for p in panels.values() for row in p.values()):
         raise InterbasisError(f"expected at least one panel with {len(places)} graphs per basis")

@@ -1,36 +1,43 @@
 """What features do along a sequence."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from interbasis.features.records import Feature
 from interbasis.figures.style import COLOURS, FAINT, grid_of, note, styled
 from interbasis.runtime.errors import InterbasisError
 
 
 @styled
-def position_profiles(features: Sequence[Mapping[str, Any]], layer: str = "") -> Figure:
+def position_profiles(features: Sequence[Feature], layer: str = "") -> Figure:
     """A panel per feature: its mean activation at every position.
 
-    ``features`` are those of the `features` result of a run: "index", and "positions" with "means" and
-    "share", the part of the feature's variance that position explains.
+    Features without a profile along the sequence are left out.
+
+    Args:
+        features: Features of a layer, as `interbasis features` stores them.
+        layer: Its name, for the note below.
+
+    Returns:
+        The figure.
+
+    Raises:
+        InterbasisError: None of them has a profile along the sequence.
     """
-    known = [feature for feature in features if feature.get("positions")]
+    known = [(feature.index, feature.positions) for feature in features if feature.positions]
     if not known:
         raise InterbasisError(
             "none of these features has a position profile; sequences have one, single rows do not"
         )
     figure, panels = grid_of(len(known), most=4, height=1.5)
-    for number, (panel, feature) in enumerate(zip(panels, known, strict=True)):
-        means, share = feature["positions"]["means"], feature["positions"]["share"]
+    for number, (panel, (index, profile)) in enumerate(zip(panels, known, strict=True)):
+        means = profile.means
         panel.axhline(0, color=FAINT, linewidth=0.8, zorder=0)
         style = "o-" if len(means) <= 12 else "-"
-        panel.plot(
-            range(len(means)), means, style, color=COLOURS[0], markersize=3, gid=f"f{feature['index']}"
-        )
-        panel.set_title(f"{feature['index']} · {share:.0%} position", fontsize=7.5)
+        panel.plot(range(len(means)), means, style, color=COLOURS[0], markersize=3, gid=f"f{index}")
+        panel.set_title(f"{index} · {profile.share:.0%} position", fontsize=7.5)
         panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         panel.yaxis.set_major_locator(MaxNLocator(4))
         if number >= len(known) - min(4, len(known)):

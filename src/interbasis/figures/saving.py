@@ -26,7 +26,18 @@ def save(
 ) -> list[Path]:
     """Write PATH.svg and PATH.png (or other formats); a suffix of one of these in ``path`` is replaced.
 
-    ``colours`` (up to 256) makes PNG files several times smaller by so few colours.
+    Args:
+        figure: The figure.
+        path: Where to write it, without a suffix.
+        formats: svg, png or pdf.
+        dpi: Resolution of PNG files.
+        colours: Up to 256; so few colours make PNG files several times smaller.
+
+    Returns:
+        The files.
+
+    Raises:
+        InterbasisError: A format is unknown, or a file cannot be written.
     """
     unknown = [name for name in formats if name not in DATELESS]
     if unknown or not formats:

@@ -9,8 +9,30 @@ from torch import Tensor
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.runtime.errors import InterbasisError
 
-CARRIED = 0.99
-"""Share of a section's Ê² whose edges are drawn where nobody says which are needed."""
+SHARE_OF_SQUARES = 0.99
+"""Share of a section's Ê² whose edges are drawn where it is not known which are needed."""
+
+
+@dataclass(frozen=True, eq=False)
+class GraphOptions:
+    """What of a graph is drawn, and what is known about its features and edges; all by name."""
+
+    top: int = 20
+    """Features of each layer, the most important first."""
+    needed: Mapping[str, Tensor] | None = None
+    """The ablation's masks, by the name of the section's source layer; sections without one are drawn with
+    the largest edges that carry 99 % of Ê²."""
+    labels: Mapping[str, Mapping[int, str]] | None = None
+    """{layer: {feature: text}}."""
+    modules: Mapping[str, Sequence[int]] | None = None
+    """The module of every feature (−1 for none), by layer."""
+    layers: tuple[int, int] | None = None
+    """The first and the last layer shown; default: all."""
+    merge_output: bool | None = None
+    """Draw all outputs as one node; default: where they were not rotated."""
+    power: float | None = None
+    """Widths of edges go with Ê to this power; default: 2, and 1 for language models, as in the paper."""
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,43 +68,35 @@ class Selection:
     sections: tuple[tuple[Edge, ...], ...]
     candidates: tuple[int, ...]
     """Edges of each section that count as needed, whether or not both ends are shown."""
+    ablated: tuple[bool, ...]
+    """Whether these are the edges that the ablation requires, or those that carry 99 % of Ê²."""
 
 
-def select(
-    graph: InteractionGraph,
-    *,
-    top: int = 20,
-    needed: Sequence[Tensor] | None = None,
-    labels: Mapping[str, Mapping[int, str]] | None = None,
-    modules: Sequence[Sequence[int]] | None = None,
-    layers: tuple[int, int] | None = None,
-    merge_output: bool | None = None,
-) -> Selection:
-    """The first ``top`` features of each layer and the edges between them that count.
+def select(graph: InteractionGraph, options: GraphOptions) -> Selection:
+    """The first features of each layer and the edges between them that count.
 
-    An edge counts if ``needed`` (a mask per section, from the ablation) holds it, or else if it is among the
-    largest that carry 99 % of its section's Ê². Outputs that were not rotated become one node, or as
-    ``merge_output`` says; its edges are the norms (Σ_i Ê_ij²)^½ over the edges that count. ``layers`` are the
-    first and last layer shown.
+    An edge counts if the ablation requires it, or else if it is among the largest that carry 99 % of its
+    section's Ê². The edges of outputs that are drawn as one node are the norms (Σ_i Ê_ij²)^½ over the edges
+    that count.
     """
-    first, last = layers or (0, len(graph.layers) - 1)
-    if not graph.edges or top < 1 or not 0 <= first < last < len(graph.layers):
+    first, last = options.layers or (0, len(graph.layers) - 1)
+    if not graph.edges or options.top < 1 or not 0 <= first < last < len(graph.layers):
         raise InterbasisError(
             f"expected a graph with edges, at least one feature per layer and two layers of "
-            f"{len(graph.layers)}; received {len(graph.edges)} sections, top={top}, layers {first} to {last}"
+            f"{len(graph.layers)}; received {len(graph.edges)} sections, top={options.top}, layers {first} "
+            f"to {last}"
         )
-    if needed is not None and [m.shape for m in needed] != [e.shape for e in graph.edges]:
+    needed = options.needed or {}
+    shapes = dict(zip(graph.section_names, (edges.shape for edges in graph.edges), strict=True))
+    if any(mask.shape != shapes.get(name) for name, mask in needed.items()):
         raise InterbasisError("the masks of needed edges do not have the shapes of the graph's edges")
-    masks = [_counts(graph, k, None if needed is None else needed[k]) for k in range(len(graph.edges))]
-    if merge_output is None:
-        merge_output = graph.layers[-1].identity or not graph.layers[-1].constant
-    merged = merge_output and last == len(graph.layers) - 1
-    columns = [
-        _column(graph, k, top, masks, labels or {}, None if modules is None else modules[k])
-        for k in range(first, last + 1)
-    ]
-    if merged:
-        count = graph.layers[last].features - _first(graph, last)
+    masks = [_counts(graph, k, needed.get(name)) for k, name in enumerate(graph.section_names)]
+    merged = options.merge_output
+    if merged is None:
+        merged = graph.layers[-1].identity or not graph.layers[-1].constant
+    columns = [_column(graph, k, masks, options) for k in range(first, last + 1)]
+    if merged and last == len(graph.layers) - 1:
+        count = graph.layers[last].features - graph.layers[last].first_feature
         columns[-1] = (Node(last, None, f"all {count:,}\ntogether", -1, True),)
     sections = [
         _edges(graph, k, columns[k - first], columns[k - first + 1], masks[k]) for k in range(first, last)
@@ -90,35 +104,30 @@ def select(
     return Selection(
         tuple(layer.name for layer in graph.layers[first : last + 1]),
         tuple(columns),
-        tuple(graph.layers[k].features - _first(graph, k) for k in range(first, last + 1)),
+        tuple(graph.layers[k].features - graph.layers[k].first_feature for k in range(first, last + 1)),
         tuple(sections),
         tuple(int(masks[k].sum()) for k in range(first, last)),
+        tuple(graph.layers[k].name in needed for k in range(first, last)),
     )
 
 
 def _counts(graph: InteractionGraph, k: int, needed: Tensor | None) -> Tensor:  # bool [out, in]
     edges = graph.edges[k].double()
     inner = torch.zeros_like(edges, dtype=torch.bool)
-    inner[_first(graph, k + 1) :, _first(graph, k) :] = True
+    inner[graph.layers[k + 1].first_feature :, graph.layers[k].first_feature :] = True
     if needed is not None:
         return needed.bool() & inner & (edges > 0)
     values, order = (edges * inner).flatten().sort(descending=True)
     shares = values.square().cumsum(0) / values.square().sum().clamp_min(1e-300)
-    kept = torch.zeros(edges.numel(), dtype=torch.bool)
-    kept[order[: int((shares < CARRIED).sum()) + 1]] = True
-    return kept.view(edges.shape) & inner & (edges > 0)
+    largest = torch.zeros(edges.numel(), dtype=torch.bool)
+    largest[order[: int((shares < SHARE_OF_SQUARES).sum()) + 1]] = True
+    return largest.view(edges.shape) & inner & (edges > 0)
 
 
-def _column(
-    graph: InteractionGraph,
-    k: int,
-    top: int,
-    masks: list[Tensor],
-    labels: Mapping[str, Mapping[int, str]],
-    modules: Sequence[int] | None,
-) -> tuple[Node, ...]:
-    layer, start = graph.layers[k], _first(graph, k)
-    texts = labels.get(layer.name, {})
+def _column(graph: InteractionGraph, k: int, masks: list[Tensor], options: GraphOptions) -> tuple[Node, ...]:
+    layer, start = graph.layers[k], graph.layers[k].first_feature
+    texts = (options.labels or {}).get(layer.name, {})
+    modules = (options.modules or {}).get(layer.name)
     apart = range(start, start + layer.isolated)  # a layer norm's variance
     texts = dict(texts) | {j: " · ".join(filter(None, ["variance", texts.get(j)])) for j in apart}
     used = torch.zeros(layer.features, dtype=torch.bool)
@@ -128,7 +137,7 @@ def _column(
         used |= masks[k - 1].any(1)
     return tuple(
         Node(k, j, texts.get(j, ""), -1 if modules is None else int(modules[j]), bool(used[j]))
-        for j in range(start, min(start + top, layer.features))
+        for j in range(start, min(start + options.top, layer.features))
     )
 
 
@@ -141,14 +150,10 @@ def _edges(
         rows = [0]
     else:
         rows = [node.index for node in targets if node.index is not None]
-    found = []
+    shown = []
     for b, row in enumerate(rows):
         for a, node in enumerate(sources):
             value = strengths[row, node.index].item() if node.index is not None else 0.0
             if value > 0:
-                found.append(Edge(a, b, value))
-    return tuple(found)
-
-
-def _first(graph: InteractionGraph, layer: int) -> int:
-    return 1 if graph.layers[layer].constant else 0
+                shown.append(Edge(a, b, value))
+    return tuple(shown)

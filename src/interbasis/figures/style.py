@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Callable, Iterable
-from functools import cache, wraps
+from functools import wraps
 from typing import Any, ParamSpec
 
 from matplotlib import rc_context
@@ -109,13 +109,8 @@ def looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 def plain(text: str) -> str:
     """Text as it is: no mathematics between dollar signs, and a box for what the font does not have."""
-    known = _characters()
-    return "".join(c if ord(c) in known or c == "\n" else "□" for c in text).replace("$", r"\$")
-
-
-@cache
-def _characters() -> frozenset[int]:
-    return frozenset(get_font(findfont("DejaVu Sans")).get_charmap())
+    font = get_font(findfont("DejaVu Sans"))
+    return "".join(c if c == "\n" or font.get_char_index(ord(c)) else "□" for c in text).replace("$", r"\$")
 
 
 def shortened(text: str, most: int) -> str:

@@ -1,7 +1,7 @@
 """Activations on the way to a node layer, kept in files, so that later passes over the same data begin there.
 
-Attention wants a pass over the data per section, each through all the blocks before it. The first of them, to
-the last section, passes by where the others go; what it leaves on disk there spares them the way.
+Attention requires a pass over the data per section, each through all the blocks before it. The first of them,
+to the last section, passes by where the others go; what it leaves on disk there spares them the way.
 """
 
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from interbasis.network.cores import PassCore
 from interbasis.network.network import Network
 
 
@@ -39,7 +40,7 @@ class ActivationCache:
     budget: int = 0
     """Bytes that the files may take together; no more than half of what is free in any case."""
     folder: Path | None = None
-    """Where they are; the system's place for temporary files without it, or before there is such a folder."""
+    """Where they are; default, or while there is no such folder: the system's temporary folder."""
     _stored: dict[int, Stored] | None = field(default=None, init=False)
     _positions: int = field(default=0, init=False)
 
@@ -69,7 +70,7 @@ class ActivationCache:
     def _choose(self, f: Tensor) -> dict[int, Stored]:
         """Before every section with a pass of its own but the first, the narrowest layer, as many as fit."""
         sections, nodes = self.network.sections, self.network.nodes
-        passes = [k for k, section in enumerate(sections) if not section.core.has_statistics]
+        passes = [k for k, section in enumerate(sections) if isinstance(section.core, PassCore)]
         if any(section.last_only for section in sections[:-1]):
             return {}  # not all layers have the same positions
         between = [range(before + 1, k + 1) for before, k in pairwise(passes)]

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from interbasis.data.batches import Batches, Data
 from interbasis.fit.activation_cache import ActivationCache
-from interbasis.fit.basis import JacobianSource, Settings, fit
+from interbasis.fit.bases import BASES, FitSettings, JacobianSource
 from interbasis.fit.edges import EdgeSettings, measure, require_fixed_order
 from interbasis.fit.jacobian import Jacobians
 from interbasis.fit.statistics import Wanted, collect
@@ -145,22 +146,21 @@ class _Build:
             return self._fit(advance, cache)
 
     def _fit(self, advance: Progress, cache: ActivationCache) -> list[LayerBasis]:
-        network, batches, config = self.computing, self.batches, self.config
+        network, batches, config, basis = self.computing, self.batches, self.config, BASES[self.config.basis]
         rotate = network.rotate_last if config.rotate_last is None else config.rotate_last
-        rotate = rotate and config.basis != "neuron"
+        rotate = rotate and basis.kind.rotated
         last = network.nodes[-1]
         if rotate and not network.rotate_last and last.width > MAX_DENSE_IDENTITY:
             raise InterbasisError(
                 f"the last node layer {last.name!r} is {last.width} wide and never rotated; "
                 "leave out rotate_last"
             )
-        needs_jacobian = config.basis in ("lib", "gib", "random")
         together = batches["jacobian_data"] is batches["data"]
-        wanted = Wanted(config.basis != "neuron", last_gram=rotate, cores=needs_jacobian and together)
+        wanted = Wanted(basis.needs_grams, last_gram=rotate, cores=basis.needs_jacobians and together)
         with self.clock("statistics"):
             statistics = collect(network, batches["data"], wanted, advance, self.checkpoints)
             about_jacobians = statistics
-            if needs_jacobian and not together:
+            if basis.needs_jacobians and not together:
                 about_jacobians = collect(
                     network, batches["jacobian_data"], Wanted(grams=False), advance, self.checkpoints
                 )
@@ -172,16 +172,17 @@ class _Build:
             self.clock.timing("Jacobians", jacobians.to_next),
             self.clock.timing("Jacobians", jacobians.to_end),
         )
+        nodes = network.nodes if config.isolate else [replace(node, isolated=0) for node in network.nodes]
         with self.clock("bases"):
-            floors = config.variance_floor, config.jacobian_floor
-            chosen = Settings(config.basis, *floors, rotate, config.seed, config.isolate)
-            return fit(network.nodes, statistics.layers, source, chosen)
+            settings = FitSettings(config.variance_floor, config.jacobian_floor, rotate, config.seed)
+            return basis.fit(nodes, statistics.layers, source, settings)
 
     def _provenance(self) -> Provenance:
         with self.clock("fingerprints"):
             fingerprints = {name: data.fingerprint() for name, data in self.batches.items()}
         return Provenance(
             family=self.network.family,
+            predicts_next=self.network.predicts_next,
             model=self.execution.model,
             model_fingerprint=self.network.fingerprint(),
             widths=tuple(node.width for node in self.network.nodes),
@@ -194,7 +195,7 @@ class _Build:
 
 
 def _decisive(network: Network, batches: dict[str, Batches], config: BuildConfig) -> dict[str, Any]:
-    """Everything that decides a graph's bits: unfinished work goes on only where all of it is the same."""
+    """Everything that decides a graph's bits: unfinished work is resumed only if all of it is the same."""
     for data in batches.values():
         if data.shuffled:
             raise InterbasisError(

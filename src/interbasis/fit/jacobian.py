@@ -21,12 +21,12 @@ from torch import Tensor
 from interbasis.data.batches import Batches
 from interbasis.fit.activation_cache import ActivationCache
 from interbasis.fit.statistics import Statistics, chunks
-from interbasis.network.cores import Moments
+from interbasis.network.cores import Moments, PassCore, SamplesQueries
 from interbasis.network.network import Network, Section
 from interbasis.numerics import autograd
 from interbasis.numerics.linalg import eigenbasis, right_singular_basis, square_root_factor
 from interbasis.numerics.random_signs import random_positions, random_signs
-from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, State
+from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints, State
 from interbasis.runtime.progress import Progress, silent
 
 
@@ -72,6 +72,57 @@ class JacobianGram:
         return inner @ self.noise @ inner.T
 
 
+@dataclass(frozen=True, eq=False)
+class SectionJacobian:
+    """A section into the features Ĉ of its target layer, and the identity at the head of this file."""
+
+    section: Section
+    transform: Tensor | None
+    """Ĉ [r, d_out]; None is the identity."""
+    write: Tensor
+    """ĈB [r, c_out] in float64."""
+
+    @classmethod
+    def of(cls, section: Section, transform: Tensor | None) -> "SectionJacobian":
+        write = section.write.double()
+        if transform is None:
+            return cls(section, None, write)
+        transform = transform.to(write.device)
+        return cls(section, transform, transform @ write)
+
+    @property
+    def metric(self) -> Tensor:  # [c_out, c_out]
+        """Q = BᵀĈᵀĈB."""
+        return self.write.T @ self.write
+
+    def gram(self, moments: Moments, outputs: int, inputs: int, weight: Tensor | None = None) -> JacobianGram:
+        """M′ on the CPU, from the core's moments and the numbers of output and input positions.
+
+        ``weight`` [r, r] stands between Ĉᵀ and Ĉ, in the metric that the moments were made with too.
+        """
+        first = self.section.source.first_coordinate
+        skip = self.section.skip.double()
+        P = (skip if self.transform is None else self.transform @ skip)[:, first:].cpu()  # [r, w]
+        A = self.section.read.double()[:, first:].cpu()  # [c_in, w]
+        cross = (self.write @ moments.local).cpu()  # [r, c_in]
+        inner = moments.gram.cpu()
+        used = P.any(dim=1)
+        if weight is not None:
+            weight = weight.cpu()
+            cross, weight = weight @ cross, weight[used][:, used]
+        P, cross = P[used], cross[used]
+        if len(P) + len(A) < A.shape[1]:
+            X = torch.cat([P, A])
+            skips = outputs * (torch.eye(len(P), dtype=torch.float64) if weight is None else weight)
+            K = torch.cat([torch.cat([skips, cross], 1), torch.cat([cross.T, inner], 1)])
+            return JacobianGram(X, K / inputs)
+        mixed = P.T @ cross @ A
+        K = outputs * P.T @ (P if weight is None else weight @ P) + mixed + mixed.T + A.T @ inner @ A
+        sizes = torch.cat([torch.full((len(P),), float(outputs), dtype=torch.float64), inner.diagonal()])
+        terms = torch.cat([P, A]), sizes / inputs
+        return JacobianGram(torch.eye(len(K), dtype=torch.float64), K / inputs, terms=terms)
+
+
 @dataclass(frozen=True)
 class Jacobians:
     """Jacobian Grams of a network over some data."""
@@ -96,33 +147,29 @@ class Jacobians:
         ``deviation`` E [r, r] says how far CᵀC may be off, by CᵀEC, where that was sampled.
         """
         section = self.network.sections[index]
-        write = section.write.double()
-        if transform is not None:
-            transform = transform.to(self.network.device)
-            write = transform @ write
-        metric = write.T @ write
+        jacobian = SectionJacobian.of(section, transform)
         source, target = self.statistics.layers[index : index + 2]
-        metrics = [metric]
+        metrics = [jacobian.metric]
         if deviation is not None:
-            deviation = deviation.to(write)
-            metrics.append(write.T @ deviation @ write)
+            deviation = deviation.to(jacobian.write)
+            metrics.append(jacobian.write.T @ deviation @ jacobian.write)
 
         def gram(moments: Moments, weight: Tensor | None = None) -> JacobianGram:
-            return assemble(section, transform, write, moments, target.count, source.count, weight)
+            return jacobian.gram(moments, target.count, source.count, weight)
 
-        if section.core.has_statistics:
-            found = [section.core.moments(self.statistics.cores[index], metric) for metric in metrics]
-        elif self._samples(section, source.count):
-            return self._sampled(index, section, metrics, deviation, gram)
+        if isinstance(section.core, PassCore):
+            if self._samples(section, source.count):
+                return self._sampled(index, section, metrics, deviation, gram)
+            moments = self._moments(index, section, section.core, metrics)
         else:
-            found = self._moments(index, section, metrics)
+            moments = [section.core.moments(self.statistics.cores[index], metric) for metric in metrics]
         if deviation is None:
-            return gram(found[0])
-        return replace(gram(found[0]), noise=gram(found[1], deviation).K)
+            return gram(moments[0])
+        return replace(gram(moments[0]), noise=gram(moments[1], deviation).K)
 
     def _samples(self, section: Section, tokens: int) -> bool:
         """Whether queries are sampled: where that is fewer than there are."""
-        if self.queries is None or not section.core.samples_queries or section.last_only:
+        if self.queries is None or not isinstance(section.core, SamplesQueries) or section.last_only:
             return False
         return self.queries < tokens / self.statistics.samples
 
@@ -151,19 +198,20 @@ class Jacobians:
     def _halves(self, index: int, section: Section, pair: Sequence[Tensor]) -> list[Moments]:
         """Two independent estimates of the moments, from half of the queries each, with a metric each."""
         metrics, core = [metric.to(self.network.dtype) for metric in pair], section.core
+        assert isinstance(core, SamplesQueries)
         count = max(1, (self.queries or 2) // 2)
         checkpoint = self.checkpoints.checkpoint(f"jacobian_halves.{index}", len(self.batches))
         sums = {name: saved.to(metrics[0].device) for name, saved in checkpoint.tensors.items()}
-        for first, f in self._activations(index, f"Jacobian at {section.source.name}", checkpoint.done):
+        phase = f"Jacobian at {section.source.name}"
+        for first, f in self._activations(index, phase, checkpoint, lambda: (sums, {})):
             u, positions = section.read_outs(f), f.shape[1]
             for half, purpose in enumerate(("queries", "other queries")):
                 key = (purpose, self.seed, index)
-                at = random_positions(key, first, len(f), count, positions).to(f.device)
-                found = core.sums_at(u, at, metrics[half])
-                weight = positions / at.shape[1]
-                _add(sums, {f"{name}.{half}": total for name, total in found.items()}, weight)
-            checkpoint.save(first + len(f) - self.batches.offset, partial(_plain, sums))
-        return [core.moments_from_sums(_numbered(sums, half), metric) for half, metric in enumerate(metrics)]
+                queries = random_positions(key, first, len(f), count, positions).to(f.device)
+                batch = core.sums_at(u, queries, metrics[half])
+                weight = positions / queries.shape[1]
+                _add(sums, {f"{name}.{half}": total for name, total in batch.items()}, weight)
+        return [core.moments(_numbered(sums, half), metric) for half, metric in enumerate(metrics)]
 
     def to_end(self, transform: Tensor) -> list[JacobianGram]:
         """From every node layer to the features C [r, d] of the last one, by the general path.
@@ -179,17 +227,18 @@ class Jacobians:
         transform = transform.to(network.device, network.dtype)
         narrow = [_reads_only(section) for section in network.sections]
         checkpoint = self.checkpoints.checkpoint("jacobian.end", len(self.batches))
-        totals = [checkpoint.tensors[str(k)] for k in range(len(checkpoint.tensors))]
+        sums = dict(checkpoint.tensors)  # by number of the section
         mixing = any(section.core.mixes_positions or section.last_only for section in network.sections)
-        for done, signs, f in self._pass(0, network.sections, "Jacobians to the end", checkpoint.done):
+        phase = "Jacobians to the end"
+        for signs, f in self._pass(0, network.sections, phase, checkpoint, lambda: (sums, {})):
             if not mixing:  # every token by itself: one backward pass per coordinate does for all
                 signs, f = None, f.flatten(0, 1)[:, None]
-            found = autograd.grams_to_end(_stages(network.sections, narrow), f, transform, signs)
-            totals = [a + b for a, b in zip(totals, found, strict=True)] if totals else found
-            checkpoint.save(done, partial(_listed, totals))
+            grams = autograd.grams_to_end(_stages(network.sections, narrow), f, transform, signs)
+            for k, gram in enumerate(grams):
+                sums[str(k)] = sums[str(k)] + gram if str(k) in sums else gram
         for index in reversed(range(last)):
             section, count = network.sections[index], self.statistics.layers[index].count
-            gram, first = totals[index].cpu() / count, 1 if section.source.constant else 0
+            gram, first = sums[str(index)].cpu() / count, section.source.first_coordinate
             if narrow[index]:
                 result.insert(0, JacobianGram(section.read.double().cpu()[:, first:], gram))
             else:
@@ -197,50 +246,57 @@ class Jacobians:
                 result.insert(0, JacobianGram(identity, gram[first:, first:]))
         return result
 
-    def _moments(self, index: int, section: Section, metrics: Sequence[Tensor]) -> list[Moments]:
+    def _moments(
+        self, index: int, section: Section, core: PassCore, metrics: Sequence[Tensor]
+    ) -> list[Moments]:
         """The moments for several metrics, from one pass."""
         metrics = [metric.to(self.network.dtype) for metric in metrics]
         checkpoint = self.checkpoints.checkpoint(f"jacobian_moments.{index}", len(self.batches))
         sums = {name: saved.to(metrics[0].device) for name, saved in checkpoint.tensors.items()}
         phase = f"Jacobian at {section.source.name}"
-        for done, signs, f in self._pass(index, [section], phase, checkpoint.done):
-            u, at = section.read_outs(f), section.outputs(f)
+        for signs, f in self._pass(index, [section], phase, checkpoint, lambda: (sums, {})):
+            u, outputs = section.read_outs(f), section.outputs(f)
             for k, metric in enumerate(metrics):
-                found = section.core.batch_sums(u, at, metric, signs)
-                _add(sums, {f"{name}.{k}": total for name, total in found.items()})
-            checkpoint.save(done, partial(_plain, sums))
-        return [
-            section.core.moments_from_sums(_numbered(sums, k), metric) for k, metric in enumerate(metrics)
-        ]
+                batch = core.batch_sums(u, outputs, metric, signs)
+                _add(sums, {f"{name}.{k}": total for name, total in batch.items()})
+        return [core.moments(_numbered(sums, k), metric) for k, metric in enumerate(metrics)]
 
     @torch.no_grad()
     def _pass(
-        self, index: int, sections: Sequence[Section], phase: str, start: int = 0
-    ) -> Iterator[tuple[int, Tensor | None, Tensor]]:
-        """(samples so far, signs for the outputs of some sections, activations at a node layer), in chunks.
-
-        ``start`` samples are left out, for a pass that goes on where it was interrupted.
-        """
+        self,
+        index: int,
+        sections: Sequence[Section],
+        phase: str,
+        checkpoint: Checkpoint,
+        state: Callable[[], State],
+    ) -> Iterator[tuple[Tensor | None, Tensor]]:
+        """(signs for the outputs of some sections, activations at a node layer) over the data, in chunks."""
         last_only = any(section.last_only for section in sections)
         longest = self.network.prefix(self.batches.first().to(self.network.device)).shape[1]
-        for first, f in self._activations(index, phase, start):
+        for first, f in self._activations(index, phase, checkpoint, state):
             outputs = 1 if last_only else f.shape[1]
             signs = None
             if self.sources is not None and outputs > 1:
                 key, most = ("jacobian", self.seed, index), longest * self.sources
                 signs = random_signs(key, first, len(f), outputs * self.sources, most)
                 signs = signs.view(len(f), outputs, self.sources).to(f)
-            yield first + len(f) - self.batches.offset, signs, f
+            yield signs, f
 
     @torch.no_grad()
-    def _activations(self, index: int, phase: str, start: int = 0) -> Iterator[tuple[int, Tensor]]:
-        """(index of the first sample, activations at a node layer) over the data, in chunks."""
-        for first, inputs in chunks(self.network, self.batches, fine=True, start=start):
+    def _activations(
+        self, index: int, phase: str, checkpoint: Checkpoint, state: Callable[[], State]
+    ) -> Iterator[tuple[int, Tensor]]:
+        """(index of the first sample, activations at a node layer) over the data, in chunks.
+
+        It resumes at the checkpoint, and saves the state there after every chunk.
+        """
+        batches, save = self.batches, partial(checkpoint.save, state=state)
+        some = chunks(self.network, batches, fine=True, start=checkpoint.done)
+        for first, inputs in batches.tracked(some, phase, self.progress, save):
             if self.streams is None:
                 yield first, self.network.activations_at(index, inputs)
             else:
-                yield first, self.streams.activations_at(index, first - self.batches.offset, inputs)
-            self.progress(phase, first + len(inputs) - self.batches.offset, len(self.batches))
+                yield first, self.streams.activations_at(index, first - batches.offset, inputs)
 
 
 def _add(sums: dict[str, Tensor], more: dict[str, Tensor], weight: float = 1.0) -> None:
@@ -252,23 +308,15 @@ def _add(sums: dict[str, Tensor], more: dict[str, Tensor], weight: float = 1.0) 
             sums[name] = weight * total.double()
 
 
-def _plain(sums: dict[str, Tensor]) -> State:
-    return sums, {}
-
-
 def _numbered(sums: dict[str, Tensor], number: int) -> dict[str, Tensor]:
     """Those called name.number, by name."""
     end = f".{number}"
     return {name.removesuffix(end): total for name, total in sums.items() if name.endswith(end)}
 
 
-def _listed(totals: list[Tensor]) -> State:
-    return {str(k): total for k, total in enumerate(totals)}, {}
-
-
 def _reads_only(section: Section) -> bool:
     """Whether a section sees its source through its read-outs alone, and they are fewer than coordinates."""
-    first = 1 if section.source.constant else 0
+    first = section.source.first_coordinate
     return not section.skip[:, first:].any() and len(section.read) < section.source.width
 
 
@@ -286,39 +334,3 @@ def _stages(sections: Sequence[Section], narrow: Sequence[bool]) -> list[Callabl
         return step
 
     return [read_first(s) if n else whole(s) for s, n in zip(sections, narrow, strict=True)]
-
-
-def assemble(
-    section: Section,
-    transform: Tensor | None,
-    write: Tensor,
-    moments: Moments,
-    outputs: int,
-    inputs: int,
-    weight: Tensor | None = None,
-) -> JacobianGram:
-    """The identity at the head of this file, divided by the number of input positions, on the CPU.
-
-    ``weight`` [r, r] stands between Ĉᵀ and Ĉ, in the metric that the moments were made with too.
-    """
-    first = 1 if section.source.constant else 0
-    skip = section.skip.double()
-    P = (skip if transform is None else transform @ skip)[:, first:].cpu()  # [r, w]
-    A = section.read.double()[:, first:].cpu()  # [c_in, w]
-    cross = (write @ moments.local).cpu()  # [r, c_in]
-    inner = moments.gram.cpu()
-    used = P.any(dim=1)
-    if weight is not None:
-        weight = weight.cpu()
-        cross, weight = weight @ cross, weight[used][:, used]
-    P, cross = P[used], cross[used]
-    if len(P) + len(A) < A.shape[1]:
-        X = torch.cat([P, A])
-        skips = outputs * (torch.eye(len(P), dtype=torch.float64) if weight is None else weight)
-        K = torch.cat([torch.cat([skips, cross], 1), torch.cat([cross.T, inner], 1)])
-        return JacobianGram(X, K / inputs)
-    mixed = P.T @ cross @ A
-    K = outputs * P.T @ (P if weight is None else weight @ P) + mixed + mixed.T + A.T @ inner @ A
-    sizes = torch.cat([torch.full((len(P),), float(outputs), dtype=torch.float64), inner.diagonal()])
-    terms = torch.cat([P, A]), sizes / inputs
-    return JacobianGram(torch.eye(len(K), dtype=torch.float64), K / inputs, terms=terms)

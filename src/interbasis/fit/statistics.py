@@ -9,12 +9,13 @@ digits.
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from interbasis.data.batches import Batches
-from interbasis.network.cores import Sums
+from interbasis.network.cores import StatisticsCore, Sums
 from interbasis.network.network import Network
 from interbasis.numerics.linalg import symmetric_product
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints, State
@@ -25,10 +26,10 @@ CHUNK_BYTES = 2**26
 """What the activations of one chunk of samples may weigh: large, for Grams of wide layers."""
 
 FINE_CHUNK_BYTES = 2**23
-"""The same for passes that do more with every sample, so that they can tell how far they are."""
+"""The same for passes that do more with every sample, so that progress is shown often."""
 
 
-NARROW = 256
+MAX_ROOT_WIDTH = 256
 """Widest layer whose scatter is kept as a triangular root as well."""
 
 
@@ -53,7 +54,7 @@ class Covariance:
         centred = x - mean  # float64, whatever x is
         if not full:
             return cls(len(x), mean, centred.square().sum(0))
-        exact = x.dtype == torch.float64 and x.shape[1] <= NARROW
+        exact = x.dtype == torch.float64 and x.shape[1] <= MAX_ROOT_WIDTH
         return cls(len(x), mean, symmetric_product(centred), _triangle(centred) if exact else None)
 
     def merge(self, other: "Covariance") -> None:
@@ -176,11 +177,10 @@ def collect(
     wanted = wanted or Wanted()
     checkpoint = checkpoints.checkpoint(f"statistics.{batches.name}", len(batches))
     result = Statistics.restored(checkpoint)
-    for first, runs in batches.ragged_chunks(chunk_size(network, batches), checkpoint.done):
+    ragged = batches.ragged_chunks(chunk_size(network, batches), checkpoint.done)
+    save = partial(checkpoint.save, state=result.state)
+    for first, runs in batches.tracked(ragged, "statistics", progress, save):
         result.merge(_of_chunk(network, runs, wanted, batches.name, first))
-        done = first + sum(map(len, runs)) - batches.offset
-        checkpoint.save(done, result.state)
-        progress("statistics", done, len(batches))
     return result
 
 
@@ -190,20 +190,20 @@ def _of_chunk(network: Network, runs: list[Tensor], wanted: Wanted, name: str, f
     fs = [network.prefix(inputs.to(network.device)) for inputs in runs]
     for index, node in enumerate(network.nodes):
         last = index == len(network.sections)
-        x = _rows([f[..., 1:] if node.constant else f for f in fs])
+        x = _rows([f[..., node.first_coordinate :] for f in fs])
         covariance = Covariance.of(x, wanted.grams and (wanted.last_gram or not last))
         if not covariance.scatter.isfinite().all():
-            _refuse_run(node.name, fs, name, first)
+            _check_runs(node.name, fs, name, first)
         layers.append(covariance)
         if last:
             break
         section = network.sections[index]
-        found: Sums = {}
+        core_sums: Sums = {}
         us = [section.read_outs(f) for f in fs]
-        if wanted.cores and section.core.has_statistics:
+        if wanted.cores and isinstance(section.core, StatisticsCore):
             out = _rows([u[:, section.outputs(f)] for f, u in zip(fs, us, strict=True)])
-            found = section.core.statistics(out[:, None], slice(0, 1))
-        sums.append(found)
+            core_sums = section.core.statistics(out[:, None], slice(0, 1))
+        sums.append(core_sums)
         fs = [section.from_read_outs(f, u) for f, u in zip(fs, us, strict=True)]
     return Statistics(sum(map(len, runs)), layers, sums)
 
@@ -213,8 +213,8 @@ def _rows(runs: list[Tensor]) -> Tensor:  # [n, T, w] each -> [tokens, w]
     return rows[0] if len(rows) == 1 else torch.cat(rows)
 
 
-def _refuse_run(layer: str, runs: list[Tensor], name: str, first: int) -> None:
-    """`refuse_infinite` for the first run that holds such a sample; the last one where none does."""
+def _check_runs(layer: str, runs: list[Tensor], name: str, first: int) -> None:
+    """`check_finite` for the first run that holds such a sample; the last one if none does."""
     for f in runs[:-1]:
         if not f.isfinite().all():
             check_finite(layer, f, name, first)
@@ -238,7 +238,7 @@ def chunks(
 ) -> Iterator[tuple[int, Tensor]]:
     """Chunks of samples that fit in memory, on the network's device: (index of the first, inputs).
 
-    ``start`` samples are left out, for a pass that goes on where it was interrupted.
+    ``start`` samples are left out, for a pass that is resumed.
     """
     samples = chunk_size(network, batches, fine)
     for first, inputs in batches.chunks(max(1, samples // multiple_of) * multiple_of, start):

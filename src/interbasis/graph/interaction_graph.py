@@ -2,21 +2,23 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import field_validator, model_validator
 from torch import Tensor
 
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.settings import BuildConfig, BuildRequest
+from interbasis.runtime.records import Record
 
 
-class Provenance(BaseModel):
+class Provenance(Record):
     """Where a graph comes from."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
-
     family: str
-    """Kind of network, "mlp" or "modadd"."""
+    """Kind of network, for people to read."""
+    predicts_next: bool = False
+    """Whether it is a language model, whose outputs are about the token that follows."""
     model: str
     """Name or path of the model; empty where the graph was built in Python without one."""
     model_fingerprint: str
@@ -31,6 +33,14 @@ class Provenance(BaseModel):
     """Seconds per phase."""
     request: BuildRequest | None = None
     """What was asked for by name (model, data, settings), enough to build it again; None from Python."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _language_models_by_family(cls, values: Any) -> Any:
+        """Runs of version 0.1 have the family alone; language models are all but two of them."""
+        if isinstance(values, dict) and "predicts_next" not in values:
+            return values | {"predicts_next": values.get("family") not in ("mlp", "modadd")}
+        return values
 
     @field_validator("request", mode="before")
     @classmethod
@@ -70,8 +80,24 @@ class InteractionGraph:
         """Sections by the name of their source layer, in the network's order."""
         return self.layer_names[:-1]
 
+    def inner_edges(self, k: int) -> Tensor:  # [features_out, features_in]
+        """The edges of section k without those of the constant."""
+        source, target = self.layers[k : k + 2]
+        return self.edges[k][target.first_feature :, source.first_feature :]
+
     def save(self, folder: str | Path) -> Path:
-        """Write the run to a folder, in place of an older run if there is one; atomically."""
+        """Write the run to a folder, atomically, in place of an older run if there is one.
+
+        Args:
+            folder: Where it goes; made if it does not exist.
+
+        Returns:
+            The folder.
+
+        Raises:
+            InterbasisError: The graph holds NaN, the folder holds something else than a run, or it cannot be
+                written.
+        """
         from interbasis.graph.store import save
 
         return save(self, folder)

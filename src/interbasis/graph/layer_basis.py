@@ -24,8 +24,8 @@ class LayerBasis:
     mean: Tensor | None = None
     """E[f] [width], 1 for the constant."""
     eigenvalues: Tensor | None = None
-    """What the features are ranked by, [features]: Λ for lib, gib and random; the variance for pca and
-    neuron, and for the last layer. Entry 0, the constant's, is 1 by convention."""
+    """What the features are ranked by, [features]: Λ or the variance (`BasisKind.ranked_by`), and the
+    variance in the last layer. Entry 0, the constant's, is 1 by convention."""
     variances: Tensor | None = None
     """D [directions]: variances of the principal directions kept, in descending order; entry 0, the
     constant's, is 1 by convention. For neuron, the neurons' own."""
@@ -49,6 +49,11 @@ class LayerBasis:
 
     def __repr__(self) -> str:
         return f"LayerBasis({self.name}: {self.features} features of {self.width} coordinates)"
+
+    @property
+    def first_feature(self) -> int:
+        """The first feature after the constant."""
+        return int(self.constant)
 
     @property
     def identity(self) -> bool:

@@ -10,7 +10,7 @@ import json
 import re
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, StrictBool, StrictStr, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -22,6 +22,7 @@ from interbasis.numerics.linalg import Cut
 from interbasis.runtime.checkpoints import FOLDER, Checkpoints
 from interbasis.runtime.errors import InterbasisError, first_problem
 from interbasis.runtime.files import remove, sha256_of, write_atomically, write_text_atomically
+from interbasis.runtime.records import Record
 
 FORMAT = "interbasis-graph"
 SCHEMA = 1
@@ -33,22 +34,18 @@ LEFTOVER = re.compile(r"graph\.safetensors\.new|\.graph\.safetensors\.new\..*\.t
 TENSORS_PER_LAYER = ("transform", "inverse", "mean", "eigenvalues", "variances", "eigenvalue_errors")
 
 
-class TensorFile(BaseModel):
+class TensorFile(Record):
     """The file that holds a run's tensors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: str
     sha256: str
 
 
-class LayerHeader(BaseModel):
+class LayerHeader(Record):
     """What `config.json` says of one layer."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    name: str
-    constant: bool
+    name: StrictStr
+    constant: StrictBool
     isolated: int = 0
     identity: bool = False
     width: int = 0
@@ -56,10 +53,10 @@ class LayerHeader(BaseModel):
     jacobian_cut: Cut | None
 
 
-class GraphHeader(BaseModel):
+class GraphHeader(Record):
     """`config.json`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     format: str = FORMAT
     version: int = Field(default=SCHEMA, alias="schema")
@@ -74,7 +71,19 @@ class GraphHeader(BaseModel):
 
 
 def save(graph: InteractionGraph, folder: str | Path) -> Path:
-    """Write a graph to a folder, in place of an older run if there is one; atomically."""
+    """Write a graph to a folder, atomically, in place of an older run if there is one.
+
+    Args:
+        graph: The graph.
+        folder: Where it goes; made if it does not exist.
+
+    Returns:
+        The folder.
+
+    Raises:
+        InterbasisError: The graph holds NaN, the folder holds something else than a run, or it cannot be
+            written.
+    """
     folder = Path(folder)
     tensors = tensors_of(graph)
     for name, tensor in tensors.items():
@@ -96,13 +105,23 @@ def save(graph: InteractionGraph, folder: str | Path) -> Path:
         config=graph.config,
         provenance=graph.provenance,
     )
-    write_text_atomically(folder / CONFIG, header.model_dump_json(indent=2, by_alias=True) + "\n")
+    write_text_atomically(folder / CONFIG, header.to_json(indent=2) + "\n")
     clear_older(folder)
     return folder
 
 
 def load(folder: str | Path) -> InteractionGraph:
-    """Read a run's folder; one that is truncated, foreign, newer or holds NaN is refused."""
+    """Read a graph from a run's folder.
+
+    Args:
+        folder: What `InteractionGraph.save` or `interbasis build` wrote.
+
+    Returns:
+        The graph, bit for bit as it was saved.
+
+    Raises:
+        InterbasisError: The folder is truncated, foreign, from a newer version, or holds NaN.
+    """
     folder = Path(folder)
     try:
         header = read_header(folder)
@@ -151,7 +170,7 @@ def read_header(folder: Path) -> GraphHeader:
         raise InterbasisError(f"{folder} is not an interbasis run: {path.name} has no format {FORMAT!r}")
     check_schema(folder, values.get("schema"))
     try:
-        header = GraphHeader.model_validate_json(json.dumps(values))
+        header = GraphHeader.model_validate(values)
     except ValidationError as error:
         raise InterbasisError(f"{path} is damaged: {first_problem(error)}; build the run again") from error
     if not TENSOR_FILE.fullmatch(header.tensors.file):

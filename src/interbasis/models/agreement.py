@@ -59,31 +59,31 @@ def _error(network: Network, prefix: "Rows", module: nn.Module, inputs: Tensor) 
         taken = taken.to(dtype) if taken.is_floating_point() else taken
         try:
             with torch.no_grad():
-                found = network.to(dtype)(taken)
+                outputs = network.to(dtype)(taken)
                 expected = own_output(module, taken.clone(), dtype)  # it may compute in place
         except InterbasisError:
             raise
         except Exception:  # somebody else's code
             continue
-        if not isinstance(expected, Tensor) or expected.shape != found.shape:
+        if not isinstance(expected, Tensor) or expected.shape != outputs.shape:
             return float("inf")
-        error = _largest(found.flatten(1), expected.flatten(1))
+        error = _largest(outputs.flatten(1), expected.flatten(1))
         return error if error is None or error > allowed else 0.0
     return None
 
 
-def _largest(found: Tensor, expected: Tensor) -> float | None:  # [n, outputs] each
+def _largest(outputs: Tensor, expected: Tensor) -> float | None:  # [n, outputs] each
     """Of the rows with finite outputs; infinite where only one of the two is finite.
 
     Rows whose outputs are small beside those of the others (a saturated sigmoid's) are measured by them.
     """
     finite = expected.isfinite().all(1)
-    if not torch.equal(finite, found.isfinite().all(1)):
+    if not torch.equal(finite, outputs.isfinite().all(1)):
         return float("inf")
     if not finite.any():
         return None
-    found, expected = found[finite], expected[finite]
-    difference = (found - expected).abs().amax(1)
+    outputs, expected = outputs[finite], expected[finite]
+    difference = (outputs - expected).abs().amax(1)
     size = expected.abs().amax(1)
     size = size.clamp_min(max(size.median().item(), torch.finfo(size.dtype).tiny))
     return (difference / size).max().item()

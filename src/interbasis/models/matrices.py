@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from interbasis.network.network import Change
 from interbasis.runtime.errors import InterbasisError
 
-MAPS = (nn.Linear, nn.Bilinear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-KEPT = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
+LINEAR_MAPS = (nn.Linear, nn.Bilinear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+UNCHANGED = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -43,22 +43,27 @@ def changed_matrices(weights: Mapping[str, Tensor], change: Change) -> dict[str,
 def _matrices(module: nn.Module) -> dict[str, nn.Parameter]:
     """By name; one that several modules share is there once."""
     parts = dict(module.named_modules())
-    kept = {
-        id(p) for part in parts.values() if isinstance(part, KEPT) for p in part.parameters(recurse=False)
+    seen = {
+        id(p)
+        for part in parts.values()
+        if isinstance(part, UNCHANGED)
+        for p in part.parameters(recurse=False)
     }
-    found: dict[str, nn.Parameter] = {}
+    matrices: dict[str, nn.Parameter] = {}
     for path, part in parts.items():
         if _is_map(part) and "weight" not in part._parameters:
             raise _unknown(f"{path}.weight", part)
         for name, parameter in part.named_parameters(recurse=False):
-            if parameter.ndim > 1 and id(parameter) not in kept and _holds_matrix(part, path, name):
-                kept.add(id(parameter))
-                found[f"{path}.{name}"] = parameter
-    return found
+            if parameter.ndim > 1 and id(parameter) not in seen and _holds_matrix(part, path, name):
+                seen.add(id(parameter))
+                matrices[f"{path}.{name}"] = parameter
+    return matrices
 
 
 def _is_map(part: nn.Module) -> bool:
-    return isinstance(part, MAPS) or type(part).__name__ == "Conv1D"  # transformers' transposed nn.Linear
+    return (
+        isinstance(part, LINEAR_MAPS) or type(part).__name__ == "Conv1D"
+    )  # transformers' transposed nn.Linear
 
 
 def _holds_matrix(part: nn.Module, path: str, name: str) -> bool:

@@ -19,18 +19,26 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from interbasis.models.sequential import ELEMENTWISE, NOTHING, from_torch
+from interbasis.models.sequential import ELEMENTWISE, FAMILY, IDENTITIES, from_torch
 from interbasis.network.network import Network
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import write_atomically
 
-KNOWN = {kind.__name__: kind for kind in (nn.Linear, nn.Flatten, *ELEMENTWISE, *NOTHING)}
+KNOWN = {kind.__name__: kind for kind in (nn.Linear, nn.Flatten, *ELEMENTWISE, *IDENTITIES)}
 """The modules a checkpoint may be made of."""
 
 
 def architecture(module: nn.Sequential, data: str = "") -> dict[str, Any]:
-    """What a checkpoint's metadata say, enough to make the module again."""
-    return {"family": "mlp", "layers": [_description(layer) for layer in module]} | (
+    """What a checkpoint's metadata say, enough to make the module again.
+
+    Args:
+        module: A plain MLP.
+        data: Name of the data that go with it.
+
+    Returns:
+        Names and arguments of its layers.
+    """
+    return {"family": FAMILY, "layers": [_description(layer) for layer in module]} | (
         {"data": data} if data else {}
     )
 
@@ -38,7 +46,17 @@ def architecture(module: nn.Sequential, data: str = "") -> dict[str, Any]:
 def save(
     module: nn.Sequential, path: str | Path, data: str = "", training: dict[str, Any] | None = None
 ) -> Path:
-    """Write a checkpoint that `mlp:PATH` reads; ``data`` names the data that go with it."""
+    """Write a checkpoint that `mlp:PATH` reads.
+
+    Args:
+        module: A plain MLP.
+        path: The file.
+        data: Name of the data that go with it.
+        training: How it was trained, stored in the metadata.
+
+    Returns:
+        The path.
+    """
     path = Path(path)
     metadata = {"architecture": json.dumps(architecture(module, data))}
     if training:
@@ -54,19 +72,29 @@ def load(path: str | Path) -> Network:
 
 
 def load_module(path: str | Path) -> nn.Sequential:
-    """The `nn.Sequential` of a checkpoint."""
+    """The `nn.Sequential` of a checkpoint.
+
+    Args:
+        path: The checkpoint.
+
+    Returns:
+        The module.
+
+    Raises:
+        InterbasisError: The file cannot be read, or its tensors do not match its architecture.
+    """
     tensors, about = _read(Path(path))
     layers = about.get("layers")
     if not isinstance(layers, list) or not layers:
         raise InterbasisError(f"{path}: its architecture names no layers; save it with interbasis.mlp.save")
     module = nn.Sequential(*(_module(path, number, layer) for number, layer in enumerate(layers)))
     expected = {name: list(weight.shape) for name, weight in module.state_dict().items()}
-    found = {name: list(weight.shape) for name, weight in tensors.items()}
-    for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
+    shapes = {name: list(weight.shape) for name, weight in tensors.items()}
+    for name in sorted(expected.keys() | shapes.keys()):
+        if expected.get(name) != shapes.get(name):
             raise InterbasisError(
-                f"{path}: its architecture wants {name} of shape {expected.get(name, 'none')}, "
-                f"the file has {found.get(name, 'none')}"
+                f"{path}: its architecture requires {name} of shape {expected.get(name, 'none')}, "
+                f"the file has {shapes.get(name, 'none')}"
             )
     dtype = next(iter(tensors.values())).dtype if tensors else torch.float32
     module.to(dtype if dtype.is_floating_point else torch.float32).load_state_dict(tensors)
@@ -91,7 +119,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ) from error
     try:
         described = json.loads(about or "")
-        if described["family"] == "mlp":
+        if described["family"] == FAMILY:
             return tensors, described
         reason = f"its family is {described['family']!r}"
     except (ValueError, KeyError, TypeError):

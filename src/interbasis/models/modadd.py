@@ -14,7 +14,6 @@ last position is kept. Its tensors, with x @ W as the convention and k the numbe
 
 import re
 from pathlib import Path
-from typing import cast
 
 import torch
 from safetensors import SafetensorError
@@ -23,11 +22,13 @@ from torch import Tensor, nn
 
 from interbasis.data.modadd import Labelled, pairs, split
 from interbasis.models.matrices import changed_matrices
-from interbasis.network.cores import Attention, Elementwise, Linear
+from interbasis.network.cores import Attention, AttentionShape, Elementwise, Linear
 from interbasis.network.network import Network, NodeLayer, Prefix, Section, with_constant
 from interbasis.runtime.errors import InterbasisError
 
 __all__ = ["Labelled", "from_weights", "load", "modulus", "pairs", "split"]
+
+FAMILY = "modadd"
 
 
 class Embedding(Prefix):
@@ -58,14 +59,35 @@ class Embedding(Prefix):
 
 
 def modulus(network: Network) -> int:
-    """p of a modular-addition network: all tokens but "="."""
-    return len(cast(Embedding, network.prefix).tokens) - 1
+    """p of a modular-addition network: all tokens but "=".
+
+    Args:
+        network: The network.
+
+    Returns:
+        p.
+
+    Raises:
+        InterbasisError: It is no modular-addition network.
+    """
+    if network.modulus is None:
+        raise InterbasisError(f"expected a modular-addition network, received {network}")
+    return network.modulus
 
 
 def load(path: str | Path) -> Network:
     """The network of a modular-addition checkpoint (safetensors).
 
     Node layers: `attn_in.k` and `mlp_in.k` of every block, `unembed`, `output`.
+
+    Args:
+        path: The checkpoint.
+
+    Returns:
+        The network.
+
+    Raises:
+        InterbasisError: The file cannot be read, or tensors are missing or of another shape.
     """
     try:
         weights = load_file(path)
@@ -77,9 +99,17 @@ def load(path: str | Path) -> Network:
 
 
 def from_weights(weights: dict[str, Tensor], origin: str = "the given weights") -> Network:
-    """The network of a modular-addition transformer's named tensors."""
-    found = {int(match[1]) for name in weights if (match := re.match(r"blocks\.(\d+)\.", name))}
-    blocks = max(found, default=0) + 1
+    """The network of a modular-addition transformer's named tensors.
+
+    Args:
+        weights: Tensors by name, as in a checkpoint.
+        origin: Where they come from, for messages.
+
+    Returns:
+        The network.
+    """
+    numbers = {int(match[1]) for name in weights if (match := re.match(r"blocks\.(\d+)\.", name))}
+    blocks = max(numbers, default=0) + 1
     _check(weights, blocks, origin)
     width = weights["embed.W_E"].shape[1]
     nodes = [
@@ -98,11 +128,14 @@ def from_weights(weights: dict[str, Tensor], origin: str = "the given weights") 
         sections.append(_mlp(part, mlp_in, after))
     sections.append(_unembedding(weights, *nodes[-2:]))
     embedding = Embedding(weights["embed.W_E"], weights["pos_embed.W_pos"])
+    p = len(embedding.tokens) - 1
     return Network(
         embedding,
         tuple(sections),
-        family="modadd",
+        family=FAMILY,
         rotate_last=False,
+        token_names=(*map(str, range(p)), "="),
+        modulus=p,
         remake=lambda change: from_weights(changed_matrices(weights, change), origin),
     )
 
@@ -117,7 +150,7 @@ def _attention(part: dict[str, Tensor], source: NodeLayer, target: NodeLayer, la
     )  # [3 · heads · head, d + 1]
     write = _below_constant(part["attn.W_O"].flatten(0, 1).T)
     skip = _residual(part["attn.b_O"])
-    return Section(source, target, skip, read, write, Attention(heads, head), last_only)
+    return Section(source, target, skip, read, write, Attention(AttentionShape(heads, head)), last_only)
 
 
 def _mlp(part: dict[str, Tensor], source: NodeLayer, target: NodeLayer) -> Section:

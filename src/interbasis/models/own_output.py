@@ -34,7 +34,7 @@ def own_output(module: nn.Module, inputs: Tensor, dtype: torch.dtype) -> Any:
     """module(inputs) in evaluation mode with all that it holds in ``dtype``, hooks included.
 
     It computes with copies, so that neither weights nor buffers change. Put back afterwards are tensors that
-    are plain attributes (the weight that an old-style `weight_norm` makes anew in every call), and the
+    are plain attributes (the weight that an old-style `weight_norm` makes again in every call), and the
     ``cfg.dtype`` of TransformerLens, to which its parts round.
     """
     places: list[tuple[dict[str, Any], str, Tensor]] = [

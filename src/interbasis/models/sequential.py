@@ -32,7 +32,9 @@ ELEMENTWISE = (
     nn.Softsign, nn.Mish, nn.Hardtanh, nn.ReLU6, nn.Hardswish, nn.LogSigmoid, nn.Tanhshrink,
     nn.Softshrink,
 )  # fmt: skip
-NOTHING = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.AlphaDropout)
+IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.AlphaDropout)
+"""Modules that return their input in evaluation mode."""
+FAMILY = "mlp"
 
 
 class Rows(Prefix):
@@ -76,12 +78,21 @@ class Rows(Prefix):
 
 
 def from_torch(module: nn.Module, example: Tensor | None = None, *, general: bool = False) -> Network:
-    """The network of a PyTorch MLP, as it computes now in evaluation mode (dropout does nothing).
+    """Convert a PyTorch MLP, as it computes now in evaluation mode (dropout does nothing).
 
-    Modules that are neither linear nor known to act elementwise are refused by name, or, with
-    ``general=True``, handled by automatic differentiation: exact too, but slower. A module that puts out
-    something else than its layers say (forward hooks, a changed `weight_norm` of the old style) is refused:
-    outputs are compared on ``example``, a batch of inputs, or without one on random inputs.
+    Args:
+        module: An `nn.Sequential` of linear layers and activations, nested or not.
+        example: A batch of inputs on which the network's outputs are compared with the module's own; default:
+            random inputs.
+        general: Accept modules that are neither linear nor known to act elementwise, by automatic
+            differentiation: exact too, but slower.
+
+    Returns:
+        The network, with node layers `linear.0`, `linear.1`, … and `output`.
+
+    Raises:
+        InterbasisError: A layer is not supported, or the module puts out something else than its layers say
+            (forward hooks, a changed `weight_norm` of the old style).
     """
     if not isinstance(module, nn.Module):
         raise InterbasisError(f"expected a torch.nn.Module, received {type(module).__name__}")
@@ -98,7 +109,7 @@ def from_torch(module: nn.Module, example: Tensor | None = None, *, general: boo
 
 
 def _network(module: nn.Module, general: bool) -> tuple[Network, Rows]:
-    modules = [(name, m) for name, m in _flatten(module, "") if not _computes_as(m, *NOTHING)]
+    modules = [(name, m) for name, m in _flatten(module, "") if not _computes_as(m, *IDENTITIES)]
     starts = [i for i, (_, m) in enumerate(modules) if _computes_as(m, nn.Linear)]
     if not starts:
         raise InterbasisError(
@@ -120,7 +131,7 @@ def _network(module: nn.Module, general: bool) -> tuple[Network, Rows]:
     before = [_snapshot(m) for _, m in modules[: starts[0]]]
     rows_only = next(filter(None, (_rows_only(name, m) for name, m in modules[starts[0] :])), "")
     prefix = Rows(before, linears[0].in_features, linears[0].weight.dtype, rows_only)
-    return Network(prefix, tuple(sections), family="mlp"), prefix
+    return Network(prefix, tuple(sections), family=FAMILY), prefix
 
 
 def _flatten(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
@@ -161,7 +172,7 @@ def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool
     modules = [(n, m) for n, m in modules if not _is_late_flatten(m)]
     nothing = torch.zeros_like(linear.weight[:, 0])  # [out_features]
     for name, module in modules:
-        _refuse_batch_statistics(name, module)
+        _check_batch_statistics(name, module)
     strange = [(n, m) for n, m in modules if not _is_elementwise(m)]
     if strange and not general:
         name, module = strange[0]
@@ -212,7 +223,7 @@ def _is_elementwise(module: nn.Module) -> bool:
     return _is_per_feature(module) or _computes_as(module, nn.PReLU, *ELEMENTWISE)
 
 
-def _refuse_batch_statistics(name: str, module: nn.Module) -> None:
+def _check_batch_statistics(name: str, module: nn.Module) -> None:
     if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
         raise InterbasisError(
             f"module {name!r} is a {type(module).__name__} without running statistics, which takes those of "

@@ -9,6 +9,7 @@ front), and only the small core is non-linear. Rewritten so, a network computes 
 """
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -42,9 +43,43 @@ class NodeLayer:
     """Coordinates after the constant that are features of their own, as a layer norm's variance is: they take
     part in no eigendecomposition."""
 
+    @property
+    def first_coordinate(self) -> int:
+        """The first coordinate after the constant."""
+        return int(self.constant)
+
+
+class Step(ABC):
+    """A map from one node layer to the next; after the last of them it need not be a `Section`."""
+
+    source: NodeLayer
+    target: NodeLayer
+    last_only: bool = False
+    """Whether only the last position comes out."""
+
+    @abstractmethod
+    def __call__(self, f: Tensor) -> Tensor: ...  # [n, T, d_in] -> [n, S, d_out]
+
+    @abstractmethod
+    def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:  # [d_in], [..., d_in]
+        """Along the path that no core bends: where f comes out, and how small changes of it do."""
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether every output depends on the input of the same number alone."""
+        return False
+
+    @abstractmethod
+    def tensors(self) -> list[Tensor]:
+        """All weights."""
+
+    @abstractmethod
+    def to(self, *args: Any, **kwargs: Any) -> "Step":
+        """A copy in another dtype or on another device."""
+
 
 @dataclass(frozen=True, eq=False)
-class Section:
+class Section(Step):
     """The map between two neighbouring node layers, F(f) = P f + B · core(A f), with F(0) = 0.
 
     It works in the network's own coordinates or, after `in_basis`, in those of any pair of bases.
@@ -72,16 +107,11 @@ class Section:
 
     def from_read_outs(self, f: Tensor, u: Tensor) -> Tensor:  # -> [n, S, d_out]
         """P f + B · core(u)."""
-        at = self.outputs(f)
-        return self._apply_skip(f[:, at]) + self._apply_write(self.core(u, at))
-
-    @property
-    def one_by_one(self) -> bool:
-        """Whether every output depends on the input of the same number alone."""
-        return False
+        outputs = self.outputs(f)
+        return self._apply_skip(f[:, outputs]) + self._apply_write(self.core(u, outputs))
 
     def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:  # [d_in], [..., d_in]
-        """Along the path that no core bends: where f comes out, P f, and how small changes of it do, P δ."""
+        """P f and P δ."""
         skip = self.skip.to(f)
         return skip @ f, moved @ skip.T
 
@@ -148,7 +178,7 @@ class Prefix(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A prefix, the sections between the node layers, and a tail of sections after the last of them.
+    """A prefix, the sections between the node layers, and a tail of steps after the last of them.
 
     Calling it gives the model's output. Inputs without positions (an MLP's rows) give outputs without
     positions, and so does a network of which only the last position comes out.
@@ -156,14 +186,19 @@ class Network:
 
     prefix: Prefix
     sections: tuple[Section, ...]
-    tail: tuple[Section, ...] = ()
+    tail: tuple[Step, ...] = ()
     family: str = "network"
+    """A name for its kind of model, for people to read."""
     rotate_last: bool = True
     """Whether the last node layer is rotated (PCA) when nothing else is said."""
     build_dtype: Dtype = "float64"
     """What a build computes in when nothing else is said."""
     predicts_next: bool = False
     """Whether it takes tokens and its outputs at every position are about the token that follows."""
+    token_names: tuple[str, ...] = ()
+    """What its tokens are called, if it knows; a tokenizer says so otherwise."""
+    modulus: int | None = None
+    """p, if it adds two numbers modulo p: then features are functions of two numbers with Fourier labels."""
     remake: "Callable[[Change], Network] | None" = None
     """Converts the model that this network was made from again, with change(W) in place of every weight
     matrix W. Sections do not tell: their matrices hold structure (identities, residual paths, norms) too."""
@@ -193,6 +228,11 @@ class Network:
         return [node.name for node in self.nodes]
 
     @property
+    def output_layer(self) -> NodeLayer:
+        """What the model puts out: the last node layer, or the end of the tail."""
+        return (*self.sections, *self.tail)[-1].target
+
+    @property
     def dtype(self) -> torch.dtype:
         return self.sections[0].skip.dtype
 
@@ -209,11 +249,10 @@ class Network:
 
     def finish(self, f: Tensor, inputs: Tensor) -> Tensor:  # [n, S, width]
         """The model's output from the activations of the last node layer; inputs say if it has positions."""
-        for section in self.tail:
-            f = section(f)
-        chain = [*self.sections, *self.tail]
-        output = f[..., 1:] if chain[-1].target.constant else f
-        last_only = any(section.last_only for section in chain)
+        for step in self.tail:
+            f = step(f)
+        output = f[..., self.output_layer.first_coordinate :]
+        last_only = any(step.last_only for step in (*self.sections, *self.tail))
         return output[:, -1] if last_only or not self.prefix.has_positions(inputs) else output
 
     def activations(self, inputs: Tensor) -> list[Tensor]:
@@ -233,7 +272,14 @@ class Network:
         return f
 
     def between(self, layers: Sequence[str]) -> "Network":
-        """The same network with fewer node layers: a run of neighbours, named in order."""
+        """The same network with fewer node layers.
+
+        Args:
+            layers: Names of at least two neighbouring node layers, in order.
+
+        Raises:
+            InterbasisError: There is no such node layer, or they are not neighbours in order.
+        """
         names = self.layers
         for name in layers:
             if name not in names:
@@ -250,7 +296,7 @@ class Network:
             )
         first, last = wanted[0], wanted[-1]
         prefix = self.prefix if first == 0 else Head(self.prefix, self.sections[:first])
-        tail = self.sections[last:] + self.tail
+        tail = (*self.sections[last:], *self.tail)
         rotate = self.rotate_last or bool(tail)
         remake = self._remake_then(lambda network: network.between(names[first : last + 1]))
         cut = self.sections[first:last]
@@ -262,7 +308,7 @@ class Network:
             self,
             prefix=deepcopy(self.prefix).to(*args, **kwargs),
             sections=tuple(section.to(*args, **kwargs) for section in self.sections),
-            tail=tuple(section.to(*args, **kwargs) for section in self.tail),
+            tail=tuple(step.to(*args, **kwargs) for step in self.tail),
             remake=self._remake_then(lambda network: network.to(*args, **kwargs)),
         )
 

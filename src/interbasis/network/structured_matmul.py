@@ -9,13 +9,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-SMALL = 2**14
+MIN_STRUCTURED_ELEMENTS = 2**14
 """Matrices with fewer entries are applied as they are."""
 
 
 def applier(matrix: Tensor) -> Callable[[Tensor], Tensor]:  # M [d_out, d_in]; x [..., d_in] -> [..., d_out]
     """The quickest way to apply a matrix; column 0, the constant's, may be full in any case."""
-    if matrix.numel() < SMALL or matrix.shape[1] < 2 or len(matrix) == 0:
+    if matrix.numel() < MIN_STRUCTURED_ELEMENTS or matrix.shape[1] < 2 or len(matrix) == 0:
         return lambda x: x @ matrix.T
     constant, rest = matrix[:, 0], matrix[:, 1:]
     filled = rest != 0

@@ -16,7 +16,7 @@ from interbasis.numerics.linalg import symmetric_product
 
 Function = Callable[[Tensor], Tensor]  # [n, T, c_in] -> [n, S, c_out]
 
-BUDGET = 2**21
+MAX_JACOBIAN_ELEMENTS = 2**21
 """Elements that the Jacobian rows held at once may have."""
 
 
@@ -42,11 +42,11 @@ def jacobian_rows(
 
 
 def moments(
-    function: Function, u: Tensor, metric: Tensor, at: slice, signs: Tensor | None = None
+    function: Function, u: Tensor, metric: Tensor, outputs: slice, signs: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Σ N_ss [c_out, c_in] and Σ_st N_stᵀQN_st [c_in, c_in] over a batch; with sources, unbiased estimates.
 
-    u [n, T, c_in], metric Q [c_out, c_out], signs [n, S, R]; ``at`` are the input positions of the outputs.
+    u [n, T, c_in], metric Q [c_out, c_out], signs [n, S, R]; ``outputs`` are their input positions.
     """
     width = u.shape[2]
     local = torch.zeros(len(metric), width, dtype=torch.float64, device=u.device)
@@ -54,7 +54,7 @@ def moments(
     sources = 1 if signs is None else signs.shape[2]
     for part in _parts(u, len(metric)):
         for weights, rows in jacobian_rows(function, u[part], None if signs is None else signs[part]):
-            local += torch.einsum("cnsi,ns->ci", rows[:, :, at], weights)
+            local += torch.einsum("cnsi,ns->ci", rows[:, :, outputs], weights)
             weighted = metric @ rows.flatten(1)  # [c_out, n·T·c_in]
             gram += rows.reshape(-1, width).T @ weighted.reshape(-1, width)
     return local / sources, gram / sources
@@ -118,8 +118,8 @@ def grams_to_end(
                 materialize_grads=True,
             )
             scale = 1 if signs is None else signs.shape[2]
-            found = [symmetric_product(row.flatten(0, 2)).double() / scale for row in rows]
-            totals = [total + gram for total, gram in zip(totals, found, strict=True)] if totals else found
+            grams = [symmetric_product(row.flatten(0, 2)).double() / scale for row in rows]
+            totals = [total + gram for total, gram in zip(totals, grams, strict=True)] if totals else grams
     return totals
 
 
@@ -133,6 +133,6 @@ def _sources(output: Tensor, signs: Tensor | None) -> Tensor:  # [n, S, c_out] -
 
 def _parts(u: Tensor, coordinates: int, widest: int = 0) -> Iterator[slice]:
     """Runs of samples whose Jacobian rows fit into the budget, at u and where a sample is widest."""
-    samples = max(1, BUDGET // max(1, coordinates * max(widest, u[0].numel())))
+    samples = max(1, MAX_JACOBIAN_ELEMENTS // max(1, coordinates * max(widest, u[0].numel())))
     for start in range(0, len(u), samples):
         yield slice(start, start + samples)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 EPSILON = torch.finfo(torch.float64).eps
-TILE = 512
+MIN_TILED_WIDTH = 512
 """Below this width a symmetric product is done as one plain matrix product."""
 
 
@@ -24,7 +24,7 @@ def symmetric_product(x: Tensor) -> Tensor:  # [n, width] -> [width, width]
 
 
 def _fill_upper(product: Tensor, x: Tensor, start: int, stop: int) -> None:
-    if stop - start <= TILE:
+    if stop - start <= MIN_TILED_WIDTH:
         tile = x[:, start:stop]
         product[start:stop, start:stop] = tile.T @ tile
         return

@@ -1,1 +1,1 @@
-"""The paper's experiments, each as a function that returns plain data."""
+"""The paper's experiments: tasks over one plan, one runner and one page."""

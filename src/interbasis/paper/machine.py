@@ -1,32 +1,25 @@
 """The machine that a report is written on, in words."""
 
-import json
 import os
 import platform
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 
-
-def describe_machine(runs: Iterable[Path]) -> dict[str, Any]:
-    """Processor, memory and versions, and with how many threads the runs were built."""
-    threads = {number for run in runs if (number := _threads(run)) is not None}
-    return {
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "memory": _memory(),
-        "system": platform.system(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "threads": " or ".join(map(str, sorted(threads))) or "an unknown number",
-    }
+from interbasis.paper.records import Machine
 
 
-def _threads(run: Path) -> int | None:
-    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    return config["provenance"].get("request", {}).get("threads")
+def describe_machine() -> Machine:
+    """Processor, memory and versions."""
+    affinity = hasattr(os, "sched_getaffinity")
+    return Machine(
+        processor=_processor(),
+        cores=len(os.sched_getaffinity(0)) if affinity else os.cpu_count() or 1,
+        memory=_memory(),
+        system=platform.system(),
+        python=platform.python_version(),
+        torch=torch.__version__,
+    )
 
 
 def _processor() -> str:

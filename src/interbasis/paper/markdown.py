@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+
+Cell = str | int | float | None
 
 NUMBER = re.compile(r"[+−]?\d[\d,.]*( %)?( \([^)]*\))?$")
 """A number, perhaps with another in brackets: columns of these are set flush right."""
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     """A table; cells are texts or numbers, None is a dash."""
     cells = [[_cell(value) for value in row] for row in rows]
     rules = ["---:" if _numeric([row[k] for row in cells]) else "---" for k in range(len(head))]
@@ -20,7 +21,7 @@ def _numeric(column: Sequence[str]) -> bool:
     return any(cell != "–" for cell in column) and all(cell == "–" or NUMBER.match(cell) for cell in column)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Cell) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):

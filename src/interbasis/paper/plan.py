@@ -1,108 +1,219 @@
-"""What a reproduction is made of: one piece per seed and basis, each a run's folder."""
+"""What a reproduction was asked for, and the plan that follows: its bases, seeds or model, and settings."""
 
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from pydantic import Field
+
+from interbasis.graph.basis_kinds import BASIS_KINDS
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Basis
+from interbasis.runtime.records import Names, Record
 
-Task = Literal["modadd", "cifar10"]
+TaskName = Literal["modadd", "cifar10", "tinystories", "gpt2"]
+LANGUAGE_TASKS = ("tinystories", "gpt2")
 SEEDS = (0, 1, 2, 3, 4)
 BASES: tuple[Basis, ...] = ("lib", "pca", "gib", "random")
-QUICK_BASES: tuple[Basis, ...] = ("lib", "pca")
+CENTRAL_BASES: tuple[Basis, ...] = ("lib", "pca")
+"""The two that most claims are about."""
+BASIS_LABELS: dict[Basis, str] = {name: kind.title for name, kind in BASIS_KINDS.items()}
 NULL_GRAPHS, FEW_NULL_GRAPHS = 50, 10
-"""Rewired graphs that modularity is compared with; few where it is quick, and for images, whose graphs hold
-up to 190,000 edges and about whose modules the paper says nothing."""
+"""Rewired graphs that modularity is compared with; few if quick, and for images, whose graphs hold up to
+190,000 edges and about whose modules the paper says nothing."""
+
+HUB = {
+    "tinystories": (
+        "hf:roneneldan/TinyStories-1M", "hf:apollo-research/skeskinen-TinyStories-hf-tokenizer-gpt2",
+    ),
+    "gpt2": ("hf:gpt2", "hf:apollo-research/Skylion007-openwebtext-tokenizer-gpt2"),
+}  # fmt: skip
+"""The paper's models, and its data: tokens, by their names on the Hugging Face Hub."""
+TOKENS = {"tinystories": (1_000_000, 200_000, 20_480), "gpt2": (512_000, 512_000, 20_480)}
+"""Tokens of the basis, of the edges, and of the test set."""
+QUICK_TOKENS = (16_384, 2_048, 2_048)
 
 
-@dataclass(frozen=True)
-class Depth:
-    """How far every piece is looked into; a piece that was finished with another depth is measured again."""
+class ReproduceRequest(Record):
+    """What a reproduction was asked for; None is the default."""
 
-    stable: bool = True
-    """Edges required on a logarithmic grid beside the bisection."""
-    nodes: bool = True
-    """Nodes required; for modular addition, whose layers are narrow enough to try every number."""
-    null_graphs: int = NULL_GRAPHS
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything a reproduction was asked for."""
-
-    task: Task
     out: Path
-    seeds: tuple[int, ...] | None = None
-    """None is all five, or those of them that there are weights for where these are given."""
-    bases: tuple[Basis, ...] = BASES
+    """Folder for the runs, the JSON and the page."""
     checkpoints: Path | None = None
-    """Folder with seedN.safetensors or TASK-seedN.safetensors; None is to train them."""
+    """Folder with seedN.safetensors or TASK-seedN.safetensors; default: the models are trained."""
+    model: str | None = None
+    """Language models: hf:FOLDER-OR-HUB-ID; default: the paper's, from the Hugging Face Hub."""
     data: str | None = None
-    """The images by name, cifar10:PATH; modular addition makes its own."""
+    """The images, cifar10:PATH, or the text, tokens:PATH, text:PATH or hf:DATASET."""
+    tokens: int | None = Field(None, ge=1)
+    """Language models: tokens of the basis; default: 1,000,000 or 512,000."""
+    edge_tokens: int | None = Field(None, ge=1)
+    """Language models: tokens of the edges; default: 200,000 or 512,000."""
+    test_tokens: int | None = Field(None, ge=1)
+    """Language models: held-out tokens that masks are tried on; default: 20,480."""
+    tolerance: float | None = Field(None, ge=0, allow_inf_nan=False)
+    """Language models: cross-entropy that may be gained; default: 0.1."""
+    norms: bool | None = None
+    """Language models: find the edges required of layer norms, too; default: yes, if quick no."""
+    queries: int | None = Field(None, ge=2)
+    """Language models: query positions sampled in attention's Jacobians; default: all."""
+    edge_group: int | None = Field(None, ge=1)
+    """Language models: tokens per group of stochastic sources for edges; default: exact edges."""
+    edge_positions: int | None = Field(None, ge=1)
+    """Language models: positions per sequence at which edges are taken; default: all."""
+    seeds: Names | None = None
+    """Comma-separated seeds; default: 0,1,2,3,4."""
+    bases: Names | None = None
+    """Comma-separated bases; default: lib,pca,gib,random (language models: lib,pca)."""
     quick: bool = False
+    """One seed, LIB and PCA, few tokens: a matter of minutes."""
+
+
+class ClassifierSettings(Record):
+    """How the models of modular addition and of images are measured."""
+
+    stable: bool
+    """Edges required on a logarithmic grid beside the bisection."""
+    nodes: bool
+    """Nodes required; for modular addition, whose layers are narrow enough to try every number."""
+    null_graphs: int
+
+
+class LanguageSettings(Record):
+    """How a language model is measured."""
+
+    tokens: int
+    """Of the basis: the first windows of the training set that hold so many."""
+    edge_tokens: int
+    test_tokens: int
+    tolerance: float
+    norms: bool
+    """Edges required of the layer norms, too."""
+    quick: bool
+    """Edges required in the middle block alone."""
+    jacobian_queries: int | None
+    edge_group: int | None
+    edge_positions: int | None
+
+    @property
+    def sampling(self) -> dict[str, int]:
+        """What is estimated in the build instead of summed over everything, as settings of the build."""
+        values = {name: getattr(self, name) for name in ("jacobian_queries", "edge_group", "edge_positions")}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+Settings = ClassifierSettings | LanguageSettings
+"""What a finished job was measured with; with other settings it is measured again."""
+LANGUAGE_OPTIONS = (
+    "model", "tokens", "edge_tokens", "test_tokens", "tolerance", "norms", "queries", "edge_group",
+    "edge_positions",
+)  # fmt: skip
+SEED_OPTIONS = ("checkpoints", "seeds")
+
+
+class Plan(Record):
+    """A reproduction in full: models over seeds, or one language model, in several bases."""
+
+    task: TaskName
+    request: ReproduceRequest
+    bases: tuple[Basis, ...]
+    settings: Settings
+    seeds: tuple[int, ...] | None = None
+    """None is all five, or those of them that there are weights for."""
+    model: str = ""
+    """The one language model; empty for tasks over seeds."""
+    data: str | None = None
+    """Data by name; a language model's training set is for bases and edges, its test set for masks."""
 
     @classmethod
-    def of(cls, task: Task, out: Path, *, quick: bool = False, **given: Any) -> "Plan":
-        """A plan in which what is not given (or None) is everything, or little of it where it is quick."""
-        chosen = {name: value for name, value in given.items() if value is not None}
-        if quick:
-            chosen = {"seeds": (0,), "bases": QUICK_BASES} | chosen
-        plan = cls(task, out, quick=quick, **chosen)
-        if plan.seeds is not None and (not plan.seeds or min(plan.seeds) < 0):
-            raise InterbasisError(f"seeds are whole numbers from 0 on, received {list(plan.seeds)}")
-        for basis in plan.bases:
-            if basis not in (*BASES, "neuron"):
-                raise InterbasisError(
-                    f"expected bases among {', '.join(BASES)} and neuron, received {basis!r}"
-                )
-        if task == "modadd" and plan.data is not None:
+    def from_request(cls, task: TaskName, request: ReproduceRequest) -> "Plan":
+        """A plan in which what was not asked for is as in the paper, or little of it if quick.
+
+        Raises:
+            InterbasisError: The task has no such option, or a basis or seed is unknown.
+        """
+        for name in SEED_OPTIONS if task in LANGUAGE_TASKS else LANGUAGE_OPTIONS:
+            if getattr(request, name) is not None:
+                raise InterbasisError(f"{task} has no option --{name.replace('_', '-')}; leave it out")
+        if task == "modadd" and request.data is not None:
             raise InterbasisError("--data is for cifar10; modular addition makes its own data")
-        return plan
+        few = request.quick or task in LANGUAGE_TASKS
+        bases = request.bases or (CENTRAL_BASES if few else BASES)
+        for basis in bases:
+            if basis not in get_args(Basis):
+                raise InterbasisError(
+                    f"expected bases among {', '.join(get_args(Basis))}, received {basis!r}"
+                )
+        if task in LANGUAGE_TASKS:
+            model, data = HUB[task]
+            if request.model is not None and request.data is None:
+                raise InterbasisError(
+                    f"{request.model} does not say what it was trained on; name text with --data: "
+                    "tokens:PATH, text:PATH or hf:DATASET"
+                )
+            return cls(
+                task=task, request=request, bases=bases, model=request.model or model,
+                data=request.data or data, settings=_language_settings(task, request),
+            )  # fmt: skip
+        settings = ClassifierSettings(
+            stable=not request.quick,
+            nodes=task == "modadd",
+            null_graphs=FEW_NULL_GRAPHS if request.quick or task == "cifar10" else NULL_GRAPHS,
+        )
+        seeds = _seeds(request.seeds) or ((0,) if request.quick else None)
+        return cls(
+            task=task, request=request, bases=bases, seeds=seeds, settings=settings,
+            data=None if task == "modadd" else request.data or "cifar10",
+        )  # fmt: skip
 
     @property
-    def depth(self) -> Depth:
-        graphs = FEW_NULL_GRAPHS if self.quick or self.task == "cifar10" else NULL_GRAPHS
-        return Depth(stable=not self.quick, nodes=self.task == "modadd", null_graphs=graphs)
+    def out(self) -> Path:
+        return self.request.out
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """Of the builds. For modular addition the noise floor is the paper's rule, no relative part."""
-        return {"relative_threshold": 0.0} if self.task == "modadd" else {}
-
-    @property
-    def model_family(self) -> str:
-        return "modadd" if self.task == "modadd" else "mlp"
-
-    @property
-    def data_spec(self) -> str | None:
-        return None if self.task == "modadd" else self.data or "cifar10"
-
-    def pieces(self, seeds: tuple[int, ...]) -> Iterator[tuple[int, Basis]]:
-        """Seed by seed the two bases that most claims are about, and after all these the others."""
-        first = tuple(basis for basis in self.bases if basis in QUICK_BASES)
-        for some in (first, tuple(basis for basis in self.bases if basis not in first)):
-            yield from product(seeds, some)
-
-    def folder(self, seed: int, basis: str) -> Path:
-        return self.out / f"seed{seed}-{basis}"
+    def quick(self) -> bool:
+        return self.request.quick
 
     @property
     def command(self) -> str:
-        """What to type to get, or go on with, this reproduction."""
+        """What to type to start or to resume this reproduction."""
         parts = ["interbasis", "reproduce", self.task]
-        if self.checkpoints is not None:
-            parts += ["--checkpoints", str(self.checkpoints)]
-        if self.data is not None:
-            parts += ["--data", self.data]
-        if self.quick:
-            parts += ["--quick"]
-        default = Plan.of(self.task, self.out, quick=self.quick)
-        if self.seeds != default.seeds and self.seeds is not None:
-            parts += ["--seeds", ",".join(map(str, self.seeds))]
-        if self.bases != default.bases:
-            parts += ["--bases", ",".join(self.bases)]
+        for name, value in self.request:
+            option = "--" + name.replace("_", "-")
+            if value is None or name == "out" or (name == "quick" and not value):
+                continue
+            if isinstance(value, bool):
+                parts.append(option if value else option.replace("--", "--no-", 1))
+            else:
+                parts += [option, ",".join(value) if isinstance(value, tuple) else str(value)]
         return shlex.join([*parts, "--out", str(self.out)])
+
+
+def make_plan(task: TaskName, out: Path, **given: Any) -> Plan:
+    """A plan from the fields of `ReproduceRequest` by name."""
+    return Plan.from_request(task, ReproduceRequest.of(out=out, **given))
+
+
+def _seeds(given: tuple[str, ...] | None) -> tuple[int, ...] | None:
+    if given is None:
+        return None
+    if not given or not all(part.isdecimal() for part in given):
+        raise InterbasisError(
+            f"expected comma-separated whole numbers as seeds, received {','.join(given)!r}"
+        )
+    return tuple(dict.fromkeys(map(int, given)))
+
+
+def _language_settings(task: str, request: ReproduceRequest) -> LanguageSettings:
+    tokens, edge_tokens, test_tokens = QUICK_TOKENS if request.quick else TOKENS[task]
+    return LanguageSettings(
+        tokens=request.tokens or tokens,
+        edge_tokens=request.edge_tokens or edge_tokens,
+        test_tokens=request.test_tokens or test_tokens,
+        tolerance=0.1 if request.tolerance is None else request.tolerance,
+        norms=not request.quick if request.norms is None else request.norms,
+        quick=request.quick,
+        jacobian_queries=request.queries,
+        edge_group=request.edge_group,
+        edge_positions=request.edge_positions,
+    )

@@ -1,6 +1,6 @@
-"""The report of one run or several: what was run, what was found, how sure one may be, in one HTML page."""
+"""The report of one run or several: what was run and measured, and what it allows one to say."""
 
-from interbasis.report.standards import Statement, statements
+from interbasis.report.claims import Claim, claims
 from interbasis.report.writing import write_report
 
-__all__ = ["Statement", "statements", "write_report"]
+__all__ = ["Claim", "claims", "write_report"]

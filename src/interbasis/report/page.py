@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from interbasis.report import tables
-from interbasis.report.facts import Facts
+from interbasis.report.claims import Claim, claims
+from interbasis.report.comparison import claims_about_all
 from interbasis.report.html import element, heading, paragraph, picture, text
-from interbasis.report.standards import Statement, statements
-from interbasis.report.together import statements_together
+from interbasis.report.record import ReportedRun
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 """A browser that is asked to fetch anything refuses."""
 
 
-def page(runs: Sequence[Facts], pictures: Sequence[tuple[str, str, float]], css: str, date: str) -> str:
-    """The HTML; ``pictures`` are (title, data address, inches across)."""
-    title = ", ".join(f"{run.summary['basis'].upper()} of {run.model}" for run in runs[:3])
+def page(runs: Sequence[ReportedRun], figures: Sequence[tuple[str, str, float]], css: str, date: str) -> str:
+    """The HTML; ``figures`` are (title, data address, inches across)."""
+    title = ", ".join(f"{run.summary.basis.upper()} of {run.model}" for run in runs[:3])
     title += f" and {len(runs) - 3} more" if len(runs) > 3 else ""
     many = f"{len(runs)} runs" if len(runs) > 1 else "one run"
     body = [
@@ -27,8 +27,8 @@ def page(runs: Sequence[Facts], pictures: Sequence[tuple[str, str, float]], css:
         _part("What was run", tables.what_was_run(runs)),
         _part("What this evidence allows", _boxes(runs)),
         _part("Numbers", _numbers(runs)),
-        _part("Figures", "".join(picture(*one) for one in pictures)) if pictures else "",
-        _part("Make it again", _again(runs)),
+        _part("Figures", "".join(picture(*one) for one in figures)) if figures else "",
+        _part("Build it again", _commands(runs)),
     ]
     head = (
         '<meta charset="utf-8">'
@@ -42,7 +42,7 @@ def page(runs: Sequence[Facts], pictures: Sequence[tuple[str, str, float]], css:
     return "<!doctype html>\n" + element("html", inside, lang="en") + "\n"
 
 
-def _numbers(runs: Sequence[Facts]) -> str:
+def _numbers(runs: Sequence[ReportedRun]) -> str:
     layers = heading(3, "Node layers") + tables.node_layers(runs)
     edges = heading(3, "Interactions Ê") + tables.sections(runs)
     return layers + edges + tables.controls(runs) + tables.modules(runs) + tables.monosemantic(runs)
@@ -52,34 +52,37 @@ def _part(title: str, content: str) -> str:
     return element("section", heading(2, title) + content)
 
 
-def _boxes(runs: Sequence[Facts]) -> str:
+def _boxes(runs: Sequence[ReportedRun]) -> str:
     parts = []
     if len(runs) > 1:
-        parts.append(_box("The runs together", statements_together(runs)))
-    parts += [_box(run.name if len(runs) > 1 else "", statements(run)) for run in runs]
+        parts.append(_box("The runs together", claims_about_all(runs)))
+    parts += [_box(run.name if len(runs) > 1 else "", claims(run)) for run in runs]
     return "".join(parts)
 
 
-def _box(title: str, found: Sequence[Statement]) -> str:
-    if not found:
+def _box(title: str, listed: Sequence[Claim]) -> str:
+    if not listed:
         return ""
-    columns = _column("Allowed to say", "yes", [s for s in found if s.allowed])
-    columns += _column("Not allowed to say", "no", [s for s in found if not s.allowed])
+    columns = _column("Allowed to say", "yes", [claim for claim in listed if claim.allowed])
+    columns += _column("Not allowed to say", "no", [claim for claim in listed if not claim.allowed])
     inside = (heading(3, title) if title else "") + element("div", columns, class_="pair")
-    return element("div", inside, class_="standards")
+    return element("div", inside, class_="claims")
 
 
-def _column(title: str, kind: str, found: Sequence[Statement]) -> str:
+def _column(title: str, kind: str, listed: Sequence[Claim]) -> str:
     items = "".join(
-        element("li", element("q", text(s.text)) + " " + element("span", text(s.because), class_="because"))
-        for s in found
+        element(
+            "li",
+            element("q", text(claim.text)) + " " + element("span", text(claim.because), class_="because"),
+        )
+        for claim in listed
     )
     return element(
         "div", heading(4, title) + (element("ul", items) if items else paragraph("Nothing.")), class_=kind
     )
 
 
-def _again(runs: Sequence[Facts]) -> str:
+def _commands(runs: Sequence[ReportedRun]) -> str:
     named = [run for run in runs if run.graph.provenance.request]
     if not named:
         return paragraph("The runs were built from Python and do not hold a request that builds them again.")

@@ -1,44 +1,44 @@
 """The numbers of runs side by side, with their uncertainty."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 from interbasis.graph.settings import BuildConfig
-from interbasis.report.facts import Facts
+from interbasis.report.claims import area_with_interval
 from interbasis.report.html import heading, paragraph, table
-from interbasis.report.standards import interval
+from interbasis.report.record import ReportedRun
+from interbasis.run.stages.modules import ModulesResult
 
-NOTHING = "–"
+NOT_MEASURED = "–"
 
 
-def what_was_run(runs: Sequence[Facts]) -> str:
+def what_was_run(runs: Sequence[ReportedRun]) -> str:
     """Model, data, settings, versions, times."""
-    rows: list[tuple[str, Callable[[Facts], str]]] = [
+    rows: list[tuple[str, Callable[[ReportedRun], str]]] = [
         ("folder", lambda run: run.folder),
         ("model", lambda run: run.model),
         ("weights (SHA-256)", lambda run: run.graph.provenance.model_fingerprint[:16]),
-        ("basis", lambda run: run.summary["basis"]),
+        ("basis", lambda run: run.summary.basis),
         ("built on", _data),
-        ("data (SHA-256)", lambda run: run.graph.provenance.data_fingerprints.get("data", NOTHING)[:16]),
+        ("data (SHA-256)", lambda run: run.graph.provenance.data_fingerprints.get("data", NOT_MEASURED)[:16]),
         ("edges", _edges),
         ("other settings", _settings),
         ("evaluated on", _evaluated),
         ("seconds", _seconds),
-        ("versions", lambda run: ", ".join(f"{k} {v}" for k, v in run.summary["versions"].items())),
+        ("versions", lambda run: ", ".join(f"{k} {v}" for k, v in run.summary.versions.items())),
     ]  # fmt: skip
     cells = [[name, *map(cell, runs)] for name, cell in rows]
     return table(["", *(run.name for run in runs)], cells, kind="words")
 
 
-def _seconds(run: Facts) -> str:
-    shown = ", ".join(f"{phase} {t:.1f}" for phase, t in run.summary["seconds"].items() if t >= 0.05)
+def _seconds(run: ReportedRun) -> str:
+    shown = ", ".join(f"{phase} {t:.1f}" for phase, t in run.summary.seconds.items() if t >= 0.05)
     return shown or "less than 0.1 each"
 
 
-def _data(run: Facts) -> str:
+def _data(run: ReportedRun) -> str:
     request = run.graph.provenance.request
     spec = request and request.data
-    counts = run.summary["samples"]
+    counts = run.summary.samples
     parts = f"{counts['data']:,} samples"
     for kind, words in (("jacobian_data", "Jacobians"), ("edge_data", "edges")):
         if counts.get(kind, counts["data"]) != counts["data"]:
@@ -46,7 +46,7 @@ def _data(run: Facts) -> str:
     return f"{spec}: {parts}" if spec else parts
 
 
-def _edges(run: Facts) -> str:
+def _edges(run: ReportedRun) -> str:
     if not run.graph.edges:
         return "none"
     config = run.graph.config
@@ -61,49 +61,47 @@ def _edges(run: Facts) -> str:
     return f"{config.edge_method}, {sources}"  # fmt: skip
 
 
-def _settings(run: Facts) -> str:
+def _settings(run: ReportedRun) -> str:
     shown = {"basis", "edge_method", "edge_group", "edge_sources", "edge_positions"}
     given, usual = run.graph.config.model_dump(), BuildConfig.of().model_dump()
     changed = [f"{k}={v}" for k, v in given.items() if k not in shown and v != usual[k]]
     return ", ".join(changed) or "defaults"
 
 
-def _evaluated(run: Facts) -> str:
-    data = (run.ablation or run.curves or {}).get("data")
-    return f"{data['spec']}: {data['samples']:,} samples" if data else "not evaluated"
+def _evaluated(run: ReportedRun) -> str:
+    result = run.record.ablation or run.record.curves
+    if result is None:
+        return "not evaluated"
+    name = f"{result.data.spec}: " if result.data.spec else ""
+    return f"{name}{result.data.samples:,} samples"
 
 
-def node_layers(runs: Sequence[Facts]) -> str:
+def node_layers(runs: Sequence[ReportedRun]) -> str:
     """Features kept, effective, and required: the runs below each other in every layer."""
-    names = _union([row["name"] for row in run.summary["layers"]] for run in runs)
-    rows = [[name, *_layer(run, name)] for name in names for run in runs if name in _layer_names(run)]
+    names = _union(run.layers for run in runs)
+    rows = [[name, *_layer(run, name)] for name in names for run in runs if name in run.layers]
     return table(
         ["layer", "run", "features", "effective", "margin", "required"],
         _without_repeats(rows),
         caption="Features: kept, of the layer's width, the constant among them. Effective: participation "
-        "ratio of what ranks them. Margin: how many times the noise floor the last kept one is. Required: "
+        "ratio of what ranks them. Margin: how many times the noise floor the last one kept is. Required: "
         "nodes that keep the metric within its tolerance.",
     )
 
 
-def _layer_names(run: Facts) -> list[str]:
-    return [row["name"] for row in run.summary["layers"]]
-
-
-def _layer(run: Facts, name: str) -> list[str]:
-    k = _layer_names(run).index(name)
-    row = run.summary["layers"][k]
-    margin = row["last_kept_over_floor"]
+def _layer(run: ReportedRun, name: str) -> list[str]:
+    summary, required = run.summary.layers[name], run.nodes_required[name]
+    margin = summary.last_kept_over_floor
     return [
         run.name,
-        f"{row['features']:,} of {row['width']:,}",
-        f"{row['effective_features']:.1f}",
-        NOTHING if margin is None else f"{margin:.3g}",
-        NOTHING if (required := run.nodes_required[k]) is None else f"{required:,}",
+        f"{summary.features:,} of {summary.width:,}",
+        f"{summary.effective_features:.1f}",
+        NOT_MEASURED if margin is None else f"{margin:.3g}",
+        NOT_MEASURED if required is None else f"{required:,}",
     ]
 
 
-def sections(runs: Sequence[Facts]) -> str:
+def sections(runs: Sequence[ReportedRun]) -> str:
     """Edges, how many carry most, how many are required, and areas with intervals."""
     with_edges = [run for run in runs if run.graph.edges]
     if not with_edges:
@@ -111,9 +109,9 @@ def sections(runs: Sequence[Facts]) -> str:
     names = _union(run.sections for run in with_edges)
     rows = [[name, *_section(run, name)] for name in names for run in with_edges if name in run.sections]
     for run in with_edges:
-        if run.curves:
-            area = interval(run.curves["whole"], "area")
-            rows.append(["all at once", run.name, *[NOTHING] * 5, area])
+        if run.record.curves:
+            area = area_with_interval(run.record.curves.curves.whole)
+            rows.append(["all at once", run.name, *[NOT_MEASURED] * 5, area])
     return table(
         ["section", "run", "edges", "90 % of Ê²", "error of Ê", "required", "metric then", "area"],
         _without_repeats(rows),
@@ -125,37 +123,32 @@ def sections(runs: Sequence[Facts]) -> str:
     )
 
 
-def _section(run: Facts, name: str) -> list[str]:
-    k = run.sections.index(name)
-    row = run.summary["sections"][k]
-    error = row.get("median_relative_error")
-    ablated, traced = run.ablated[k], run.traced[k]
+def _section(run: ReportedRun, name: str) -> list[str]:
+    section = run.sections[name]
+    summary, ablated = run.summary.sections[section.source], section.edges_required
+    error = summary.median_relative_error
     return [
         run.name,
-        f"{row['edges']:,}",
-        f"{row['edges_for_90_percent']:,}",
+        f"{summary.edges:,}",
+        f"{summary.edges_for_90_percent:,}",
         "exact" if error is None else f"{error:.1%}",
-        f"{ablated['count']:,}" if ablated else NOTHING,
-        f"{ablated['value']:.5g}" if ablated else NOTHING,
-        interval(traced, "area") if traced else NOTHING,
+        f"{ablated.count:,}" if ablated else NOT_MEASURED,
+        f"{ablated.value:.5g}" if ablated else NOT_MEASURED,
+        area_with_interval(section.curve) if section.curve else NOT_MEASURED,
     ]
 
 
 def _without_repeats(rows: list[list[str]]) -> list[list[str]]:
     """A name stands in the first of its rows only."""
-    found, before = [], None
-    for row in rows:
-        found.append([row[0] if row[0] != before else "", *row[1:]])
-        before = row[0]
-    return found
+    names = ["", *(row[0] for row in rows)]
+    return [["" if row[0] == before else row[0], *row[1:]] for row, before in zip(rows, names, strict=False)]
 
 
-def modules(runs: Sequence[Facts]) -> str:
+def modules(runs: Sequence[ReportedRun]) -> str:
     """Modularity against chance."""
-    found = [run for run in runs if run.modules]
-    if not found:
+    rows = [[run.name, *_module_cells(run.record.modules)] for run in runs if run.record.modules]
+    if not rows:
         return ""
-    rows = [[run.name, *_module_cells(run.modules or {})] for run in found]
     head = ["run", "modules", "resolution", "modularity", "rewired graphs", "z", "agreement over seeds"]
     return heading(3, "Modules") + table(
         head, rows,
@@ -164,47 +157,50 @@ def modules(runs: Sequence[Facts]) -> str:
     )  # fmt: skip
 
 
-def _module_cells(found: dict[str, Any]) -> list[str]:
-    null, agreement = found.get("null"), (found.get("agreement") or {}).get("seeds")
-    chance = [f"{null['mean']:.4f} ± {null['deviation']:.4f}", f"{null['z']:.1f}"] if null else [NOTHING] * 2
+def _module_cells(result: ModulesResult) -> list[str]:
+    null, agreement = result.null, result.agreement_over_seeds
     return [
-        str(found["modules"]), f"{found['resolution']:g}", f"{found['modularity']:.4f}", *chance,
-        NOTHING if agreement is None else f"{agreement:.3f}",
-    ]  # fmt: skip
+        str(result.modules),
+        f"{result.resolution:g}",
+        f"{result.modularity:.4f}",
+        f"{null.mean:.4f} ± {null.deviation:.4f}" if null else NOT_MEASURED,
+        f"{null.z:.1f}" if null else NOT_MEASURED,
+        NOT_MEASURED if agreement is None else f"{agreement:.3f}",
+    ]
 
 
-def controls(runs: Sequence[Facts]) -> str:
+def controls(runs: Sequence[ReportedRun]) -> str:
     """What else would look as sparse."""
     parts = []
     for run in runs:
-        if run.controls:
-            head = ["control", *run.sections, "all at once"]
+        if run.record.controls:
+            sources = {name: section.source for name, section in run.sections.items()}
             rows = [
                 [
-                    row["name"],
-                    *(interval(c, "area") for c in (*row["curves"]["sections"], row["curves"]["whole"])),
+                    row.name,
+                    *(area_with_interval(row.curves.sections[source]) for source in sources.values()),
+                    area_with_interval(row.curves.whole),
                 ]
-                for row in run.controls["rows"]
+                for row in run.record.controls.rows.values()
             ]
-            parts.append(
-                heading(3, f"Controls of {run.name}")
-                + table(
-                    head, rows, caption="Area under the faithfulness curve with 95 % bootstrap intervals."
-                )
-            )
+            parts += [
+                heading(3, f"Controls of {run.name}"),
+                table(
+                    ["control", *sources, "all at once"], rows,
+                    caption="Area under the faithfulness curve with 95 % bootstrap intervals.",
+                ),
+            ]  # fmt: skip
     return "".join(parts)
 
 
-def monosemantic(runs: Sequence[Facts]) -> str:
+def monosemantic(runs: Sequence[ReportedRun]) -> str:
     """How many features are mostly one Fourier term."""
-    rows = []
-    for run in runs:
-        for layer in (run.features or {}).get("layers", []):
-            if "monosemantic" not in layer or layer["name"] in run.outputs:
-                continue
-            counts = layer["monosemantic"]
-            among = f"{counts['without_constant']} of {counts['top']}"
-            rows.append([f"{run.name}, {layer['name']}", among, counts["paper"]])
+    rows = [
+        [f"{run.name}, {layer.name}", f"{counts.without_constant} of {counts.top}", counts.paper]
+        for run in runs
+        for layer in run.analysed_layers
+        if (counts := layer.monosemantic)
+    ]
     if not rows:
         return ""
     return heading(3, "Features that are over 90 % one term") + table(
@@ -214,5 +210,5 @@ def monosemantic(runs: Sequence[Facts]) -> str:
     )
 
 
-def _union(many: Iterator[list[str]] | Sequence[list[str]]) -> list[str]:
+def _union(many: Iterable[Iterable[str]]) -> list[str]:
     return list(dict.fromkeys(name for names in many for name in names))

@@ -1,53 +1,191 @@
-"""A run's folder with the model and data it was made from."""
+"""A graph with the network and the data it was made from: what every stage after the build works on."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from interbasis.data.samples import Samples, Split
+import torch
+
+from interbasis.data.batches import Data
+from interbasis.data.samples import Split
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.graph.store import load
+from interbasis.graph.store import graph_digest, load
 from interbasis.network.network import Network
+from interbasis.run.records import Result
+from interbasis.run.results import load_result, load_tensors, save_result
 from interbasis.run.specs import Model, first_of, open_model, split_options
+from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, environment
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.progress import Progress
+from interbasis.runtime.records import Record
+
+if TYPE_CHECKING:
+    from interbasis.run.stages.ablate import AblationResult
+    from interbasis.run.stages.controls import ControlsResult
+    from interbasis.run.stages.curves import CurvesResult
+    from interbasis.run.stages.features import FeaturesResult
+    from interbasis.run.stages.modules import ModulesResult
+
+R = TypeVar("R", bound=Result)
 
 
-@dataclass(frozen=True, eq=False)
-class OpenRun:
-    """A graph, and the network that it was built for."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunGraph:
+    """A graph, saved or not. Results are stored in ``folder``; where it is None, they are only returned."""
 
-    folder: Path
     graph: InteractionGraph
-    network: Network
-    model: Model
+    folder: Path | None = None
+    progress: Progress | bool | None = None
 
-    def data(self, spec: str | None = None, split: Split = "test") -> Samples:
-        """The data named, or a split of those that the graph was built on.
+    def checkpoints(self, stage: str, request: Record, **decisive: Any) -> Checkpoints:
+        """Unfinished work of a stage, bound to the request, to this graph and to what else is decisive."""
+        if self.folder is None:
+            return NO_CHECKPOINTS
+        settings = request.model_dump(mode="json") | {"graph": graph_digest(self.folder)}
+        return Checkpoints(self.folder, stage, settings | decisive | environment())
+
+    def stored(self, kind: type[R]) -> R | None:
+        """A result that a stage has stored in the run's folder."""
+        return None if self.folder is None else load_result(self.folder, kind)
+
+    def stored_tensors(self, kind: type[Result]) -> dict[str, torch.Tensor]:
+        """The tensors that belong to a stored result."""
+        return {} if self.folder is None else load_tensors(self.folder, kind)
+
+    def store(self, result: Result, tensors: dict[str, torch.Tensor] | None = None) -> None:
+        """Store a result in the run's folder, if there is one."""
+        if self.folder is not None:
+            save_result(self.folder, result, tensors)
+
+    def modules(self, **settings: Any) -> "ModulesResult":
+        """Group features into modules; the fields of `ModulesRequest`."""
+        from interbasis.run.stages import modules
+
+        return modules.run(self, modules.ModulesRequest.of(**settings))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OpenedRun(RunGraph):
+    """A graph, saved or not, with its network and data."""
+
+    network: Network
+    train_data: Data | None = None
+    """Data given in Python; None where they follow from the model and the build."""
+    test_data: Data | None = None
+    """Data to evaluate on; default: ``train_data``."""
+    model: Model | None = None
+    """The model that was opened by name; None where the network was given."""
+
+    def __post_init__(self) -> None:
+        if self.network.fingerprint() != self.graph.provenance.model_fingerprint:
+            name = self.graph.provenance.model or "the network"
+            raise InterbasisError(
+                f"{name} is not the model that {self.folder or 'this graph'} was built for: the weights "
+                "differ; open the checkpoint of the build, or build again"
+            )
+
+    def data(self, spec: str | None = None, split: Split = "test") -> Data:
+        """The data named, those given in Python, or a split of those that the graph was built on.
 
         Where it was built on the first N samples, those are the first N of the split, or all if it has fewer.
         """
+        if spec is None and self.train_data is not None:
+            return self.train_data if split == "train" or self.test_data is None else self.test_data
+        if self.model is None:
+            raise InterbasisError(
+                "this graph was built in Python and does not name its data; give them when it is opened, "
+                "interbasis.open_run(folder, network, data)"
+            )
         request = self.graph.provenance.request
-        built_on = request and request.data
-        if spec or not built_on:
+        if spec or not request or not request.data:
             return self.model.open_data(spec, split)
-        named, options = split_options(built_on)
+        name, options = split_options(request.data)
         samples = int(options.pop("samples", 0))
-        whole = self.model.open_data(",".join([named, *(f"{k}={v}" for k, v in options.items())]), split)
+        whole = self.model.open_data(",".join([name, *(f"{k}={v}" for k, v in options.items())]), split)
         return first_of(whole, min(samples, len(whole))) if samples else whole
 
+    def section_indices(self, names: Iterable[str] | None) -> list[int]:
+        """Sections by the names of their source layers; None is all of them."""
+        known = self.graph.section_names
+        for name in names or ():
+            if name not in known:
+                raise InterbasisError(
+                    f"there is no section from {name!r}; expected one of {', '.join(known)}"
+                )
+        chosen = set(known if names is None else names)
+        return [k for k, name in enumerate(known) if name in chosen]
 
-def open_run(folder: str | Path) -> OpenRun:
-    """A run with its model, which must still be the one that the graph was built for."""
-    graph = load(folder)
-    if not graph.provenance.model:
-        raise InterbasisError(
-            f"{folder} does not say which model it was built for; runs that the command line works with are "
-            "made by 'interbasis build', others are evaluated from Python"
-        )
-    model = open_model(graph.provenance.model)
-    network = model.network.between([layer.name for layer in graph.layers])
-    if network.fingerprint() != graph.provenance.model_fingerprint:
-        raise InterbasisError(
-            f"{graph.provenance.model} is no longer the model that {folder} was built for: its weights have "
-            "changed; build the run again"
-        )
-    return OpenRun(Path(folder), graph, network, model)
+    def ablate(self, **settings: Any) -> "AblationResult":
+        """Find the fewest edges and nodes that keep the metric; the fields of `AblateRequest`."""
+        from interbasis.run.stages import ablate
+
+        return ablate.run(self, ablate.AblateRequest.of(**settings))
+
+    def curves(self, **settings: Any) -> "CurvesResult":
+        """Measure the metric at fractions of the edges kept; the fields of `CurvesRequest`."""
+        from interbasis.run.stages import curves
+
+        return curves.run(self, curves.CurvesRequest.of(**settings))
+
+    def controls(self, **settings: Any) -> "ControlsResult":
+        """Compare with other bases and scrambled networks; the fields of `ControlsRequest`."""
+        from interbasis.run.stages import controls
+
+        return controls.run(self, controls.ControlsRequest.of(**settings))
+
+    def features(self, **settings: Any) -> "FeaturesResult":
+        """Find out what features respond to and do; the fields of `FeaturesRequest`."""
+        from interbasis.run.stages import features
+
+        return features.run(self, features.FeaturesRequest.of(**settings))
+
+
+def open_run(
+    run: str | Path | InteractionGraph,
+    network: Network | None = None,
+    data: Data | None = None,
+    *,
+    test_data: Data | None = None,
+    model: str | None = None,
+    progress: Progress | bool | None = None,
+) -> OpenedRun:
+    """Open a graph for the stages that follow the build: ablate, curves, controls, modules, features.
+
+    Args:
+        run: Folder of a run, or a graph that was not saved.
+        network: The network that it was built for; default: the model that the run names.
+        data: Inputs, or pairs of inputs and labels; default: the data that the run names.
+        test_data: Data to evaluate on; default: ``data``, or the test split of what the run names.
+        model: The model by name, where neither a network is given nor the run names one.
+        progress: Show progress: True, False, a function, or None, which is on a terminal only.
+
+    Returns:
+        The opened run; results of its stages are stored in the folder, if there is one.
+
+    Raises:
+        InterbasisError: The model cannot be found, or its weights are not those of the build.
+    """
+    folder = None if isinstance(run, InteractionGraph) else Path(run)
+    graph = run if isinstance(run, InteractionGraph) else load(run)
+    opened: Model | None = None
+    if network is None:
+        name = model or graph.provenance.model
+        if not name:
+            raise InterbasisError(
+                f"{folder or 'this graph'} was built in Python and does not name its model; add --model, or "
+                "open it with interbasis.open_run(folder, network, data)"
+            )
+        opened = open_model(name)
+        network = opened.network
+    if [node.name for node in network.nodes] != graph.layer_names:
+        network = network.between(graph.layer_names)
+    return OpenedRun(
+        graph=graph,
+        folder=folder,
+        progress=progress,
+        network=network,
+        train_data=data,
+        test_data=test_data,
+        model=opened,
+    )

@@ -1,88 +1,107 @@
-"""What is found out about a run later, kept beside its graph: `NAME.json`, with tensors `NAME.safetensors`.
+"""Results of stages, stored beside the graph they belong to: `NAME.json`, with tensors in `NAME.safetensors`.
 
-Every result names the graph it belongs to by the hash of its tensors. A run that was built again has another
-graph, and results of the old one are not taken for its own.
+Every result names its graph by the hash of the graph's tensors. A run that was built again has another graph,
+and results of the old one are not taken for its own.
 """
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from interbasis.graph.store import graph_digest
-from interbasis.runtime.errors import InterbasisError
+from interbasis.run.records import Result
+from interbasis.runtime.errors import InterbasisError, first_problem
 from interbasis.runtime.files import sha256_of, write_atomically, write_text_atomically
+from interbasis.runtime.records import Record
 
 FORMAT = "interbasis-result"
-SCHEMA = 1
+SCHEMA = 2
 
 
-def save_result(
-    run: str | Path, name: str, result: dict[str, Any], tensors: dict[str, Tensor] | None = None
-) -> Path:
-    """Write a result beside a run's graph, in place of an older one of that name; the JSON comes last."""
-    run = Path(run)
-    header: dict[str, Any] = {"format": FORMAT, "schema": SCHEMA, "graph": graph_digest(run)}
+R = TypeVar("R", bound=Result)
+
+
+class ResultHeader(Record):
+    """What a result's file says before the result itself."""
+
+    format: str
+    schema_version: int
+    graph: str
+    """SHA-256 of the tensors of the graph that it belongs to."""
+    tensors: str | None = None
+    """SHA-256 of the result's own tensors, if it has any."""
+    result: Any
+    """Free-form until it is known to be of this version and this graph."""
+
+
+def save_result(run: str | Path, result: Result, tensors: dict[str, Tensor] | None = None) -> Path:
+    """Write a result beside a run's graph, in place of an older one; the JSON comes last."""
+    run, digest = Path(run), None
     if tensors:
         plain = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in tensors.items()}
-        file = run / f"{name}.safetensors"
+        file = run / f"{result.file}.safetensors"
         write_atomically(file, lambda path: save_file(plain, path))
-        header["tensors"] = sha256_of(file)
-    path = run / f"{name}.json"
-    write_text_atomically(path, json.dumps(header | {"result": result}, indent=1, allow_nan=False) + "\n")
+        digest = sha256_of(file)
+    header = ResultHeader(
+        format=FORMAT, schema_version=SCHEMA, graph=graph_digest(run), tensors=digest, result=result
+    )
+    path = run / f"{result.file}.json"
+    write_text_atomically(path, header.to_json(indent=1) + "\n")
     return path
 
 
-def load_result(run: str | Path, name: str) -> dict[str, Any] | None:
+def load_result(run: str | Path, kind: type[R]) -> R | None:
     """A result of this run; None where there is none, or one of an older graph."""
-    header = _header(Path(run), name)
-    return None if header is None else header["result"]
+    header = _header(Path(run), kind)
+    if header is None:
+        return None
+    try:
+        return kind.model_validate(header.result)
+    except ValidationError as error:
+        raise InterbasisError(
+            f"{Path(run) / kind.file}.json is damaged: {first_problem(error)}; {kind.remedy(run)}"
+        ) from error
 
 
-def rows_by_name(
-    result: Mapping[str, Any] | None, where: str, names: Sequence[str]
-) -> list[dict[str, Any] | None]:
-    """The rows ``result[where]`` that belong to these layers, or to the sections that begin there.
-
-    A result may hold some of them only, `ablate --sections` for one, so a row's place says nothing; None
-    stands for those that it does not hold.
-    """
-    rows = {row["name" if where == "layers" else "from"]: row for row in (result or {}).get(where) or []}
-    return [rows.get(name) for name in names]
-
-
-def load_tensors(run: str | Path, name: str) -> dict[str, Tensor]:
+def load_tensors(run: str | Path, kind: type[Result]) -> dict[str, Tensor]:
     """The tensors that go with a result; none where it has none."""
     run = Path(run)
-    header = _header(run, name)
-    if header is None or "tensors" not in header:
+    header = _header(run, kind)
+    if header is None or header.tensors is None:
         return {}
-    path = run / f"{name}.safetensors"
+    path = run / f"{kind.file}.safetensors"
     try:
-        if sha256_of(path) == header["tensors"]:
+        if sha256_of(path) == header.tensors:
             return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise InterbasisError(f"could not read {path} ({error}); make the result again") from error
-    raise InterbasisError(f"{path} does not belong to {name}.json beside it; make the result again")
+        raise InterbasisError(f"could not read {path} ({error}); {kind.remedy(run)}") from error
+    raise InterbasisError(f"{path} does not belong to {kind.file}.json beside it; {kind.remedy(run)}")
 
 
-def _header(run: Path, name: str) -> dict[str, Any] | None:
-    digest = graph_digest(run)
-    path = run / f"{name}.json"
+def _header(run: Path, kind: type[Result]) -> ResultHeader | None:
+    digest, path = graph_digest(run), run / f"{kind.file}.json"
     if not path.is_file():
         return None
     try:
-        header = json.loads(path.read_text(encoding="utf-8"))
-        form, schema, _, _ = (header[key] for key in ("format", "schema", "graph", "result"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InterbasisError(f"{path} is not a readable result ({error}); make it again") from error
-    if form != FORMAT or schema not in range(1, SCHEMA + 1):
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InterbasisError(f"{path} is not readable ({error}); {kind.remedy(run)}") from error
+    if isinstance(values, dict) and values.get("format") == FORMAT and values.get("schema") == 1:
+        if values.get("graph") != digest:
+            return None
+        raise InterbasisError(f"{path} was written by an older version of interbasis; {kind.remedy(run)}")
+    try:
+        header = ResultHeader.model_validate(values)
+    except ValidationError as error:
+        raise InterbasisError(f"{path} is damaged: {first_problem(error)}; {kind.remedy(run)}") from error
+    if header.format != FORMAT or header.schema_version != SCHEMA:
         raise InterbasisError(
-            f"{path} has format {form!r}, schema {schema}; this version reads "
-            f"{FORMAT!r}, schema 1 to {SCHEMA}: upgrade interbasis, or make the result again"
+            f"{path} has format {header.format!r}, schema {header.schema_version}; this version reads "
+            f"{FORMAT!r}, schema {SCHEMA}: upgrade interbasis, or {kind.remedy(run)}"
         )
-    return header if header["graph"] == digest else None
+    return header if header.graph == digest else None

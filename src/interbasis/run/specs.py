@@ -12,6 +12,7 @@ import importlib
 import json
 import logging
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +32,7 @@ MODELS = (
     "modadd:PATH, modadd (the one that is shipped), mlp:PATH, hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION"
 )
 DATA = "modadd, cifar10[:PATH], mnist[:PATH], tokens:PATH, text:PATH, hf:DATASET or npz:PATH"
-LONGEST = 1024
+MAX_DEFAULT_POSITIONS = 1024
 """Positions of a sample where neither the data's spec nor a smaller model says how many."""
 
 
@@ -64,21 +65,23 @@ class Model:
 
 def open_model(spec: str) -> Model:
     """A model by name; see the head of this file. `modadd` alone is the one that comes with interbasis."""
-    family, colon, rest = spec.partition(":")
-    if family == "modadd" and (rest or not colon):
-        file = Path(rest) if rest else SHIPPED
-        if not file.is_file():
-            raise InterbasisError(f"expected a safetensors checkpoint at {file}, but there is no such file")
-        network = modadd.load(file)
-        p = modadd.modulus(network)
-        return Model(spec, network, "modadd" if p == 113 else f"modadd,p={p}", context=3)
-    if family == "mlp" and rest:
-        return Model(spec, mlp.load(rest), mlp.data_of(rest))
-    if family == "hf" and rest:
-        return _from_hub(spec, rest)
-    if family == "python" and rest:
-        return Model(spec, _from_python(rest))
+    family, _, rest = spec.partition(":")
+    if family in MODEL_FAMILIES and (rest or (family == spec == SHIPPED_FAMILY)):
+        return MODEL_FAMILIES[family](spec, rest)
     raise InterbasisError(f"expected a model as {MODELS}, received {spec!r}")
+
+
+def _shipped_or_file(spec: str, path: str) -> Model:
+    file = Path(path) if path else SHIPPED
+    if not file.is_file():
+        raise InterbasisError(f"expected a safetensors checkpoint at {file}, but there is no such file")
+    network = modadd.load(file)
+    p = modadd.modulus(network)
+    return Model(spec, network, "modadd" if p == 113 else f"modadd,p={p}", context=3)
+
+
+def _mlp(spec: str, path: str) -> Model:
+    return Model(spec, mlp.load(path), mlp.data_of(path))
 
 
 def open_data(
@@ -94,26 +97,24 @@ def open_data(
     named, options = split_options(spec)
     family, _, path = named.partition(":")
     samples = _integer(spec, "samples", options.pop("samples", None))
-    if family in ("tokens", "text", "hf") and path:
+    if family in STREAMS and path:
         if context is not None:
-            options.setdefault("context", str(min(context, LONGEST)))
+            options.setdefault("context", str(min(context, MAX_DEFAULT_POSITIONS)))
         whole = streams.load(family, path, split, options, tokenizer)
         return whole if samples is None else first_of(whole, samples)
     if family == "modadd" and not path:
-        found = _pairs(_integer(spec, "p", options.pop("p", None)) or 113, split)
-    elif family == "cifar10":
-        found = cifar10.load(path or None, split)
-    elif family == "mnist":
-        found = mnist.load(path or None, split)
+        whole = _pairs(_integer(spec, "p", options.pop("p", None)) or 113, split)
+    elif family in IMAGES:
+        whole = IMAGES[family](path or None, split)
     elif family == "npz" and path:
-        found = arrays.load(path, split)
+        whole = arrays.load(path, split)
     else:
         raise InterbasisError(f"expected data as {DATA}, received {spec!r}")
     if options:
         raise InterbasisError(
             f"{spec!r}: {family} data have no option {next(iter(options))!r}; samples=N is one"
         )
-    return replace(found.head(samples), spec=spec)
+    return replace(whole.head(samples), spec=spec)
 
 
 def first_of(data: Samples, count: int) -> Samples:
@@ -169,15 +170,15 @@ def _from_hub(spec: str, name: str) -> Model:
         from interbasis.models.hf.load import from_hf
     except (ImportError, AttributeError) as error:
         raise InterbasisError(
-            f"{spec} needs the transformers package; install it with: pip install 'interbasis[hf]'"
+            f"{spec} requires the transformers package; install it with: pip install 'interbasis[hf]'"
         ) from error
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells of every attempt to connect
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it logs every attempt to connect
     if not sys.stderr.isatty():
         from transformers.utils.logging import disable_progress_bar
 
         disable_progress_bar()
     network = from_hf(name, blocks, output=output == "yes")
-    return Model(spec, network, context=_positions(Path(name)) or LONGEST, tokenizer=name)
+    return Model(spec, network, context=_positions(Path(name)) or MAX_DEFAULT_POSITIONS, tokenizer=name)
 
 
 def _positions(folder: Path) -> int | None:
@@ -185,8 +186,12 @@ def _positions(folder: Path) -> int | None:
         settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    found = settings.get("n_positions") or settings.get("max_position_embeddings")
-    return found if isinstance(found, int) else None
+    positions = settings.get("n_positions") or settings.get("max_position_embeddings")
+    return positions if isinstance(positions, int) else None
+
+
+def _python(spec: str, function: str) -> Model:
+    return Model(spec, _from_python(function))
 
 
 def _from_python(rest: str) -> Network:
@@ -219,3 +224,18 @@ def _from_python(rest: str) -> Network:
     raise InterbasisError(
         f"{rest}() returned {type(made).__name__}, expected an interbasis Network or a torch module"
     )
+
+
+SHIPPED_FAMILY = "modadd"
+"""The family whose name alone is a model: the one that comes with interbasis."""
+MODEL_FAMILIES: dict[str, Callable[[str, str], Model]] = {
+    "modadd": _shipped_or_file,
+    "mlp": _mlp,
+    "hf": _from_hub,
+    "python": _python,
+}
+"""What opens a model, by the first word of its name."""
+IMAGES: dict[str, Callable[[str | None, Split], Samples]] = {"cifar10": cifar10.load, "mnist": mnist.load}
+"""Data sets of images, which are downloaded where no path is given."""
+STREAMS = ("tokens", "text", "hf")
+"""Data whose samples are windows of one long text."""

@@ -2,7 +2,7 @@
 
 A pass over data is a fold: a state, and chunks of samples that are added to it one after the other. What is
 written now and then is the state with the number of samples in it, in one file, atomically. A pass that is
-begun again goes on behind those samples and adds the same chunks in the same order, so that it ends with the
+resumed goes on behind those samples and adds the same chunks in the same order, so that it ends with the
 same bits. State belongs to settings; with others it is refused.
 
     checkpoints = Checkpoints(run, "build", settings)

@@ -1,1 +1,19 @@
-"""Results as tables for a terminal."""
+"""Results as tables for a terminal: one function per kind of result."""
+
+from interbasis.terminal.ablation import ablation_tables
+from interbasis.terminal.comparison import comparison_tables
+from interbasis.terminal.controls import control_tables
+from interbasis.terminal.curves import curve_tables
+from interbasis.terminal.features import feature_tables
+from interbasis.terminal.modules import module_tables
+from interbasis.terminal.summary import summary_tables
+
+__all__ = [
+    "ablation_tables",
+    "comparison_tables",
+    "control_tables",
+    "curve_tables",
+    "feature_tables",
+    "module_tables",
+    "summary_tables",
+]

@@ -50,7 +50,7 @@ def initial_module(recipe: Recipe, inputs: int, outputs: int) -> nn.Sequential:
 def train(recipe: Recipe, data: tuple[Samples, Samples], path: Path, report: Report | None = None) -> Path:
     """Train on the first of two splits, or go on training, and write the checkpoint (safetensors).
 
-    The state is kept beside it as ``path.state``; a run that was killed goes on from there and ends with the
+    The state is kept beside it as ``path.state``; a run that was killed resumes there and ends with the
     weights of an uninterrupted one. The second split is for accuracies alone.
     """
     if recipe.epochs < 1 or recipe.batch < 1:

@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from interbasis.data.modadd import split
+from interbasis.models.modadd import FAMILY
 from interbasis.runtime.files import write_atomically
 from interbasis.training.state import discard_state, restore_state, save_state
 
@@ -102,7 +103,7 @@ def logits(weights: Weights, x: Tensor, y: Tensor) -> Tensor:  # [n], [n] -> [n,
 def train(recipe: Recipe, path: Path, report: Report | None = None) -> Path:
     """Train, or go on training, and write the checkpoint to ``path`` (safetensors).
 
-    The state is kept beside it as ``path.state`` every few hundred steps; a run that was killed goes on
+    The state is kept beside it as ``path.state`` every few hundred steps; a run that was killed resumes
     from there and ends with the weights of an uninterrupted one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,7 +139,7 @@ def train(recipe: Recipe, path: Path, report: Report | None = None) -> Path:
     rate = (step - first) / max(time.monotonic() - started, 1e-9)
     accuracy = _accuracy(weights, test_set.inputs, test_set.labels)
     metadata = {
-        "architecture": json.dumps({"family": "modadd", "layers": 1, "heads": recipe.heads, "p": recipe.p}),
+        "architecture": json.dumps({"family": FAMILY, "layers": 1, "heads": recipe.heads, "p": recipe.p}),
         "training": json.dumps(
             asdict(recipe)
             | {"steps_taken": step, "test_accuracy": accuracy, "steps_per_second": round(rate, 1),

@@ -1,4 +1,4 @@
-"""The state of a training run on disk: weights and Adam's moments, so that it goes on where it was killed."""
+"""The state of a training run on disk: weights and Adam's moments, so that it resumes after a kill."""
 
 import json
 from collections.abc import Mapping
@@ -49,20 +49,20 @@ def restore_state(
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata()
-            _refuse_changes(path, json.loads(metadata["recipe"]), json.loads(json.dumps(recipe)))
-            found = {name: int(metadata[name]) for name in counters}
+            _check_unchanged(path, json.loads(metadata["recipe"]), json.loads(json.dumps(recipe)))
+            values = {name: int(metadata[name]) for name in counters}
             with torch.no_grad():
                 for name, weight in weights.items():
                     weight.copy_(file.get_tensor(f"weight/{name}"))
                     optimizer.state[weight] = {
-                        "step": torch.tensor(float(found["step"])),
+                        "step": torch.tensor(float(values["step"])),
                         "exp_avg": file.get_tensor(f"mean/{name}"),
                         "exp_avg_sq": file.get_tensor(f"square/{name}"),
                     }
-            return found
+            return values
     except (SafetensorError, OSError, KeyError, TypeError, RuntimeError) as error:
         raise InterbasisError(
-            f"{path} is not a readable training state ({error}); delete it to start anew"
+            f"{path} is not a readable training state ({error}); delete it to start again"
         ) from error
 
 
@@ -72,10 +72,10 @@ def discard_state(path: Path) -> None:
     clear_left_over(path.parent, path.name, path.with_suffix(".safetensors").name)
 
 
-def _refuse_changes(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+def _check_unchanged(path: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     for key, value in now.items():
         if before.get(key) != value:
             raise InterbasisError(
                 f"{path} was begun with {key} = {before.get(key)}, not {value}; "
-                "use the old value, or delete the file to start anew"
+                "use the old value, or delete the file to start again"
             )

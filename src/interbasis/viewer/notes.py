@@ -1,43 +1,53 @@
 """Notes that a person makes on a graph: features pinned, renamed, put into groups."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from interbasis.graph.store import load
-from interbasis.run.results import save_result
+from interbasis.run.results import Result, save_result
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.records import Record
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Place(_Strict):
+class Place(Record):
     """A feature: the node layer's name and the index in it."""
+
+    model_config = ConfigDict(strict=True)
 
     layer: Annotated[str, Field(max_length=500)]
     index: Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Renamed(Place):
+    """A feature with the name that a person gave it."""
+
     name: Name
 
 
-class GroupOfFeatures(_Strict):
+class FeatureGroup(Record):
+    """Features that a person put together."""
+
+    model_config = ConfigDict(strict=True)
+
     name: Name
     members: Annotated[list[Place], Field(max_length=10_000)]
 
 
-class Notes(_Strict):
-    """The result `notes` of a run."""
+class Notes(Result):
+    """Notes on a run, stored as `notes.json`."""
 
-    pinned: Annotated[list[Place], Field(max_length=10_000)] = []
-    names: Annotated[list[Renamed], Field(max_length=10_000)] = []
-    groups: Annotated[list[GroupOfFeatures], Field(max_length=1_000)] = []
+    model_config = ConfigDict(strict=True)
+
+    file: ClassVar[str] = "notes"
+    made_by: ClassVar[str] = "view"
+
+    pinned: list[Place] = Field(default_factory=list, max_length=10_000)
+    names: list[Renamed] = Field(default_factory=list, max_length=10_000)
+    groups: list[FeatureGroup] = Field(default_factory=list, max_length=1_000)
 
 
 def read_notes(value: object) -> Notes:
@@ -48,13 +58,13 @@ def read_notes(value: object) -> Notes:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "notes"
         raise InterbasisError(
-            f"these are no notes on a graph: {place}: {first['msg'][0].lower()}{first['msg'][1:]}; "
+            f"these are not notes on a graph: {place}: {first['msg'][0].lower()}{first['msg'][1:]}; "
             "expected pinned, names and groups as the page writes them"
         ) from error
 
 
-def save_notes(run: Path, value: object) -> dict[str, Any]:
-    """Check notes against a run and save them as its result `notes`, atomically."""
+def save_notes(run: Path, value: object) -> Notes:
+    """Check notes against a run and save them beside its graph, atomically."""
     notes = read_notes(value)
     sizes = {layer.name: layer.features for layer in load(run).layers}
     places = [*notes.pinned, *notes.names, *(member for group in notes.groups for member in group.members)]
@@ -64,6 +74,5 @@ def save_notes(run: Path, value: object) -> dict[str, Any]:
                 f"the notes name feature {place.index} of {place.layer!r}, which {run} does not have; "
                 f"its node layers are {', '.join(sizes)}"
             )
-    plain = notes.model_dump()
-    save_result(run, "notes", plain)
-    return plain
+    save_result(run, notes)
+    return notes

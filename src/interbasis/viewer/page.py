@@ -8,17 +8,18 @@ whatever else gets into the page cannot run.
 import base64
 import hashlib
 import html
-import json
 import re
 from collections.abc import Sequence
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.run.rows import EDGE_LIMIT
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import write_text_atomically
-from interbasis.viewer.payload import EDGE_LIMIT, graph_payload, run_payload
+from interbasis.runtime.records import Record
+from interbasis.viewer.payload import graph_payload, run_payload
+from interbasis.viewer.schema import PageData, PageRun
 
 STATIC = Path(__file__).parent / "static"
 STYLES = ("colours.css", "page.css", "controls.css", "graph.css", "panel.css", "print.css")
@@ -28,14 +29,42 @@ NOTEBOOK_EDGES = 5_000
 """Edges that a page inside a notebook holds; every output cell keeps its own copy."""
 
 
-def html_of_runs(runs: Sequence[str | Path], token: str | None = None, limit: int = EDGE_LIMIT) -> str:
+@dataclass(frozen=True)
+class PageFiles:
+    """The page's script and style, read from `static/`."""
+
+    script: str
+    """All modules as one, each after those that it imports."""
+    style: str
+
+    @classmethod
+    def read(cls) -> "PageFiles":
+        modules: dict[str, str] = {}
+        _add_module("main.js", modules, ())
+        style = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES)
+        return cls("\n".join(modules.values()), style)
+
+    def policy(self, connect: str) -> str:
+        """The Content-Security-Policy of a page that may talk to ``connect`` only."""
+        return (
+            f"default-src 'none'; script-src '{_hash_of(self.script)}'; style-src '{_hash_of(self.style)}'; "
+            f"img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
+        )
+
+
+def html_of_runs(
+    runs: Sequence[str | Path],
+    token: str | None = None,
+    files: PageFiles | None = None,
+    limit: int = EDGE_LIMIT,
+) -> str:
     """The page of one run, or of two side by side; with a token it can save notes to its server."""
-    return _page([run_payload(run, limit) for run in runs], token)
+    return _page([run_payload(run, limit) for run in runs], token, files or PageFiles.read())
 
 
 def html_of_graph(graph: InteractionGraph, height: int = 620) -> str:
     """The page of a graph in memory as a frame for a notebook, without a server."""
-    page = _page([graph_payload(graph, limit=NOTEBOOK_EDGES)], None)
+    page = _page([graph_payload(graph, NOTEBOOK_EDGES)], None, PageFiles.read())
     return (
         f'<iframe title="{html.escape(whole_text(repr(graph)))}" srcdoc="{html.escape(page)}" '
         'sandbox="allow-scripts allow-downloads" '
@@ -57,29 +86,8 @@ def write_page(runs: Sequence[str | Path], file: str | Path) -> Path:
     return file
 
 
-def policy(connect: str) -> str:
-    """The Content-Security-Policy of a page that may talk to ``connect`` only."""
-    return (
-        f"default-src 'none'; script-src '{_hash_of(script())}'; style-src '{_hash_of(style())}'; "
-        f"img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
-    )
-
-
-@cache
-def script() -> str:
-    """All modules as one, each after those that it imports."""
-    order: dict[str, str] = {}
-    _add_module("main.js", order, ())
-    return "\n".join(order.values())
-
-
-@cache
-def style() -> str:
-    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES)
-
-
-def _add_module(name: str, order: dict[str, str], above: tuple[str, ...]) -> None:
-    if name in order:
+def _add_module(name: str, modules: dict[str, str], above: tuple[str, ...]) -> None:
+    if name in modules:
         return
     if name in above:
         raise InterbasisError(
@@ -87,39 +95,37 @@ def _add_module(name: str, order: dict[str, str], above: tuple[str, ...]) -> Non
         )
     source = (STATIC / name).read_text(encoding="utf-8")
     for needed in IMPORT.findall(source):
-        _add_module(needed, order, (*above, name))
-    order[name] = f"// {name}\n" + EXPORT.sub("", IMPORT.sub("", source))
+        _add_module(needed, modules, (*above, name))
+    modules[name] = f"// {name}\n" + EXPORT.sub("", IMPORT.sub("", source))
 
 
-def _page(payloads: list[dict[str, Any]], token: str | None) -> str:
-    titles = " and ".join(f"{run['basis'].upper()} of {run['model'] or run['family']}" for run in payloads)
-    connect = "'self'" if token else "'none'"
-    data = {"format": "interbasis-page", "schema": 1, "token": token, "runs": payloads}
+def _page(runs: Sequence[PageRun], token: str | None, files: PageFiles) -> str:
+    titles = " and ".join(f"{run.basis.upper()} of {run.model or run.family}" for run in runs)
+    policy = files.policy("'self'" if token else "'none'")
+    data = PageData(token=token, runs=tuple(runs))
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy(connect)}">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
 <title>{html.escape(whole_text(titles))} · interbasis</title>
 <link rel="icon" href="data:,">
-<style>{style()}</style>
+<style>{files.style}</style>
 </head>
 <body>
-<noscript>This page draws an interaction graph and needs JavaScript, which is switched off here.</noscript>
+<noscript>This page draws an interaction graph and requires JavaScript.</noscript>
 <script type="application/json" id="payload">{safe_json(data)}</script>
-<script type="module">{script()}</script>
+<script type="module">{files.script}</script>
 </body>
 </html>
 """
 
 
-def safe_json(value: object) -> str:
+def safe_json(record: Record) -> str:
     """JSON that can stand inside an HTML script element: nothing in it can end the element."""
-    text = json.dumps(
-        value, allow_nan=False, separators=(",", ":")
-    )  # ASCII: half a surrogate pair is no harm
+    text = record.to_json()
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
@@ -130,6 +136,5 @@ def whole_text(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-@cache
 def _hash_of(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")

@@ -1,150 +1,181 @@
-"""What the page is told about a run, as plain data for JSON.
-
-A page holds the strongest edges only, up to a limit that is shared out among the sections; what was left out,
-and how much of Ê² it carries, is said with every section. Numbers by the thousand travel as base64 of
-little-endian arrays.
-"""
+"""From a run's record to what the page is told about it."""
 
 import base64
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from interbasis.features.records import Feature
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.graph.store import graph_digest, load
+from interbasis.graph.store import graph_digest
+from interbasis.run.record import RunRecord, read_run
 from interbasis.run.results import load_result
-from interbasis.run.summary import summarise
+from interbasis.run.rows import EDGE_LIMIT, LayerRows, SectionRows, layer_rows, section_rows
+from interbasis.run.stages.ablate import SectionEdges
+from interbasis.run.summary import LayerSummary, summarise
+from interbasis.runtime.errors import InterbasisError
+from interbasis.viewer.notes import Notes
+from interbasis.viewer.schema import (
+    Floats,
+    Indices,
+    PageAblation,
+    PageAbout,
+    PageCurve,
+    PageCurves,
+    PageEdgesRequired,
+    PageFeature,
+    PageLayer,
+    PageRun,
+    PageSection,
+    PageTerm,
+    PageTrial,
+)
 
-EDGE_LIMIT = 100_000
-"""Edges that one page holds of a run."""
-RESULTS = ("ablation", "curves", "modules", "features", "examples", "notes")
-"""What may be known about a run beside its graph."""
 
-
-def run_payload(run: str | Path, limit: int = EDGE_LIMIT) -> dict[str, Any]:
-    """Everything the page shows of a run on disk."""
+def run_payload(run: str | Path, limit: int = EDGE_LIMIT) -> PageRun:
+    """Everything the page shows of a run on disk; results that cannot be read are named and left out."""
     run = Path(run)
-    results = {name: load_result(run, name) for name in RESULTS}
-    payload = graph_payload(load(run), results, limit)
-    return payload | {"name": run.resolve().name, "digest": graph_digest(run)}
+    payload = record_payload(read_run(run, skip_unreadable=True), limit)
+    notes, unreadable = None, payload.unreadable
+    try:
+        notes = load_result(run, Notes)
+    except InterbasisError as error:
+        unreadable += (str(error),)
+    identity = {"name": run.resolve().name, "digest": graph_digest(run)}
+    return payload.model_copy(update=identity | {"notes": notes, "unreadable": unreadable})
 
 
-def graph_payload(
-    graph: InteractionGraph, results: Mapping[str, Any] | None = None, limit: int = EDGE_LIMIT
-) -> dict[str, Any]:
+def graph_payload(graph: InteractionGraph, limit: int = EDGE_LIMIT) -> PageRun:
     """Everything the page shows of a graph in memory."""
-    summary = summarise(graph)
-    allowances = share_out(limit, [_inner(graph, k).numel() for k in range(len(graph.edges))])
-    return {
-        "name": "",
-        "digest": "",
-        "family": graph.provenance.family,
-        "model": graph.provenance.model,
-        "basis": graph.config.basis,
-        "layers": [
-            {
-                "name": layer.name,
-                "constant": layer.constant,
-                "features": layer.features,
-                "eigenvalues": _floats(layer.eigenvalues),
-                "eigenvalue_errors": _floats(layer.eigenvalue_errors),
-                "ranked_by": ranked_by(graph, k),
-                "isolated": layer.isolated,
-                "outputs": k + 1 == len(graph.layers) and (layer.identity or not layer.constant),
-            }
-            | _only(summary["layers"][k], "width", "dropped_as_noise", "dropped_as_unused")
-            for k, layer in enumerate(graph.layers)
-        ],
-        "sections": [_section(graph, k, allowances[k]) for k in range(len(graph.edges))],
-        "about": {
-            "settings": graph.config.model_dump(mode="json"),
-            "samples": summary["samples"],
-            "seconds": summary["seconds"],
-            "versions": summary["versions"],
-            "model_fingerprint": graph.provenance.model_fingerprint,
-            "data_fingerprints": graph.provenance.data_fingerprints,
-        },
-        "results": {name: (results or {}).get(name) for name in RESULTS},
-    }
+    return record_payload(RunRecord(graph), limit)
 
 
-def ranked_by(graph: InteractionGraph, k: int) -> str:
+def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:
+    """Everything the page shows of a run whose results have been read."""
+    graph, summary = record.graph, summarise(record.graph)
+    ablation, curves = record.ablation, record.curves
+    return PageRun(
+        name="",
+        digest="",
+        family=graph.provenance.family,
+        language=graph.provenance.predicts_next,
+        model=graph.provenance.model,
+        basis=graph.config.basis,
+        layers=tuple(_layer(graph, rows, summary.layers[rows.name]) for rows in layer_rows(record)),
+        sections=tuple(_section(graph, rows) for rows in section_rows(record, limit)),
+        about=PageAbout(
+            settings=graph.config.model_dump(mode="json"),
+            samples=summary.samples,
+            seconds=summary.seconds,
+            versions=summary.versions,
+            model_fingerprint=graph.provenance.model_fingerprint,
+        ),
+        ablation=ablation
+        and PageAblation(
+            metric=ablation.metric,
+            tolerance=ablation.tolerance,
+            baseline=ablation.baseline,
+            data=ablation.data.fingerprint,
+        ),
+        curves=curves
+        and PageCurves(
+            metric=curves.curves.metric, baseline=curves.curves.baseline, data=curves.data.fingerprint
+        ),
+        labelled=record.features is not None,
+        examples=record.examples and record.examples.kind,
+        notes=None,
+        unreadable=record.unreadable,
+    )
+
+
+def ranked_by(graph: InteractionGraph, k: int) -> Literal["lambda", "variance"]:
     """What ranks a layer's features: Λ, or a variance at the end and where no Jacobian was taken."""
     last = k + 1 == len(graph.layers)
-    return "variance" if last or graph.config.basis in ("pca", "neuron") else "lambda"
+    return "variance" if last else graph.config.kind.ranked_by
 
 
-def share_out(limit: int, sizes: list[int]) -> list[int]:
-    """How many edges each section may keep: equal parts, and what small sections leave goes to the others."""
-    parts = [0] * len(sizes)
-    waiting, left = sorted(range(len(sizes)), key=lambda k: sizes[k]), limit
-    while waiting:
-        k = waiting.pop(0)
-        parts[k] = min(sizes[k], left // (len(waiting) + 1))
-        left -= parts[k]
-    return parts
+def _layer(graph: InteractionGraph, rows: LayerRows, summary: LayerSummary) -> PageLayer:
+    return PageLayer(
+        name=rows.name,
+        width=summary.width,
+        size=rows.basis.features,
+        constant=rows.basis.constant,
+        isolated=rows.basis.isolated,
+        outputs=rows.outputs,
+        dropped_as_noise=summary.dropped_as_noise,
+        dropped_as_unused=summary.dropped_as_unused,
+        ranked_by=ranked_by(graph, rows.index),
+        eigenvalues=_optional_floats(rows.basis.eigenvalues),
+        eigenvalue_errors=_optional_floats(rows.basis.eigenvalue_errors),
+        modules=rows.modules,
+        features=tuple(_feature(feature) for feature in rows.features.values()),
+        examples=tuple(rows.examples.values()),
+    )
 
 
-def _inner(graph: InteractionGraph, k: int) -> Tensor:
-    """A section's edges without the constant's, [features_out, features_in]."""
-    source, target = graph.layers[k], graph.layers[k + 1]
-    return graph.edges[k][1 if target.constant else 0 :, 1 if source.constant else 0 :]
+def _feature(feature: Feature) -> PageFeature:
+    terms = feature.fourier and tuple(
+        PageTerm(text=term.text, share=term.share) for term in feature.fourier.terms
+    )
+    return PageFeature(
+        index=feature.index,
+        label=feature.label,
+        histogram=feature.histogram,
+        fourier=terms,
+        classes=feature.classes,
+        positions=feature.positions,
+        effects=feature.effects,
+    )
 
 
-def _section(graph: InteractionGraph, k: int, allowance: int) -> dict[str, Any]:
-    source, target = graph.layers[k], graph.layers[k + 1]
-    inner = _inner(graph, k).double()
-    squares = inner.square()
-    nonzero = int((inner > 0).sum())
-    kept = min(allowance, nonzero)
-    values, places = inner.flatten().topk(kept)
-    total = squares.sum().item()
-    shown = values.square().sum().item()
-    columns = max(inner.shape[1], 1)
-    return {
-        "from": source.name,
-        "to": target.name,
-        "possible": inner.numel(),
-        "nonzero": nonzero,
-        "held": kept,
-        "held_share": shown / total if kept < nonzero else 1.0,
-        "sum_of_squares": total,
-        "sources": _integers(places % columns + (1 if source.constant else 0)),
-        "targets": _integers(places // columns + (1 if target.constant else 0)),
-        "values": _floats(values),
-        "errors": _errors(graph, k, places, inner.shape),
-        "constant": _floats(graph.edges[k][:, 0]) if source.constant else None,
-        "into_all": _floats(_with_constant(squares.sum(0).sqrt(), source.constant)),
-    }
+def _section(graph: InteractionGraph, rows: SectionRows) -> PageSection:
+    source = graph.layers[rows.index]
+    norms = graph.inner_edges(rows.index).double().square().sum(0).sqrt()
+    curve = rows.curve
+    return PageSection(
+        source=rows.source,
+        target=rows.target,
+        nonzero=rows.nonzero,
+        held=rows.held,
+        held_share=rows.share_of_squares,
+        sum_of_squares=rows.sum_of_squares,
+        sources=_indices(rows.sources),
+        targets=_indices(rows.targets),
+        values=_floats(rows.strengths),
+        errors=_optional_floats(rows.errors),
+        constant=_floats(graph.edges[rows.index][:, 0]) if source.constant else None,
+        into_all=_floats(torch.cat([norms.new_zeros(source.first_feature), norms])),
+        edges_required=rows.edges_required and _edges_required(rows.edges_required),
+        curve=curve and PageCurve(counts=curve.counts, values=curve.values, area=curve.area),
+    )
 
 
-def _errors(graph: InteractionGraph, k: int, places: Tensor, shape: torch.Size) -> str | None:
-    """Standard errors of the edges held, where they were estimated."""
-    if not graph.edge_errors:
-        return None
-    inner = graph.edge_errors[k][-shape[0] :, -shape[1] :].double()
-    return _floats(inner.flatten()[places])
+def _edges_required(section: SectionEdges) -> PageEdgesRequired:
+    return PageEdgesRequired(
+        count=section.count,
+        possible=section.possible,
+        epsilon=section.epsilon,
+        value=section.value,
+        trials=tuple(
+            PageTrial(kept=trial.kept, value=trial.value, complete=trial.complete) for trial in section.trials
+        ),
+    )
 
 
-def _with_constant(values: Tensor, constant: bool) -> Tensor:
-    return torch.cat([values.new_zeros(1), values]) if constant else values
+def _optional_floats(values: Tensor | None) -> Floats | None:
+    return None if values is None else _floats(values)
 
 
-def _floats(values: Tensor | None) -> str | None:
-    return None if values is None else _base64(values.detach().cpu().double().numpy().astype("<f4"))
+def _floats(values: Tensor) -> Floats:
+    return _base64(values.detach().cpu().double().numpy().astype("<f4"))
 
 
-def _integers(values: Tensor) -> str:
+def _indices(values: Tensor) -> Indices:
     return _base64(values.cpu().numpy().astype("<u4"))
 
 
 def _base64(array: np.ndarray) -> str:
     return base64.b64encode(array.tobytes()).decode("ascii")
-
-
-def _only(whole: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: whole[key] for key in keys}

@@ -1,9 +1,8 @@
 """A server for one page on this machine, for one person.
 
-It knows two things by heart and maps no path to a file: `GET /` is the page, `PUT /notes/K` saves the
-notes of run K. Whatever else is asked for, in whatever spelling, is not there. It listens on 127.0.0.1,
-answers only to that name or localhost (so that no foreign site can reach it under a name of its own), and
-writes only with the token that the page was given.
+It maps no path to a file: `GET /` is the page, `PUT /notes/K` saves the notes of run K, and every other
+request is refused. It listens on 127.0.0.1, answers only to that name or localhost (so that no other site
+can reach it under a name of its own), and writes only with the token that the page was given.
 """
 
 import json
@@ -13,14 +12,13 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from interbasis.runtime.errors import InterbasisError
-from interbasis.viewer.notes import save_notes
-from interbasis.viewer.page import html_of_runs, policy
+from interbasis.viewer.notes import Notes, save_notes
+from interbasis.viewer.page import PageFiles, html_of_runs
 
-LARGEST_BODY = 2_000_000
-"""Bytes of notes that are read at most."""
+MAX_NOTES_BYTES = 2_000_000
+"""Longest notes that are read."""
 TOKEN_HEADER = "X-Interbasis-Token"
 
 
@@ -32,6 +30,7 @@ class ViewerServer(ThreadingHTTPServer):
     def __init__(self, runs: Sequence[str | Path], port: int = 0) -> None:
         self.runs = [Path(run) for run in runs]
         self.token = secrets.token_urlsafe(32)
+        self.files = PageFiles.read()
         self._page: tuple[object, bytes] | None = None
         self._lock = Lock()
         self.page()  # a run that cannot be shown is refused before anything is served
@@ -51,10 +50,10 @@ class ViewerServer(ThreadingHTTPServer):
         with self._lock:
             state = [_state_of(run) for run in self.runs]
             if self._page is None or self._page[0] != state:
-                self._page = state, html_of_runs(self.runs, self.token).encode()
+                self._page = state, html_of_runs(self.runs, self.token, self.files).encode()
             return self._page[1]
 
-    def save(self, k: int, notes: object) -> dict[str, Any]:
+    def save(self, k: int, notes: object) -> Notes:
         with self._lock:
             return save_notes(self.runs[k], notes)
 
@@ -97,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (ValueError, RecursionError) as error:  # InterbasisError is one, and so is broken JSON
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
             return
-        self._answer(HTTPStatus.OK, "application/json", json.dumps(saved).encode())
+        self._answer(HTTPStatus.OK, "application/json", saved.to_json().encode())
 
     def _host_is_ours(self) -> bool:
         """Refuse requests that came under another name: DNS rebinding, proxies, absolute URLs."""
@@ -120,8 +119,8 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if self.headers.get("Transfer-Encoding") or not (length.isascii() and length.isdigit()):
             self._refuse(HTTPStatus.LENGTH_REQUIRED, "say how long the notes are")
-        elif int(length) > LARGEST_BODY:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"notes have at most {LARGEST_BODY:,} bytes")
+        elif int(length) > MAX_NOTES_BYTES:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"notes have at most {MAX_NOTES_BYTES:,} bytes")
         elif self.headers.get_content_type() != "application/json":
             self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "notes are application/json")
         else:
@@ -139,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
             "Content-Type": kind,
             "Content-Length": str(len(body)),
             "Cache-Control": "no-store",
-            "Content-Security-Policy": policy("'self'") + "; frame-ancestors 'none'",
+            "Content-Security-Policy": self.server.files.policy("'self'") + "; frame-ancestors 'none'",
             "X-Content-Type-Options": "nosniff",
             "X-Frame-Options": "DENY",
             "Referrer-Policy": "no-referrer",

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from cases import ACTIVATIONS, activations, as_general, attention_section, normal
-from interbasis.fit.edges import token_attributions
-from interbasis.fit.jacobian import assemble
+from cases import ACTIVATIONS, activations, as_general, attention_section, batch_moments, normal
+from interbasis.fit.attributions import token_attributions
+from interbasis.fit.jacobian import SectionJacobian
 from interbasis.models.sequential import ELEMENTWISE
-from interbasis.network.cores import Elementwise, Gated, Linear, Normalize, Rotary, Variance
+from interbasis.network.cores import AttentionShape, Elementwise, Gated, Linear, Normalize, Rotary, Variance
 from interbasis.network.cores.core import into_groups
 from interbasis.network.network import NodeLayer, Section
 from interbasis.numerics.integration import rule
@@ -35,15 +35,13 @@ def moments_of(section: Section, f: torch.Tensor, transform: torch.Tensor, signs
     u, outputs = f @ section.read.T, section.outputs(f)
     write = transform @ section.write
     metric = write.T @ write
-    if section.core.has_statistics:
-        return section.core.moments(section.core.statistics(u, outputs), metric)
-    return section.core.batch_moments(u, outputs, metric, signs)
+    return batch_moments(section.core, u, outputs, metric, signs)
 
 
 def gram_of(section: Section, f: torch.Tensor, transform: torch.Tensor, signs=None) -> torch.Tensor:
     moments = moments_of(section, f, transform, signs)
     outputs = f[:, section.outputs(f)].shape[:2].numel()
-    gram = assemble(section, transform, transform @ section.write, moments, outputs, f.shape[0] * f.shape[1])
+    gram = SectionJacobian.of(section, transform).gram(moments, outputs, f.shape[0] * f.shape[1])
     return gram.X.T @ gram.K @ gram.X
 
 
@@ -87,19 +85,19 @@ def test_elementwise(name, widths, positions, last_only, seed):
     seed=st.integers(0, 10_000),
 )
 def test_attention(causal, last_only, heads, head, positions, samples, seed):
-    section = attention_section(heads, head, causal, last_only, seed)
+    section = attention_section(AttentionShape(heads, head, causal), last_only, seed)
     check(section, activations(section, samples, positions, seed=seed + 3))
 
 
 def test_attention_over_several_blocks_of_queries_and_samples(monkeypatch):
     from interbasis.network.cores.attention import core, moments
 
-    monkeypatch.setattr(core, "BLOCK", 3)
-    monkeypatch.setattr(core, "BUDGET", 60)
-    monkeypatch.setattr(moments, "TOGETHER", 2)
+    monkeypatch.setattr(core, "MAX_QUERIES_PER_BLOCK", 3)
+    monkeypatch.setattr(core, "MAX_BLOCK_ELEMENTS", 60)
+    monkeypatch.setattr(moments, "MAX_COVARIANCE_ELEMENTS", 2)
     for causal in (True, False):
         for kind in ({}, {"rotary": Rotary((1.0,))}, {"cap": 2.0}, {"window": 2} if causal else {}):
-            section = attention_section(3, 3, causal, last_only=False, **kind)
+            section = attention_section(AttentionShape(3, 3, causal, **kind))
             check(section, activations(section, 4, 5))
 
 
@@ -124,7 +122,7 @@ def test_attention_of_every_kind(
     pairs = min(turned, head // 2)
     rotary = Rotary(tuple(0.9**i for i in range(pairs)), stretch) if pairs else None
     kind = {"scale": scale, "cap": cap, "rotary": rotary, "window": window if causal else None}
-    section = attention_section(heads, head, causal, last_only, seed, groups, **kind)
+    section = attention_section(AttentionShape(heads, head, causal, **kind), last_only, seed, groups)
     f = activations(section, 2, positions, seed=seed + 3)
     check(section, f)
     check_signed(section, f)
@@ -153,12 +151,15 @@ def check_signed(section: Section, f: torch.Tensor) -> None:
 
 
 def test_moments_at_some_queries_add_up_to_those_at_all():
-    section = attention_section(2, 3, True, False, window=3)
+    section = attention_section(AttentionShape(2, 3, window=3))
     f = activations(section, 3, 6)
     u, metric = f @ section.read.T, normal(6, 6) @ normal(6, 6).T
     order = torch.stack([torch.randperm(6, generator=torch.Generator().manual_seed(k)) for k in range(3)])
-    whole = section.core.batch_moments(u, slice(0, 6), metric, None)
-    first, second = (section.core.moments_at(u, at, metric) for at in (order[:, :2], order[:, 2:]))
+    whole = batch_moments(section.core, u, slice(0, 6), metric)
+    first, second = (
+        section.core.moments(section.core.sums_at(u, queries, metric), metric)
+        for queries in (order[:, :2], order[:, 2:])
+    )
     assert relative_error(first.local + second.local, whole.local) <= CLOSE
     assert relative_error(first.gram + second.gram, whole.gram) <= CLOSE
 
@@ -176,7 +177,7 @@ def norm_section(core, inputs: int, outputs: int, last_only: bool, seed: int) ->
 def check_squares(section: Section, f: torch.Tensor) -> None:
     """Σ A² in closed form is the sum over the tokens' attributions."""
     for method in ("gradient", "exact", "trapezoid"):
-        found = section.core.squared_attributions(section, f, rule(method, 3))
+        found = section.core.squares(section, rule(method, 3))(f)
         blocks = [block for _, _, block in token_attributions(section, f, rule(method, 3))]
         assert relative_error(found, torch.cat(blocks, dim=1).square().sum(1)) <= CLOSE
 
@@ -275,7 +276,7 @@ def test_linear(widths, positions, last_only, seed):
 @pytest.mark.parametrize("sources", [1, 3])
 def test_stochastic_sources_are_unbiased_and_exact_for_one_position(sources):
     """Averaged over all sign patterns of two output positions, the estimate is the exact sum."""
-    section = as_general(attention_section(2, 2, True, False))
+    section = as_general(attention_section(AttentionShape(2, 2)))
     f, transform = activations(section, 2, 2), normal(4, 5)
     exact = gram_of(section, f, transform)
     patterns = torch.tensor([[a, b] for a in (-1.0, 1.0) for b in (-1.0, 1.0)]).double()
@@ -285,7 +286,7 @@ def test_stochastic_sources_are_unbiased_and_exact_for_one_position(sources):
     ]
     assert relative_error(torch.stack(estimates).mean(0), exact) <= CLOSE
     assert max(relative_error(estimate, exact) for estimate in estimates) > 1e-3
-    last = as_general(attention_section(2, 2, True, last_only=True))
+    last = as_general(attention_section(AttentionShape(2, 2), last_only=True))
     signs = -torch.ones(2, 1, sources, dtype=torch.float64)
     assert relative_error(gram_of(last, f, transform, signs), gram_of(last, f, transform)) <= CLOSE
 
@@ -334,7 +335,7 @@ def test_a_gelu_in_many_steps_is_done_in_one_and_keeps_its_name():
 
 def test_the_general_core_keeps_the_definition():
     """The general path itself against per-sample Jacobians, beyond what `check` compares."""
-    section = as_general(attention_section(2, 3, True, False))
+    section = as_general(attention_section(AttentionShape(2, 3)))
     f = activations(section, 3, 4)
     J = jacobians(lambda x: section.core(x @ section.read.T, slice(0, 4)), f)  # [n, S, c, T, d]
     expected = torch.einsum("nsctj,ntj->cnsj", J, f).flatten(1, 2)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from cases import ACTIVATIONS, normal
 from interbasis.network.cores import Elementwise, Gated
-from interbasis.network.cores.straight_line import MOST_PANELS, panel_edges
+from interbasis.network.cores.straight_line import MAX_PANELS, panel_edges
 from interbasis.network.network import NodeLayer, Section
 from interbasis.numerics.integration import rule
 from reference import relative_error
@@ -110,7 +110,7 @@ def test_a_jump_is_part_of_the_integral():
 def test_panels_end_where_a_function_is_noise():
     like = torch.zeros((), dtype=torch.float64)
     noisy = panel_edges(lambda x: torch.sin(1e9 * x), 16.0, like)
-    assert len(noisy) <= 2 * MOST_PANELS
+    assert len(noisy) <= 2 * MAX_PANELS
     assert (noisy.diff() > 0).all()
     assert len(panel_edges(torch.relu, 16.0, like)) <= 8
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from interbasis.models.hf.parts import Affine, Block, Branch, Model, Norm, NormedHeads
 from interbasis.network.cores import Core, HeadNorm, Linear, Normalize, Variance
-from interbasis.network.network import Network, NodeLayer, Section
+from interbasis.network.network import Network, NodeLayer, Section, Step
 
 
 class Cut:
@@ -36,10 +36,12 @@ class Cut:
 
 
 @dataclass(frozen=True, eq=False)
-class SoftCap(Section):
+class SoftCap(Step):
     """logits ↦ cap · tanh(logits / cap), for a tail: nothing of vocabulary size squared is made."""
 
-    cap: float = 1.0
+    source: NodeLayer
+    target: NodeLayer
+    cap: float
 
     def __repr__(self) -> str:
         return f"SoftCap({self.cap:.6g})"
@@ -55,8 +57,11 @@ class SoftCap(Section):
         """Nothing passes the cap by: changes are multiplied by its slope, 1 − tanh²(f / cap)."""
         return self(f), moved * (1 - (f / self.cap).tanh().square())
 
-    def in_basis(self, inverse: Tensor | None, transform: Tensor | None) -> Section:
-        raise NotImplementedError("the soft cap of the logits is no section between node layers")
+    def tensors(self) -> list[Tensor]:
+        return []
+
+    def to(self, *args: Any, **kwargs: Any) -> "SoftCap":
+        return self
 
 
 class Assembly:
@@ -66,22 +71,22 @@ class Assembly:
         self.like = model.unembedding.weight
         self.width = self.like.shape[1]
         self.sections: list[Section] = []
-        self.at = Cut(entrance(model, 0), x=self.width)
+        self.cut = Cut(entrance(model, 0), x=self.width)
 
     def zeros(self, *shape: int) -> Tensor:
         return self.like.new_zeros(shape)
 
     def carry(self, target: Cut, **streams: str) -> Tensor:
         """P: the constant and the streams target=source, as they are."""
-        skip = self.zeros(target.node.width, self.at.node.width)
+        skip = self.zeros(target.node.width, self.cut.node.width)
         skip[0, 0] = 1
         for to, source in streams.items():
-            skip[target.places[to], self.at.places[source]] = torch.eye(self.at.sizes[source]).to(skip)
+            skip[target.places[to], self.cut.places[source]] = torch.eye(self.cut.sizes[source]).to(skip)
         return skip
 
     def reading(self, stream: str, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        read = self.zeros(len(weight), self.at.node.width)
-        read[:, self.at.places[stream]] = weight
+        read = self.zeros(len(weight), self.cut.node.width)
+        read[:, self.cut.places[stream]] = weight
         if bias is not None:
             read[:, 0] = bias
         return read
@@ -92,43 +97,43 @@ class Assembly:
         return write
 
     def step(self, target: Cut, skip: Tensor, read: Tensor, write: Tensor, core: Core) -> None:
-        self.sections.append(Section(self.at.node, target.node, skip, read, write, core))
-        self.at = target
+        self.sections.append(Section(self.cut.node, target.node, skip, read, write, core))
+        self.cut = target
 
-    def normalise(self, norm: Norm | None, stream: str, between: str, target: Cut, **kept: str) -> None:
+    def normalise(self, norm: Norm | None, stream: str, between: str, target: Cut, **carried: str) -> None:
         """Two sections: the variance of a stream, and the division by it into the target's ``normalised``."""
         if norm is None:
             return
         identity = torch.eye(self.width).to(self.like)
         H = identity - 1 / self.width if norm.centred else identity
-        out = Cut(between, variance=1, **self.at.sizes)
-        skip = self.carry(out, **{name: name for name in self.at.sizes})
+        out = Cut(between, variance=1, **self.cut.sizes)
+        skip = self.carry(out, **{name: name for name in self.cut.sizes})
         unit = self.writing(out, "variance", self.like.new_ones(1, 1))
         self.step(out, skip, self.reading(stream, H), unit, Variance(self.width))
         read = torch.cat([self.reading("variance", self.like.new_ones(1, 1)), self.reading(stream, H)])
         write = self.writing(target, "normalised", identity)
-        self.step(target, self.carry(target, **kept), read, write, Normalize(norm.epsilon))
+        self.step(target, self.carry(target, **carried), read, write, Normalize(norm.epsilon))
 
-    def branch(self, branch: Branch, norm: Norm | None, target: Cut, into: str, **kept: str) -> None:
+    def branch(self, branch: Branch, norm: Norm | None, target: Cut, into: str, **carried: str) -> None:
         """out · core(read · (gain ∘ normalised + bias)), added to a stream of the target."""
         stream = "x" if norm is None else "normalised"
         read = branch.read.after(norm)
         if branch.normed_heads is not None:
-            self.norm_heads(branch.normed_heads, read, stream, set(kept.values()))
+            self.norm_heads(branch.normed_heads, read, stream, set(carried.values()))
             stream, read = "heads", branch.normed_heads.read
-        skip = self.carry(target, **kept)
+        skip = self.carry(target, **carried)
         at_zero = branch.core.at_zero(read.bias).expand(branch.out.weight.shape[1])
         skip[target.places[into], 0] += branch.out.bias + branch.out.weight @ at_zero
         write = self.writing(target, into, branch.out.weight)
         self.step(target, skip, self.reading(stream, read.weight, read.bias), write, branch.core)
 
-    def norm_heads(self, heads: NormedHeads, read: Affine, stream: str, kept: set[str]) -> None:
+    def norm_heads(self, heads: NormedHeads, read: Affine, stream: str, carried: set[str]) -> None:
         """Queries and keys are normed head by head; values are only read."""
-        name, sizes = self.at.node.name.replace("attn_in", "heads"), self.at.sizes
+        name, sizes = self.cut.node.name.replace("attn_in", "heads"), self.cut.sizes
         target = Cut(
-            name, heads=len(read.weight), **{other: sizes[other] for other in sizes if other in kept}
+            name, heads=len(read.weight), **{other: sizes[other] for other in sizes if other in carried}
         )
-        skip = self.carry(target, **{other: other for other in kept})
+        skip = self.carry(target, **{other: other for other in carried})
         reading = self.reading(stream, read.weight, read.bias)
         rows = torch.arange(target.node.width)[target.places["heads"]]
         skip[rows[heads.normed :]] = reading[heads.normed :]
@@ -140,7 +145,7 @@ class Assembly:
     def add_normalised(self, norm: Norm, target: Cut) -> None:
         """x + gain ∘ normalised + bias."""
         skip = self.carry(target, x="x")
-        skip[target.places["x"], self.at.places["normalised"]] = torch.diag(norm.gain)
+        skip[target.places["x"], self.cut.places["normalised"]] = torch.diag(norm.gain)
         skip[target.places["x"], 0] += norm.bias
         self.step(target, skip, self.zeros(0, skip.shape[1]), self.zeros(len(skip), 0), Linear())
 
@@ -196,20 +201,20 @@ def assemble(model: Model, output: bool = False, **about: Any) -> Network:
     for k, block in enumerate(model.blocks):
         made.block(block, k, entrance(model, k + 1))
     made.normalise(model.norm, "x", "ln_final_out", Cut("unembed", normalised=made.width))
-    tail = unembedding(made.at.node, model.unembedding.after(model.norm), model.cap)
-    sections = made.sections
+    to_logits, after = unembedding(made.cut.node, model.unembedding.after(model.norm), model.cap)
+    sections, tail = made.sections, [to_logits, *after]
     if output:
-        sections, tail = [*sections, tail[0]], tail[1:]
+        sections, tail = [*sections, to_logits], after
     about |= {"rotate_last": not output, "predicts_next": model.predicts_next}
     return Network(model.embedding, tuple(sections), tuple(tail), model.family, **about)
 
 
-def unembedding(source: NodeLayer, unembed: Affine, cap: float | None) -> list[Section]:
+def unembedding(source: NodeLayer, unembed: Affine, cap: float | None) -> tuple[Section, list[Step]]:
+    """The section to the logits, and what comes after it."""
     skip = torch.cat([unembed.bias[:, None], unembed.weight], dim=1)
     target = NodeLayer("output", len(skip), constant=False)
     nothing = skip.new_zeros(len(skip), 0)
-    tail = [Section(source, target, skip, skip[:0], nothing, Linear())]
-    if cap is not None:
-        capped = NodeLayer("capped", len(skip), constant=False)
-        tail.append(SoftCap(target, capped, nothing, skip[:0, :0], nothing, Linear(), cap=cap))
-    return tail
+    section = Section(source, target, skip, skip[:0], nothing, Linear())
+    if cap is None:
+        return section, []
+    return section, [SoftCap(target, NodeLayer("capped", len(skip), constant=False), cap)]

@@ -18,7 +18,7 @@ from interbasis.models.hf.parts import (
     weights,
 )
 from interbasis.models.hf.positions import rotary
-from interbasis.network.cores import Attention
+from interbasis.network.cores import Attention, AttentionShape
 from interbasis.runtime.errors import InterbasisError
 
 
@@ -43,12 +43,14 @@ def parts(model: Any) -> Model:
 def _block(layer: Any, config: Any, positions: Any) -> Block:
     module = layer.self_attn
     core = Attention(
-        config.num_attention_heads,
-        module.head_dim,
-        scale=module.scaling,
-        window=getattr(module, "sliding_window", None),
-        cap=module.attn_logit_softcapping if config.model_type == "gemma2" else None,
-        rotary=rotary(positions, getattr(module, "layer_type", None)),
+        AttentionShape(
+            config.num_attention_heads,
+            module.head_dim,
+            scale=module.scaling,
+            window=getattr(module, "sliding_window", None),
+            cap=module.attn_logit_softcapping if config.model_type == "gemma2" else None,
+            rotary=rotary(positions, getattr(module, "layer_type", None)),
+        )
     )
     norms = None
     if hasattr(module, "q_norm"):

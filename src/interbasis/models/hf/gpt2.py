@@ -13,7 +13,7 @@ from interbasis.models.hf.parts import (
     attention,
     weights,
 )
-from interbasis.network.cores import Attention, Elementwise
+from interbasis.network.cores import Attention, AttentionShape, Elementwise
 from interbasis.runtime.errors import InterbasisError
 
 
@@ -39,7 +39,7 @@ def _block(block: Any, config: Any, k: int) -> Block:
         scale /= k + 1
     joined = Affine.of(block.attn.c_attn)
     query, key, value = map(Affine, joined.weight.chunk(3), joined.bias.chunk(3))
-    core = Attention(heads, width, scale=scale)
+    core = Attention(AttentionShape(heads, width, scale=scale))
     mlp = Branch(Affine.of(block.mlp.c_fc), Elementwise(block.mlp.act), Affine.of(block.mlp.c_proj))
     out = Affine.of(block.attn.c_proj)
     return Block(Norm.layer(block.ln_1), attention(core, query, key, value, out), Norm.layer(block.ln_2), mlp)

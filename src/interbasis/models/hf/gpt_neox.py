@@ -6,7 +6,7 @@ import torch
 
 from interbasis.models.hf.parts import Affine, Block, Branch, Model, Norm, TokenEmbedding, attention, weights
 from interbasis.models.hf.positions import rotary
-from interbasis.network.cores import Attention, Elementwise
+from interbasis.network.cores import Attention, AttentionShape, Elementwise
 
 
 def parts(model: Any) -> Model:
@@ -22,7 +22,7 @@ def parts(model: Any) -> Model:
 
 def _block(block: Any, config: Any, positions: Any) -> Block:
     heads, width = config.num_attention_heads, config.hidden_size // config.num_attention_heads
-    core = Attention(heads, width, rotary=rotary(positions))
+    core = Attention(AttentionShape(heads, width, rotary=rotary(positions)))
     joined = Affine.of(block.attention.query_key_value)  # rows by head, then q, k, v
     rows = torch.arange(len(joined.weight)).view(heads, 3, width).transpose(0, 1).flatten(1)
     query, key, value = (joined.rows(some) for some in rows)

@@ -20,7 +20,7 @@ from interbasis.models.hf.parts import (
     weights,
 )
 from interbasis.models.hf.positions import rotary
-from interbasis.network.cores import Attention, Gated
+from interbasis.network.cores import Attention, AttentionShape, Gated
 
 
 def parts(model: Any) -> Model:
@@ -36,11 +36,13 @@ def parts(model: Any) -> Model:
 
 def _block(layer: Any, config: Any, positions: Any) -> Block:
     core = Attention(
-        config.num_attention_heads,
-        layer.self_attn.head_dim,
-        scale=layer.self_attn.scaling,
-        window=window(layer.self_attn, config),
-        rotary=rotary(positions),
+        AttentionShape(
+            config.num_attention_heads,
+            layer.self_attn.head_dim,
+            scale=layer.self_attn.scaling,
+            window=window(layer.self_attn, config),
+            rotary=rotary(positions),
+        )
     )
     return Block(
         _norm(layer.input_layernorm),

@@ -39,12 +39,22 @@ FAMILIES = {
 def from_hf(
     model_or_path: nn.Module | str | Path, blocks: str | int | range | None = None, *, output: bool = False
 ) -> Network:
-    """The network of a Hugging Face causal language model: a live model, a folder, or a Hub id.
+    """Convert a Hugging Face causal language model.
 
-    A live HookedTransformer or TransformerBridge of TransformerLens is taken as well.
-    ``network(tokens)`` gives the logits. ``blocks`` chooses some: "4-6", 4 or range(4, 7); the first and last
-    node layer are then the ends of that cut. The last node layer is otherwise `unembed`, with the unembedding
-    after it; with ``output`` it is `output`, the logits, which are never rotated.
+    Args:
+        model_or_path: A live model (or a HookedTransformer or TransformerBridge of TransformerLens), a
+            folder, or a Hub id.
+        blocks: The blocks whose node layers are wanted: "4-6", 4 or range(4, 7); default: all of them. The
+            ends of the cut are the first and the last node layer.
+        output: Make the logits, which are never rotated, the last node layer `output`; default: it is
+            `unembed`, with the unembedding after it.
+
+    Returns:
+        The network; ``network(tokens)`` gives the logits.
+
+    Raises:
+        InterbasisError: The architecture is not supported, the model cannot be read, or its own logits differ
+            from the network's.
     """
     check_no_global_hooks()
     live = isinstance(model_or_path, nn.Module)
@@ -52,15 +62,15 @@ def from_hf(
     with torch.no_grad():
         inner = transformer_lens.behind(model)
         parts = _parts(inner)
-        kept = parts.unembedding.weight.dtype == torch.float64
+        double = parts.unembedding.weight.dtype == torch.float64
         changed = partial(changed_copy, inner) if live else partial(_load_changed, str(model_or_path))
         network = assemble(
             parts,
             output,
-            build_dtype="float64" if kept else "float32",
+            build_dtype="float64" if double else "float32",
             remake=lambda change: from_hf(changed(change), output=output),
         )
-        _refuse_mixing(network, model)
+        _check_elementwise(network, model)
         _check_logits(network, model)
     return network if blocks is None else _cut(network, blocks, parts, output)
 
@@ -99,7 +109,8 @@ def _parts(model: Any) -> Model:
     known = ", ".join(FAMILIES)
     if kind not in FAMILIES:
         raise InterbasisError(
-            f"{type(model).__name__} is of no family that is read ({known}); for other models, {GENERAL}"
+            f"{type(model).__name__} is an unsupported architecture (supported: {known}); for other models, "
+            f"{GENERAL}"
         )
     try:
         return import_module(f"interbasis.models.hf.{FAMILIES[kind]}").parts(model)
@@ -109,7 +120,7 @@ def _parts(model: Any) -> Model:
         ) from error
 
 
-def _refuse_mixing(network: Network, model: Any) -> None:
+def _check_elementwise(network: Network, model: Any) -> None:
     """An activation that reads several neurons at once gives the right logits, but wrong derivatives."""
     for section in network.sections:
         core = section.core
@@ -122,7 +133,7 @@ def _refuse_mixing(network: Network, model: Any) -> None:
                 )
 
 
-ALLOWED = 1e-4
+MAX_RELATIVE_ERROR = 1e-4
 """Of the largest logit: transformers rounds norms and angles to float32 whatever the model's dtype."""
 
 
@@ -133,10 +144,10 @@ def _check_logits(network: Network, model: Any) -> None:
     """
     vocabulary, context = _vocabulary_and_context(network)
     tokens = torch.arange(min(8, context), device=network.device)[None] * 7 % vocabulary
-    found = _in_float32(model, tokens) if _is_half(model) else _as_it_is(model, tokens)
-    expected = (found if isinstance(found, Tensor) else found.logits).to(network.dtype)
+    own = _in_float32(model, tokens) if _is_half(model) else _as_it_is(model, tokens)
+    expected = (own if isinstance(own, Tensor) else own.logits).to(network.dtype)
     error = (network(tokens) - expected).abs().max() / expected.abs().max()
-    if not error <= ALLOWED:
+    if not error <= MAX_RELATIVE_ERROR:
         raise InterbasisError(
             f"{type(model).__name__} was read, but its logits are off by {error:.1e} of the largest, so some "
             f"of its modules compute something else than their class says; {GENERAL}"

@@ -13,7 +13,7 @@ from interbasis.models.hf.parts import (
     attention,
     weights,
 )
-from interbasis.network.cores import Attention, Elementwise
+from interbasis.network.cores import Attention, AttentionShape, Elementwise
 from interbasis.runtime.errors import InterbasisError
 
 
@@ -36,7 +36,7 @@ def parts(model: Any) -> Model:
 
 def _block(layer: Any) -> Block:
     inner = layer.self_attn
-    core = Attention(inner.num_heads, inner.head_dim, scale=inner.scaling)
+    core = Attention(AttentionShape(inner.num_heads, inner.head_dim, scale=inner.scaling))
     read = (Affine.of(module) for module in (inner.q_proj, inner.k_proj, inner.v_proj, inner.out_proj))
     mlp = Branch(Affine.of(layer.fc1), Elementwise(layer.activation_fn), Affine.of(layer.fc2))
     return Block(

@@ -17,10 +17,10 @@ from interbasis.models.hf.parts import (
     attention,
     weights,
 )
-from interbasis.network.cores import Attention, Elementwise, Gated, Rotary
+from interbasis.network.cores import Attention, AttentionShape, Elementwise, Gated, Rotary
 from interbasis.runtime.errors import InterbasisError
 
-REFUSED = {
+UNSUPPORTED = {
     "clip_qkv": "clipped queries, keys and values",
     "use_attention_sinks": "attention sinks",
     "use_logn_attn": "queries that grow with the logarithm of the position",
@@ -69,7 +69,7 @@ def behind(model: Any) -> Any:
 
 def parts(model: Any) -> Model:
     config = model.cfg
-    _refuse(model)
+    _check_supported(model)
     tokens = weights(model.embed.W_E)
     if getattr(config, "post_embedding_ln", False):
         tokens = weights(model.embed.ln(model.embed.W_E))
@@ -85,20 +85,20 @@ def parts(model: Any) -> Model:
     )
 
 
-def _refuse(model: Any) -> None:
+def _check_supported(model: Any) -> None:
     config = model.cfg
-    found = [f"{what} (cfg.{name})" for name, what in REFUSED.items() if getattr(config, name, None)]
+    reasons = [f"{what} (cfg.{name})" for name, what in UNSUPPORTED.items() if getattr(config, name, None)]
     if config.positional_embedding_type not in POSITIONS:
-        found.append(f"cfg.positional_embedding_type {config.positional_embedding_type!r}")
+        reasons.append(f"cfg.positional_embedding_type {config.positional_embedding_type!r}")
     if not config.attn_only and config.act_fn in MIXING:
-        found.append(f"an activation function that mixes neurons (cfg.act_fn {config.act_fn!r})")
+        reasons.append(f"an activation function that mixes neurons (cfg.act_fn {config.act_fn!r})")
     normed = any(getattr(block.attn, "q_norm", None) is not None for block in model.blocks)
     if normed and not getattr(config, "use_qk_norm", False):
-        found.append(f"norms over all heads of the queries and keys ({config.original_architecture})")
+        reasons.append(f"norms over all heads of the queries and keys ({config.original_architecture})")
     if config.parallel_attn_mlp and getattr(config, "use_normalization_before_and_after", False):
-        found.append("norms after the branches of parallel blocks (cfg.use_normalization_before_and_after)")
-    if found:
-        raise InterbasisError(f"a HookedTransformer with {', '.join(found)} is not read; {GENERAL}")
+        reasons.append("norms after the branches of parallel blocks (cfg.use_normalization_before_and_after)")
+    if reasons:
+        raise InterbasisError(f"a HookedTransformer with {', '.join(reasons)} is not read; {GENERAL}")
 
 
 def _block(block: Any, config: Any) -> Block:
@@ -119,13 +119,15 @@ def _attention(module: Any, config: Any) -> Branch:
     causal = config.attention_dir == "causal"
     turning = config.positional_embedding_type == "rotary"
     core = Attention(
-        config.n_heads,
-        config.d_head,
-        causal,
-        1 / float(module.attn_scale),
-        window=config.window_size if causal and module.attn_type == "local" else None,
-        cap=_cap(getattr(config, "attn_scores_soft_cap", None)),
-        rotary=_rotary(module, config) if turning else None,
+        AttentionShape(
+            config.n_heads,
+            config.d_head,
+            causal,
+            1 / float(module.attn_scale),
+            window=config.window_size if causal and module.attn_type == "local" else None,
+            cap=_cap(getattr(config, "attn_scores_soft_cap", None)),
+            rotary=_rotary(module, config) if turning else None,
+        )
     )
     query, key, value = (_projection(module, name) for name in "QKV")
     norms = _head_norms(module)

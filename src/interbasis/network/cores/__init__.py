@@ -1,7 +1,8 @@
 """The non-linear cores of sections, one small file each."""
 
-from interbasis.network.cores.attention import Attention, Rotary
-from interbasis.network.cores.core import Core, Moments, Sums
+from interbasis.network.cores.abilities import ClosedFormSquares, FastAblation, SamplesQueries
+from interbasis.network.cores.attention import Attention, AttentionShape, Rotary
+from interbasis.network.cores.core import Core, Moments, PassCore, StatisticsCore, Sums
 from interbasis.network.cores.elementwise import Elementwise
 from interbasis.network.cores.gated import Gated
 from interbasis.network.cores.general import General
@@ -12,15 +13,21 @@ from interbasis.network.cores.variance import Variance
 
 __all__ = [
     "Attention",
+    "AttentionShape",
+    "ClosedFormSquares",
     "Core",
     "Elementwise",
+    "FastAblation",
     "Gated",
     "General",
     "HeadNorm",
     "Linear",
     "Moments",
     "Normalize",
+    "PassCore",
     "Rotary",
+    "SamplesQueries",
+    "StatisticsCore",
     "Sums",
     "Variance",
 ]

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from interbasis.network.cores.activations import bare, fused
-from interbasis.network.cores.core import Core, Moments, Sums, into_groups
+from interbasis.network.cores.core import Moments, StatisticsCore, Sums, into_groups
 from interbasis.numerics.integration import Rule, rule
 from interbasis.numerics.linalg import symmetric_product
 
 THREE_NODES = rule("quadrature", 3)
 
 
-class Elementwise(Core):
+class Elementwise(StatisticsCore):
     """An activation function. N_ss = diag(d) with d = act′(u), and positions do not mix, hence
 
         Σ N = diag(Σ d),    Σ NᵀQN = Q ∘ Σ d dᵀ,
@@ -25,8 +25,6 @@ class Elementwise(Core):
     A constant act(0) ≠ 0 is the section's to fold into the constant's column. Coordinates may have
     functions of their own (`per_feature.py`).
     """
-
-    has_statistics = True
 
     def __init__(self, activation: nn.Module):
         self.activation = fused(bare(activation))
@@ -43,8 +41,8 @@ class Elementwise(Core):
     def at_zero(self, like: Tensor) -> Tensor:  # [], or [m] where coordinates have functions of their own
         return self.activation(like.new_zeros(()))
 
-    def __call__(self, u: Tensor, at: slice) -> Tensor:
-        return self.activation(u[:, at]) - self.at_zero(u)
+    def __call__(self, u: Tensor, outputs: slice) -> Tensor:
+        return self.activation(u[:, outputs]) - self.at_zero(u)
 
     def slope(self, u: Tensor) -> Tensor:
         """act′(u), same shape."""
@@ -64,29 +62,29 @@ class Elementwise(Core):
             secant = more_exact(self.mean_slope(u, THREE_NODES), secant, zero / u)
         return torch.where(near & (zero == 0), self.slope(0 * zero), secant)
 
-    def statistics(self, u: Tensor, at: slice) -> Sums:
-        d = self.slope(u[:, at]).flatten(0, 1)  # [n·S, m]
+    def statistics(self, u: Tensor, outputs: slice) -> Sums:
+        d = self.slope(u[:, outputs]).flatten(0, 1)  # [n·S, m]
         return {"slopes": d.sum(0, dtype=torch.float64), "slope_products": symmetric_product(d)}
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:
         return Moments(torch.diag(sums["slopes"]), metric * sums["slope_products"])
 
-    def attributions(self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule) -> Tensor:
-        d, f = self._tokens(u, f, at, rule)
+    def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
+        d, f = self._tokens(u, f, outputs, rule)
         return d.T[:, :, None] * f * read[:, None, :]
 
     def signed_attributions(
-        self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule, signs: Tensor
+        self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule, signs: Tensor
     ) -> Tensor:
         """A group costs one product S = Σ φ d f̂ᵀ, then S ∘ A."""
-        d, f = self._tokens(u, f, at, rule)
+        d, f = self._tokens(u, f, outputs, rule)
         d, f = into_groups(d, signs.shape[1]), into_groups(f, signs.shape[1])  # [groups, g, ·]
         signed = (d[:, :, None, :] * signs[..., None]).flatten(2)  # [groups, g, R·m]
         sums = torch.bmm(signed.mT, f).unflatten(1, (signs.shape[2], -1))  # [groups, R, m, r]
         return (sums * read).permute(2, 0, 1, 3).flatten(1, 2)
 
-    def _tokens(self, u: Tensor, f: Tensor, at: slice, rule: Rule) -> tuple[Tensor, Tensor]:
-        return self.mean_slope(u[:, at], rule).flatten(0, 1), f[:, at].flatten(0, 1)
+    def _tokens(self, u: Tensor, f: Tensor, outputs: slice, rule: Rule) -> tuple[Tensor, Tensor]:
+        return self.mean_slope(u[:, outputs], rule).flatten(0, 1), f[:, outputs].flatten(0, 1)
 
 
 def more_exact(few: Tensor, difference: Tensor, cancelled: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from interbasis.network.cores.activations import bare, fused
-from interbasis.network.cores.core import Core, Moments, Sums, into_groups
+from interbasis.network.cores.core import Moments, StatisticsCore, Sums, into_groups
 from interbasis.network.cores.elementwise import Elementwise, more_exact
 from interbasis.network.cores.straight_line import StraightLine
 from interbasis.numerics.integration import Rule, rule
@@ -16,7 +16,7 @@ from interbasis.numerics.linalg import symmetric_product
 FOUR_NODES = rule("quadrature", 4)
 
 
-class Gated(Core):
+class Gated(StatisticsCore):
     """The read-outs are [g | w], each m wide. N = [diag(d₁) | diag(d₂)], d₁ = act′(g) w, d₂ = act(g),
 
         Σ N = [diag Σd₁ | diag Σd₂],    Σ NᵀQN = blocks Q ∘ Σ d_a d_bᵀ,   a, b ∈ {1, 2},
@@ -26,8 +26,6 @@ class Gated(Core):
     `StraightLine` tabulates to rounding. Integrated by parts, g ∫α act′(αg) dα + ∫act(αg) dα = act(g), so
     that attributions add up.
     """
-
-    has_statistics = True
 
     def __init__(self, activation: nn.Module):
         self.activation = fused(bare(activation))
@@ -42,8 +40,8 @@ class Gated(Core):
     def tensors(self) -> list[Tensor]:
         return list(self.activation.state_dict().values())
 
-    def __call__(self, u: Tensor, at: slice) -> Tensor:  # [n, T, 2m] -> [n, S, m]
-        g, w = u[:, at].chunk(2, dim=-1)
+    def __call__(self, u: Tensor, outputs: slice) -> Tensor:  # [n, T, 2m] -> [n, S, m]
+        g, w = u[:, outputs].chunk(2, dim=-1)
         return self.activation(g) * w
 
     def slopes(self, u: Tensor) -> Tensor:
@@ -67,8 +65,8 @@ class Gated(Core):
             gate = torch.where(near, Elementwise(self.activation).slope(zero) / 2, gate)
         return torch.cat([gate * w, level], dim=-1)
 
-    def statistics(self, u: Tensor, at: slice) -> Sums:
-        d = self.slopes(u[:, at]).flatten(0, 1)  # [tokens, 2m]
+    def statistics(self, u: Tensor, outputs: slice) -> Sums:
+        d = self.slopes(u[:, outputs]).flatten(0, 1)  # [tokens, 2m]
         return {"slopes": d.sum(0, dtype=torch.float64), "slope_products": symmetric_product(d)}
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:
@@ -76,21 +74,21 @@ class Gated(Core):
         local = torch.cat([torch.diag(gate), torch.diag(value)], dim=1)
         return Moments(local, metric.tile(2, 2) * sums["slope_products"])
 
-    def attributions(self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule) -> Tensor:
-        d, f = self._tokens(u, f, at, rule)
+    def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
+        d, f = self._tokens(u, f, outputs, rule)
         gate, value = (d.T[:, :, None] * read[:, None, :]).chunk(2)  # [m, tokens, r] each
         return (gate + value) * f
 
     def signed_attributions(
-        self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule, signs: Tensor
+        self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule, signs: Tensor
     ) -> Tensor:
         """A group costs one product S = Σ φ d f̂ᵀ, then S ∘ A with its two halves added."""
-        d, f = self._tokens(u, f, at, rule)
+        d, f = self._tokens(u, f, outputs, rule)
         d, f = into_groups(d, signs.shape[1]), into_groups(f, signs.shape[1])  # [groups, g, ·]
         signed = (d[:, :, None, :] * signs[..., None]).flatten(2)  # [groups, g, R·2m]
         sums = torch.bmm(signed.mT, f).unflatten(1, (signs.shape[2], -1))  # [groups, R, 2m, r]
         gate, value = (sums * read).chunk(2, dim=2)
         return (gate + value).permute(2, 0, 1, 3).flatten(1, 2)
 
-    def _tokens(self, u: Tensor, f: Tensor, at: slice, rule: Rule) -> tuple[Tensor, Tensor]:
-        return self.mean_slopes(u[:, at], rule).flatten(0, 1), f[:, at].flatten(0, 1)
+    def _tokens(self, u: Tensor, f: Tensor, outputs: slice, rule: Rule) -> tuple[Tensor, Tensor]:
+        return self.mean_slopes(u[:, outputs], rule).flatten(0, 1), f[:, outputs].flatten(0, 1)

@@ -6,12 +6,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from interbasis.network.cores.core import Core, Moments
+from interbasis.network.cores.core import Moments, PassCore, Sums
 from interbasis.numerics import autograd
 from interbasis.numerics.integration import Rule
 
 
-class General(Core):
+class General(PassCore):
     """A core that is only known as a function [n, T, c_in] → [n, T, c_out] with function(0) = 0.
 
     Exact sums take one backward pass per output coordinate and output position; stochastic sources over
@@ -39,27 +39,32 @@ class General(Core):
     def tensors(self) -> list[Tensor]:
         return list(self.function.state_dict().values()) if isinstance(self.function, nn.Module) else []
 
-    def __call__(self, u: Tensor, at: slice) -> Tensor:
-        return self.function(u)[:, at]
+    def __call__(self, u: Tensor, outputs: slice) -> Tensor:
+        return self.function(u)[:, outputs]
 
     def at_zero(self, like: Tensor) -> Tensor:
         known = getattr(self.function, "at_zero", None)
         return like.new_zeros(()) if known is None else known(like)
 
-    def batch_moments(self, u: Tensor, at: slice, metric: Tensor, signs: Tensor | None) -> Moments:
+    def batch_sums(self, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None) -> Sums:
         if not self.mixes_positions:  # every token by itself: one backward pass per coordinate does for all
-            u, at, signs = u[:, at].flatten(0, 1)[:, None], slice(0, 1), None
-        return Moments(*autograd.moments(lambda u: self(u, at), u, metric, at, signs))
+            u, outputs, signs = u[:, outputs].flatten(0, 1)[:, None], slice(0, 1), None
+        local, gram = autograd.moments(lambda u: self(u, outputs), u, metric, outputs, signs)
+        return {"local": local, "gram": gram}
 
-    def attributions(self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule) -> Tensor:
+    def moments(self, sums: Sums, metric: Tensor) -> Moments:
+        return Moments(**sums)
+
+    def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
         if not self.mixes_positions:
-            u, f, at = u[:, at].flatten(0, 1)[:, None], f[:, at].flatten(0, 1)[:, None], slice(0, 1)
-        return autograd.attributions(lambda u: self(u, at), u, f, read, rule)
+            u, f = (x[:, outputs].flatten(0, 1)[:, None] for x in (u, f))
+            outputs = slice(0, 1)
+        return autograd.attributions(lambda u: self(u, outputs), u, f, read, rule)
 
     def signed_attributions(
-        self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule, signs: Tensor
+        self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule, signs: Tensor
     ) -> Tensor:
         """Where a group is one sample's positions, the signs go into R backward passes per coordinate."""
-        if not self.mixes_positions or signs.shape[:2] != u[:, at].shape[:2]:
-            return super().signed_attributions(u, f, read, at, rule, signs)
-        return autograd.attributions(lambda u: self(u, at), u, f, read, rule, signs)
+        if not self.mixes_positions or signs.shape[:2] != u[:, outputs].shape[:2]:
+            return super().signed_attributions(u, f, read, outputs, rule, signs)
+        return autograd.attributions(lambda u: self(u, outputs), u, f, read, rule, signs)

@@ -3,15 +3,15 @@
 import torch
 from torch import Tensor
 
-from interbasis.network.cores.core import Core, Moments
+from interbasis.network.cores.core import Moments, PassCore, Sums
 from interbasis.numerics.integration import Rule, rule
 
-SMALL = 1e-2
+SMALL_MEAN_SQUARE = 1e-2
 """Mean squares below this share of ε: there the closed form cancels, and few nodes do."""
-FEW = rule("quadrature", 6)
+SIX_NODES = rule("quadrature", 6)
 
 
-class HeadNorm(Core):
+class HeadNorm(PassCore):
     """core(u) = u r in every head of h coordinates, r = (m + ε)^-½ with m the head's mean square.
 
     With n = u r, a head's block of the Jacobian is N = r (I − n nᵀ/h), and for a pair of heads (p, q)
@@ -30,20 +30,23 @@ class HeadNorm(Core):
     def __repr__(self) -> str:
         return f"HeadNorm(heads of {self.width}, epsilon {self.epsilon:.6g})"
 
-    def __call__(self, u: Tensor, at: slice) -> Tensor:
-        heads = u[:, at].unflatten(-1, (-1, self.width))
+    def __call__(self, u: Tensor, outputs: slice) -> Tensor:
+        heads = u[:, outputs].unflatten(-1, (-1, self.width))
         return (heads * (_mean_square(heads) + self.epsilon).rsqrt()).flatten(-2)
 
-    def batch_moments(self, u: Tensor, at: slice, metric: Tensor, signs: Tensor | None) -> Moments:
+    def batch_sums(self, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None) -> Sums:
         """Exact, whatever the signs."""
-        heads = self._heads(u, at)  # [tokens, H, h]
+        heads = self._heads(u, outputs)  # [tokens, H, h]
         r = (_mean_square(heads) + self.epsilon).rsqrt()  # [tokens, H, 1]
         n, r = heads * r, r[..., 0]
         squares = torch.einsum("xp,xpi,xpj->pij", r, n, n) / self.width
         identity = torch.eye(self.width).to(u)
         local = torch.block_diag(*(r.sum(0)[:, None, None] * identity - squares))
         Q = metric.to(u).unflatten(1, (-1, self.width)).unflatten(0, (-1, self.width)).transpose(1, 2)
-        return Moments(local, self._gram(n, r, Q).transpose(1, 2).flatten(2, 3).flatten(0, 1))
+        return {"local": local, "gram": self._gram(n, r, Q).transpose(1, 2).flatten(2, 3).flatten(0, 1)}
+
+    def moments(self, sums: Sums, metric: Tensor) -> Moments:
+        return Moments(**sums)
 
     def _gram(self, n: Tensor, r: Tensor, Q: Tensor) -> Tensor:
         """n [tokens, H, h], r [tokens, H], Q [H, H, h, h] -> [H, H, h, h], a row of pairs at a time."""
@@ -59,14 +62,14 @@ class HeadNorm(Core):
             gram[p] += torch.einsum("xi,xq,xqj->qij", mine, cross, n)
         return gram
 
-    def attributions(self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule) -> Tensor:
-        heads = self._heads(u, at)  # [tokens, H, h]
+    def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
+        heads = self._heads(u, outputs)  # [tokens, H, h]
         a, b = self._slopes(_mean_square(heads), rule)
         by_head = read.unflatten(0, (-1, self.width))  # [H, h, r]
         along = torch.einsum("xpi,pij->pxj", heads, by_head) / self.width  # [H, tokens, r]
         turned = (b * heads).permute(1, 2, 0)[..., None]  # [H, h, tokens, 1]
         inner = a.permute(1, 2, 0)[..., None] * by_head[:, :, None] - turned * along[:, None]
-        return inner.flatten(0, 1) * f[:, at].flatten(0, 1)
+        return inner.flatten(0, 1) * f[:, outputs].flatten(0, 1)
 
     def _slopes(self, m: Tensor, integral: Rule) -> tuple[Tensor, Tensor]:
         """a and b, shaped as m."""
@@ -77,15 +80,15 @@ class HeadNorm(Core):
                 a += weight * r
                 b += weight * node**2 * r**3
             return a, b
-        small = m < SMALL * self.epsilon
+        small = m < SMALL_MEAN_SQUARE * self.epsilon
         safe = torch.where(small, self.epsilon, m)
         a = (safe / self.epsilon).sqrt().asinh() / safe.sqrt()
         b = (a - (safe + self.epsilon).rsqrt()) / safe
-        few = self._slopes(m, FEW)
+        few = self._slopes(m, SIX_NODES)
         return torch.where(small, few[0], a), torch.where(small, few[1], b)
 
-    def _heads(self, u: Tensor, at: slice) -> Tensor:  # [tokens, H, h]
-        return u[:, at].flatten(0, 1).unflatten(-1, (-1, self.width))
+    def _heads(self, u: Tensor, outputs: slice) -> Tensor:  # [tokens, H, h]
+        return u[:, outputs].flatten(0, 1).unflatten(-1, (-1, self.width))
 
 
 def _mean_square(heads: Tensor) -> Tensor:  # [..., h] -> [..., 1]

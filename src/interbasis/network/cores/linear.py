@@ -1,39 +1,42 @@
 """No core at all: the section is its skip, F(f) = P f."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from interbasis.network.cores.core import Core, Moments, Sums
+from interbasis.network.cores.abilities import ClosedFormSquares
+from interbasis.network.cores.core import Moments, StatisticsCore, Sums
 from interbasis.numerics.integration import Rule
 
 if TYPE_CHECKING:
     from interbasis.network.network import Section
 
 
-class Linear(Core):
+class Linear(StatisticsCore, ClosedFormSquares):
     """The core of width 0. Every sum over it is empty, so all formulas hold as they stand."""
-
-    has_statistics = True
-    has_squares = True
 
     def __repr__(self) -> str:
         return "Linear()"
 
-    def __call__(self, u: Tensor, at: slice) -> Tensor:
-        return u[:, at, :0]
+    def __call__(self, u: Tensor, outputs: slice) -> Tensor:
+        return u[:, outputs, :0]
 
-    def statistics(self, u: Tensor, at: slice) -> Sums:
+    def statistics(self, u: Tensor, outputs: slice) -> Sums:
         return {}
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:
         return Moments(metric, metric)  # both [0, 0]
 
-    def attributions(self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule) -> Tensor:
-        return f.new_zeros(0, f[:, at].shape[:2].numel(), f.shape[2])
+    def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
+        return f.new_zeros(0, f[:, outputs].shape[:2].numel(), f.shape[2])
 
-    def squared_attributions(self, section: "Section", f: Tensor, rule: Rule) -> Tensor:
+    def squares(self, section: "Section", rule: Rule) -> Callable[[Tensor], Tensor]:
         """A_ij = P_ij f_j."""
-        squares = f[:, section.outputs(f)].square().sum((0, 1), dtype=torch.float64)
-        return section.skip.square() * squares
+
+        def of_batch(f: Tensor) -> Tensor:
+            squares = f[:, section.outputs(f)].square().sum((0, 1), dtype=torch.float64)
+            return section.skip.square() * squares
+
+        return of_batch

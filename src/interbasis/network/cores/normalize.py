@@ -1,12 +1,13 @@
 """core(v, u) = u / √(v + ε): the division of a layer norm or an RMS norm."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from interbasis.network.cores.core import Core, Moments, Sums
+from interbasis.network.cores.abilities import ClosedFormSquares
+from interbasis.network.cores.core import Moments, StatisticsCore, Sums
 from interbasis.numerics.integration import Rule
 from interbasis.numerics.linalg import symmetric_product
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from interbasis.network.network import Section
 
 
-class Normalize(Core):
+class Normalize(StatisticsCore, ClosedFormSquares):
     """Reads [v | u]: the variance, and u = Hx, centred by the read (layer norm) or not (RMS norm).
 
     With r = (v + ε)^-½ the Jacobian is N = [−½ r³ u | r I], and positions do not mix, hence
@@ -28,21 +29,18 @@ class Normalize(Core):
     A negative variance, which ablations can bring about, counts as 0.
     """
 
-    has_statistics = True
-    has_squares = True
-
     def __init__(self, epsilon: float):
         self.epsilon = epsilon
 
     def __repr__(self) -> str:
         return f"Normalize(epsilon {self.epsilon:.6g})"
 
-    def __call__(self, u: Tensor, at: slice) -> Tensor:  # [n, T, 1 + d] -> [n, S, d]
-        v, u = u[:, at, :1], u[:, at, 1:]
+    def __call__(self, u: Tensor, outputs: slice) -> Tensor:  # [n, T, 1 + d] -> [n, S, d]
+        v, u = u[:, outputs, :1], u[:, outputs, 1:]
         return u * (v.clamp_min(0) + self.epsilon).rsqrt()
 
-    def statistics(self, u: Tensor, at: slice) -> Sums:
-        v, u = _tokens(u, at)
+    def statistics(self, u: Tensor, outputs: slice) -> Sums:
+        v, u = _tokens(u, outputs)
         r = (v.clamp_min(0) + self.epsilon).rsqrt()  # [tokens, 1]
         cubed = r**3 * (v >= 0) * u  # r³u, 0 where the variance was clamped
         return {
@@ -73,45 +71,42 @@ class Normalize(Core):
             b -= weight * node / 2 * r**3 * (v >= 0)
         return a, b
 
-    def attributions(self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule) -> Tensor:
-        v, u = _tokens(u, at)
+    def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
+        v, u = _tokens(u, outputs)
         a, b = self._slopes(v, rule)
         inner = read[1:, None] * a + read[0] * (b * u).T[:, :, None]  # [d, tokens, r]
-        return inner * f[:, at].flatten(0, 1)
+        return inner * f[:, outputs].flatten(0, 1)
 
-    def squared_attributions(self, section: "Section", f: Tensor, rule: Rule) -> Tensor:
+    def squares(self, section: "Section", rule: Rule) -> Callable[[Tensor], Tensor]:
         """A_ij = f_j (P_ij + a D_ij + b y_i A_vj) for every token, with D = B A_u and y = B u.
 
         Σ A² expands into sums of f_j², a f_j², a² f_j² and products of y with f². The scale a is taken about
         its mean, so that skip and normalised stream may cancel. With the variance isolated, A_vj is 0 but
         for two features j, and the products of y are that small.
         """
-        f = f[:, section.outputs(f)].flatten(0, 1)
-        v, u = _tokens((f @ section.read.T)[None], slice(0, len(f)))
-        a, b = (slope.double() for slope in self._slopes(v, rule))  # [tokens, 1]
-        weight, read, D = f.double().square(), section.read.double(), _through(section)
-        E, δ = section.skip.double() + a.mean() * D, a - a.mean()
-        squares = E.square() * weight.sum(0) + 2 * E * D * (δ * weight).sum(0)
-        squares += D.square() * (δ.square() * weight).sum(0)
+        skip, read = section.skip.double(), section.read.double()
+        D = section.write.double() @ read[1:]  # [r_out, r_in]
         mixed = read[0] != 0  # features that hold some of the variance
-        A_v, E, D, weight = read[0, mixed], E[:, mixed], D[:, mixed], weight[:, mixed]
-        y = b * (u @ section.write.T).double()  # [tokens, r_out]
-        squares[:, mixed] += A_v.square() * (y.square().T @ weight)
-        squares[:, mixed] += 2 * A_v * (E * (y.T @ weight) + D * (y.T @ (δ * weight)))
-        return squares.clamp_min(0)
+        A_v, D_v = read[0, mixed], D[:, mixed]
+
+        def of_batch(f: Tensor) -> Tensor:
+            f = f[:, section.outputs(f)].flatten(0, 1)
+            v, u = _tokens((f @ section.read.T)[None], slice(0, len(f)))
+            a, b = (slope.double() for slope in self._slopes(v, rule))  # [tokens, 1]
+            weight = f.double().square()
+            E, δ = skip + a.mean() * D, a - a.mean()
+            squares = E.square() * weight.sum(0) + 2 * E * D * (δ * weight).sum(0)
+            squares += D.square() * (δ.square() * weight).sum(0)
+            E, weight = E[:, mixed], weight[:, mixed]
+            y = b * (u @ section.write.T).double()  # [tokens, r_out]
+            squares[:, mixed] += A_v.square() * (y.square().T @ weight)
+            squares[:, mixed] += 2 * A_v * (E * (y.T @ weight) + D_v * (y.T @ (δ * weight)))
+            return squares.clamp_min(0)
+
+        return of_batch
 
 
-_THROUGH: "WeakKeyDictionary[Section, Tensor]" = WeakKeyDictionary()
-
-
-def _through(section: "Section") -> Tensor:
-    """D = B A_u of a section in float64, made once."""
-    if section not in _THROUGH:
-        _THROUGH[section] = section.write.double() @ section.read[1:].double()
-    return _THROUGH[section]
-
-
-def _tokens(u: Tensor, at: slice) -> tuple[Tensor, Tensor]:
+def _tokens(u: Tensor, outputs: slice) -> tuple[Tensor, Tensor]:
     """v [tokens, 1] and u [tokens, d]."""
-    u = u[:, at].flatten(0, 1)
+    u = u[:, outputs].flatten(0, 1)
     return u[:, :1], u[:, 1:]

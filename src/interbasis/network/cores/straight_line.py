@@ -23,9 +23,9 @@ Function = Callable[[Tensor], Tensor]
 GAUSS = rule("quadrature", 8)
 CHECKS = np.concatenate([[0.0], (np.array(GAUSS.nodes[1:]) + np.array(GAUSS.nodes[:-1])) / 2, [1.0]])
 """Where in a panel the polynomial through the nodes is held against the function: in between, at the ends."""
-AGREE = 64
+MAX_ROUNDINGS = 64
 """Roundings by which the two may differ, of act and of its argument."""
-MOST_PANELS = 2**14
+MAX_PANELS = 2**14
 """Where a function is noisier than that, halving ends here."""
 
 
@@ -45,15 +45,15 @@ class StraightLine:
         g = g.contiguous()
         self._prepare(g)
         positive = torch.bucketize(g, self.edges, right=True) - 1
-        at = torch.where(g >= 0, positive, torch.bucketize(g, self.edges)).clamp(0, len(self.edges) - 1)
-        edge, level = self.edges[at], self.levels[at]
+        panel = torch.where(g >= 0, positive, torch.bucketize(g, self.edges)).clamp(0, len(self.edges) - 1)
+        edge, level = self.edges[panel], self.levels[panel]
         zero = g.abs() < torch.finfo(g.dtype).tiny
         divisor = torch.where(zero, 1.0, g)
         rest = g - edge
         mean = _mean_change(self.activation, edge, rest, level)
         share = torch.where(zero, 1.0, rest / divisor)
-        whole = self.areas[at] / divisor + share * (level + mean)
-        weighted = self.moments[at] / divisor + (self.activation(g) - level) - share * mean
+        whole = self.areas[panel] / divisor + share * (level + mean)
+        weighted = self.moments[panel] / divisor + (self.activation(g) - level) - share * mean
         return whole, weighted / divisor
 
     def _prepare(self, g: Tensor) -> None:
@@ -101,18 +101,18 @@ def panel_edges(act: Function, end: float, like: Tensor) -> Tensor:
     edges = math.copysign(1.0, end) * torch.tensor(doubling, dtype=like.dtype, device=like.device)
     nodes, checks = (torch.tensor(x).to(like) for x in (GAUSS.nodes, CHECKS))
     through = torch.as_tensor(_interpolation(np.array(GAUSS.nodes), CHECKS)).to(like)  # [checks, nodes]
-    kept, left, right = [edges], edges[:-1], edges[1:]
-    while len(left) and sum(map(len, kept)) < MOST_PANELS:
+    parts, left, right = [edges], edges[:-1], edges[1:]
+    while len(left) and sum(map(len, parts)) < MAX_PANELS:
         width = (right - left)[:, None]
         known, held = act(left[:, None] + width * nodes), act(left[:, None] + width * checks)
         size = torch.cat([known, held], dim=1).abs().amax(1) + torch.maximum(left.abs(), right.abs())
         middle = left + (right - left) / 2
-        wrong = (known @ through.T - held).abs().amax(1) > AGREE * epsilon * size
+        wrong = (known @ through.T - held).abs().amax(1) > MAX_ROUNDINGS * epsilon * size
         wrong &= (middle != left) & (middle != right)
         left, middle, right = left[wrong], middle[wrong], right[wrong]
-        kept.append(middle)
+        parts.append(middle)
         left, right = torch.cat([left, middle]), torch.cat([middle, right])
-    return torch.cat(kept).abs().sort().values * math.copysign(1.0, end)
+    return torch.cat(parts).abs().sort().values * math.copysign(1.0, end)
 
 
 def _interpolation(nodes: np.ndarray, points: np.ndarray) -> np.ndarray:  # [points, nodes]

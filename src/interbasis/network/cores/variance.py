@@ -1,11 +1,13 @@
 """core(u) = mean square of u: the variance that a layer norm divides by."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from interbasis.network.cores.core import Core, Moments, Sums
+from interbasis.network.cores.abilities import ClosedFormSquares
+from interbasis.network.cores.core import Moments, StatisticsCore, Sums
 from interbasis.numerics.integration import Rule
 from interbasis.numerics.linalg import symmetric_product
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from interbasis.network.network import Section
 
 
-class Variance(Core):
+class Variance(StatisticsCore, ClosedFormSquares):
     """v = |u|²/d, where u = Hx was centred by the section's read (layer norm) or not (RMS norm).
 
     N = (2/d) uᵀ and positions do not mix, hence with Q a single number q
@@ -23,37 +25,38 @@ class Variance(Core):
     and the Jacobian averaged along the line from 0 is uᵀ/d.
     """
 
-    has_statistics = True
-    has_squares = True
-
     def __init__(self, width: int):
         self.width = width
 
     def __repr__(self) -> str:
         return f"Variance({self.width})"
 
-    def __call__(self, u: Tensor, at: slice) -> Tensor:  # [n, T, d] -> [n, S, 1]
-        return u[:, at].square().mean(-1, keepdim=True)
+    def __call__(self, u: Tensor, outputs: slice) -> Tensor:  # [n, T, d] -> [n, S, 1]
+        return u[:, outputs].square().mean(-1, keepdim=True)
 
-    def statistics(self, u: Tensor, at: slice) -> Sums:
-        u = u[:, at].flatten(0, 1)
+    def statistics(self, u: Tensor, outputs: slice) -> Sums:
+        u = u[:, outputs].flatten(0, 1)
         return {"sum": u.sum(0, dtype=torch.float64), "products": symmetric_product(u)}
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:
         return Moments(2 / self.width * sums["sum"][None], 4 / self.width**2 * metric * sums["products"])
 
-    def attributions(self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule) -> Tensor:
-        u, f = u[:, at].flatten(0, 1), f[:, at].flatten(0, 1)
+    def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
+        u, f = u[:, outputs].flatten(0, 1), f[:, outputs].flatten(0, 1)
         return (self._slope(rule) * (u @ read) * f)[None]
 
-    def squared_attributions(self, section: "Section", f: Tensor, rule: Rule) -> Tensor:
+    def squares(self, section: "Section", rule: Rule) -> Callable[[Tensor], Tensor]:
         """A_ij = f_j (P_ij + B_i g_j) with g = N̄A for every token, so three sums over tokens do."""
-        f = f[:, section.outputs(f)].flatten(0, 1)
-        g = (self._slope(rule) * ((f @ section.read.T) @ section.read)).double()  # [tokens, r_in]
-        weight = f.double().square()
         P, B = section.skip.double(), section.write.double()  # [r_out, r_in], [r_out, 1]
-        squares = P.square() * weight.sum(0) + 2 * P * B * (weight * g).sum(0)
-        return (squares + B.square() * (weight * g.square()).sum(0)).clamp_min(0)
+
+        def of_batch(f: Tensor) -> Tensor:
+            f = f[:, section.outputs(f)].flatten(0, 1)
+            g = (self._slope(rule) * ((f @ section.read.T) @ section.read)).double()  # [tokens, r_in]
+            weight = f.double().square()
+            squares = P.square() * weight.sum(0) + 2 * P * B * (weight * g).sum(0)
+            return (squares + B.square() * (weight * g.square()).sum(0)).clamp_min(0)
+
+        return of_batch
 
     def _slope(self, rule: Rule) -> float:
         """N̄ = slope · uᵀ; the integrand is linear in α, so a rule that integrates α exactly gives 1/d."""

@@ -3,14 +3,6 @@
 import { el, name, replace } from "./dom.js";
 import { decimal, integer, percent } from "./format.js";
 
-const MEANINGS = {
-  ablation: ["edges and features required", "interbasis ablate RUN"],
-  curves: ["sparsity curves", "interbasis curves RUN"],
-  modules: ["modules", "interbasis modules RUN"],
-  features: ["labels and what features respond to", "interbasis features RUN"],
-  examples: ["dataset examples", "interbasis features RUN"],
-};
-
 export function aboutTab(page) {
   return el(
     "section", { class: "text-tab about", "aria-label": "About" },
@@ -21,13 +13,13 @@ export function aboutTab(page) {
 }
 
 function aboutRun(run) {
-  const { about, digest } = run.payload;
+  const { about, digest, unreadable } = run.record;
   const seconds = Object.values(about.seconds).reduce((sum, value) => sum + value, 0);
   return [
     el("h2", {}, name(run.title)),
     facts([
-      ["Run", run.payload.name || "in memory"],
-      run.payload.model && ["Model", run.payload.model],
+      ["Run", run.record.name || "in memory"],
+      run.record.model && ["Model", run.record.model],
       ["Samples", Object.entries(about.samples).map(([key, value]) => `${key.replaceAll("_", " ")} ${integer(value)}`).join(", ")],
       ["Computed in", `${decimal(seconds)} s`],
       ["Settings", settings(about.settings)],
@@ -37,16 +29,27 @@ function aboutRun(run) {
     ]),
     el("table", { class: "about-table" },
       el("thead", {}, el("tr", {}, ["Node layer", "Width", "Features", "Noise", "Unused"].map((title) => el("th", { scope: "col" }, title)))),
-      el("tbody", {}, run.layers.map((layer) => el("tr", {}, el("th", { scope: "row" }, name(layer.name)), [layer.width, layer.features, layer.dropped_as_noise, layer.dropped_as_unused].map((value) => el("td", {}, integer(value))))))),
+      el("tbody", {}, run.layers.map((layer) => el("tr", {}, el("th", { scope: "row" }, name(layer.name)), [layer.width, layer.size, layer.dropped_as_noise, layer.dropped_as_unused].map((value) => el("td", {}, integer(value))))))),
     el("p", { class: "hint" }, "Width and features count the constant. Noise: directions whose variance is rounding. Unused: directions without effect on the next layer."),
     run.sections.length > 0 && [
       el("table", { class: "about-table" },
         el("thead", {}, el("tr", {}, ["Section", "Edges", "In this page", "Share of Ê² in this page"].map((title) => el("th", { scope: "col" }, title)))),
-        el("tbody", {}, run.sections.map((section) => el("tr", {}, el("th", { scope: "row" }, name(section.from), " → ", name(section.to)), el("td", {}, integer(section.nonzero)), el("td", {}, integer(section.held)), el("td", {}, percent(section.held_share)))))),
+        el("tbody", {}, run.sections.map((section) => el("tr", {}, el("th", { scope: "row" }, name(section.source), " → ", name(section.target)), el("td", {}, integer(section.nonzero)), el("td", {}, integer(section.held)), el("td", {}, percent(section.held_share)))))),
       el("p", { class: "hint" }, "Edges larger than 0, those of the constant left out."),
     ],
-    el("ul", { class: "known" }, Object.entries(MEANINGS).map(([key, [meaning, maker]]) =>
-      el("li", { class: run.results[key] ? "" : "absent" }, run.results[key] ? `${meaning}: there` : [`${meaning}: not yet, made by `, el("code", {}, maker)]))),
+    el("ul", { class: "known" }, resultsOf(run).map(([meaning, made, maker]) =>
+      el("li", { class: made ? "" : "absent" }, made ? `${meaning}: available` : [`${meaning}: not yet; run `, el("code", {}, `interbasis ${maker} RUN`)]))),
+    unreadable.map((problem) => el("p", { class: "hint unreadable" }, name(problem))),
+  ];
+}
+
+function resultsOf({ record, modules }) {
+  return [
+    ["edges and features required", record.ablation, "ablate"],
+    ["sparsity curves", record.curves, "curves"],
+    ["modules", modules, "modules"],
+    ["labels and what features respond to", record.labelled, "features"],
+    ["dataset examples", record.examples, "features"],
   ];
 }
 
@@ -78,9 +81,9 @@ export function notesMenu(page) {
 
 // One run's notes as they are on disk; two runs' notes under the names of the graphs.
 function downloadNotes(page) {
-  const notes = page.parts.map(({ run, notes: book }) => ({ graph: run.payload.digest, ...book.plain() }));
+  const notes = page.parts.map(({ run, notes: book }) => ({ graph: run.record.digest, ...book.plain() }));
   const text = JSON.stringify({ format: "interbasis-notes", schema: 1, notes }, null, 1);
-  const link = el("a", { href: `data:application/json;charset=utf-8,${encodeURIComponent(text)}`, download: `${page.parts[0].run.payload.name || "graph"}-notes.json` });
+  const link = el("a", { href: `data:application/json;charset=utf-8,${encodeURIComponent(text)}`, download: `${page.parts[0].run.record.name || "graph"}-notes.json` });
   document.body.append(link);
   link.click();
   link.remove();
@@ -93,7 +96,7 @@ async function readNotes(page, input) {
   try {
     const { format, notes } = JSON.parse(await file.text());
     if (format !== "interbasis-notes" || !Array.isArray(notes)) throw new Error("not notes");
-    const fitting = page.parts.map(({ run }) => notes.find(({ graph }) => graph === run.payload.digest));
+    const fitting = page.parts.map(({ run }) => notes.find(({ graph }) => graph === run.record.digest));
     if (!fitting.some(Boolean)) {
       replace(page.notesStatus, "These notes belong to another graph.");
       return;
@@ -101,6 +104,6 @@ async function readNotes(page, input) {
     page.parts.forEach(({ notes: book }, k) => fitting[k] && book.replaceBy(fitting[k]));
     replace(page.notesStatus, "Notes opened.");
   } catch {
-    replace(page.notesStatus, "This file holds no notes made here.");
+    replace(page.notesStatus, "This file does not hold notes made on such a page.");
   }
 }

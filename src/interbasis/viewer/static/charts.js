@@ -61,14 +61,14 @@ export function histogram({ edges, counts }) {
 export function profile(means) {
   const low = Math.min(...means, 0);
   const high = Math.max(...means, 0);
-  const x = (at) => (means.length > 1 ? (at / (means.length - 1)) * (WIDTH - 4) + 2 : WIDTH / 2);
+  const x = (position) => (means.length > 1 ? (position / (means.length - 1)) * (WIDTH - 4) + 2 : WIDTH / 2);
   const y = (value) => HEIGHT - 3 - ((value - low) / (high - low || 1)) * (HEIGHT - 14);
-  const points = means.map((value, at) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
+  const points = means.map((value, position) => `${x(position).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
   return frame(
     `Mean activation at ${integer(means.length)} positions, from ${decimal(low)} to ${decimal(high)}`,
     svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: y(0), y2: y(0) }),
     svg("polyline", { class: "line", points }),
-    means.length <= 24 && means.map((value, at) => svg("circle", { class: "fill", cx: x(at), cy: y(value), r: 2.2 })),
+    means.length <= 24 && means.map((value, position) => svg("circle", { class: "fill", cx: x(position), cy: y(value), r: 2.2 })),
     svg("text", { x: WIDTH, y: 9, "text-anchor": "end" }, `largest ${decimal(Math.max(...means))}, least ${decimal(Math.min(...means))}`),
     tick(0, "position 0", "start"), tick(WIDTH, String(means.length - 1), "end"),
   );

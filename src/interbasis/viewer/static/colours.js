@@ -14,7 +14,7 @@ export function canvasColours() {
 }
 
 function channels(hex) {
-  return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+  return [1, 3, 5].map((start) => parseInt(hex.slice(start, start + 2), 16));
 }
 
 export function css([red, green, blue], alpha = 1) {

@@ -3,7 +3,7 @@
 import { el, replace } from "./dom.js";
 import { decimal, integer, percent } from "./format.js";
 import { Legend } from "./legend.js";
-import { LOSSES, isAblated, lowerIsBetter } from "./needed.js";
+import { LOSSES, lowerIsBetter, metricName } from "./needed.js";
 import { hint } from "./panel.js";
 
 export class Controls {
@@ -20,17 +20,17 @@ export class Controls {
 
   build() {
     const most = Math.max(1, ...this.page.parts.flatMap(({ run }) => run.sections.map((section) => section.held)));
-    const widest = Math.max(...this.page.parts.flatMap(({ run }) => run.layers.map((layer) => layer.features)));
-    const ablated = this.page.parts.every(({ run }) => isAblated(run));
+    const widest = Math.max(...this.page.parts.flatMap(({ run }) => run.layers.map((layer) => layer.size)));
+    const ablated = this.page.parts.every(({ run }) => run.ablated);
     replace(
       this.element,
       this.group(
         "Edges",
         this.choice("by", "Strongest", [["share", "by share"], ["count", "by count"], ["needed", "needed"]], ablated ? [] : ["needed"]),
-        this.slider("share", { hidden: () => this.state.get("by") !== "share", label: "Share of Ê² in each section", min: 0, max: 100, step: 0.5, to: (share) => share * 100, from: (at) => Math.max(at / 100, 0.001), show: percent }),
-        this.slider("count", { hidden: () => this.state.get("by") !== "count", label: "Edges in each section", min: 0, max: 1000, step: 1, to: (count) => (Math.log(count) / Math.log(most)) * 1000 || 0, from: (at) => Math.round(most ** (at / 1000)), show: integer }),
-        this.slider("loss", { hidden: () => this.state.get("by") !== "needed", label: () => this.lossLabel(), min: 0, max: LOSSES.length - 1, step: 1, to: (loss) => LOSSES.findIndex((one) => one >= loss), from: (at) => LOSSES[at], show: (loss) => this.lossText(loss) }),
-        !ablated && hint("What is needed for the accuracy is found by ", "interbasis ablate RUN"),
+        this.slider("share", { hidden: () => this.state.get("by") !== "share", label: "Share of Ê² in each section", min: 0, max: 100, step: 0.5, to: (share) => share * 100, from: (position) => Math.max(position / 100, 0.001), show: percent }),
+        this.slider("count", { hidden: () => this.state.get("by") !== "count", label: "Edges in each section", min: 0, max: 1000, step: 1, to: (count) => (Math.log(count) / Math.log(most)) * 1000 || 0, from: (position) => Math.round(most ** (position / 1000)), show: integer }),
+        this.slider("loss", { hidden: () => this.state.get("by") !== "needed", label: () => this.lossLabel(), min: 0, max: LOSSES.length - 1, step: 1, to: (loss) => LOSSES.findIndex((one) => one >= loss), from: (position) => LOSSES[position], show: (loss) => this.lossText(loss) }),
+        !ablated && hint("The edges needed to keep the accuracy are found by ", "interbasis ablate RUN"),
       ),
       this.group(
         "Strength",
@@ -59,12 +59,13 @@ export class Controls {
   }
 
   lossLabel() {
-    const { metric, baseline } = this.run.results.ablation ?? {};
-    return `Needed so that ${String(metric ?? "the metric").replaceAll("_", " ")} ${lowerIsBetter(metric) ? "rises" : "falls"} from ${decimal(baseline, 4)} by at most`;
+    if (!this.run.record.ablation) return "Needed edges";
+    const { metric, baseline } = this.run.record.ablation;
+    return `Needed so that ${metricName(metric)} ${lowerIsBetter(metric) ? "rises" : "falls"} from ${decimal(baseline, 4)} by at most`;
   }
 
   lossText(loss) {
-    return decimal((this.run.results.ablation?.tolerance ?? 0) * loss);
+    return decimal((this.run.record.ablation?.tolerance ?? 0) * loss);
   }
 
   group(title, ...children) {

@@ -1,31 +1,38 @@
-// The payload, decoded: runs with layers, sections of edges sorted by strength, and what is known about features.
+// What the page is told (viewer/schema.py), decoded: runs with layers, sections of edges sorted by strength, and what
+// is known about features.
+
+export const SCHEMA = 2;
 
 export class Run {
-  constructor(payload, place) {
+  constructor(record, place) {
+    this.record = record;
     this.place = place;
-    this.payload = payload;
-    // a path's last part names the model well enough; the whole of it is under "About"
-    const model = (payload.model || payload.family).replace(/[^:]*[/\\]([^/\\]+)$/, "$1");
-    this.title = `${payload.basis.toUpperCase()} of ${model}`;
-    this.layers = payload.layers.map((layer, k) => decodedLayer(layer, k, payload));
-    this.sections = payload.sections.map(decodedSection);
-    this.results = payload.results;
-    this.language = !["mlp", "modadd"].includes(payload.family);
-    this.modules = moduleRanks(payload.results.modules, this.layers);
+    // the last part of a path names the model well enough; the whole of it is under "About"
+    const model = (record.model || record.family).replace(/[^:]*[/\\]([^/\\]+)$/, "$1");
+    this.title = `${record.basis.toUpperCase()} of ${model}`;
+    this.layers = record.layers.map(decodedLayer);
+    this.sections = record.sections.map(decodedSection);
+    this.language = record.language;
+    this.modules = moduleRanks(this.layers);
+    this.tokens = new Map();
   }
 
   get last() {
     return this.layers.length - 1;
   }
 
-  // What `interbasis features` found out about a feature, or nothing.
-  known(layer, index) {
-    return this.layers[layer].known.get(index) ?? {};
+  get ablated() {
+    return this.sections.some((section) => section.edges_required);
   }
 
-  examples(layer, index) {
-    const bands = this.layers[layer].examples.get(index)?.bands;
-    return Array.isArray(bands) ? bands : [];
+  // What `interbasis features` found out about a feature; null where it was not looked at.
+  feature(layer, index) {
+    return this.layers[layer].features.get(index) ?? null;
+  }
+
+  // Bands of dataset examples of a feature.
+  bands(layer, index) {
+    return this.layers[layer].examples.get(index)?.bands ?? [];
   }
 
   module(layer, index) {
@@ -37,41 +44,35 @@ export class Run {
   }
 }
 
-function decodedLayer(layer, k, payload) {
-  const { features, examples } = payload.results;
-  return {
-    ...layer,
+// A record with decoded fields of its own in place of some.
+function decoded(record, fields) {
+  return Object.assign(Object.create(record), fields);
+}
+
+function decodedLayer(layer) {
+  return decoded(layer, {
     eigenvalues: layer.eigenvalues === null ? null : floats(layer.eigenvalues),
     eigenvalue_errors: layer.eigenvalue_errors === null ? null : floats(layer.eigenvalue_errors),
-    known: byIndex(sameName(features?.layers, layer.name)?.features),
-    examples: byIndex(sameName(examples?.layers, layer.name)?.features),
-  };
+    features: byIndex(layer.features),
+    examples: byIndex(layer.examples),
+    strengths: null, // filled when features are sorted by them
+  });
 }
 
-function sameName(layers, name) {
-  return Array.isArray(layers) ? layers.find((layer) => layer?.name === name) : undefined;
-}
-
-// The row of a result that is about a section: results may hold some sections only.
-export function sectionOf(result, { from, to }) {
-  const rows = result?.sections;
-  return Array.isArray(rows) ? rows.find((row) => row?.from === from && row?.to === to) : undefined;
-}
-
-function byIndex(features) {
-  return new Map((Array.isArray(features) ? features : []).filter(Boolean).map((feature) => [feature.index, feature]));
+function byIndex(rows) {
+  return new Map(rows.map((row) => [row.index, row]));
 }
 
 function decodedSection(section) {
-  return {
-    ...section,
+  return decoded(section, {
     sources: integers(section.sources),
     targets: integers(section.targets),
     values: floats(section.values),
     errors: section.errors === null ? null : floats(section.errors),
     constant: section.constant === null ? null : floats(section.constant),
-    intoAll: floats(section.into_all),
-  };
+    into_all: floats(section.into_all),
+    cumulative: null, // filled when edges are chosen by their share
+  });
 }
 
 function bytes(text) {
@@ -81,33 +82,25 @@ function bytes(text) {
   return array.buffer;
 }
 
-export function floats(text) {
+function floats(text) {
   return new Float32Array(bytes(text));
 }
 
-export function integers(text) {
+function integers(text) {
   return new Uint32Array(bytes(text));
 }
 
 // Modules numbered by size, the largest 0, so that the first colours go to what matters most.
-function moduleRanks(result, layers) {
-  if (!Array.isArray(result?.layers)) return null;
+function moduleRanks(layers) {
+  if (layers.every(({ modules }) => modules === null)) return null;
   const sizes = new Map();
-  for (const layer of layers) {
-    for (const module of assignmentOf(result, layer)) if (module >= 0) sizes.set(module, (sizes.get(module) ?? 0) + 1);
+  for (const { modules } of layers) {
+    for (const module of modules ?? []) if (module >= 0) sizes.set(module, (sizes.get(module) ?? 0) + 1);
   }
   const order = [...sizes.keys()].sort((a, b) => sizes.get(b) - sizes.get(a) || a - b);
   const rank = new Map(order.map((module, k) => [module, k]));
-  const ranks = layers.map((layer) => {
-    const assignment = assignmentOf(result, layer);
-    return Int32Array.from({ length: layer.features }, (_, i) => rank.get(assignment[i]) ?? -1);
-  });
-  return { ranks, sizes: order.map((module) => sizes.get(module)), ids: order };
-}
-
-function assignmentOf(result, layer) {
-  const assignment = sameName(result.layers, layer.name)?.assignment;
-  return Array.isArray(assignment) ? assignment : [];
+  const ranks = layers.map(({ size, modules }) => Int32Array.from({ length: size }, (_, i) => rank.get(modules?.[i]) ?? -1));
+  return { ranks, sizes: order.map((module) => sizes.get(module)) };
 }
 
 // The variance that a layer norm divides by stands alone, behind the constant.

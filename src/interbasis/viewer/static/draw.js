@@ -9,7 +9,7 @@ const LEVELS = 24;
 const CROWD = 600;
 
 export const strokeWidth = (weight) => 0.6 + 5.4 * weight;
-export const strokeOpacity = (weight) => 0.16 + 0.68 * weight;
+const strokeOpacity = (weight) => 0.16 + 0.68 * weight;
 
 // What is in sight, for a window of the layout at (x, y) of the given size.
 export function drawEdges(context, haze, picture, view) {

@@ -7,43 +7,35 @@ import { decimal } from "./format.js";
 const PICTURE = /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+$/;
 
 export function exampleBands(bands, kind) {
-  const largest = Math.max(...bands.flatMap((band) => band.examples.flatMap((example) => sizes(example))), 1e-300);
-  return bands.map((band, at) =>
+  const examples = bands.flatMap((band) => band.examples);
+  const values = kind === "tokens" ? examples.flatMap(({ activations }) => activations) : examples.map(({ value }) => value);
+  const largest = values.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-300);
+  const shown = { tokens: (example) => tokensOf(example, largest), images: pictureOf, rows: rowOf }[kind];
+  return bands.map((band, k) =>
     el(
-      "details", { class: "band", open: at === 0 || at === bands.length - 1 },
+      "details", { class: "band", open: k === 0 || k === bands.length - 1 },
       el("summary", {}, name(band.name), el("small", {}, rangeOf(band.examples))),
-      el("div", { class: kind === "images" ? "pictures" : "" }, band.examples.map((example) => exampleOf(example, largest))),
+      el("div", { class: kind === "images" ? "pictures" : "" }, band.examples.map(shown)),
     ),
   );
 }
 
-function sizes(example) {
-  return [Math.abs(example.value ?? 0), ...(example.activations ?? []).map(Math.abs)];
-}
-
 function rangeOf(examples) {
-  const values = examples.map(({ value }) => value).filter(Number.isFinite);
-  if (!values.length) return "none";
+  const values = examples.map(({ value }) => value);
   const [low, high] = [Math.min(...values), Math.max(...values)];
   return low === high ? `activation ${decimal(low)}` : `activations ${decimal(low)} to ${decimal(high)}`;
 }
 
-function exampleOf(example, largest) {
-  if (Array.isArray(example.tokens)) return tokensOf(example, largest);
-  if (example.image !== undefined) return pictureOf(example);
-  return rowOf(example);
-}
-
-function tokensOf({ tokens, activations = [], active, value, sample, position }, largest) {
+function tokensOf({ tokens, activations, active, value, sample, position }, largest) {
   return el(
     "p", { class: tokens.some((token) => /\s/.test(token)) ? "tokens" : "tokens apart", title: `sample ${sample}, position ${position}: ${decimal(value)}` },
-    tokens.map((token, at) =>
+    tokens.map((token, k) =>
       el(
         "span",
         {
-          class: at === active ? "token active" : "token",
-          style: { "background-color": diverging(activations[at] ?? 0, largest) },
-          title: `activation ${decimal(activations[at])}`,
+          class: k === active ? "token active" : "token",
+          style: { "background-color": diverging(activations[k], largest) },
+          title: `activation ${decimal(activations[k])}`,
         },
         shownToken(token),
       ),
@@ -53,11 +45,11 @@ function tokensOf({ tokens, activations = [], active, value, sample, position },
 
 // Line breaks would tear the text apart: they are shown as a sign.
 function shownToken(token) {
-  return String(token).replace(/\n/g, "⏎").replace(/\t/g, "⇥");
+  return token.replace(/\n/g, "⏎").replace(/\t/g, "⇥");
 }
 
 function pictureOf({ image, label, value, sample }) {
-  const text = label === undefined ? `sample ${sample}` : String(label);
+  const text = label || `sample ${sample}`;
   return el(
     "figure", {},
     PICTURE.test(image) ? el("img", { src: image, alt: text, loading: "lazy" }) : el("span", { class: "no-picture" }, "no picture"),
@@ -65,10 +57,10 @@ function pictureOf({ image, label, value, sample }) {
   );
 }
 
-function rowOf({ inputs = [], label, value, sample }) {
-  const short = inputs.slice(0, 12).map((input) => (typeof input === "number" ? decimal(input) : String(input))).join(", ");
+function rowOf({ inputs, label, value, sample }) {
+  const short = inputs.slice(0, 12).map((input) => decimal(input)).join(", ");
   return el(
     "p", { class: "row", title: `sample ${sample}` },
-    name(`(${short}${inputs.length > 12 ? ", …" : ""})`), label !== undefined && [" → ", name(String(label))], el("small", {}, decimal(value)),
+    name(`(${short}${inputs.length > 12 ? ", …" : ""})`), label && [" → ", name(label)], el("small", {}, decimal(value)),
   );
 }

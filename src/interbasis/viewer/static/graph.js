@@ -7,7 +7,6 @@ import { integer, percent, plural } from "./format.js";
 import { Haze } from "./haze.js";
 import { drawPaths } from "./highlight.js";
 import { TITLE_HEIGHT, layout } from "./layout.js";
-import { ablatedSection } from "./needed.js";
 import { NodeColumns } from "./nodes.js";
 import { pathsThrough } from "./paths.js";
 import { drawnEdges, visibleColumns, weigh } from "./visible.js";
@@ -23,7 +22,7 @@ export class GraphView {
     this.scroll = el("div", { class: "scroll", onscroll: () => this.later("draw") }, this.extent);
     this.stage = el("div", { class: "stage" }, this.base, this.over, this.scroll);
     this.status = el("p", { class: "status", role: "status" });
-    this.heading = el("h2", { class: "graph-title" }, name(run.title), " ", el("span", {}, run.payload.name));
+    this.heading = el("h2", { class: "graph-title" }, name(run.title), " ", el("span", {}, run.record.name));
     this.element = el(
       "section", { class: "graph", "aria-label": `Interaction graph, ${run.title}` }, this.heading, this.stage, this.status,
     );
@@ -64,25 +63,25 @@ export class GraphView {
   choose() {
     if (!this.columns || !this.box) return this.arrange();
     this.sections = [];
-    for (let at = 0; at + 1 < this.columns.length; at++) this.sections.push(this.section(at));
+    for (let number = 0; number + 1 < this.columns.length; number++) this.sections.push(this.section(number));
     this.page.shareScales();
     this.nodes.markIdle(this.sections);
-    this.tell();
+    this.writeStatus();
     this.draw();
   }
 
-  section(at) {
-    const [left, right] = [this.columns[at], this.columns[at + 1]];
+  section(number) {
+    const [left, right] = [this.columns[number], this.columns[number + 1]];
     const edges = drawnEdges(this.run, this.state, left, right);
     const middles = (column, which) =>
       Float32Array.from(column.indices, (_, row) => this.box.top[which] + (row + 0.5) * this.box.row - 1);
     return {
       ...edges,
       k: left.layer,
-      left: this.box.x[at] + this.box.columnWidth,
-      right: this.box.x[at + 1],
-      y0: middles(left, at),
-      y1: middles(right, at + 1),
+      left: this.box.x[number] + this.box.columnWidth,
+      right: this.box.x[number + 1],
+      y0: middles(left, number),
+      y1: middles(right, number + 1),
       largest: edges.value.subarray(0, edges.size).reduce((most, value) => Math.max(most, value), 0),
       colours: this.edgeColours(edges, left, right),
     };
@@ -91,7 +90,7 @@ export class GraphView {
   // Weights, once the scales of all runs are known.
   scale(largestOf) {
     for (const section of this.sections) {
-      const needed = ablatedSection(this.run, this.run.sections[section.k])?.epsilon;
+      const needed = this.run.sections[section.k]?.edges_required?.epsilon;
       const weakest = section.size ? section.value[Math.max(Math.min(section.chosen, section.size) - 1, 0)] : 1;
       const epsilon = this.state.get("by") === "needed" && needed > 0 ? Math.min(needed, weakest) : weakest * 0.8;
       section.weights = weigh(section, this.state.get("scale"), largestOf(section), epsilon);
@@ -138,7 +137,7 @@ export class GraphView {
   }
 
   // One line on what is shown and what is not.
-  tell() {
+  writeStatus() {
     if (!this.run.sections.length) {
       replace(this.status, "This run was built without edges; build it again without --edge-method none to see them.");
       return;
@@ -159,7 +158,7 @@ export class GraphView {
     const missing = this.run.sections.filter((section) => section.held < section.nonzero);
     const parts = [`${integer(shown)} of ${plural(possible, "edge")} drawn`];
     if (total) parts.push(`${percent(squares / total)} of Ê² per section on average`);
-    const unknown = this.state.get("by") === "needed" ? this.sections.filter(({ k }) => !ablatedSection(this.run, this.run.sections[k])) : [];
+    const unknown = this.state.get("by") === "needed" ? this.sections.filter(({ k }) => !this.run.sections[k].edges_required) : [];
     if (unknown.length) parts.push(`${plural(unknown.length, "section")} not ablated: the strongest edges with ${percent(this.state.get("share"))} of Ê² there`);
     if (hidden) parts.push(`${integer(hidden)} more belong to features not shown`);
     if (missing.length) {
@@ -167,6 +166,7 @@ export class GraphView {
       const most = Math.max(...missing.map((section) => 1 - section.held_share));
       parts.push(`the page leaves out the ${integer(left)} weakest edges, at most ${percent(most)} of a section's Ê²`);
     }
+    if (this.run.record.unreadable.length) parts.push(`${plural(this.run.record.unreadable.length, "result")} could not be read, see About`);
     replace(this.status, parts.join(" · "));
   }
 }

@@ -13,8 +13,7 @@ export class Names {
     if (given) return given;
     if (isConstant(this.run, layer, index)) return "constant";
     if (isIsolated(this.run, layer, index)) return "variance";
-    const known = this.run.known(layer, index).label;
-    return typeof known === "string" && known.trim() ? known : `feature ${index}`;
+    return this.run.feature(layer, index)?.label.trim() || `feature ${index}`;
   }
 
   // For a small place: of a sum of terms with their shares the first term, and no figures in brackets.

@@ -23,7 +23,7 @@ export function layout(columns, width, height) {
     pitch: box.pitch,
     row,
     nodeHeight: Math.max(row - (labelled ? 4 : 2), 4),
-    x: columns.map((_, at) => Math.round(side + at * box.pitch)),
+    x: columns.map((_, number) => Math.round(side + number * box.pitch)),
     top: columns.map((column) => TITLE_HEIGHT + (column.indices.length === 1 ? Math.floor((tall - row) / 2) : 0)),
     width: Math.round(2 * side + (count - 1) * box.pitch + box.width),
     height: Math.round(TITLE_HEIGHT + tall + 12),

@@ -3,12 +3,11 @@
 import { aboutTab, notesMenu } from "./about.js";
 import { Controls } from "./controls.js";
 import { curvesTab } from "./curves.js";
-import { Run } from "./data.js";
+import { Run, SCHEMA } from "./data.js";
 import { append, el, name, replace } from "./dom.js";
 import { integer } from "./format.js";
 import { GraphView } from "./graph.js";
 import { Names } from "./labels.js";
-import { isAblated } from "./needed.js";
 import { NoteBook } from "./notes.js";
 import { Panel } from "./panel.js";
 import { Search } from "./search.js";
@@ -53,7 +52,7 @@ class Page {
 
   header() {
     const { run } = this.parts[0];
-    const features = run.layers.reduce((sum, layer) => sum + layer.features - (layer.constant ? 1 : 0), 0);
+    const features = run.layers.reduce((sum, layer) => sum + layer.size - (layer.constant ? 1 : 0), 0);
     const title = this.parts.map(({ run: one }, k) => [k > 0 && " and ", name(one.title)]);
     const facts = this.parts.length === 1 && `${integer(run.layers.length)} layers, ${integer(features)} features`;
     return el(
@@ -121,7 +120,7 @@ class Page {
 
   readSelection() {
     const [place, layer, index] = this.state.get("sel").split(".").map(Number);
-    const features = this.parts[place]?.run.layers[layer]?.features ?? 0;
+    const features = this.parts[place]?.run.layers[layer]?.size ?? 0;
     return Number.isInteger(index) && index >= 0 && index < features ? { place, layer, index } : null;
   }
 
@@ -178,11 +177,11 @@ class Page {
 function defaultsFor(runs) {
   const [run] = runs;
   const output = run.layers[run.last];
-  const ablated = runs.every(isAblated);
+  const ablated = runs.every((run) => run.ablated);
   return {
     tab: "graph", by: ablated ? "needed" : "share", count: 100, share: 0.9, loss: 1,
     nodes: 24, scale: run.language ? "plain" : "square", normalise: true, constant: false,
-    output: output.outputs && output.features > 40 ? "merge" : "show", from: 0, to: run.last, sort: "importance",
+    output: output.outputs && output.size > 40 ? "merge" : "show", from: 0, to: run.last, sort: "importance",
     colour: runs.some(({ modules }) => modules) ? "module" : "none", module: -1, sel: "", q: "", theme: "auto",
   };
 }
@@ -191,6 +190,10 @@ function start() {
   const element = document.getElementById("payload");
   const payload = JSON.parse(element.textContent);
   element.remove();
+  if (payload.format !== "interbasis-page" || payload.schema_version !== SCHEMA) {
+    replace(document.body, el("main", {}, el("p", { class: "hint" }, `This page reads data of schema ${SCHEMA} and was given schema ${payload.schema_version}; write it again with 'interbasis export RUN --html FILE'.`)));
+    return;
+  }
   window.interbasis = new Page(payload);
 }
 

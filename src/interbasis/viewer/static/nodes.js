@@ -21,7 +21,7 @@ export class NodeColumns {
     });
   }
 
-  // Made anew only where something is different from before.
+  // Made again only where something has changed.
   build(columns, box) {
     const { state, notes } = this.view;
     const kind = [state.get("colour"), notes.version, JSON.stringify(box), columns.map(({ layer, indices }) => `${layer}:${indices}`)].join("|");
@@ -33,8 +33,8 @@ export class NodeColumns {
     this.pointed = null;
     this.element.classList.toggle("compact", !box.labelled);
     this.element.style.setProperty("--node-height", `${box.nodeHeight}px`);
-    this.buttons = columns.map((column, at) => column.indices.map((index, row) => this.button(column, at, index, row)));
-    replace(this.element, columns.map((column, at) => this.column(column, at)));
+    this.buttons = columns.map((column, number) => column.indices.map((index, row) => this.button(column, number, index, row)));
+    replace(this.element, columns.map((column, number) => this.column(column, number)));
     this.idle = null;
     this.marked = null;
     const home = this.homePlace();
@@ -51,31 +51,31 @@ export class NodeColumns {
     return row < 0 ? null : { column, row };
   }
 
-  column(column, at) {
+  column(column, number) {
     const layer = this.view.run.layers[column.layer];
-    const features = layer.features - (layer.constant ? 1 : 0);
+    const features = layer.size - (layer.constant ? 1 : 0);
     const shown = column.indices.filter((index) => !(layer.constant && index === 0)).length;
     const text = column.merged ? `${integer(features)} as one` : shown < features ? `${integer(shown)} of ${integer(features)}` : integer(features);
     return el(
       "div",
       {
         class: "column", role: "group", "aria-label": `Node layer ${layer.name}, ${integer(shown)} of ${integer(features)} features`,
-        style: { left: `${this.box.x[at] - this.box.margin}px`, width: `${this.box.columnWidth + 2 * this.box.margin}px`, height: `${this.box.height}px` },
+        style: { left: `${this.box.x[number] - this.box.margin}px`, width: `${this.box.columnWidth + 2 * this.box.margin}px`, height: `${this.box.height}px` },
       },
       el("div", { class: "column-title", title: layer.name }, name(layer.name), el("small", {}, text)),
-      this.buttons[at],
+      this.buttons[number],
     );
   }
 
   // There may be thousands: each is a copy of an empty one, and its tooltip is written when it is pointed at.
-  button(column, at, index, row) {
+  button(column, number, index, row) {
     const { run, names, notes, page } = this.view;
     const layer = run.layers[column.layer];
     const label = column.merged ? "all outputs" : names.label(column.layer, index);
     const rank = column.merged ? -1 : page.colourRank(run, column.layer, index);
     const button = this.empty.cloneNode();
-    button.dataset.at = `${at},${row}`;
-    button.style.top = `${this.box.top[at] + row * this.box.row}px`;
+    button.dataset.at = `${number},${row}`;
+    button.style.top = `${this.box.top[number] + row * this.box.row}px`;
     button.setAttribute("aria-label", column.merged ? `All outputs of ${layer.name} as one` : this.spoken(column.layer, index, label));
     if (rank >= 0) {
       button.style.setProperty("--tint", moduleColour(rank));
@@ -193,19 +193,19 @@ export class NodeColumns {
     this.hits = hits;
     for (const button of this.element.querySelectorAll(".node.found")) button.classList.remove("found");
     for (const { place, layer, index } of hits) {
-      const at = place === this.view.run.place ? (this.columns ?? []).findIndex((column) => column.layer === layer && !column.merged) : -1;
-      const row = at < 0 ? -1 : this.columns[at].row[index];
-      if (row >= 0) this.buttons[at][row].classList.add("found");
+      const number = place === this.view.run.place ? (this.columns ?? []).findIndex((column) => column.layer === layer && !column.merged) : -1;
+      const row = number < 0 ? -1 : this.columns[number].row[index];
+      if (row >= 0) this.buttons[number][row].classList.add("found");
     }
   }
 
   // Features without an edge in sight step back.
   markIdle(sections) {
     const busy = this.columns.map((column) => new Uint8Array(column.indices.length));
-    sections.forEach((section, at) => {
+    sections.forEach((section, number) => {
       for (let e = 0; e < section.size; e++) {
-        busy[at][section.from[e]] = 1;
-        busy[at + 1][section.to[e]] = 1;
+        busy[number][section.from[e]] = 1;
+        busy[number + 1][section.to[e]] = 1;
       }
     });
     this.toggle("idle", busy.map((column) => column.map((value) => 1 - value)), this.idle);
@@ -220,9 +220,9 @@ export class NodeColumns {
   }
 
   toggle(kind, now, before) {
-    now.forEach((column, at) => {
+    now.forEach((column, number) => {
       for (let row = 0; row < column.length; row++) {
-        if (column[row] !== (before?.[at]?.[row] ?? 0)) this.buttons[at][row].classList.toggle(kind, column[row] === 1);
+        if (column[row] !== (before?.[number]?.[row] ?? 0)) this.buttons[number][row].classList.toggle(kind, column[row] === 1);
       }
     });
   }

@@ -8,7 +8,7 @@ export class NoteBook {
     this.listeners = [];
     this.status = "";
     this.version = 0;
-    this.take(this.remembered() ?? run.results.notes);
+    this.take(this.remembered() ?? run.record.notes);
   }
 
   listen(listener) {
@@ -87,12 +87,12 @@ export class NoteBook {
     this.pinned = new Set();
     this.names = new Map();
     this.groups = new Map();
-    const there = (item) => {
+    const keyOf = (item) => {
       const { layer, index } = item ?? {};
       const k = this.run.layerNumber(layer);
-      return k >= 0 && Number.isInteger(index) && index >= 0 && index < this.run.layers[k].features ? `${k}.${index}` : null;
+      return k >= 0 && Number.isInteger(index) && index >= 0 && index < this.run.layers[k].size ? `${k}.${index}` : null;
     };
-    const each = (list, use) => Array.isArray(list) && list.forEach((item) => there(item) && use(there(item), item));
+    const each = (list, use) => Array.isArray(list) && list.forEach((item) => keyOf(item) && use(keyOf(item), item));
     each(notes?.pinned, (key) => this.pinned.add(key));
     each(notes?.names, (key, { name }) => this.names.set(key, String(name).slice(0, 200)));
     for (const group of Array.isArray(notes?.groups) ? notes.groups : []) {
@@ -133,17 +133,17 @@ export class NoteBook {
 
   remember() {
     try {
-      localStorage.setItem(`interbasis notes ${this.run.payload.digest}`, JSON.stringify(this.plain()));
-      this.say("Kept in this browser. Download them to keep them for good.");
+      localStorage.setItem(`interbasis notes ${this.run.record.digest}`, JSON.stringify(this.plain()));
+      this.say("Stored in this browser. Download them to keep them for good.");
     } catch {
-      this.say("Not kept anywhere yet. Download them to keep them.");
+      this.say("Not stored yet. Download them to keep them.");
     }
   }
 
   remembered() {
-    if (this.token || !this.run.payload.digest) return null;
+    if (this.token || !this.run.record.digest) return null;
     try {
-      return JSON.parse(localStorage.getItem(`interbasis notes ${this.run.payload.digest}`));
+      return JSON.parse(localStorage.getItem(`interbasis notes ${this.run.record.digest}`));
     } catch {
       return null;
     }

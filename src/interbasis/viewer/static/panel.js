@@ -6,8 +6,11 @@ import { el, name, replace } from "./dom.js";
 import { exampleBands } from "./examples.js";
 import { decimal, integer, percent, plural } from "./format.js";
 
+// At most so many are listed.
 const NEIGHBOURS = 8;
 const CLASSES = 12;
+const TERMS = 8;
+const EFFECTS = 6;
 
 export class Panel {
   constructor(page) {
@@ -26,8 +29,8 @@ export class Panel {
       this.numbers(run, layer, index),
       noteFields(notes, names, layer, index),
       edgeTables(this.page, run, names, layer, index),
-      careful(() => this.found(run, layer, index)),
-      careful(() => examplesOf(run, layer, index)),
+      knowledgeOf(run, layer, index),
+      examplesOf(run, layer, index),
     );
     this.element.scrollTop = 0;
   }
@@ -45,7 +48,7 @@ export class Panel {
   }
 
   numbers(run, layer, index) {
-    const { eigenvalues, eigenvalue_errors: errors, ranked_by: kind, constant, features } = run.layers[layer];
+    const { eigenvalues, eigenvalue_errors: errors, ranked_by: kind, constant, size } = run.layers[layer];
     if (isConstant(run, layer, index)) {
       return el("p", { class: "hint" }, "The constant 1 that stands in front of every layer: biases are its edges.");
     }
@@ -58,47 +61,36 @@ export class Panel {
       "dl", { class: "facts" },
       eigenvalues && [
         el("dt", {}, kind === "lambda" ? "Λ" : "Variance", el("small", {}, kind === "lambda" ? meaning : "over the data")),
-        el("dd", {}, decimal(eigenvalues[index]), errors && ` ± ${decimal(errors[index], 1)}`, el("small", {}, `${ordinal(rank)} of ${integer(features - first)} in this layer`)),
+        el("dd", {}, decimal(eigenvalues[index]), errors && ` ± ${decimal(errors[index], 1)}`, el("small", {}, `${ordinal(rank)} of ${integer(size - first)} in this layer`)),
       ],
       run.modules && [el("dt", {}, "Module"), el("dd", {}, module < 0 ? "none" : String(module + 1))],
     )];
   }
-
-  found(run, layer, index) {
-    if (!run.results.features) return hint("Labels, spectra and histograms are made by ", "interbasis features RUN");
-    const { fourier, classes, positions, effects, histogram: counts } = run.known(layer, index);
-    return [
-      fourier?.terms?.length && section(
-        "Fourier terms", "share of the feature's variance",
-        bars(fourier.terms.slice(0, 8).map(({ text, share }) => ({ label: text, value: share })), percent),
-      ),
-      classes?.means && section(
-        "Classes", classMeaning(classes), classBars(classes), aurocOf(classes),
-      ),
-      positions?.means && section(
-        "Positions", `mean activation by position${Number.isFinite(positions.share) ? `; position explains ${percent(positions.share)} of its variance` : ""}`,
-        profile(positions.means),
-      ),
-      effects && section("Direct effect on the output", "outputs it raises and lowers most, by one standard deviation of it", effectLists(effects)),
-      counts?.counts?.length && section("Activations", "histogram over the data", histogram(counts)),
-    ];
-  }
 }
 
-// A result in an unexpected form costs its own part of the panel, not the page.
-export function careful(make) {
-  try {
-    return make();
-  } catch {
-    return el("p", { class: "hint" }, "This part of the results could not be read; make it again with this version of interbasis.");
-  }
+// What the feature responds to and does.
+function knowledgeOf(run, layer, index) {
+  if (!run.record.labelled) return hint("Labels, spectra and histograms are made by ", "interbasis features RUN");
+  const feature = run.feature(layer, index);
+  if (!feature) return null;
+  const { fourier, classes, positions, effects, histogram: counts } = feature;
+  return [
+    fourier?.length > 0 && section(
+      "Fourier terms", "share of the feature's variance",
+      bars(fourier.slice(0, TERMS).map(({ text, share }) => ({ label: text, value: share })), percent),
+    ),
+    classes && section("Classes", classMeaning(classes), classBars(classes), aurocOf(classes)),
+    positions && section("Positions", `mean activation by position; position explains ${percent(positions.share)} of its variance`, profile(positions.means)),
+    effects && section("Direct effect on the output", "outputs it raises and lowers most, by one standard deviation of it", effectLists(effects)),
+    counts.counts.length > 0 && section("Activations", "histogram over the data", histogram(counts)),
+  ];
 }
 
 export function hint(text, command) {
   return el("p", { class: "hint" }, text, el("code", {}, command));
 }
 
-export function section(title, meaning, ...children) {
+function section(title, meaning, ...children) {
   return el("section", {}, el("h3", {}, title, el("small", {}, meaning)), children);
 }
 
@@ -110,26 +102,24 @@ function ordinal(rank) {
 
 function classMeaning({ means, explained }) {
   const which = means.length > CLASSES ? `mean activation; the ${CLASSES} of ${integer(means.length)} classes farthest from 0` : "mean activation of each class";
-  return Number.isFinite(explained) ? `${which}; the class explains ${percent(explained)} of its variance` : which;
+  return `${which}; the class explains ${percent(explained)} of its variance`;
 }
 
-function classBars({ names = [], means }) {
-  const rows = means.map((value, at) => ({ label: String(names[at] ?? `class ${at}`), value }));
+function classBars({ names, means }) {
+  const rows = means.map((value, k) => ({ label: names[k], value }));
   if (rows.length <= CLASSES) return bars(rows);
   return bars(rows.sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, CLASSES).sort((a, b) => b.value - a.value));
 }
 
-// One area for all classes, or one for each against the others: then the one that it tells best.
-function aurocOf({ auroc, names = [] }) {
-  const areas = Array.isArray(auroc) ? auroc : [auroc];
-  const best = areas.reduce((most, area, at) => (Math.abs(area - 0.5) > Math.abs(areas[most] - 0.5) ? at : most), 0);
-  if (!Number.isFinite(areas[best])) return null;
-  const what = Array.isArray(auroc) ? [name(String(names[best] ?? `class ${best}`)), " from the others"] : "the classes apart";
-  return el("p", { class: "hint" }, "This feature alone tells ", what, ` with AUROC ${decimal(Math.max(areas[best], 1 - areas[best]))} (0.5 is chance).`);
+// The class that the feature separates best from the others.
+function aurocOf({ auroc, names }) {
+  const best = auroc.reduce((most, area, k) => (Math.abs(area - 0.5) > Math.abs(auroc[most] - 0.5) ? k : most), 0);
+  if (!Number.isFinite(auroc[best])) return null;
+  return el("p", { class: "hint" }, "This feature alone separates ", name(names[best]), ` from the others with AUROC ${decimal(Math.max(auroc[best], 1 - auroc[best]))} (0.5 is chance).`);
 }
 
-function effectLists({ up = [], down = [] }) {
-  const rows = [...up.slice(0, 6), ...down.slice(0, 6)].map((effect) => ({ label: effect.name, value: effect.value }));
+function effectLists({ up, down }) {
+  const rows = [...up.slice(0, EFFECTS), ...down.slice(0, EFFECTS)].map((effect) => ({ label: effect.name, value: effect.value }));
   rows.sort((a, b) => b.value - a.value);
   return rows.length ? bars(rows) : null;
 }
@@ -158,7 +148,7 @@ function edgeTables(page, run, names, layer, index) {
       title, count ? `${layerName(run, other)}; Ê, and share of Ê² among its ${plural(count, "edge")} here` : layerName(run, other),
       rows.length
         ? el("table", { class: "edges-table" }, rows.map((row) => edgeRow(page, run, names, other, row, sum, rows[0].value)))
-        : el("p", { class: "hint" }, total ? "No edge of it is strong enough to be held by this page." : "None."),
+        : el("p", { class: "hint" }, total ? "Its edges are too weak to be held by this page." : "None."),
     );
   return [
     layer > 0 && run.sections.length > 0 && table("Comes from", layer - 1, incoming),
@@ -198,8 +188,9 @@ function edgeRow(page, run, names, layer, { index, value, error }, sum, largest)
 }
 
 function examplesOf(run, layer, index) {
-  if (!run.results.examples) return run.results.features ? hint("Dataset examples are made by ", "interbasis features RUN") : null;
-  const bands = run.examples(layer, index).filter((band) => band.examples?.length);
+  const kind = run.record.examples;
+  if (!kind) return run.record.labelled ? hint("Dataset examples are made by ", "interbasis features RUN") : null;
+  const bands = run.bands(layer, index).filter((band) => band.examples.length);
   if (!bands.length) return null;
-  return section("Examples from the data", `both ends${bands.length > 2 ? ", and bands of quantiles between" : ""}${run.results.examples.kind === "tokens" ? "; tokens coloured by activation" : ""}`, exampleBands(bands, run.results.examples.kind));
+  return section("Examples from the data", `both ends${bands.length > 2 ? ", and bands of quantiles between" : ""}${kind === "tokens" ? "; tokens coloured by activation" : ""}`, exampleBands(bands, kind));
 }

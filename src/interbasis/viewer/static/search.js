@@ -85,12 +85,12 @@ export class Search {
     const hits = [];
     for (const { run, names, notes } of this.page.parts) {
       run.layers.forEach((layer, k) => {
-        for (let index = 0; index < layer.features; index++) {
+        for (let index = 0; index < layer.size; index++) {
           const text = `${names.label(k, index)} ${layer.name} feature ${index} ${notes.groupOf(k, index)}`.toLowerCase();
           const missing = words.filter((word) => !text.includes(word));
           const tokens = missing.length ? tokensOfFeature(run, k, index) : [];
-          const found = missing.map((word) => tokens.find((token) => token.toLowerCase().includes(word)));
-          if (found.every(Boolean)) hits.push({ place: run.place, layer: k, index, token: found[0] });
+          const matches = missing.map((word) => tokens.find((token) => token.toLowerCase().includes(word)));
+          if (matches.every(Boolean)) hits.push({ place: run.place, layer: k, index, token: matches[0] });
         }
       });
     }
@@ -100,25 +100,15 @@ export class Search {
 
 // Tokens at which a feature is most active, and outputs that it raises or lowers.
 function tokensOfFeature(run, layer, index) {
-  const cache = (run.tokens ??= new Map());
   const key = `${layer}.${index}`;
-  if (!cache.has(key)) cache.set(key, collectTokens(run, layer, index));
-  return cache.get(key);
+  if (!run.tokens.has(key)) run.tokens.set(key, collectTokens(run, layer, index));
+  return run.tokens.get(key);
 }
 
 function collectTokens(run, layer, index) {
-  const tokens = new Set();
-  try {
-    for (const band of run.examples(layer, index)) {
-      for (const { tokens: texts, active, label } of band.examples) {
-        if (texts && texts[active] !== undefined) tokens.add(String(texts[active]));
-        if (label !== undefined) tokens.add(String(label));
-      }
-    }
-    const { up = [], down = [] } = run.known(layer, index).effects ?? {};
-    for (const effect of [...up, ...down]) tokens.add(String(effect.name));
-  } catch {
-    // a result in an unexpected form is searched as far as it goes
-  }
-  return [...tokens];
+  const examples = run.bands(layer, index).flatMap((band) => band.examples);
+  const tokens = new Set(examples.map((example) => (run.record.examples === "tokens" ? example.tokens[example.active] : example.label)));
+  const { up, down } = run.feature(layer, index)?.effects ?? { up: [], down: [] };
+  for (const effect of [...up, ...down]) tokens.add(effect.name);
+  return [...tokens].filter(Boolean);
 }

@@ -10,7 +10,7 @@ const BOUNDS = {
   count: [1, 1e6], share: [0.001, 1], loss: [1, 500], nodes: [1, 1000], from: [0, 1e5], to: [0, 1e5], module: [-1, 1e5],
 };
 
-export const CHOICES = {
+const CHOICES = {
   tab: ["graph", "curves", "about"],
   by: ["count", "share", "needed"],
   scale: ["square", "plain", "root", "log"],

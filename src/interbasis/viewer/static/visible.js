@@ -13,21 +13,21 @@ export function visibleColumns(run, state, wanted) {
     if (output === "hide") continue;
     const merged = output === "merge";
     const indices = merged ? [0] : shownFeatures(run, layer, state, wanted);
-    const row = new Int32Array(merged ? 1 : run.layers[layer].features).fill(-1);
-    indices.forEach((index, at) => (row[index] = at));
+    const row = new Int32Array(merged ? 1 : run.layers[layer].size).fill(-1);
+    indices.forEach((index, place) => (row[index] = place));
     columns.push({ layer, indices, row, merged });
   }
   return columns;
 }
 
 function shownFeatures(run, layer, state, wanted) {
-  const { features } = run.layers[layer];
+  const { size } = run.layers[layer];
   const isolated = state.get("module") < (run.modules?.sizes.length ?? 0) ? state.get("module") : -1;
   const hidden = (index) =>
     (!state.get("constant") && isConstant(run, layer, index)) ||
     (isolated >= 0 && run.modules && run.module(layer, index) !== isolated && !isConstant(run, layer, index));
   const order = [];
-  for (let index = 0; index < features; index++) if (!hidden(index)) order.push(index);
+  for (let index = 0; index < size; index++) if (!hidden(index)) order.push(index);
   if (state.get("sort") === "strength") {
     const strength = strengths(run, layer);
     order.sort((a, b) => Number(isConstant(run, layer, b)) - Number(isConstant(run, layer, a)) || strength[b] - strength[a]);
@@ -35,7 +35,7 @@ function shownFeatures(run, layer, state, wanted) {
   const limit = state.get("nodes") + (state.get("constant") && run.layers[layer].constant ? 1 : 0);
   const shown = order.slice(0, limit);
   const there = new Set(shown);
-  for (const index of wanted(layer)) if (index < features && !there.has(index)) shown.push(index);
+  for (const index of wanted(layer)) if (index < size && !there.has(index)) shown.push(index);
   if (state.get("sort") === "module" && run.modules) {
     const rank = (index) => (isConstant(run, layer, index) ? -1 : (run.module(layer, index) + 1e6) % 1e6);
     const last = (index) => (run.module(layer, index) < 0 && !isConstant(run, layer, index) ? 1 : 0);
@@ -47,18 +47,18 @@ function shownFeatures(run, layer, state, wanted) {
 // Σ Ê² of the edges that a feature has, in and out; from the edges that the page holds.
 function strengths(run, layer) {
   const cache = run.layers[layer];
-  if (cache.strength) return cache.strength;
-  const sums = new Float64Array(cache.features);
+  if (cache.strengths) return cache.strengths;
+  const sums = new Float64Array(cache.size);
   const before = run.sections[layer - 1];
   const after = run.sections[layer];
   before?.values.forEach((value, e) => (sums[before.targets[e]] += value * value));
-  after?.intoAll.forEach((value, index) => (sums[index] += value * value));
-  cache.strength = sums;
+  after?.into_all.forEach((value, index) => (sums[index] += value * value));
+  cache.strengths = sums;
   return sums;
 }
 
 // How many of a section's strongest edges are chosen by the slider.
-export function chosenCount(run, k, state) {
+function chosenCount(run, k, state) {
   const section = run.sections[k];
   if (state.get("by") === "needed") {
     const count = neededCount(run, section, state.get("loss"));
@@ -68,7 +68,7 @@ export function chosenCount(run, k, state) {
   return countForShare(section, state.get("share"));
 }
 
-export function countForShare(section, share) {
+function countForShare(section, share) {
   if (!section.cumulative) {
     const sums = new Float64Array(section.held);
     let sum = 0;
@@ -125,7 +125,7 @@ function plainEdges(section, left, right, chosen) {
 function mergedEdges(section, left, chosen, state) {
   const sums = new Float64Array(left.row.length);
   const all = state.get("by") === "share" && state.get("share") >= 1;
-  if (all) section.intoAll.forEach((value, index) => (sums[index] = value * value));
+  if (all) section.into_all.forEach((value, index) => (sums[index] = value * value));
   else for (let e = 0; e < chosen; e++) sums[section.sources[e]] += section.values[e] ** 2;
   const order = left.indices.filter((index) => sums[index] > 0).sort((a, b) => sums[b] - sums[a]);
   const edges = { ...emptyEdges(), from: new Int32Array(order.length + 1), to: new Int32Array(order.length + 1) };

@@ -5,26 +5,25 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from interbasis.network.cores.abilities import FastAblation, SamplesQueries
 from interbasis.network.cores.attention import edges, folded, table
-from interbasis.network.cores.attention.heads import Heads, Shape
+from interbasis.network.cores.attention.heads import AttentionShape, Heads
 from interbasis.network.cores.attention.moments import add_block, value_products
-from interbasis.network.cores.attention.rotary import Rotary
 from interbasis.network.cores.attention.sums import HeadSums
-from interbasis.network.cores.core import MOST, Core, Moments, Sums
+from interbasis.network.cores.core import MAX_TOKENS_PER_SUM, Moments, PassCore, Sums
 from interbasis.numerics.integration import Rule
-from interbasis.runtime.errors import InterbasisError
 
-BLOCK = 128
+MAX_QUERIES_PER_BLOCK = 128
 """Queries handled at once: bounds the memory, and lets causal attention skip keys that none of them sees."""
 
-RUN = 512
+MAX_QUERIES_PER_SUM = 512
 """Queries summed with signs at once: more share what is done per key, fewer skip more keys."""
 
-BUDGET = 2**22
+MAX_BLOCK_ELEMENTS = 2**22
 """Elements that the covariances, or the patterns, of the queries handled at once may hold."""
 
 
-class Attention(Core):
+class Attention(PassCore, SamplesQueries, FastAblation):
     """u = [q | k | v], each heads · h wide; core(u) = z, heads · h wide.
 
     For one head, query s and key t, with a = softmax pattern, z_s = Σ_u a_su v_u, k̄_s = Σ_u a_su k_u,
@@ -52,29 +51,15 @@ class Attention(Core):
     """
 
     mixes_positions = True
-    samples_queries = True
 
-    def __init__(
-        self,
-        heads: int,
-        head_width: int,
-        causal: bool = True,
-        scale: float | None = None,
-        *,
-        window: int | None = None,
-        cap: float | None = None,
-        rotary: Rotary | None = None,
-    ):
-        if window is not None and not causal:
-            raise InterbasisError("a local window wants causal attention, received causal=False")
-        scale = head_width**-0.5 if scale is None else scale
-        self.shape = Shape(heads, head_width, scale, causal, window, cap, rotary)
+    def __init__(self, shape: AttentionShape):
+        self.shape = shape
 
     def __repr__(self) -> str:
         shape = self.shape
         words = [f"{shape.heads} heads of {shape.width}", "causal" if shape.causal else "bidirectional"]
-        if shape.scale != shape.width**-0.5:
-            words.append(f"scale {shape.scale:.6g}")
+        if shape.sigma != shape.width**-0.5:
+            words.append(f"scale {shape.sigma:.6g}")
         if shape.window is not None:
             words.append(f"window {shape.window}")
         if shape.cap is not None:
@@ -83,92 +68,84 @@ class Attention(Core):
             words.append(repr(shape.rotary))
         return f"Attention({', '.join(words)})"
 
-    def __call__(self, u: Tensor, at: slice) -> Tensor:
-        return self._heads(u, at).mixed_values().permute(1, 2, 0, 3).flatten(2)
+    def __call__(self, u: Tensor, outputs: slice) -> Tensor:
+        return self._heads(u, outputs).mixed_values().permute(1, 2, 0, 3).flatten(2)
 
-    def written_from(self, f: Tensor, read: Tensor, at: slice, write: Tensor) -> Tensor:
-        found = folded.written(self.shape, f, read, at, write)
-        return super().written_from(f, read, at, write) if found is None else found
+    def written_from(self, f: Tensor, read: Tensor, outputs: slice, write: Tensor) -> Tensor | None:
+        return folded.written(self.shape, f, read, outputs, write)
 
-    def written_from_table(self, rows: Tensor, index: Tensor, at: slice, write: Tensor) -> Tensor:
-        found = table.written(self.shape, rows, index, at, write)
-        return self.written(rows[index], at, write) if found is None else found
+    def written_from_table(self, rows: Tensor, index: Tensor, outputs: slice, write: Tensor) -> Tensor | None:
+        return table.written(self.shape, rows, index, outputs, write)
 
-    def _heads(self, u: Tensor, at: slice) -> Heads:
-        seen = at.stop if self.shape.causal else u.shape[1]
-        return Heads.of(self.shape, u[:, :seen], _positions(u, at))
+    def _heads(self, u: Tensor, outputs: slice) -> Heads:
+        seen = outputs.stop if self.shape.causal else u.shape[1]
+        return Heads.of(self.shape, u[:, :seen], _positions(u, outputs))
 
-    def batch_moments(self, u: Tensor, at: slice, metric: Tensor, signs: Tensor | None) -> Moments:
+    def batch_sums(self, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None) -> Sums:
         """Exact, whatever the signs: the closed form needs no sources."""
-        return self.moments_at(u, _positions(u, at), metric)
+        return self.sums_at(u, _positions(u, outputs), metric)
 
-    def moments_at(self, u: Tensor, at: Tensor, metric: Tensor) -> Moments:
-        return self.moments_from_sums(self.sums_at(u, at, metric), metric)
+    def moments(self, sums: Sums, metric: Tensor) -> Moments:
+        return HeadSums(**sums).assemble(metric, self.shape.sigma)
 
-    def batch_sums(self, u: Tensor, at: slice, metric: Tensor, signs: Tensor | None) -> Sums:
-        return self.sums_at(u, _positions(u, at), metric)
-
-    def moments_from_sums(self, sums: Sums, metric: Tensor) -> Moments:
-        return HeadSums(**sums).assemble(metric, self.shape.scale)
-
-    def sums_at(self, u: Tensor, at: Tensor, metric: Tensor) -> Sums:
-        """Over the queries at positions ``at`` [n, S], each sample's own, and over all keys."""
+    def sums_at(self, u: Tensor, positions: Tensor, metric: Tensor) -> Sums:
+        """Over the queries at ``positions`` [n, S], each sample's own, and over all keys."""
         heads, width = self.shape.heads, self.shape.width
         sums = HeadSums.zero(heads, width, u)
-        block = min(BLOCK, at.shape[1])
-        positions = u.shape[1]
-        largest = max(heads * block * width**2, positions * width**2, heads * block * positions)
-        samples = max(1, BUDGET // largest)
-        for some, their in zip(u.split(samples), at.split(samples), strict=True):
-            whole = _centred(Heads.of(self.shape, some, their))
+        block = min(MAX_QUERIES_PER_BLOCK, positions.shape[1])
+        keys = u.shape[1]
+        largest = max(heads * block * width**2, keys * width**2, heads * block * keys)
+        samples = max(1, MAX_BLOCK_ELEMENTS // largest)
+        for some, queries in zip(u.split(samples), positions.split(samples), strict=True):
+            whole = _centred(Heads.of(self.shape, some, queries))
             products = value_products(whole.v, metric)
-            for start in range(0, at.shape[1], block):
+            for start in range(0, positions.shape[1], block):
                 x = whole.queries(start, start + block)
                 add_block(sums, x, metric, products[..., x.first : x.first + x.k.shape[2]])
         return vars(sums)
 
-    def attributions(self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule) -> Tensor:
+    def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
         """Gradient or quadrature; attention has no closed form along the line."""
         total = u.new_zeros(())
         for node, weight in zip(rule.nodes, rule.weights, strict=True):
-            x = _centred(self._heads(node * u, at)).queries(0, at.stop - at.start)
+            x = _centred(self._heads(node * u, outputs)).queries(0, outputs.stop - outputs.start)
             total = total + weight * edges.by_query(x, f, read)
         return total
 
     def signed_attributions(
-        self, u: Tensor, f: Tensor, read: Tensor, at: slice, rule: Rule, signs: Tensor
+        self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule, signs: Tensor
     ) -> Tensor:
         if signs.shape[1] == 1:  # tokens by themselves
-            return super().signed_attributions(u, f, read, at, rule, signs)
-        return self.signed_attributions_at(u, f, read, _positions(u, at), rule, signs)
+            return super().signed_attributions(u, f, read, outputs, rule, signs)
+        return self.signed_attributions_at(u, f, read, _positions(u, outputs), rule, signs)
 
     def signed_attributions_at(
-        self, u: Tensor, f: Tensor, read: Tensor, at: Tensor, rule: Rule, signs: Tensor
+        self, u: Tensor, f: Tensor, read: Tensor, positions: Tensor, rule: Rule, signs: Tensor
     ) -> Tensor:
         """Sums over a sample's queries go inside, run by run of queries that belong to one group."""
         groups, size, sources = signs.shape
-        outputs = at.shape[1]
+        count = positions.shape[1]
         by_token = signs.flatten(0, 1)
         signed = edges.signed if self.shape.rotary is None else edges.signed_by_query
-        longest = RUN if self.shape.rotary is None else MOST
+        longest = MAX_QUERIES_PER_SUM if self.shape.rotary is None else MAX_TOKENS_PER_SUM
         result = f.new_zeros(self.shape.heads * self.shape.width, groups, sources, f.shape[2])
         for node, weight in zip(rule.nodes, rule.weights, strict=True):
             for sample in range(len(u)):
                 one = slice(sample, sample + 1)
-                x = _centred(Heads.of(self.shape, node * u[one], at[one]))
-                token, end = sample * outputs, (sample + 1) * outputs
+                x = _centred(Heads.of(self.shape, node * u[one], positions[one]))
+                token, end = sample * count, (sample + 1) * count
                 while token < end:
                     group = token // size
                     stop = min((group + 1) * size, end, token + longest)
-                    some = x.queries(token - sample * outputs, stop - sample * outputs)
-                    found = signed(some, f[one], read, by_token[None, token:stop])
-                    result[:, group] += weight * found[:, 0]
+                    some = x.queries(token - sample * count, stop - sample * count)
+                    block = signed(some, f[one], read, by_token[None, token:stop])
+                    result[:, group] += weight * block[:, 0]
                     token = stop
         return result.flatten(1, 2)
 
 
-def _positions(u: Tensor, at: slice) -> Tensor:  # [n, S]
-    return torch.arange(at.start, at.stop, device=u.device).expand(len(u), -1)
+def _positions(u: Tensor, outputs: slice) -> Tensor:  # [n, S]
+    return torch.arange(outputs.start, outputs.stop, device=u.device).expand(len(u), -1)
 
 
 def _centred(x: Heads) -> Heads:

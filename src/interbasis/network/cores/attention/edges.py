@@ -16,14 +16,14 @@ def by_query(x: Heads, f: Tensor, read: Tensor) -> Tensor:
     a, b = x.pattern()
     z = a @ x.v
     _, n, outputs, width = z.shape
-    own = f.gather(1, x.at[..., None].expand(-1, -1, f.shape[2]))  # f_js [n, S, r]
+    own = f.gather(1, x.positions[..., None].expand(-1, -1, f.shape[2]))  # f_js [n, S, r]
     seen_f = f[:, x.first : x.first + x.k.shape[2]]  # f_jt [n, T, r]
     result = f.new_empty(shape.heads, width, n, outputs, f.shape[2])
     for h in range(shape.heads):
         weighted = b[h, :, :, None, :] * (x.v[h].mT[:, None] - z[h, ..., None])  # b_st (v_t − z_s)_i
         flat = weighted.flatten(1, 2)  # [n, S·h, T]
         if shape.rotary is None:
-            pulled = shape.scale * (x.q[h] @ read_k[h])  # σ q_sᵀW_K c_j, [n, S, r]
+            pulled = shape.sigma * (x.q[h] @ read_k[h])  # σ q_sᵀW_K c_j, [n, S, r]
             moved = (flat @ seen_f).unflatten(1, (outputs, width)) * pulled[..., None, :]
         else:
             columns = read_k[h].T.expand(len(x.keys), -1, -1)
@@ -31,11 +31,11 @@ def by_query(x: Heads, f: Tensor, read: Tensor) -> Tensor:
             pushed = turned.permute(2, 0, 1) * seen_f[:, None]  # [n, h, T, r]
             # Σ_e q̃_se Σ_t b_st (v_t − z_s)_i (R_tW_K c_j)_e f_jt
             by_coordinate = (flat[:, None] @ pushed).unflatten(2, (outputs, width))  # [n, e, S, i, r]
-            moved = shape.scale * torch.einsum("nesir,nse->nsir", by_coordinate, x.turned_q[h])
+            moved = shape.sigma * torch.einsum("nesir,nse->nsir", by_coordinate, x.turned_q[h])
         cov = (flat @ x.k[h]).unflatten(1, (outputs, width))  # [n, S, h, h]
         if shape.rotary is not None:
-            cov = shape.rotary.turn(cov, x.at[..., None], back=True)
-        total = moved + shape.scale * (cov @ read_q[h]) * own[:, :, None, :]
+            cov = shape.rotary.turn(cov, x.positions[..., None], back=True)
+        total = moved + shape.sigma * (cov @ read_q[h]) * own[:, :, None, :]
         total += read_v[h] * (a[h] @ seen_f)[..., None, :]
         result[h] = total.permute(2, 0, 1, 3)
     return result.flatten(0, 1).flatten(1, 2)
@@ -53,10 +53,10 @@ def signed(x: Heads, f: Tensor, read: Tensor, signs: Tensor) -> Tensor:
     """
     shape = x.shape
     read_q, read_k, read_v = read.unflatten(0, (3, shape.heads, shape.width))  # [H, h, r]
-    read_q, read_k = shape.scale * read_q, shape.scale * read_k
+    read_q, read_k = shape.sigma * read_q, shape.sigma * read_k
     a, b = x.pattern()
     z = a @ x.v
-    own = f.gather(1, x.at[..., None].expand(-1, -1, f.shape[2]))  # [n, S, r]
+    own = f.gather(1, x.positions[..., None].expand(-1, -1, f.shape[2]))  # [n, S, r]
     seen_f = f[:, x.first : x.first + x.k.shape[2]]  # [n, T, r]
     sources = signs.shape[2]
     result = f.new_empty(shape.heads, len(f), sources, shape.width, f.shape[2])

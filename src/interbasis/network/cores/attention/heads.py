@@ -6,30 +6,48 @@ import torch
 from torch import Tensor
 
 from interbasis.network.cores.attention.rotary import Rotary
+from interbasis.runtime.errors import InterbasisError
 
 
 @dataclass(frozen=True)
-class Shape:
+class AttentionShape:
     """What kind of attention it is."""
 
     heads: int
     width: int
     """Coordinates of one head."""
-    scale: float
     causal: bool = True
+    scale: float | None = None
+    """What scores are multiplied by; None is 1/√width."""
     window: int | None = None
     """Keys a query sees at most, its own position the last of them."""
     cap: float | None = None
     """Scores are capped to cap · tanh(score / cap)."""
     rotary: Rotary | None = None
 
+    def __post_init__(self) -> None:
+        if self.window is not None and not self.causal:
+            raise InterbasisError("a local window requires causal attention, received causal=False")
+
+    @property
+    def sigma(self) -> float:
+        """σ, the factor of the scores."""
+        return self.width**-0.5 if self.scale is None else self.scale
+
+    def visible(self, queries: Tensor, keys: Tensor) -> Tensor:  # [..., S], [T] -> [..., S, T]
+        """Which key positions a query position sees where attention is causal."""
+        distance = queries[..., None] - keys
+        if self.window is None:
+            return distance >= 0
+        return (distance >= 0) & (distance < self.window)
+
 
 @dataclass(frozen=True)
 class Heads:
-    """Queries at positions ``at``, with keys and values from position ``first`` on."""
+    """Queries at some positions, with keys and values from position ``first`` on."""
 
-    shape: Shape
-    at: Tensor  # [n, S]
+    shape: AttentionShape
+    positions: Tensor  # [n, S]
     q: Tensor  # [heads, n, S, h], as the key at the query's own position sees them
     turned_q: Tensor  # [heads, n, S, h]
     k: Tensor  # [heads, n, T, h], turned
@@ -37,29 +55,29 @@ class Heads:
     first: int = 0
 
     @classmethod
-    def of(cls, shape: Shape, u: Tensor, at: Tensor) -> "Heads":
-        """From read-outs u [n, T, 3·heads·h] = [q | k | v] and query positions at [n, S]."""
+    def of(cls, shape: AttentionShape, u: Tensor, positions: Tensor) -> "Heads":
+        """From read-outs u [n, T, 3·heads·h] = [q | k | v] and query positions [n, S]."""
         parts = u.unflatten(2, (3, shape.heads, shape.width)).permute(2, 3, 0, 1, 4)
         q, k, v = parts.contiguous()  # each [heads, n, T, h]
-        q = q.gather(2, at[None, :, :, None].expand(shape.heads, -1, -1, shape.width))
+        q = q.gather(2, positions[None, :, :, None].expand(shape.heads, -1, -1, shape.width))
         if shape.rotary is None:
-            return cls(shape, at, q, q, k, v)
+            return cls(shape, positions, q, q, k, v)
         keys = torch.arange(k.shape[2], device=u.device)
-        turned = shape.rotary.turn(q, at)
-        seen = shape.rotary.turn(turned, at, back=True)  # R_sᵀR_s q_s
-        return cls(shape, at, seen, turned, shape.rotary.turn(k, keys), v)
+        turned = shape.rotary.turn(q, positions)
+        seen = shape.rotary.turn(turned, positions, back=True)  # R_sᵀR_s q_s
+        return cls(shape, positions, seen, turned, shape.rotary.turn(k, keys), v)
 
     def queries(self, start: int, stop: int) -> "Heads":
         """Some of the queries, with the keys and values that any of them sees."""
-        at = self.at[:, start:stop]
+        positions = self.positions[:, start:stop]
         left, right = 0, self.k.shape[2]
         if self.shape.causal:
-            right = int(at.max()) + 1 - self.first
+            right = int(positions.max()) + 1 - self.first
             if self.shape.window is not None:
-                left = max(0, int(at.min()) + 1 - self.shape.window - self.first)
+                left = max(0, int(positions.min()) + 1 - self.shape.window - self.first)
         return replace(
             self,
-            at=at,
+            positions=positions,
             q=self.q[:, :, start:stop],
             turned_q=self.turned_q[:, :, start:stop],
             k=self.k[:, :, left:right],
@@ -74,7 +92,7 @@ class Heads:
 
     def pattern(self) -> tuple[Tensor, Tensor]:
         """a [heads, n, S, T] and b = a · cap′(score); without a cap they are the same tensor."""
-        scores = (self.shape.scale * self.turned_q) @ self.k.mT
+        scores = (self.shape.sigma * self.turned_q) @ self.k.mT
         slope = None
         if self.shape.cap is not None:
             squashed = (scores / self.shape.cap).tanh_()
@@ -86,11 +104,8 @@ class Heads:
 
     def visible(self) -> Tensor:
         """Which keys a query sees, [n or 1, S, T]."""
-        at = self.at[:1] if self.at.stride(0) == 0 else self.at  # the same for all samples
-        distance = at[:, :, None] - self.keys
-        if self.shape.window is None:
-            return distance >= 0
-        return (distance >= 0) & (distance < self.shape.window)
+        same_for_all = self.positions.stride(0) == 0
+        return self.shape.visible(self.positions[:1] if same_for_all else self.positions, self.keys)
 
     def mixed_values(self) -> Tensor:  # [heads, n, S, h]
         """z, without the pattern being made where no gradient is wanted."""
@@ -104,15 +119,15 @@ class Heads:
             self.v,
             attn_mask=self.visible() if shape.causal and not plain else None,
             is_causal=plain,
-            scale=shape.scale,
+            scale=shape.sigma,
         )
 
     def own_weights(self, pattern: Tensor) -> Tensor:  # [heads, n, S, T] -> [heads, n, S]
         """a_ss: what every query gives to its own position."""
-        at = (self.at - self.first)[None, :, :, None].expand(len(pattern), -1, -1, 1)
-        return pattern.gather(3, at)[..., 0]
+        positions = (self.positions - self.first)[None, :, :, None].expand(len(pattern), -1, -1, 1)
+        return pattern.gather(3, positions)[..., 0]
 
     def own_values(self) -> Tensor:  # [heads, n, S, h]
         """v_s at the positions of the queries."""
-        at = (self.at - self.first)[None, :, :, None]
-        return self.v.gather(2, at.expand(len(self.v), -1, -1, self.v.shape[-1]))
+        positions = (self.positions - self.first)[None, :, :, None]
+        return self.v.gather(2, positions.expand(len(self.v), -1, -1, self.v.shape[-1]))

@@ -7,7 +7,7 @@ from interbasis.network.cores.attention.heads import Heads
 from interbasis.network.cores.attention.rotary import Rotary
 from interbasis.network.cores.attention.sums import HeadSums
 
-TOGETHER = 786_432
+MAX_COVARIANCE_ELEMENTS = 786_432
 """Elements of the covariances that are multiplied at once: few enough to stay in the cache."""
 
 
@@ -23,7 +23,7 @@ def add_block(sums: HeadSums, x: Heads, metric: Tensor, value_products: Tensor) 
     diagonal = x.own_weights(a)  # a_ss, [H, n, S]
     deviation = x.own_weights(b)[..., None] * (x.own_values() - z)  # b_ss (v_s − z_s)
     sums.diagonal += diagonal.sum((1, 2))
-    sums.local_k += x.shape.scale * (deviation.flatten(1, 2).mT @ x.q.flatten(1, 2))
+    sums.local_k += x.shape.sigma * (deviation.flatten(1, 2).mT @ x.q.flatten(1, 2))
     cov = _covariances(x, b, z)  # [H, i, n·S, j]
     sums.local_q += cov.sum(2)
     _add_query_terms(sums, x.q.flatten(1, 2), diagonal.flatten(1), deviation.flatten(1, 2), cov, metric)
@@ -116,9 +116,9 @@ def _covariances(x: Heads, b: Tensor, z: Tensor) -> Tensor:
             mixed = (b[h] @ pairs).unflatten(2, (width, width))
         mixed.addcmul_(z[h, ..., None], seen[h, ..., None, :], value=-1)
         if x.shape.rotary is not None:
-            mixed = x.shape.rotary.turn(mixed, x.at[..., None], back=True)
+            mixed = x.shape.rotary.turn(mixed, x.positions[..., None], back=True)
         cov[h] = mixed.permute(2, 0, 1, 3)
-    return cov.mul_(x.shape.scale).flatten(2, 3)
+    return cov.mul_(x.shape.sigma).flatten(2, 3)
 
 
 def _add_query_terms(
@@ -139,11 +139,11 @@ def _add_query_terms(
 def _add_query_pairs(sums: HeadSums, cov: Tensor, metric: Tensor) -> None:
     """q,q for h ≤ g: Cov^hᵀ (Q Cov^g), contracted over value coordinate and token at once."""
     heads, width, _, _ = cov.shape
-    found = [cov.new_zeros(g + 1, width, width) for g in range(heads)]
-    for some in cov.split(max(1, TOGETHER // (heads * width**2)), dim=2):
+    totals = [cov.new_zeros(g + 1, width, width) for g in range(heads)]
+    for some in cov.split(max(1, MAX_COVARIANCE_ELEMENTS // (heads * width**2)), dim=2):
         flat = some.reshape(heads, -1, width)  # [H, i·tokens, j]
         for g in range(heads):
             rows = metric[: (g + 1) * width, g * width : (g + 1) * width] @ flat[g].view(width, -1)
-            found[g].baddbmm_(flat[: g + 1].mT, rows.view(g + 1, -1, width))
+            totals[g].baddbmm_(flat[: g + 1].mT, rows.view(g + 1, -1, width))
     for g in range(heads):
-        sums.qq[: g + 1, g] += found[g]
+        sums.qq[: g + 1, g] += totals[g]

@@ -22,11 +22,11 @@ class Rotary:
         slowest = min(self.frequencies)
         return f"Rotary({2 * len(self.frequencies)} coordinates, slowest {slowest:.6g}{stretched})"
 
-    def turn(self, x: Tensor, at: Tensor, back: bool = False) -> Tensor:
-        """R_t x, or R_tᵀ x for ``back``; x [..., T, h], positions at [..., T]."""
+    def turn(self, x: Tensor, positions: Tensor, back: bool = False) -> Tensor:
+        """R_t x, or R_tᵀ x for ``back``; x [..., T, h], positions [..., T]."""
         pairs = len(self.frequencies)
         frequencies = torch.tensor(self.frequencies, dtype=torch.float64, device=x.device)
-        angle = at[..., None] * frequencies  # [..., T, p]
+        angle = positions[..., None] * frequencies  # [..., T, p]
         cos, sin = (self.stretch * wave.to(x.dtype) for wave in (angle.cos(), angle.sin()))
         if back:
             sin = -sin

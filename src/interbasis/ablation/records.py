@@ -1,0 +1,107 @@
+"""What ablations measure, as records; reading them imports nothing that computes."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from interbasis.runtime.literals import Basis, Metric
+from interbasis.runtime.records import Measured, Record
+
+Interval = tuple[Measured, Measured]
+
+
+class Trial(Record):
+    """One mask that was tried."""
+
+    kept: int
+    """Edges (or features) that it keeps."""
+    value: float
+    """The metric; of a trial that is not complete, a bound that the metric cannot be better than."""
+    passed: bool
+    complete: bool = True
+    """Whether all samples were evaluated, so that the value is a measurement and not a bound."""
+
+
+class Curve(Record):
+    """The metric against the fraction of edges kept, in one section or in all at once."""
+
+    sections: tuple[str, ...]
+    """The sections that were ablated, by their source layers."""
+    counts: tuple[int, ...]
+    """Edges kept at each fraction."""
+    values: tuple[float, ...]
+    faithfulness: tuple[Measured, ...]
+    """NaN, and so the areas, where the model does no better than with no edges at all."""
+    without_edges: float
+    """The metric with no edges except those of the constant."""
+    area: Measured
+    """Area under the faithfulness curve."""
+    distance: Measured
+    """Area between the faithfulness curve and 1."""
+    value_intervals: tuple[Interval, ...]
+    """95 % bootstrap intervals over the samples."""
+    area_interval: Interval
+    distance_interval: Interval
+
+
+class Curves(Record):
+    """The curves of every section, and of all sections ablated at once."""
+
+    metric: Metric
+    baseline: float
+    fractions: tuple[float, ...]
+    sections: dict[str, Curve]
+    """By the name of the section's source layer."""
+    whole: Curve
+    """All sections ablated at once, each to the same fraction."""
+
+
+class Sparsity(Record):
+    """How sparse the edges of one section are, without a threshold."""
+
+    source: str
+    target: str
+    participation: Measured
+    gini: Measured
+    hoyer: Measured
+    share_above: tuple[Measured, ...]
+    """Share of edges above 0.5, 1, 2 and 4 % of their output feature's norm."""
+    kurtosis: Measured
+
+
+class Stress(Record):
+    """What ablating parts of the unneeded edges of one section does."""
+
+    unneeded: int
+    """Edges of the graph that the accepted mask leaves out."""
+    all_ablated: float
+    """The metric with all of them ablated: the accepted mask."""
+    halves: tuple[float, ...]
+    """With random halves of them ablated."""
+    worst_half: float
+    """With the worst half that the search met."""
+    limit: float
+    """What the metric had to meet."""
+    failed: int
+    """Halves tried, random or not, that do not meet it."""
+    tried: int
+
+
+class RequiredCount(Record):
+    """Edges required of one section: the bisection's count, and the stable one."""
+
+    count: int
+    stable_count: int | None
+
+
+class Control(Record):
+    """One row of the table of controls; sections by the names of their source layers."""
+
+    name: str
+    basis: Basis
+    network: Literal["trained", "shuffled", "reinitialised"]
+    ranking: Literal["Ê", "random"]
+    curves: Curves
+    sparsity: dict[str, Sparsity] = Field(default_factory=dict)
+    required: dict[str, RequiredCount] = Field(default_factory=dict)
+    stress: dict[str, Stress] = Field(default_factory=dict)

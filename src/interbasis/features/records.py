@@ -1,0 +1,177 @@
+"""What is known about features, as records; layers and features by name and index."""
+
+from typing import Literal
+
+from interbasis.runtime.records import Record
+
+ExampleKind = Literal["tokens", "images", "rows"]
+
+
+class Histogram(Record):
+    """Counts between neighbouring edges; one edge more than counts."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+class Push(Record):
+    """How far a feature moves one output."""
+
+    name: str
+    value: float
+
+
+class Effects(Record):
+    """The outputs that one feature pushes most, for one standard deviation of it where that is known."""
+
+    up: tuple[Push, ...]
+    down: tuple[Push, ...]
+
+
+class FourierTerm(Record):
+    """One trigonometric term of a feature of modular addition."""
+
+    text: str
+    share: float
+    """Of the feature's power."""
+    frequencies: tuple[int, int]
+    """(k_x, k_y), 0 where the variable does not occur."""
+    phases: tuple[float, ...]
+    """Radians: of the sum form's cosine; of x and y in a product, and in cos(kx)+cos(ky)."""
+    amplitudes: tuple[float, ...]
+
+
+class FourierTerms(Record):
+    """What a feature is made of, the largest share first."""
+
+    form: Literal["sum", "product"]
+    terms: tuple[FourierTerm, ...]
+
+
+class ClassStatistics(Record):
+    """What a feature says about the classes of the samples; all tuples have one entry per class."""
+
+    names: tuple[str, ...]
+    means: tuple[float, ...]
+    auroc: tuple[float, ...]
+    """Of the class against the others; 0.1 separates as well as 0.9."""
+    explained: float
+    """Share of the feature's variance that the class explains."""
+
+
+class PositionStatistics(Record):
+    """How a feature depends on the position in the sequence."""
+
+    means: tuple[float, ...]
+    share: float
+    """Share of the feature's variance that the position explains."""
+
+
+class Feature(Record):
+    """One feature; what does not apply to its network or data is None."""
+
+    index: int
+    label: str
+    """The one line that says most; empty where nothing is known."""
+    histogram: Histogram
+    fourier: FourierTerms | None = None
+    classes: ClassStatistics | None = None
+    positions: PositionStatistics | None = None
+    effects: Effects | None = None
+
+
+class MonosemanticCount(Record):
+    """How many of a layer's first features are mostly one Fourier term."""
+
+    paper: int
+    """Among the first ``top`` features, the constant included: the paper's way."""
+    without_constant: int
+    """Among the first ``top`` features after the constant."""
+    top: int
+
+
+class LayerFeatures(Record):
+    """The features of one layer that were looked at."""
+
+    name: str
+    features: tuple[Feature, ...]
+    monosemantic: MonosemanticCount | None = None
+
+    def by_index(self) -> dict[int, Feature]:
+        return {feature.index: feature for feature in self.features}
+
+
+class Idle(Record):
+    """Features of one layer that have incoming edges and no outgoing ones."""
+
+    layer: str
+    considered: int
+    """How many features were looked at, the constant left out."""
+    features: tuple[int, ...]
+    incoming: float
+    """Threshold of Ê on the way in."""
+    outgoing: float
+    """Threshold of Ê on the way out."""
+
+    @property
+    def count(self) -> int:
+        return len(self.features)
+
+
+class TokenExample(Record):
+    """A place in a text."""
+
+    value: float
+    sample: int
+    position: int
+    """In the sample's inputs."""
+    tokens: tuple[str, ...]
+    activations: tuple[float, ...]
+    """The feature's value at each of the tokens."""
+    active: int
+    """Which of the tokens the example is about."""
+
+
+class ImageExample(Record):
+    """An image, as a PNG data URI."""
+
+    value: float
+    sample: int
+    image: str
+    label: str
+
+
+class RowExample(Record):
+    """The first inputs of a sample."""
+
+    value: float
+    sample: int
+    inputs: tuple[float, ...]
+    label: str
+
+
+Example = TokenExample | ImageExample | RowExample
+
+
+class Band(Record):
+    """Examples of similar activation: one of the ends, or a quantile band in between."""
+
+    name: str
+    examples: tuple[Example, ...]
+
+
+class FeatureExamples(Record):
+    """The examples of one feature, from the most positive band to the most negative."""
+
+    index: int
+    bands: tuple[Band, ...]
+
+
+class Examples(Record):
+    """Dataset examples of the features of a layer."""
+
+    kind: ExampleKind
+    features: tuple[FeatureExamples, ...]
+
+    def by_index(self) -> dict[int, FeatureExamples]:
+        return {feature.index: feature for feature in self.features}

@@ -1,0 +1,297 @@
+"""Claims, by the evidence standards: which sentences the measurements of a run allow, and which they do not.
+
+Every sentence is made from what was measured. What was not measured forbids what would need it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isnan
+
+from interbasis.ablation.records import Control, Curve, Interval
+from interbasis.report.record import ReportedRun
+
+MIN_MODULARITY_Z = 2.0
+"""Standard deviations above rewired graphs from which modularity counts as more than chance."""
+MIN_SEED_AGREEMENT = 0.9
+"""Agreement of partitions over seeds from which single features may be said to belong to a module."""
+MIN_TIMES_NOISE_FLOOR = 10.0
+"""The last feature kept is clear of the noise floor from so many times the floor on."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence, whether it may be said, and why."""
+
+    allowed: bool
+    text: str
+    because: str
+
+
+def claims(run: ReportedRun) -> list[Claim]:
+    """What may and may not be said from one run."""
+    parts = _graph(run), _edges(run), _ablation(run), _bases(run), _modules(run), _features(run), _scope()
+    return [claim for part in parts for claim in part]
+
+
+def _yes(text: str, because: str) -> Claim:
+    return Claim(True, text, because)
+
+
+def _no(text: str, because: str) -> Claim:
+    return Claim(False, text, because)
+
+
+def _graph(run: ReportedRun) -> Iterator[Claim]:
+    summary = run.summary
+    features = ", ".join(f"{layer.name} {layer.features}" for layer in summary.layers.values())
+    yield _yes(
+        f"On {summary.samples['data']:,} samples the {summary.basis.upper()} basis of {run.model} keeps "
+        f"these numbers of features: {features}.",
+        "They were computed from all of these samples.",
+    )
+    near = [
+        f"{layer.name} {margin:.2g} times"
+        for layer in summary.layers.values()
+        if (margin := layer.last_kept_over_floor) is not None and margin < MIN_TIMES_NOISE_FLOOR
+    ]
+    if near:
+        yield _no(
+            "These numbers of features are properties of the network.",
+            f"The last kept feature is near the noise floor ({', '.join(near)} the floor): another floor "
+            "keeps another number.",
+        )
+    config = run.graph.config
+    if config.jacobian_sources or config.jacobian_queries:
+        yield _no(
+            "The basis is exact.",
+            "Its Jacobians were sampled; the features' order may change where eigenvalues are close.",
+        )
+    errors = [
+        f"{layer.name} {error:.1%}"
+        for layer in summary.layers.values()
+        if (error := layer.eigenvalue_error) is not None
+    ]
+    if errors:
+        yield _yes(
+            f"Λ are estimates with these relative standard errors: {', '.join(errors)}.",
+            "Query positions were sampled; two halves of them were followed through all layers.",
+        )
+
+
+def _edges(run: ReportedRun) -> Iterator[Claim]:
+    if not run.graph.edges:
+        yield _no("Anything about interactions.", "The run was built without edges.")
+        return
+    errors = [
+        f"{section.name} {section.median_relative_error:.1%}"
+        for section in run.summary.sections.values()
+        if section.median_relative_error is not None
+    ]
+    if errors:
+        yield _yes(
+            f"The edges are estimates with these median relative standard errors: {', '.join(errors)}.",
+            "They come from stochastic sources, whose spread was measured.",
+        )
+        yield _no(
+            "One edge is stronger than another where they differ by less than their errors.",
+            "The order of such edges is chance.",
+        )
+    else:
+        yield _yes(
+            "The edges are exact for these samples.",
+            "They are sums over all samples and positions; no stochastic sources were used.",
+        )
+    if run.summary.edge_method == "gradient":
+        yield _no(
+            "The edges into a feature add up to its value.",
+            "Gradients at the end of the path were taken (α = 1), which add up for ReLU MLPs only; "
+            "edge_method=exact integrates.",
+        )
+    yield _no(
+        "An edge excites or inhibits.",
+        "Ê is a root mean square over the data and has no sign.",
+    )
+
+
+def _ablation(run: ReportedRun) -> Iterator[Claim]:
+    ablation = run.record.ablation
+    if not ablation or not ablation.sections:
+        yield _no(
+            "Few edges suffice, or an edge is not needed.", "Nothing was ablated; see 'interbasis ablate'."
+        )
+    else:
+        metric, sections = ablation.metric.replace("_", "-"), ablation.sections.values()
+        counts = ", ".join(f"{section.name} {section.count:,}" for section in sections)
+        yield _yes(
+            f"One section at a time, these numbers of the largest edges keep {metric} within "
+            f"{ablation.tolerance:g} of {ablation.baseline:.5g}: {counts}.",
+            f"Measured on {ablation.data.samples:,} samples{_named(ablation.data.spec)}.",
+        )
+        unstable = ", ".join(
+            f"{section.name} {section.stable_count:,}"
+            for section in sections
+            if section.stable_count not in (None, section.count)
+        )
+        from_there = f"; from these counts on it stays within the tolerance: {unstable}" if unstable else ""
+        yield _no(
+            "These are the fewest edges that would do.",
+            f"Edges are ranked by Ê and the metric is not monotone in their number{from_there}; other sets "
+            "were not tried.",
+        )
+        missing = [section.name for section in run.sections.values() if section.edges_required is None]
+        if missing:
+            yield _no(
+                "Few edges suffice in every section.",
+                f"These sections were not ablated: {', '.join(missing)}.",
+            )
+        if ablation.data.fingerprint in run.graph.provenance.data_fingerprints.values():
+            yield _no(
+                "The counts hold for data that the basis has not seen.",
+                "The ablation was evaluated on data that the graph was built on.",
+            )
+    yield from _whole(run)
+
+
+def _named(spec: str) -> str:
+    return f" of {spec}" if spec else ""
+
+
+def _whole(run: ReportedRun) -> Iterator[Claim]:
+    claim = "A part of the edges does the work of all, in all sections at once."
+    result = run.record.curves
+    if not result:
+        yield _no(claim, "Curves over all sections were not measured; see 'interbasis curves'.")
+        return
+    whole = result.curves.whole
+    if not does_something(whole):
+        yield _no(
+            claim,
+            "The model with all edges cannot be distinguished from one with none, so there is nothing that "
+            "edges could carry.",
+        )
+        return
+    yield _yes(
+        f"With edges ablated in all sections at once, the area under the faithfulness curve is "
+        f"{area_with_interval(whole)} (95 % bootstrap interval).",
+        f"Measured at {len(result.curves.fractions)} fractions of the edges; the interval is over samples.",
+    )
+
+
+def _bases(run: ReportedRun) -> Iterator[Claim]:
+    basis, result = run.summary.basis.upper(), run.record.controls
+    if not result:
+        yield _no(
+            f"{basis} is sparser than another basis, or its sparsity was learnt.",
+            "No controls were run (other bases, scrambled weights, random rankings); see "
+            "'interbasis controls'.",
+        )
+        return
+    rows = result.rows.values()
+    own = next((row for row in rows if row.basis == run.summary.basis and _is_the_run_itself(row)), None)
+    if own is None:
+        yield _no(f"{basis} is sparser than another basis.", f"The controls do not hold {basis} itself.")
+        return
+    for row in rows:
+        if row is not own:
+            yield _compared(own, row)
+    stress = [section for row in rows for section in row.stress.values()]
+    failed = sum(section.failed for section in stress)
+    if failed:
+        yield _no(
+            "The edges that ablation declared unneeded do nothing.",
+            f"{failed} of {sum(section.tried for section in stress)} halves of them, ablated alone, miss the "
+            "threshold: effects of these edges cancel.",
+        )
+
+
+def _is_the_run_itself(row: Control) -> bool:
+    return row.network == "trained" and row.ranking == "Ê"
+
+
+def _compared(own: Control, other: Control) -> Claim:
+    """Areas with all sections ablated at once; apart only where the intervals do not touch."""
+    a, b = own.curves.whole, other.curves.whole
+    numbers = f"Areas, all sections at once: {area_with_interval(a)} against {area_with_interval(b)}."
+    text = f"{own.name} does more with few edges than [{other.name}] on this model."
+    if not (does_something(a) and does_something(b)):
+        return _no(text, f"{numbers} One of the two cannot be distinguished from a model without edges.")
+    own_limits, limits = known_interval(a), known_interval(b)
+    if own_limits is None or limits is None:
+        return _no(text, f"{numbers} There are no intervals to compare.")
+    if own_limits[0] > limits[1]:
+        return _yes(text, f"{numbers} The intervals are apart.")
+    if own_limits[1] < limits[0]:
+        return _no(text, f"{numbers} It is the other way round.")
+    return _no(text, f"{numbers} The intervals overlap.")
+
+
+def _modules(run: ReportedRun) -> Iterator[Claim]:
+    modules = run.record.modules
+    if not modules:
+        yield _no("The graph has modules.", "They were not looked for; see 'interbasis modules'.")
+        return
+    size, null = f"modularity {modules.modularity:.3f}", modules.null
+    if not null:
+        yield _no("The graph has modules.", f"Its {size} was not compared with rewired graphs.")
+        return
+    numbers = f"{null.mean:.3f} ± {null.deviation:.3f} in {null.graphs} rewired graphs, z = {null.z:.1f}"
+    if null.z < MIN_MODULARITY_Z:
+        yield _no("The graph has modules.", f"Its {size} is not above chance: {numbers}.")
+        return
+    yield _yes(f"The graph is more modular than graphs with the same degrees: {size}.", f"Against {numbers}.")
+    agreement = modules.agreement_over_seeds
+    if agreement is None or agreement < MIN_SEED_AGREEMENT:
+        measured = "was not measured" if agreement is None else f"is {agreement:.2f}"
+        yield _no(
+            "A single feature belongs to a certain module.",
+            f"The agreement of partitions over seeds {measured}, where 1 is the same partition and "
+            f"{MIN_SEED_AGREEMENT} is required here.",
+        )
+    yield _no(
+        "Modules are parts with a function of their own.",
+        "Modularity is about edges; no module was intervened on.",
+    )
+
+
+def _features(run: ReportedRun) -> Iterator[Claim]:
+    if not run.record.features:
+        yield _no("A feature means something.", "Features were not looked at; see 'interbasis features'.")
+        return
+    yield _yes(
+        "Features correlate with what their labels name, to the part that the labels give.",
+        "Labels are computed from activations and direct effects on the data that were looked at.",
+    )
+    yield _no(
+        "The network uses a feature for what its label names.",
+        "Labels are correlations; nothing was intervened on.",
+    )
+
+
+def _scope() -> Iterator[Claim]:
+    yield _no(
+        "It holds for other seeds, models or data.",
+        "A run is about one set of weights; sampling of data other than by the intervals given was not "
+        "measured.",
+    )
+
+
+def area_with_interval(curve: Curve) -> str:
+    """The area under a curve with its interval, as far as they are defined."""
+    limits = known_interval(curve)
+    if isnan(curve.area):
+        return "not defined"
+    return f"{curve.area:.4f}" + (f" ({limits[0]:.4f} to {limits[1]:.4f})" if limits else "")
+
+
+def does_something(curve: Curve) -> bool:
+    """Whether the metric with no edges lies outside the 95 % interval of that with all of them."""
+    low, high = curve.value_intervals[-1]
+    if isnan(curve.area) or isnan(curve.without_edges):
+        return False
+    return curve.without_edges < low or curve.without_edges > high
+
+
+def known_interval(curve: Curve) -> Interval | None:
+    """The interval of the area; None where it is undefined, or one that the bootstrap could not open."""
+    low, high = curve.area_interval
+    return None if isnan(low) or isnan(high) or low == high else (low, high)

@@ -1,0 +1,4 @@
+"""One file per stage: a frozen request, a frozen result, and `run(opened, request) -> Result`.
+
+A stage imports what computes when it runs, so that reading its results stays light.
+"""

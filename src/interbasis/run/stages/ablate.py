@@ -1,0 +1,211 @@
+"""Ablations: how few edges of every section, and how few nodes of every layer, keep the metric.
+
+Stored as `ablation.json`, with the accepted masks, `edge_mask.SOURCE`, beside it.
+"""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from interbasis.ablation.records import Trial
+from interbasis.run.records import DataUsed, Result
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.literals import Metric
+from interbasis.runtime.progress import Progress, progress_bar
+from interbasis.runtime.records import Names, Record
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from interbasis.ablation.search import EdgesRequired, NodesRequired, Search
+    from interbasis.run.opened import OpenedRun
+    from interbasis.runtime.checkpoints import Checkpoints
+
+
+class AblateRequest(Record):
+    """What is to be ablated, and how much the metric may change."""
+
+    edges: bool = True
+    """Find the edges required."""
+    nodes: bool = False
+    """Find the nodes required."""
+    data: str | None = None
+    """Data to evaluate on; default: the test set of what the run was built on."""
+    metric: Metric | None = None
+    """accuracy or cross_entropy; default: cross_entropy for language models, else accuracy."""
+    tolerance: float | None = Field(None, ge=0, allow_inf_nan=False)
+    """Accuracy that may be lost, or cross-entropy gained; default: 0.001 or 0.1."""
+    sections: Names | None = None
+    """Comma-separated names of source layers; default: all sections."""
+    stable: bool = True
+    """Find the count from which every larger one passes, too."""
+    intervals: bool = False
+    """Add 95 % bootstrap intervals over the samples to the edges required."""
+
+
+class SectionEdges(Record):
+    """The fewest edges of one section that keep the metric."""
+
+    source: str
+    target: str
+    count: int
+    """Edges kept by the accepted mask, the constant's not counted."""
+    possible: int
+    """d_in · d_out of the untruncated widths, the range of the bisection."""
+    epsilon: float
+    """ε, the smallest edge Ê that the accepted mask keeps; where it keeps none, the largest there is."""
+    value: float
+    """The metric with the accepted mask."""
+    stable_count: int | None
+    """The smallest count from which every larger one on a logarithmic grid passes; None if not asked for."""
+    interval: tuple[int, int] | None
+    """95 % bootstrap interval of the count; None if not asked for."""
+    trials: tuple[Trial, ...]
+    """All masks tried, by the number of edges kept."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.source} → {self.target}"
+
+    @property
+    def measured(self) -> tuple[Trial, ...]:
+        """The trials whose value is a measurement and not a bound."""
+        return tuple(trial for trial in self.trials if trial.complete)
+
+
+class LayerNodes(Record):
+    """The fewest features of one layer that keep the metric, the constant counted."""
+
+    layer: str
+    count: int | None
+    """None where even all of them do not."""
+    features: int
+    trials: tuple[Trial, ...]
+
+
+class AblationResult(Result):
+    """Edges and nodes required, by the names of source layers and layers."""
+
+    file: ClassVar[str] = "ablation"
+    made_by: ClassVar[str] = "ablate"
+
+    metric: Metric
+    tolerance: float
+    baseline: float
+    """The metric of the untouched model."""
+    limit: float
+    """The metric that a mask has to meet."""
+    data: DataUsed
+    sections: dict[str, SectionEdges]
+    layers: dict[str, LayerNodes]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Edges required per section."""
+        return {name: section.count for name, section in self.sections.items()}
+
+
+def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
+    """Find edges and nodes required; sections measured before with the same settings stay in the result.
+
+    Args:
+        opened: A run with its network and data.
+        request: What to ablate.
+
+    Returns:
+        The result, which is stored in the run's folder, if it has one.
+
+    Raises:
+        InterbasisError: There are no edges, a section is unknown, or no mask can meet the tolerance.
+    """
+    from interbasis.ablation.search import Search
+
+    data = opened.data(request.data)
+    search = Search.of(opened.network, opened.graph, data, request.metric, request.tolerance)
+    search = search.with_intervals() if request.intervals else search
+    result = AblationResult(
+        metric=search.evaluation.metric,
+        tolerance=search.tolerance,
+        baseline=search.evaluation.baseline.value,
+        limit=search.limit,
+        data=DataUsed.from_data(data),
+        sections={},
+        layers={},
+    )
+    sections, layers, masks = _stored(opened, result)
+    decisive = result.model_dump(include={"metric", "tolerance"}) | {"fingerprint": result.data.fingerprint}
+    checkpoints = opened.checkpoints("ablation", request, **decisive)
+    with progress_bar(opened.progress) as advance:
+        if request.edges:
+            for edges in _edges(opened, request, search, checkpoints, advance):
+                sections[edges.source] = _section(edges)
+                masks[f"edge_mask.{edges.source}"] = edges.mask
+                if edges.draws is not None:
+                    masks[f"count_draws.{edges.source}"] = edges.draws
+        if request.nodes:
+            for k, name in enumerate(opened.graph.section_names):
+                nodes = search.nodes(k, advance, None, checkpoints.checkpoint(f"nodes.{k}", total=2**62))
+                layers[name] = _layer(nodes, opened.graph.layers[k].features)
+    result = result.model_copy(
+        update={
+            "sections": {name: sections[name] for name in opened.graph.section_names if name in sections},
+            "layers": {name: layers[name] for name in opened.graph.section_names if name in layers},
+        }
+    )
+    opened.store(result, masks)
+    checkpoints.finish(result.file)
+    return result
+
+
+def _edges(
+    opened: "OpenedRun",
+    request: AblateRequest,
+    search: "Search",
+    checkpoints: "Checkpoints",
+    advance: Progress,
+) -> "list[EdgesRequired]":
+    from interbasis.ablation.search import ToleranceError
+
+    chosen = opened.section_indices(request.sections)
+    try:
+        search.check_tolerance_is_reachable(chosen, checkpoints.checkpoint("edges.all", total=len(chosen)))
+    except ToleranceError:
+        checkpoints.finish()  # nothing can be resumed
+        raise
+    return [
+        search.edges(k, advance, request.stable, checkpoints.checkpoint(f"edges.{k}", total=2**62))
+        for k in chosen
+    ]
+
+
+def _stored(
+    opened: "OpenedRun", settings: AblationResult
+) -> "tuple[dict[str, SectionEdges], dict[str, LayerNodes], dict[str, Tensor]]":
+    """What is stored already, where metric, tolerance and data are the same."""
+    try:
+        stored = opened.stored(AblationResult)
+    except InterbasisError:  # damaged, or of another version: this run takes its place
+        return {}, {}, {}
+    if stored is None or (stored.metric, stored.tolerance, stored.data.fingerprint) != (
+        settings.metric, settings.tolerance, settings.data.fingerprint,
+    ):  # fmt: skip
+        return {}, {}, {}
+    return dict(stored.sections), dict(stored.layers), opened.stored_tensors(AblationResult)
+
+
+def _section(edges: "EdgesRequired") -> SectionEdges:
+    return SectionEdges(
+        source=edges.source,
+        target=edges.target,
+        count=edges.count,
+        possible=edges.possible,
+        epsilon=edges.epsilon,
+        value=edges.value,
+        stable_count=edges.stable_count,
+        interval=edges.interval,
+        trials=edges.curve,
+    )
+
+
+def _layer(nodes: "NodesRequired", features: int) -> LayerNodes:
+    return LayerNodes(layer=nodes.layer, count=nodes.count, features=features, trials=nodes.curve)

@@ -1,0 +1,95 @@
+"""Build: from names of a model and data to a run's folder."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.settings import BuildRequest
+from interbasis.graph.store import check_is_free, clear_older, load
+from interbasis.run.opened import OpenedRun
+from interbasis.run.specs import Model, open_model
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.files import check_writable
+from interbasis.runtime.progress import Progress
+
+if TYPE_CHECKING:
+    from interbasis.data.samples import Samples
+
+
+def run(
+    request: BuildRequest,
+    folder: Path,
+    *,
+    overwrite: bool = False,
+    cache_gigabytes: float = 4.0,
+    progress: Progress | bool | None = None,
+    remedy: str = "name a new folder or add --overwrite",
+) -> OpenedRun:
+    """Build the graph that was asked for in its folder; one that is there already is opened.
+
+    Args:
+        request: Model, data and settings by name.
+        folder: Where the run is saved; unfinished work in it is resumed.
+        overwrite: Replace a run that was built with other settings.
+        cache_gigabytes: Disk space for activations between blocks.
+        progress: Show progress: True, False, a function, or None, which is on a terminal only.
+        remedy: What to do if the folder holds a run that was built with other settings, for the message.
+
+    Returns:
+        The run, opened for the stages that follow.
+
+    Raises:
+        InterbasisError: The folder holds something else, or model or data cannot be opened.
+    """
+    import torch
+
+    from interbasis.fit.build import build
+
+    check_is_free(folder)
+    check_writable(folder)
+    if request.threads and request.threads != torch.get_num_threads():
+        torch.set_num_threads(request.threads)
+    model = open_model(request.model)
+    data = model.open_data(request.data)
+    others = {name: _open(model, getattr(request, name)) for name in ("jacobian_data", "edge_data")}
+    specs = {"data": data.spec} | {name: other.spec for name, other in others.items() if other is not None}
+    resolved = request.model_copy(update=specs | {"threads": torch.get_num_threads()})
+    network = model.network.between(request.layers) if request.layers else model.network
+    graph = None
+    if not overwrite and (folder / "config.json").is_file():
+        wanted = resolved if request.threads else resolved.model_copy(update={"threads": None})
+        graph = _built_already(folder, wanted, network.fingerprint(), remedy)
+    if graph is None:
+        graph = build(
+            network, data, jacobian_data=others["jacobian_data"], edge_data=others["edge_data"],
+            model=request.model, request=resolved, resume=folder, restart=overwrite, progress=progress,
+            cache_gigabytes=cache_gigabytes, **request.settings.model_dump(),
+        )  # fmt: skip
+        graph.save(folder)
+    return OpenedRun(graph=graph, network=network, folder=folder, model=model, progress=progress)
+
+
+def _open(model: Model, spec: str | None) -> "Samples | None":
+    return model.open_data(spec) if spec else None
+
+
+def _built_already(folder: Path, request: BuildRequest, model: str, remedy: str) -> InteractionGraph:
+    """The run that is there, if it is what was asked for; another one is in the way."""
+    graph = load(folder)
+    if difference := _difference(graph, request, model):
+        raise InterbasisError(f"{folder} exists already, built {difference}; {remedy}")
+    clear_older(folder)  # as after a kill at the very end
+    return graph
+
+
+def _difference(graph: InteractionGraph, request: BuildRequest, model: str) -> str:
+    """How a run was built otherwise than is asked for; threads count where their number was given."""
+    if graph.provenance.model_fingerprint != model:
+        return "from other weights"
+    built = graph.provenance.request
+    if built is None:
+        return "in Python"
+    for name, value in request:
+        if getattr(built, name) != value and not (name == "threads" and value is None):
+            return f"with {name} = {getattr(built, name)}, not {value}"
+    return ""

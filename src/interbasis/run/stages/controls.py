@@ -1,0 +1,90 @@
+"""Controls: what else would look as sparse? Stored as `controls.json`."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from interbasis.ablation.records import Control
+from interbasis.run.records import DataUsed, Result
+from interbasis.runtime.literals import Metric
+from interbasis.runtime.progress import progress_bar
+from interbasis.runtime.records import Names, Record
+
+if TYPE_CHECKING:
+    from interbasis.run.opened import OpenedRun
+
+
+class ControlsRequest(Record):
+    """Which controls are made."""
+
+    data: str | None = None
+    """Data to evaluate on; default: the test set of what the run was built on."""
+    metric: Metric | None = None
+    """accuracy or cross_entropy; default: cross_entropy for language models, else accuracy."""
+    tolerance: float | None = Field(None, ge=0, allow_inf_nan=False)
+    """For the edges required; default: 0.001 or 0.1."""
+    seed: int = Field(0, ge=0)
+    """Seed of everything random."""
+    bases: Names = ("lib", "gib", "pca", "neuron", "random")
+    """Comma-separated; random rankings and scrambled weights are for the first."""
+    stressed: Names = ("lib", "pca")
+    """Comma-separated bases that also get edges required and parts of ablations; "" for none."""
+    scrambles: int = Field(1, ge=0)
+    """Networks with shuffled and with re-drawn weights, of each; seeds from --seed on."""
+
+
+class ControlsResult(Result):
+    """The table of controls, by the names of its rows."""
+
+    file: ClassVar[str] = "controls"
+    made_by: ClassVar[str] = "controls"
+
+    data: DataUsed
+    rows: dict[str, Control]
+
+
+def run(opened: "OpenedRun", request: ControlsRequest) -> ControlsResult:
+    """Compare a run's model with other bases, scrambled weights, random rankings, and parts of ablations.
+
+    Args:
+        opened: A run with its network and data.
+        request: Which controls.
+
+    Returns:
+        The result, which is stored in the run's folder, if it has one; finished rows survive a kill.
+
+    Raises:
+        InterbasisError: A basis is unknown, the network cannot be made again from changed weights, or a
+            tolerance cannot be met.
+    """
+    from interbasis.ablation.controls import ControlPlan, ControlSettings
+    from interbasis.ablation.search import ToleranceError
+
+    data = opened.data(request.data)
+    used = DataUsed.from_data(data)
+    settings = ControlSettings(
+        bases=request.bases,  # type: ignore[arg-type]  # checked there
+        stressed=request.stressed,  # type: ignore[arg-type]
+        tolerance=request.tolerance,
+        scrambles=request.scrambles,
+        build=opened.graph.config.model_copy(update={"seed": request.seed}),
+    )
+    plan = ControlPlan(opened.network, opened.data(None, "train"), data, request.metric, settings)
+    checkpoints = opened.checkpoints("controls", request, fingerprint=used.fingerprint)
+    rows: dict[str, Control] = {}
+    with progress_bar(opened.progress) as advance:
+        for number, (name, make) in enumerate(plan.rows(advance)):
+            checkpoint = checkpoints.checkpoint(f"row.{number}")
+            if checkpoint.complete:
+                rows[name] = Control.model_validate(checkpoint.values)
+                continue
+            try:
+                row = rows[name] = make()
+            except ToleranceError:
+                checkpoints.finish()  # nothing can be resumed
+                raise
+            checkpoint.save(1, lambda row=row: ({}, row.model_dump(mode="json")))  # type: ignore[misc]
+    result = ControlsResult(data=used, rows=rows)
+    opened.store(result)
+    checkpoints.finish(result.file)
+    return result

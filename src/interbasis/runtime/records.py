@@ -1,0 +1,67 @@
+"""Records: what travels between stages, frozen, complete, and refusing what they do not know."""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from interbasis.runtime.errors import InterbasisError
+
+
+class Record(BaseModel):
+    """A frozen record; the docstrings of its fields are their descriptions."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=()
+    )
+
+    def to_json(self, indent: int | None = None) -> str:
+        """JSON in ASCII, with null for NaN; text may hold half a surrogate pair, which has no UTF-8."""
+        values = _null_for_nan(self.model_dump(mode="json", by_alias=True, serialize_as_any=True))
+        separators = (",", ":") if indent is None else None
+        return json.dumps(values, allow_nan=False, indent=indent, separators=separators)
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """Validate, with one sentence for the first thing that is wrong.
+
+        Raises:
+            InterbasisError: A name is unknown or a value is out of range.
+        """
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0]) if first["loc"] else cls.__name__
+            if first["type"] == "extra_forbidden":
+                known = ", ".join(cls.model_fields)
+                raise InterbasisError(f"there is no setting {name!r}; the settings are {known}") from error
+            reason = first["msg"][0].lower() + first["msg"][1:]
+            raise InterbasisError(f"the setting {name} cannot be {first['input']!r}: {reason}") from error
+
+
+def _null_for_nan(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _null_for_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_null_for_nan(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _nan_for_null(value: object) -> object:
+    return math.nan if value is None else value
+
+
+def _split_at_commas(value: object) -> object:
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, Sequence) or not all(isinstance(part, str) for part in parts):
+        return value
+    return tuple(name for part in parts for name in part.split(",") if name)
+
+
+Measured = Annotated[float, BeforeValidator(_nan_for_null)]
+"""A number that may be undefined: NaN in Python, null in JSON."""
+Names = Annotated[tuple[str, ...], BeforeValidator(_split_at_commas)]
+"""Names; text is split at commas."""

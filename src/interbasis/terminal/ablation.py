@@ -1,0 +1,49 @@
+"""Edges and nodes required, for a terminal."""
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from interbasis.run.stages.ablate import AblationResult
+from interbasis.terminal.tables import make_table
+
+
+def ablation_tables(result: AblationResult) -> list[RenderableType]:
+    """What an ablation measured."""
+    metric = result.metric.replace("_", "-")
+    parts: list[RenderableType] = [
+        f"\n{metric} of the untouched model {result.baseline:.5f} on {result.data.samples:,} "
+        f"samples; what passes is {result.limit:.5f} or better\n"
+    ]
+    if result.sections:
+        parts.append(_edge_table(result, metric))
+    if result.layers:
+        parts.append(_node_table(result))
+    return parts
+
+
+def _edge_table(result: AblationResult, metric: str) -> Table:
+    table = make_table("Edges required", "section", "edges", "of", "ε", metric, "every larger passes from")
+    for row in result.sections.values():
+        stable = "–" if row.stable_count is None else f"{row.stable_count:,}"
+        interval = "  [{:,}, {:,}]".format(*row.interval) if row.interval else ""
+        differs = "" if row.stable_count in (None, row.count) else "  ≠"
+        table.add_row(
+            row.name, f"{row.count:,}{interval}", f"{row.possible:,}",
+            f"{row.epsilon:.3g}" if row.count else "–", f"{row.value:.5f}", stable + differs,
+        )  # fmt: skip
+    table.caption = (
+        "Edges: by bisection, as in the paper; the constant's are free. ε: the smallest edge kept. "
+        "Last column: the smallest count on a logarithmic grid from which every larger one passes; "
+        "≠ marks where the bisection ended elsewhere, because the metric is not monotone. [ ]: 95 % "
+        "bootstrap interval over the samples, with --intervals.\n"
+    )
+    return table
+
+
+def _node_table(result: AblationResult) -> Table:
+    table = make_table("Nodes required", "layer", "nodes", "of")
+    for row in result.layers.values():
+        count = "more than there are" if row.count is None else str(row.count)
+        table.add_row(row.layer, count, str(row.features))
+    table.caption = "The smallest number of leading features that passes; the constant counts."
+    return table

@@ -1,0 +1,48 @@
+"""Features and their labels, for a terminal."""
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from interbasis.features.records import LayerFeatures, Push
+from interbasis.run.stages.features import FeaturesResult
+
+FEATURES_SHOWN = 10
+"""Of each layer."""
+OUTPUTS_SHOWN = 3
+"""That a feature pushes up, and down."""
+
+
+def feature_tables(result: FeaturesResult) -> list[RenderableType]:
+    """The first features of every layer, and those that nothing uses."""
+    parts: list[RenderableType] = [_layer_table(layer) for layer in result.layers.values()]
+    for idle in result.idle:
+        parts.append(
+            f"{idle.layer}: {idle.count} of the first {idle.considered} features have incoming but no "
+            f"outgoing edges above the threshold (Ê over {idle.incoming:.3g}, {idle.outgoing:.3g})"
+        )
+    return parts
+
+
+def _layer_table(layer: LayerFeatures) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title=layer.name, title_justify="left", padding=(0, 1, 0, 0))
+    table.add_column("feature", justify="right")
+    table.add_column("what it is")
+    table.add_column("pushes up", no_wrap=True)
+    table.add_column("pushes down", no_wrap=True)
+    for feature in layer.features[:FEATURES_SHOWN]:
+        effects = feature.effects
+        pushed = (_outputs(effects.up), _outputs(effects.down)) if effects else ("", "")
+        table.add_row(str(feature.index), Text(feature.label), *map(Text, pushed))
+    if counts := layer.monosemantic:
+        table.caption = (
+            f"{counts.without_constant} of the first {counts.top} are over 90 % one term "
+            f"({counts.paper} in the paper's way, the constant included)."
+        )
+        table.caption_justify = "left"
+    return table
+
+
+def _outputs(pushes: tuple[Push, ...]) -> str:
+    return ", ".join(repr(push.name)[1:-1] for push in pushes[:OUTPUTS_SHOWN])

@@ -1,0 +1,64 @@
+"""A run in a few numbers, for a terminal."""
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from interbasis.run.summary import LayerSummary, RunSummary, SectionSummary
+from interbasis.terminal.tables import make_table
+
+
+def summary_tables(summary: RunSummary, folder: str) -> list[RenderableType]:
+    """A run in a few numbers; ``folder`` is where it is saved."""
+    seconds = sum(summary.seconds.values())
+    head = Text.assemble(
+        ("\n" + summary.basis.upper(), "bold"), " of ", (summary.model or summary.family, "bold"),
+        f" · {summary.samples['data']:,} samples · {seconds:.1f} s · saved in {folder}\n",
+    )  # fmt: skip
+    parts: list[RenderableType] = [head, _layer_table(list(summary.layers.values()))]
+    return [*parts, _edge_table(list(summary.sections.values()))] if summary.sections else parts
+
+
+def _layer_table(rows: list[LayerSummary]) -> Table:
+    table = make_table(
+        "Node layers", "layer", "width", "features", "noise", "unused", "margin", "effective", "largest"
+    )
+    for row in rows:
+        table.add_row(
+            row.name, str(row.width), str(row.features), str(row.dropped_as_noise),
+            str(row.dropped_as_unused), _number(row.last_kept_over_floor),
+            f"{row.effective_features:.1f}", _number(row.largest),
+        )  # fmt: skip
+    table.caption = (
+        "Features count the constant. Noise: directions whose variance is rounding; unused: "
+        "directions without effect on the next layer. Margin: how many times the noise floor "
+        "the last kept one is. Effective: participation ratio of what ranks the features "
+        "(Λ; variance in PCA and at the end).\n"
+    )
+    known = [(row.name, row.eigenvalue_error) for row in rows if row.eigenvalue_error is not None]
+    if known:
+        errors = ", ".join(f"{name} {error:.1%}" for name, error in known)
+        table.caption += f"Λ has relative standard errors, since queries were sampled: {errors}.\n"
+    return table
+
+
+def _edge_table(rows: list[SectionSummary]) -> Table:
+    estimated = rows[0].median_relative_error is not None
+    titles = ["section", "edges", "largest", "90 % of Ê²", "99 % of Ê²"]
+    table = make_table("Interaction edges Ê", *titles, *(["error"] if estimated else []))
+    for row in rows:
+        cells = [
+            row.name, f"{row.edges:,}", _number(row.largest),
+            f"{row.edges_for_90_percent:,}", f"{row.edges_for_99_percent:,}",
+        ]  # fmt: skip
+        table.add_row(*cells, *([f"{row.median_relative_error:.1%}"] if estimated else []))
+    table.caption = (
+        "The constant's edges are left out. 90 % of Ê²: how many of the largest edges carry so much."
+    )
+    if estimated:
+        table.caption += " Error: median relative standard error of Ê."
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"

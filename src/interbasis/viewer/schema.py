@@ -1,0 +1,192 @@
+"""What the page is told, and all that its JavaScript reads.
+
+The page is given one `PageData` as JSON. A field that is renamed here is renamed in `static/`, and SCHEMA is
+raised: the page refuses data of another version. Numbers by the thousand travel as base64 of little-endian
+arrays (`Floats`, `Indices`). What was not made is null.
+"""
+
+from typing import Literal
+
+from interbasis.features.records import (
+    ClassStatistics,
+    Effects,
+    ExampleKind,
+    FeatureExamples,
+    Histogram,
+    PositionStatistics,
+)
+from interbasis.runtime.literals import Basis, Metric
+from interbasis.runtime.records import Measured, Record
+from interbasis.viewer.notes import Notes
+
+SCHEMA = 2
+"""Version of these records; `static/data.js` names the same."""
+
+Floats = str
+"""Base64 of little-endian float32."""
+Indices = str
+"""Base64 of little-endian uint32."""
+
+
+class PageTerm(Record):
+    """One Fourier term of a feature."""
+
+    text: str
+    share: float
+    """Of the feature's variance."""
+
+
+class PageFeature(Record):
+    """What `interbasis features` found out about a feature."""
+
+    index: int
+    label: str
+    histogram: Histogram
+    fourier: tuple[PageTerm, ...] | None
+    classes: ClassStatistics | None
+    positions: PositionStatistics | None
+    effects: Effects | None
+
+
+class PageLayer(Record):
+    """One node layer."""
+
+    name: str
+    width: int
+    """Coordinates before any were dropped, the constant among them."""
+    size: int
+    """Features, the constant among them."""
+    constant: bool
+    """Whether feature 0 is the constant."""
+    isolated: int
+    """Features after the constant that hold one coordinate each."""
+    outputs: bool
+    """Whether its features are the network's outputs themselves."""
+    dropped_as_noise: int
+    dropped_as_unused: int
+    ranked_by: Literal["lambda", "variance"]
+    eigenvalues: Floats | None
+    eigenvalue_errors: Floats | None
+    modules: tuple[int, ...] | None
+    """The module of every feature; −1 for a feature in none."""
+    features: tuple[PageFeature, ...]
+    examples: tuple[FeatureExamples, ...]
+
+
+class PageTrial(Record):
+    """One mask that the ablation tried."""
+
+    kept: int
+    value: float
+    complete: bool
+    """Whether the value is a measurement; if not, it is a bound that the metric cannot be better than."""
+
+
+class PageEdgesRequired(Record):
+    """What the ablation says about one section."""
+
+    count: int
+    possible: int
+    """d_in · d_out of the untruncated widths."""
+    epsilon: float
+    """The smallest edge Ê required."""
+    value: float
+    trials: tuple[PageTrial, ...]
+
+
+class PageCurve(Record):
+    """The metric as edges of one section are ablated."""
+
+    counts: tuple[int, ...]
+    values: tuple[float, ...]
+    area: Measured
+
+
+class PageSection(Record):
+    """The strongest edges between two layers, in descending order."""
+
+    source: str
+    target: str
+    nonzero: int
+    """Edges above 0, those of the constant left out."""
+    held: int
+    """How many of them the page holds."""
+    held_share: float
+    """Share of Σ Ê² in those."""
+    sum_of_squares: float
+    """Σ Ê² over all edges."""
+    sources: Indices
+    targets: Indices
+    values: Floats
+    errors: Floats | None
+    constant: Floats | None
+    """Edges of the constant, one for each target."""
+    into_all: Floats
+    """(Σ_i Ê_ij²)^½ over all targets i, one for each source j."""
+    edges_required: PageEdgesRequired | None
+    """None where this section was not ablated."""
+    curve: PageCurve | None
+
+
+class PageAblation(Record):
+    """How the edges required were measured."""
+
+    metric: Metric
+    tolerance: float
+    baseline: float
+    data: str
+    """Fingerprint of the data."""
+
+
+class PageCurves(Record):
+    """How the curves were measured."""
+
+    metric: Metric
+    baseline: float
+    data: str
+    """Fingerprint of the data."""
+
+
+class PageAbout(Record):
+    """What was run, on what."""
+
+    settings: dict[str, str | int | float | bool | None]
+    samples: dict[str, int]
+    seconds: dict[str, float]
+    versions: dict[str, str]
+    model_fingerprint: str
+
+
+class PageRun(Record):
+    """Everything the page shows of a run."""
+
+    name: str
+    """Of its folder; empty for a graph in memory."""
+    digest: str
+    """SHA-256 of the graph's tensors; empty for a graph in memory."""
+    family: str
+    language: bool
+    """Whether the model predicts the token that follows."""
+    model: str
+    basis: Basis
+    layers: tuple[PageLayer, ...]
+    sections: tuple[PageSection, ...]
+    about: PageAbout
+    ablation: PageAblation | None
+    curves: PageCurves | None
+    labelled: bool
+    """Whether features were looked at."""
+    examples: ExampleKind | None
+    notes: Notes | None
+    unreadable: tuple[str, ...]
+    """Results that could not be read, a sentence each."""
+
+
+class PageData(Record):
+    """All that a page is given."""
+
+    format: Literal["interbasis-page"] = "interbasis-page"
+    schema_version: int = SCHEMA
+    token: str | None
+    """What the server accepts notes with; null for a page without a server."""
+    runs: tuple[PageRun, ...]

@@ -1,0 +1,32 @@
+"""`interbasis` in this process, as a user types it; tests get it as the fixture `cli`."""
+
+import contextlib
+import io
+import json
+from typing import Any, NamedTuple
+
+from interbasis.cli import main
+
+
+class Ended(NamedTuple):
+    """How a command ended: its exit code, and what it wrote to standard output and standard error."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What a command that succeeded printed with --json."""
+        assert (self.code, self.err) == (0, ""), self.err
+        return json.loads(self.out)
+
+
+def run_command(*arguments: object) -> Ended:
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    return Ended(code, out.getvalue(), err.getvalue())

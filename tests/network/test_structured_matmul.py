@@ -1,0 +1,28 @@
+"""Matrices that are mostly zeros are applied as such, with the same result."""
+
+import torch
+
+from cases import normal
+from interbasis.network import structured_matmul
+
+
+def test_sparse_matrices_are_applied_as_dense_ones(monkeypatch):
+    monkeypatch.setattr(structured_matmul, "MIN_STRUCTURED_ELEMENTS", 0)
+    x = normal(2, 3, 7)
+    carry = torch.zeros(9, 7).double()
+    carry[2:6, 1:5] = 1.7 * torch.eye(4)
+    block = torch.zeros(9, 7).double()
+    block[3:5, 2:4] = normal(2, 2)
+    for matrix in (
+        carry,
+        block,
+        normal(9, 7),
+        torch.zeros(4, 7).double(),
+        normal(5, 1),
+        torch.zeros(0, 7).double(),
+    ):
+        for constant in (0.0, 1.0):
+            matrix = matrix.clone()
+            matrix[:, 0] += constant * normal(len(matrix))
+            some = x[..., : matrix.shape[1]]
+            assert torch.allclose(structured_matmul.applier(matrix)(some), some @ matrix.T, atol=1e-14)

@@ -1,0 +1,163 @@
+"""The tree shows the order of the computation: imports between packages point one way."""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import interbasis
+from pages import ROOT
+
+PACKAGE = ROOT / "src" / "interbasis"
+ORDER = (
+    "runtime", "numerics", "network", "data", "models", "training", "graph", "fit", "ablation", "communities",
+    "features", "run", "terminal", "figures", "viewer", "report", "export", "paper", "cli",
+)  # fmt: skip
+"""Every package may import itself and those before it."""
+
+AT_THE_ROOT = {"__init__.py", "__main__.py", "py.typed", "checkpoints"}
+"""The public surface, `python -m interbasis`, the mark of a typed package, and the shipped weights."""
+
+ALLOWED_BACK_EDGES = {
+    ("graph/interaction_graph.py", "viewer"),  # _repr_html_: a graph shows itself in a notebook, as a page
+}
+
+
+def imported_modules(tree: ast.AST) -> Iterator[str]:
+    """Full names of the modules of interbasis that a file imports anywhere in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "interbasis")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            if node.module == "interbasis":
+                yield from (f"interbasis.{alias.name}" for alias in node.names)
+            elif node.module and node.module.startswith("interbasis."):
+                yield node.module
+
+
+def back_edges(package: Path) -> set[tuple[str, str]]:
+    """(file, package it imports) wherever the import points to a later package, or to none of the list."""
+    edges = set()
+    for name in ORDER:
+        for file in (package / name).rglob("*.py"):
+            for module in imported_modules(ast.parse(file.read_text(encoding="utf-8"))):
+                target = module.split(".")[1] if "." in module else "interbasis"
+                if target not in ORDER[: ORDER.index(name) + 1]:
+                    edges.add((str(file.relative_to(package)), target))
+    return edges
+
+
+def test_every_module_belongs_to_a_package_of_the_list():
+    entries = {entry.name for entry in PACKAGE.iterdir() if entry.name != "__pycache__"}
+    assert entries == AT_THE_ROOT | set(ORDER)
+    assert not list((PACKAGE / "checkpoints").glob("*.py"))
+
+
+def test_imports_point_one_way():
+    assert back_edges(PACKAGE) == ALLOWED_BACK_EDGES
+
+
+def test_a_back_edge_is_seen(tmp_path):
+    for name in ORDER:
+        (tmp_path / name).mkdir()
+    (tmp_path / "fit" / "edges.py").write_text("def f():\n    from interbasis.run.opened import x\n")
+    (tmp_path / "cli" / "show.py").write_text(
+        "from interbasis import fit, nothing\nimport interbasis.runtime.errors"
+    )
+    assert back_edges(tmp_path) == {("fit/edges.py", "run"), ("cli/show.py", "nothing")}
+
+
+MAX_PARAMETERS = 6
+MAX_LINES_OF_A_FILE = 400
+
+FREE_FORM_JSON = {
+    "runtime/checkpoints.py": 7,  # settings and states of any work, as JSON holds them
+    "fit/build.py": 2,  # keywords before they are validated; what decides a graph, for its checkpoints
+    "fit/edges.py": 1,  # a state read back from a checkpoint
+    "ablation/controls.py": 1,  # keywords before they are validated
+    "run/request.py": 2,  # what a config file says before it is validated
+    "training/state.py": 4,  # the recipe of any training, compared field by field
+    "models/mlp.py": 4,  # arguments of torch modules, which differ by their type
+    "models/own_output.py": 2,  # the dictionaries of a torch module
+    "figures/style.py": 2,  # keywords of matplotlib
+    "figures/curves.py": 1,  # keywords of matplotlib
+    "export/neuronpedia.py": 1,  # the schema of somebody else
+}
+"""How often a file says `dict[str, Any]`, each with the reason why its keys cannot be known."""
+
+NOT_FOR_VIEWING = ("interbasis.fit", "interbasis.ablation", "interbasis.training", "interbasis.models.hf")
+RECORDS = {"interbasis.ablation", "interbasis.ablation.records"}
+"""What ablations measured; reading it computes nothing."""
+
+
+def functions_with_many_parameters(package: Path) -> dict[str, int]:
+    """Functions with more than MAX_PARAMETERS; self and cls do not count, nor do the fields of a class."""
+    numbers = {}
+    for file in sorted(package.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                of = node.args
+                named = [one.arg for one in [*of.posonlyargs, *of.args, *of.kwonlyargs]]
+                number = len([one for one in named if one not in ("self", "cls")])
+                number += (of.vararg is not None) + (of.kwarg is not None)
+                if number > MAX_PARAMETERS:
+                    numbers[
+                        f"{file.relative_to(package)}:{node.lineno} {getattr(node, 'name', 'lambda')}"
+                    ] = number
+    return numbers
+
+
+def test_no_function_has_many_parameters():
+    assert functions_with_many_parameters(PACKAGE) == {}
+
+
+def test_no_file_is_long():
+    files = [file for folder in (PACKAGE, ROOT / "tests") for file in folder.rglob("*.py")]
+    files += (PACKAGE / "viewer" / "static").iterdir()
+    lengths = {
+        str(file.relative_to(ROOT)): len(file.read_text(encoding="utf-8").splitlines()) for file in files
+    }
+    assert {name: length for name, length in lengths.items() if length > MAX_LINES_OF_A_FILE} == {}
+
+
+def test_untyped_dictionaries_are_free_form_json():
+    counts = {
+        str(file.relative_to(PACKAGE)): file.read_text(encoding="utf-8").count("dict[str, Any]")
+        for file in PACKAGE.rglob("*.py")
+    }
+    assert {name: count for name, count in counts.items() if count} == FREE_FORM_JSON
+
+
+VIEW = """
+import json, sys, threading, urllib.request
+from pathlib import Path
+import interbasis.cli.view
+from interbasis.viewer import ViewerServer, write_page
+with ViewerServer([Path(sys.argv[1])]) as server:
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    page = urllib.request.urlopen(server.url).read().decode()
+    server.shutdown()
+print(json.dumps({"page": "<script" in page, "modules": sorted(sys.modules)}))
+"""
+
+
+@pytest.fixture(scope="module")
+def saved_graph(tmp_path_factory) -> Path:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
+    graph = interbasis.build(interbasis.from_torch(module), torch.randn(20, 4))
+    return graph.save(tmp_path_factory.mktemp("saved") / "lib")
+
+
+def test_viewing_imports_nothing_that_fits_or_ablates(saved_graph):
+    ended = subprocess.run([sys.executable, "-c", VIEW, str(saved_graph)], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    assert told["page"]
+    assert [n for n in told["modules"] if n.startswith(NOT_FOR_VIEWING) and n not in RECORDS] == []
