@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from interbasis.network.cores.attention.rotary import Rotary
+from interbasis.network.cores.core import Counted
 from interbasis.runtime.errors import InterbasisError
 
 
@@ -53,6 +54,8 @@ class Heads:
     k: Tensor  # [heads, n, T, h], turned
     v: Tensor  # [heads, n, T, h]
     first: int = 0
+    counted: Counted | None = None
+    """Which positions of the whole batch count in sums; None is all of them."""
 
     @classmethod
     def of(cls, shape: AttentionShape, u: Tensor, positions: Tensor) -> "Heads":
@@ -121,6 +124,18 @@ class Heads:
             is_causal=plain,
             scale=shape.sigma,
         )
+
+    def counted_pairs(self) -> tuple[Tensor | None, Tensor | None]:
+        """1 for (query, key) where both count, [n, S, T], and for queries that count as input, too, [n, S].
+
+        None where all count.
+        """
+        if self.counted is None:
+            return None, None
+        inputs, outputs = self.counted
+        queries = outputs.gather(1, self.positions)
+        keys = inputs[:, self.first : self.first + self.k.shape[2]]
+        return queries[:, :, None] * keys[:, None], queries * inputs.gather(1, self.positions)
 
     def own_weights(self, pattern: Tensor) -> Tensor:  # [heads, n, S, T] -> [heads, n, S]
         """a_ss: what every query gives to its own position."""
