@@ -2,8 +2,8 @@
 
 Language models write one direction of the residual stream a hundred times larger than all else at a few
 tokens. Token (x, t) counts at node layer l, c^l_xt = 1, if t is not among the first positions left out and
-its norm is at most a multiple of the layer's median norm. Every token runs through the network; sums skip those
-that do not count, as inputs and as outputs:
+its norm is at most a multiple of the layer's median norm. Every token runs through the network; sums skip
+those that do not count, as inputs and as outputs:
 
     mean and G of layer l      over c^l_xt = 1,
     Σ J_stᵀJ_st from l to l+1   over c^l_xt = 1 and c^{l+1}_xs = 1, divided by Σ c^l_xt,

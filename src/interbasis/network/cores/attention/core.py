@@ -10,7 +10,7 @@ from interbasis.network.cores.attention import edges, folded, table
 from interbasis.network.cores.attention.heads import AttentionShape, Heads
 from interbasis.network.cores.attention.moments import add_block, value_products
 from interbasis.network.cores.attention.sums import HeadSums
-from interbasis.network.cores.core import MAX_TOKENS_PER_SUM, Counted, Moments, PassCore, Sums
+from interbasis.network.cores.core import Counted, Moments, PassCore, Sums
 from interbasis.numerics.integration import Rule
 
 MAX_QUERIES_PER_BLOCK = 128
@@ -18,6 +18,9 @@ MAX_QUERIES_PER_BLOCK = 128
 
 MAX_QUERIES_PER_SUM = 512
 """Queries summed with signs at once: more share what is done per key, fewer skip more keys."""
+
+MAX_TURNED_QUERIES_PER_SUM = 4096
+"""The same with rotary positions, where much more is done per key."""
 
 MAX_BLOCK_ELEMENTS = 2**22
 """Elements that the covariances, or the patterns, of the queries handled at once may hold."""
@@ -141,8 +144,7 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         groups, size, sources = signs.shape
         count = positions.shape[1]
         by_token = signs.flatten(0, 1)
-        signed = edges.signed if self.shape.rotary is None else edges.signed_by_query
-        longest = MAX_QUERIES_PER_SUM if self.shape.rotary is None else MAX_TOKENS_PER_SUM
+        longest = MAX_QUERIES_PER_SUM if self.shape.rotary is None else MAX_TURNED_QUERIES_PER_SUM
         result = f.new_zeros(self.shape.heads * self.shape.width, groups, sources, f.shape[2])
         for node, weight in zip(rule.nodes, rule.weights, strict=True):
             for sample in range(len(u)):
@@ -153,8 +155,9 @@ class Attention(PassCore, SamplesQueries, FastAblation):
                     group = token // size
                     stop = min((group + 1) * size, end, token + longest)
                     some = x.queries(token - sample * count, stop - sample * count)
-                    block = signed(some, f[one], read, by_token[None, token:stop])
-                    result[:, group] += weight * block[:, 0]
+                    few = 2 * (stop - token) < self.shape.turned
+                    signed = edges.signed_by_query if few else edges.signed
+                    result[:, group] += weight * signed(some, f[sample], read, by_token[token:stop])
                     token = stop
         return result.flatten(1, 2)
 
