@@ -11,15 +11,27 @@ def jacobians(function, f: Tensor) -> Tensor:  # [n, T, d_in] -> [n, S, d_out, T
     return torch.stack([torch.func.jacrev(lambda x: function(x[None])[0])(x) for x in f])
 
 
-def jacobian_gram(function, f: Tensor, transform: Tensor) -> Tensor:  # [d_in, d_in]
-    """(1/nT) Σ_x Σ_st Σ_i (∂f̂_is/∂f_jt)(∂f̂_is/∂f_j't), T the number of input positions."""
+def jacobian_gram(function, f: Tensor, transform: Tensor, seen=None, told=None) -> Tensor:  # [d_in, d_in]
+    """(1/nT) Σ_x Σ_st Σ_i (∂f̂_is/∂f_jt)(∂f̂_is/∂f_j't), T the number of input positions.
+
+    Over input positions t with seen [n, T] and output positions s with told [n, S]; None is all of them.
+    """
+    seen, told = _masks(function, f, seen, told)
     J = torch.einsum("ro,nsotj->nsrtj", transform, jacobians(function, f))
-    return torch.einsum("nsrtj,nsrtk->jk", J, J) / (f.shape[0] * f.shape[1])
+    return torch.einsum("nsrtj,nsrtk,nt,ns->jk", J, J, seen, told) / seen.sum()
 
 
-def attributions(section, f: Tensor, source, target, nodes=(1.0,), weights=(1.0,)) -> Tensor:
-    """A [n, S, r_out, r_in] = Σ_t f̂_jt Σ_k w_k ∂F̂_is/∂z_jt at z = α_k f̂."""
+def _masks(function, f: Tensor, seen, told) -> tuple[Tensor, Tensor]:
+    """Both as numbers 0 and 1."""
+    seen = torch.ones(f.shape[:2]) if seen is None else seen
+    told = torch.ones(function(f).shape[:2]) if told is None else told
+    return seen.to(f), told.to(f)
+
+
+def attributions(section, f: Tensor, source, target, nodes=(1.0,), weights=(1.0,), seen=None) -> Tensor:
+    """A [n, S, r_out, r_in] = Σ_t f̂_jt Σ_k w_k ∂F̂_is/∂z_jt at z = α_k f̂, t over seen [n, T]."""
     features = f @ source.transform.T
+    seen, _ = _masks(section, f, seen, None)
 
     def function(z: Tensor) -> Tensor:
         return section(z @ source.inverse.T) @ target.transform.T
@@ -27,14 +39,15 @@ def attributions(section, f: Tensor, source, target, nodes=(1.0,), weights=(1.0,
     total = 0.0
     for node, weight in zip(nodes, weights, strict=True):
         total = total + weight * torch.einsum(
-            "nsitj,ntj->nsij", jacobians(function, node * features), features
+            "nsitj,ntj,nt->nsij", jacobians(function, node * features), features, seen
         )
     return total
 
 
-def edges(section, f: Tensor, source, target, nodes=(1.0,), weights=(1.0,)) -> Tensor:
-    A = attributions(section, f, source, target, nodes, weights)
-    return (A.square().sum((0, 1)) / (f.shape[0] * f.shape[1])).sqrt()
+def edges(section, f: Tensor, source, target, nodes=(1.0,), weights=(1.0,), seen=None, told=None) -> Tensor:
+    A = attributions(section, f, source, target, nodes, weights, seen)
+    seen, told = _masks(section, f, seen, told)
+    return (torch.einsum("nsij,ns->ij", A.square(), told) / seen.sum()).sqrt()
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:

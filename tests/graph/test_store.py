@@ -56,6 +56,7 @@ def test_the_folder_holds_config_and_one_tensor_file_and_no_pickle(run):
     assert header["config"]["basis"] == "lib"
     assert header["provenance"]["data_fingerprints"]["data"]
     assert set(header["provenance"]["timings"]) == {
+        "survey",
         "statistics",
         "Jacobians",
         "bases",

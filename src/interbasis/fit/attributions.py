@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.network.cores import SamplesQueries
+from interbasis.network.cores import Counted, SamplesQueries
 from interbasis.network.cores.core import into_groups
 from interbasis.network.network import Network, Section
 from interbasis.numerics.integration import Rule
@@ -52,11 +52,14 @@ def sections_in_bases(network: Network, layers: Sequence[LayerBasis]) -> list[Se
     ]
 
 
-def token_attributions(section: Section, f: Tensor, integral: Rule) -> Iterator[tuple[slice, slice, Tensor]]:
+def token_attributions(
+    section: Section, f: Tensor, integral: Rule, counted: Counted | None = None
+) -> Iterator[tuple[slice, slice, Tensor]]:
     """A_is,j in blocks that fit in memory: (samples, outputs, block [r_out, tokens, r_in]).
 
     ``section`` and f [n, T, r_in] are in the coordinates of the bases. A block holds several samples, or some
-    of one sample's output positions.
+    of one sample's output positions. Of ``counted`` tokens, sums over t are over inputs that count, and A is
+    0 for outputs that do not.
     """
     outputs = section.outputs(f)
     count = outputs.stop - outputs.start
@@ -65,11 +68,17 @@ def token_attributions(section: Section, f: Tensor, integral: Rule) -> Iterator[
     for start in range(0, len(f), samples):
         some = f[start : start + samples]
         u = some @ section.read.T
+        told = None
+        if counted is not None:
+            seen, told = (mask[start : start + samples] for mask in counted)
+            some = some * seen[..., None]
         for left in range(outputs.start, outputs.stop, positions):
             here = slice(left, min(left + positions, outputs.stop))
             inner = section.core.attributions(u, some, section.read, here, integral)
             block = _write(section.write, inner)
             block.addcmul_(section.skip[:, None], some[:, here].flatten(0, 1)[None])
+            if told is not None:
+                block *= told[:, here].flatten()[:, None]
             places = slice(here.start - outputs.start, here.stop - outputs.start)
             yield slice(start, start + len(some)), places, block
 
@@ -80,6 +89,7 @@ class SignedTokens:
 
     signs: Tensor  # [groups, g, R]
     positions: Tensor | None = None  # [n, Q], each sample's own; None is all that come out
+    inputs: Tensor | None = None  # [n, T], 1 for input positions that count; None is all of them
 
     def outputs(self, section: Section, f: Tensor) -> int:
         """Output positions per sample."""
@@ -97,12 +107,14 @@ class SignedTokens:
             first = start * outputs // group
             signs = self.signs[first : first + tokens // group]
             positions = None if self.positions is None else self.positions[start : start + samples]
-            yield f[start : start + samples], SignedTokens(signs, positions)
+            inputs = None if self.inputs is None else self.inputs[start : start + samples]
+            yield f[start : start + samples], SignedTokens(signs, positions, inputs)
 
 
 def squared_sums(section: Section, f: Tensor, integral: Rule, tokens: SignedTokens) -> Tensor:
     """X = (Σ φ A)² for every group and set of signs, [r_out, groups, R, r_in]."""
     core, u, signs = section.core, f @ section.read.T, tokens.signs
+    f = f if tokens.inputs is None else f * tokens.inputs[..., None]
     if tokens.positions is not None and isinstance(core, SamplesQueries):
         inner = core.signed_attributions_at(u, f, section.read, tokens.positions, integral, signs)
         own = positions_of(f, tokens.positions)

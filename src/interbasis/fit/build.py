@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -15,9 +16,10 @@ from interbasis.fit.bases import BASES, FitSettings, JacobianSource
 from interbasis.fit.edges import EdgeSettings, measure, require_fixed_order
 from interbasis.fit.jacobian import Jacobians
 from interbasis.fit.statistics import Wanted, collect
+from interbasis.fit.survey import Survey, survey
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis
-from interbasis.graph.settings import BuildConfig, BuildRequest
+from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig, BuildRequest
 from interbasis.network.network import Network
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, environment, versions
 from interbasis.runtime.errors import InterbasisError, first_problem
@@ -86,6 +88,9 @@ def build(
         )
     if config.dtype is None:
         config = config.model_copy(update={"dtype": network.build_dtype})
+    if config.norm_limit is None:
+        limited = network.predicts_next and not config.isolate_largest
+        config = config.model_copy(update={"norm_limit": DEFAULT_NORM_LIMIT if limited else 0.0})
     batches = _batches(config, data, jacobian_data, edge_data)
     return _Build(network, batches, config, execution).graph()
 
@@ -127,17 +132,26 @@ class _Build:
     def graph(self) -> InteractionGraph:
         """Bases, edges, and where they come from."""
         config, edges, errors = self.config, [], []
+        with self.clock("survey"):
+            counted = self.survey.counted
         with progress_bar(self.execution.progress) as advance:
             layers = self._layers(advance)
             if config.edge_rule is not None:
                 with self.clock("edges"):
                     measured = measure(
                         self.computing, layers, self.batches["edge_data"],
-                        EdgeSettings(config.edge_rule, config.sources), advance, self.checkpoints,
+                        EdgeSettings(config.edge_rule, config.sources, counted), advance,
+                        self.checkpoints,
                     )  # fmt: skip
                 edges = [section.edges.rms for section in measured]
                 errors = [error for section in measured if (error := section.edges.error) is not None]
         return InteractionGraph(layers, edges, config, self._provenance(), errors)
+
+    @cached_property
+    def survey(self) -> Survey:
+        """Norms and largest directions of the first tokens, which decide the tokens that count."""
+        config = self.config
+        return survey(self.computing, self.batches["data"], config.skip_positions, config.norm_limit or 0.0)
 
     def _layers(self, advance: Progress) -> list[LayerBasis]:
         batches = self.batches["jacobian_data"]
@@ -156,17 +170,24 @@ class _Build:
                 "leave out rotate_last"
             )
         together = batches["jacobian_data"] is batches["data"]
-        wanted = Wanted(basis.needs_grams, last_gram=rotate, cores=basis.needs_jacobians and together)
+        counted = self.survey.counted
+        wanted = Wanted(
+            basis.needs_grams, last_gram=rotate, cores=basis.needs_jacobians and together, counted=counted
+        )
         with self.clock("statistics"):
             statistics = collect(network, batches["data"], wanted, advance, self.checkpoints)
             about_jacobians = statistics
             if basis.needs_jacobians and not together:
                 about_jacobians = collect(
-                    network, batches["jacobian_data"], Wanted(grams=False), advance, self.checkpoints
+                    network,
+                    batches["jacobian_data"],
+                    Wanted(grams=False, counted=counted),
+                    advance,
+                    self.checkpoints,
                 )
         jacobians = Jacobians(
             network, about_jacobians, batches["jacobian_data"], config.jacobian_sources, config.seed, advance,
-            config.jacobian_queries, self.checkpoints, cache,
+            config.jacobian_queries, self.checkpoints, cache, counted,
         )  # fmt: skip
         source = JacobianSource(
             self.clock.timing("Jacobians", jacobians.to_next),
@@ -174,7 +195,9 @@ class _Build:
         )
         nodes = network.nodes if config.isolate else [replace(node, isolated=0) for node in network.nodes]
         with self.clock("bases"):
-            settings = FitSettings(config.variance_floor, config.jacobian_floor, rotate, config.seed)
+            settings = FitSettings(
+                config.variance_floor, config.jacobian_floor, rotate, config.seed, config.isolate_largest
+            )
             return basis.fit(nodes, statistics.layers, source, settings)
 
     def _provenance(self) -> Provenance:
@@ -190,6 +213,7 @@ class _Build:
             samples={name: len(data) for name, data in self.batches.items()},
             versions=versions(),
             timings=self.clock.seconds,
+            largest_directions=self.survey.directions,
             request=self.execution.request,
         )
 

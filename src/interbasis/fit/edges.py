@@ -26,9 +26,10 @@ from interbasis.fit.attributions import (
     squared_sums,
     token_attributions,
 )
+from interbasis.fit.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.fit.statistics import check_finite, chunks
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.network.cores import ClosedFormSquares, SamplesQueries
+from interbasis.network.cores import ClosedFormSquares, Counted, SamplesQueries
 from interbasis.network.cores.core import into_groups
 from interbasis.network.network import Network, Section
 from interbasis.numerics.integration import Rule, rule
@@ -41,10 +42,11 @@ from interbasis.runtime.progress import Progress, silent
 
 @dataclass(frozen=True)
 class EdgeSettings:
-    """How edges are measured: the integration rule, and stochastic sources or None for exact sums."""
+    """How edges are measured: the rule, stochastic sources or None for exact sums, the tokens that count."""
 
     rule: Rule
     sources: Sources | None = None
+    counted: CountedTokens = ALL_TOKENS
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,8 +186,10 @@ def measure(
     some = chunks(network, batches, whole, fine=True, start=checkpoint.done)
     save = partial(checkpoint.save, state=partial(_state, sums))
     for first, inputs in batches.tracked(some, "edges", progress, save):
-        for section, f in zip(sections, _sources(network, batches, first, inputs), strict=True):
-            section.add(f, first)
+        activations = _activations(network, batches, first, inputs)
+        for k, (section, f) in enumerate(zip(sections, activations[:-1], strict=True)):
+            counted = settings.counted.between(network, k, f, activations[k + 1])
+            section.add(f, first, counted)
     return sums
 
 
@@ -211,28 +215,40 @@ class SectionEdges:
         core = section.core
         self._squares = core.squares(section, settings.rule) if isinstance(core, ClosedFormSquares) else None
 
-    def add(self, f: Tensor, first: int = 0) -> None:  # [n, T, width]
+    def add(self, f: Tensor, first: int = 0, counted: Counted | None = None) -> None:  # [n, T, width]
         """Add a batch, ``first`` the number of its first sample in the data."""
-        self.sums.tokens += f.shape[0] * f.shape[1]
+        self.sums.tokens += f.shape[0] * f.shape[1] if counted is None else int(counted.inputs.sum())
         if self._squares is not None:  # exact, and cheaper than any estimate
-            self.sums.square += self._squares(_in_basis(f, self.transform))
+            some = f if counted is None else f[counted.both][:, None]
+            if len(some):
+                self.sums.square += self._squares(_in_basis(some, self.transform))
             return
         section, sources = self.section, self.settings.sources
         positions = None if sources is None else self._positions(f, sources, first)
         weight = 1.0 if positions is None else f.shape[1] / positions.shape[1]
         if positions is not None and not section.core.mixes_positions:  # the others do not matter to these
             f = positions_of(f, positions)
+            counted = counted and Counted(*(mask.gather(1, positions) for mask in counted))
         f = _in_basis(f, self.transform)
         outputs = f[:, section.outputs(f)].shape[1] if positions is None else positions.shape[1]
         group = 1 if sources is None else outputs if sources.group == "positions" else sources.group
         if sources is None or (group == 1 and positions is None):
-            for _, _, block in token_attributions(section, f, self.settings.rule):
+            for _, _, block in token_attributions(section, f, self.settings.rule, counted):
                 self.sums.square += block.square_().sum(1, dtype=torch.float64)
             return
         key, most = ("edges", sources.seed, self.number), min(self.longest, sources.positions or self.longest)
         signs = random_signs(key, first, len(f), outputs * sources.count, most * sources.count).to(f)
-        groups = into_groups(signs.view(-1, sources.count), group)  # [groups, g, R]
-        self._add_groups(f, SignedTokens(groups, positions), weight)
+        signs = signs.view(-1, sources.count)
+        if counted is not None:
+            told = counted.outputs
+            if positions is not None and section.core.mixes_positions:
+                told = told.gather(1, positions)
+            elif positions is None:
+                told = told[:, section.outputs(f)]
+            signs = signs * told.flatten()[:, None]
+        groups = into_groups(signs, group)  # [groups, g, R]
+        inputs = None if counted is None else counted.inputs
+        self._add_groups(f, SignedTokens(groups, positions, inputs), weight)
 
     def _positions(self, f: Tensor, sources: Sources, first: int) -> Tensor | None:
         """The output positions of every sample that are looked at, [n, Q]; None is all of them."""
@@ -321,7 +337,7 @@ def completeness(
     missing, size = [0.0] * len(sections), [0.0] * len(sections)
     transforms = _transforms(network, layers)
     for first, inputs in chunks(network, batches, fine=True):
-        activations = _sources(network, batches, first, inputs)
+        activations = _activations(network, batches, first, inputs)[:-1]
         for k, (section, f) in enumerate(zip(sections, activations, strict=True)):
             f = _in_basis(f, transforms[k])
             residual = section(f).permute(2, 0, 1).contiguous()  # F̂ [r_out, n, S]
@@ -333,10 +349,10 @@ def completeness(
     return [(m / s) ** 0.5 if s else 0.0 for m, s in zip(missing, size, strict=True)]
 
 
-def _sources(network: Network, batches: Batches, first: int, inputs: Tensor) -> list[Tensor]:
-    """f at every section's source, [n, T, width] each, if all of it is finite."""
-    activations = network.activations(inputs)[:-1]
-    for name, f in zip(network.layers, activations, strict=False):
+def _activations(network: Network, batches: Batches, first: int, inputs: Tensor) -> list[Tensor]:
+    """f at every node layer, [n, T, width] each, if all sections' sources are finite."""
+    activations = network.activations(inputs)
+    for name, f in zip(network.layers, activations[:-1], strict=False):
         if not f.isfinite().all():
             check_finite(name, f, batches.name, first)
     return activations

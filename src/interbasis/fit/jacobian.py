@@ -20,6 +20,7 @@ from torch import Tensor
 
 from interbasis.data.batches import Batches
 from interbasis.fit.activation_cache import ActivationCache
+from interbasis.fit.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.fit.statistics import Statistics, chunks
 from interbasis.network.cores import Moments, PassCore, SamplesQueries
 from interbasis.network.network import Network, Section
@@ -140,6 +141,8 @@ class Jacobians:
     checkpoints: Checkpoints = NO_CHECKPOINTS
     streams: ActivationCache | None = None
     """Where activations are kept between passes; None computes them again."""
+    counted: CountedTokens = ALL_TOKENS
+    """The tokens that count, as in the statistics."""
 
     def to_next(self, index: int, transform: Tensor | None, deviation: Tensor | None = None) -> JacobianGram:
         """From node layer ``index`` to the features C [r, d] of the one after it; None is the identity.
@@ -148,14 +151,14 @@ class Jacobians:
         """
         section = self.network.sections[index]
         jacobian = SectionJacobian.of(section, transform)
-        source, target = self.statistics.layers[index : index + 2]
+        source, pairs = self.statistics.layers[index], self.statistics.pairs[index]
         metrics = [jacobian.metric]
         if deviation is not None:
             deviation = deviation.to(jacobian.write)
             metrics.append(jacobian.write.T @ deviation @ jacobian.write)
 
         def gram(moments: Moments, weight: Tensor | None = None) -> JacobianGram:
-            return jacobian.gram(moments, target.count, source.count, weight)
+            return jacobian.gram(moments, pairs, source.count, weight)
 
         if isinstance(section.core, PassCore):
             if self._samples(section, source.count):
@@ -205,10 +208,11 @@ class Jacobians:
         phase = f"Jacobian at {section.source.name}"
         for first, f in self._activations(index, phase, checkpoint, lambda: (sums, {})):
             u, positions = section.read_outs(f), f.shape[1]
+            counted = self.counted.of_section(self.network, index, f)
             for half, purpose in enumerate(("queries", "other queries")):
                 key = (purpose, self.seed, index)
                 queries = random_positions(key, first, len(f), count, positions).to(f.device)
-                batch = core.sums_at(u, queries, metrics[half])
+                batch = core.sums_at(u, queries, metrics[half], counted)
                 weight = positions / queries.shape[1]
                 _add(sums, {f"{name}.{half}": total for name, total in batch.items()}, weight)
         return [core.moments(_numbered(sums, half), metric) for half, metric in enumerate(metrics)]
@@ -231,9 +235,11 @@ class Jacobians:
         mixing = any(section.core.mixes_positions or section.last_only for section in network.sections)
         phase = "Jacobians to the end"
         for signs, f in self._pass(0, network.sections, phase, checkpoint, lambda: (sums, {})):
+            counted = self._counted_to_end(f)
             if not mixing:  # every token by itself: one backward pass per coordinate does for all
                 signs, f = None, f.flatten(0, 1)[:, None]
-            grams = autograd.grams_to_end(_stages(network.sections, narrow), f, transform, signs)
+                counted = counted and [mask.flatten()[:, None] for mask in counted]
+            grams = autograd.grams_to_end(_stages(network.sections, narrow), f, transform, signs, counted)
             for k, gram in enumerate(grams):
                 sums[str(k)] = sums[str(k)] + gram if str(k) in sums else gram
         for index in reversed(range(last)):
@@ -246,6 +252,16 @@ class Jacobians:
                 result.insert(0, JacobianGram(identity, gram[first:, first:]))
         return result
 
+    def _counted_to_end(self, f: Tensor) -> list[Tensor] | None:  # [n, T] each
+        """Which tokens count at every node layer; None is all of them."""
+        if self.counted.all:
+            return None
+        masks, nodes = [self.counted.at(0, self.network.nodes[0], f)], self.network.nodes
+        for k, section in enumerate(self.network.sections):
+            f = section(f)
+            masks.append(self.counted.at(k + 1, nodes[k + 1], f))
+        return masks
+
     def _moments(
         self, index: int, section: Section, core: PassCore, metrics: Sequence[Tensor]
     ) -> list[Moments]:
@@ -256,8 +272,11 @@ class Jacobians:
         phase = f"Jacobian at {section.source.name}"
         for signs, f in self._pass(index, [section], phase, checkpoint, lambda: (sums, {})):
             u, outputs = section.read_outs(f), section.outputs(f)
+            counted = self.counted.of_section(self.network, index, f)
+            if counted is not None and not core.mixes_positions:
+                u, outputs, signs, counted = u[counted.both][:, None], slice(0, 1), None, None
             for k, metric in enumerate(metrics):
-                batch = core.batch_sums(u, outputs, metric, signs)
+                batch = core.batch_sums(u, outputs, metric, signs, counted)
                 _add(sums, {f"{name}.{k}": total for name, total in batch.items()})
         return [core.moments(_numbered(sums, k), metric) for k, metric in enumerate(metrics)]
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from interbasis.data.batches import Batches
+from interbasis.fit.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.network.cores import StatisticsCore, Sums
 from interbasis.network.network import Network
 from interbasis.numerics.linalg import symmetric_product
@@ -50,7 +51,7 @@ class Covariance:
     @classmethod
     def of(cls, x: Tensor, full: bool = True) -> "Covariance":
         """Of the rows x [n, w]; their full scatter, or its diagonal alone."""
-        mean = x.mean(0, dtype=torch.float64)
+        mean = x.mean(0, dtype=torch.float64) if len(x) else x.new_zeros(x.shape[1], dtype=torch.float64)
         centred = x - mean  # float64, whatever x is
         if not full:
             return cls(len(x), mean, centred.square().sum(0))
@@ -60,6 +61,8 @@ class Covariance:
     def merge(self, other: "Covariance") -> None:
         """Take in another stream: scatters add, plus the scatter of the two means about their common one."""
         total = self.count + other.count
+        if not other.count:
+            return
         shift = other.mean - self.mean
         weight = self.count * other.count / total
         self.scatter += other.scatter
@@ -102,6 +105,8 @@ class Statistics:
     """Per node layer, over samples and positions, the constant left out."""
     cores: list[Sums] = field(default_factory=list)
     """Per section, the sums of its core; empty for cores that need a pass of their own."""
+    pairs: list[int] = field(default_factory=list)
+    """Per section, positions that count as input and as output."""
 
     def merge(self, other: "Statistics") -> None:
         """Take in the statistics of other data, which are left as they are."""
@@ -109,6 +114,7 @@ class Statistics:
             return
         if not self.samples:
             self.samples = other.samples
+            self.pairs = list(other.pairs)
             self.layers = deepcopy(other.layers)
             self.cores = [
                 {name: total.to(torch.float64, copy=True) for name, total in sums.items()}
@@ -116,6 +122,7 @@ class Statistics:
             ]
             return
         self.samples += other.samples
+        self.pairs = [mine + theirs for mine, theirs in zip(self.pairs, other.pairs, strict=True)]
         for mine, theirs in zip(self.layers, other.layers, strict=True):
             mine.merge(theirs)
         for sums, more in zip(self.cores, other.cores, strict=True):
@@ -132,7 +139,7 @@ class Statistics:
         for k, sums in enumerate(self.cores):
             tensors |= {f"cores.{k}.{name}": total for name, total in sums.items()}
         counts, names = [layer.count for layer in self.layers], [list(sums) for sums in self.cores]
-        return tensors, {"samples": self.samples, "counts": counts, "names": names}
+        return tensors, {"samples": self.samples, "counts": counts, "names": names, "pairs": self.pairs}
 
     @classmethod
     def restored(cls, checkpoint: Checkpoint) -> "Statistics":
@@ -150,7 +157,7 @@ class Statistics:
             {name: saved[f"cores.{k}.{name}"] for name in names}
             for k, names in enumerate(checkpoint.values["names"])
         ]
-        return cls(checkpoint.values["samples"], layers, cores)
+        return cls(checkpoint.values["samples"], layers, cores, checkpoint.values["pairs"])
 
 
 @dataclass(frozen=True)
@@ -163,6 +170,8 @@ class Wanted:
     """The last layer's too; a vocabulary's would be enormous."""
     cores: bool = True
     """The sums of the cores that have any."""
+    counted: CountedTokens = ALL_TOKENS
+    """The tokens that count in all of it."""
 
 
 @torch.no_grad()
@@ -181,39 +190,62 @@ def collect(
     save = partial(checkpoint.save, state=result.state)
     for first, runs in batches.tracked(ragged, "statistics", progress, save):
         result.merge(_of_chunk(network, runs, wanted, batches.name, first))
+    for node, layer in zip(network.nodes, result.layers, strict=True):
+        if not layer.count:
+            raise InterbasisError(
+                f"{batches.name}: no token counts at node layer {node.name!r}; leave out fewer positions "
+                "than samples have (skip_positions), or choose a larger norm_limit"
+            )
     return result
 
 
 def _of_chunk(network: Network, runs: list[Tensor], wanted: Wanted, name: str, first: int) -> Statistics:
     """Of some samples in a row, in runs of one length."""
-    layers, sums = [], []
+    layers, sums, pairs = [], [], []
     fs = [network.prefix(inputs.to(network.device)) for inputs in runs]
+    everything = wanted.counted.all
     for index, node in enumerate(network.nodes):
         last = index == len(network.sections)
-        x = _rows([f[..., node.first_coordinate :] for f in fs])
+        counts = None if everything else [wanted.counted.at(index, node, f) for f in fs]
+        x = _rows([f[..., node.first_coordinate :] for f in fs], counts)
         covariance = Covariance.of(x, wanted.grams and (wanted.last_gram or not last))
         if not covariance.scatter.isfinite().all():
-            _check_runs(node.name, fs, name, first)
+            check_runs(node.name, fs, name, first)
         layers.append(covariance)
         if last:
             break
         section = network.sections[index]
         core_sums: Sums = {}
         us = [section.read_outs(f) for f in fs]
+        outputs = [section.outputs(f) for f in fs]
+        following = [section.from_read_outs(f, u) for f, u in zip(fs, us, strict=True)]
+        both = None
+        if counts is not None:
+            ends = [wanted.counted.at(index + 1, section.target, f) for f in following]
+            both = [c[:, out] & end for c, out, end in zip(counts, outputs, ends, strict=True)]
         if wanted.cores and isinstance(section.core, StatisticsCore):
-            out = _rows([u[:, section.outputs(f)] for f, u in zip(fs, us, strict=True)])
+            out = _rows([u[:, some] for some, u in zip(outputs, us, strict=True)], both)
             core_sums = section.core.statistics(out[:, None], slice(0, 1))
         sums.append(core_sums)
-        fs = [section.from_read_outs(f, u) for f, u in zip(fs, us, strict=True)]
-    return Statistics(sum(map(len, runs)), layers, sums)
+        pairs.append(sum(f.shape[0] * f.shape[1] for f in following) if both is None else _number(both))
+        fs = following
+    return Statistics(sum(map(len, runs)), layers, sums, pairs)
 
 
-def _rows(runs: list[Tensor]) -> Tensor:  # [n, T, w] each -> [tokens, w]
-    rows = [f.flatten(0, 1) for f in runs]
+def _rows(runs: list[Tensor], counts: list[Tensor] | None) -> Tensor:  # [n, T, w] each -> [tokens, w]
+    """Tokens in a row, of those that count [n, T] where that is said."""
+    if counts is None:
+        rows = [f.flatten(0, 1) for f in runs]
+    else:
+        rows = [f.flatten(0, 1) if c.all() else f[c] for f, c in zip(runs, counts, strict=True)]
     return rows[0] if len(rows) == 1 else torch.cat(rows)
 
 
-def _check_runs(layer: str, runs: list[Tensor], name: str, first: int) -> None:
+def _number(counts: list[Tensor]) -> int:
+    return sum(int(count.sum()) for count in counts)
+
+
+def check_runs(layer: str, runs: list[Tensor], name: str, first: int) -> None:
     """`check_finite` for the first run that holds such a sample; the last one if none does."""
     for f in runs[:-1]:
         if not f.isfinite().all():

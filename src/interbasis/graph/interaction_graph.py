@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
+from interbasis.graph.largest_direction import LargestDirection
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.settings import BuildConfig, BuildRequest
 from interbasis.runtime.records import Record
@@ -31,6 +32,8 @@ class Provenance(Record):
     versions: dict[str, str]
     timings: dict[str, float]
     """Seconds per phase."""
+    largest_directions: dict[str, LargestDirection] = Field(default_factory=dict)
+    """By node layer, over the first tokens of the data; empty in runs of version 0.1."""
     request: BuildRequest | None = None
     """What was asked for by name (model, data, settings), enough to build it again; None from Python."""
 

@@ -20,6 +20,11 @@ ROUNDINGS = 256
 of that and below, features of trained models at 40 times and above (docs/method.md, "Noise floor")."""
 
 
+DEFAULT_NORM_LIMIT = 3.0
+"""For language models: massive tokens have 5 to 200 times the median norm of their layer, others at most 2.6
+(docs/method.md, "Massive activations")."""
+
+
 class BuildConfig(Record):
     """The settings of `interbasis.build`, all of them with their defaults."""
 
@@ -41,6 +46,14 @@ class BuildConfig(Record):
     and comes with errors of Λ, in the layers before the attention, too."""
     isolate: bool = True
     """Keep a layer norm's variance as a feature of its own, out of the decompositions, as in the paper."""
+    skip_positions: int = Field(0, ge=0)
+    """Leave the first positions of every sequence out of all sums over the data: so many."""
+    norm_limit: float | None = Field(None, ge=0)
+    """Leave tokens out of all sums over the data, layer by layer, whose norm exceeds this many times the
+    median of their layer; 0 leaves none out. Default: 3 for language models, else 0."""
+    isolate_largest: bool = False
+    """Keep the direction of largest variance of every layer as a feature of its own, as a layer norm's
+    variance is; norm_limit is then 0 by default."""
     edge_method: Method | None = "gradient"
     """How integrated gradients are taken; none builds no edges."""
     edge_points: int = Field(16, ge=1)
@@ -61,6 +74,15 @@ class BuildConfig(Record):
     @classmethod
     def _none_is_no_edges(cls, method: object) -> object:
         return None if method == "none" else method
+
+    @field_validator("norm_limit")
+    @classmethod
+    def _above_the_median(cls, limit: float | None) -> float | None:
+        if limit is not None and 0 < limit < 1:
+            raise ValueError(
+                "a limit below the median leaves out most tokens; give at least 1, or 0 for none"
+            )
+        return limit
 
     @field_validator("edge_positions")
     @classmethod

@@ -7,6 +7,7 @@ R backward passes per output coordinate.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,25 +16,36 @@ from interbasis.numerics.integration import Rule
 from interbasis.numerics.linalg import symmetric_product
 
 Function = Callable[[Tensor], Tensor]  # [n, T, c_in] -> [n, S, c_out]
+Weights = tuple[Tensor, Tensor]
+"""Of the input positions [n, T] and the output positions [n, S]: 1 for those that count in a sum, else 0."""
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """A function whose outputs belong to some of its input positions."""
+
+    function: Function
+    outputs: slice
+
 
 MAX_JACOBIAN_ELEMENTS = 2**21
 """Elements that the Jacobian rows held at once may have."""
 
 
 def jacobian_rows(
-    function: Function, u: Tensor, signs: Tensor | None = None
+    function: Function, u: Tensor, signs: Tensor | None = None, told: Tensor | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Blocks of the Jacobian, Σ_s w_s ∂function_s/∂u_t, for all output coordinates at once.
 
     Yields (weights [n, S], rows [c_out, n, T, c_in]). Exact (``signs=None``): one block per output
     position, its weights 1 there and 0 elsewhere. With sources φ [n, S, R]: one block per source, its
-    weights the signs.
+    weights the signs. Output positions whose ``told`` [n, S] is 0 have no weight.
     """
     with torch.enable_grad():
         u = u.detach().requires_grad_()
         output = function(u)  # [n, S, c_out]
     unit = torch.eye(output.shape[2], dtype=u.dtype, device=u.device)
-    for weights in _sources(output, signs).unbind(dim=2):
+    for weights in _sources(output, signs, told).unbind(dim=2):
         cotangents = weights[None, :, :, None] * unit[:, None, None, :]  # [c_out, n, S, c_out]
         (rows,) = torch.autograd.grad(
             output, u, cotangents, retain_graph=True, is_grads_batched=True, materialize_grads=True
@@ -42,19 +54,26 @@ def jacobian_rows(
 
 
 def moments(
-    function: Function, u: Tensor, metric: Tensor, outputs: slice, signs: Tensor | None = None
+    section: Mixing,
+    u: Tensor,
+    metric: Tensor,
+    signs: Tensor | None = None,
+    counted: Weights | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Σ N_ss [c_out, c_in] and Σ_st N_stᵀQN_st [c_in, c_in] over a batch; with sources, unbiased estimates.
 
-    u [n, T, c_in], metric Q [c_out, c_out], signs [n, S, R]; ``outputs`` are their input positions.
+    u [n, T, c_in], metric Q [c_out, c_out], signs [n, S, R]; over ``counted`` positions alone.
     """
     width = u.shape[2]
     local = torch.zeros(len(metric), width, dtype=torch.float64, device=u.device)
     gram = torch.zeros(width, width, dtype=torch.float64, device=u.device)
     sources = 1 if signs is None else signs.shape[2]
     for part in _parts(u, len(metric)):
-        for weights, rows in jacobian_rows(function, u[part], None if signs is None else signs[part]):
-            local += torch.einsum("cnsi,ns->ci", rows[:, :, outputs], weights)
+        their = None if signs is None else signs[part]
+        seen, told = (None, None) if counted is None else (mask[part].to(u) for mask in counted)
+        for weights, rows in jacobian_rows(section.function, u[part], their, told):
+            rows = rows if seen is None else rows * seen[..., None]
+            local += torch.einsum("cnsi,ns->ci", rows[:, :, section.outputs], weights)
             weighted = metric @ rows.flatten(1)  # [c_out, n·T·c_in]
             gram += rows.reshape(-1, width).T @ weighted.reshape(-1, width)
     return local / sources, gram / sources
@@ -87,11 +106,13 @@ def grams_to_end(
     f: Tensor,
     transform: Tensor,
     signs: Tensor | None = None,
+    counted: Sequence[Tensor] | None = None,
 ) -> list[Tensor]:
     """Σ JᵀCᵀCJ of the Jacobian from every stage of a chain but the last to its end, [width, width] each.
 
     A step takes f to [stage, next f]. One backward pass through the chain gives the rows of all stages at
-    once. f [n, T, width], transform C [r, d], signs [n, S, R]; the sums are float64.
+    once. f [n, T, width], transform C [r, d], signs [n, S, R]; the sums are float64. ``counted`` [n, T] says
+    for every stage and for the end which positions count, 1 or 0.
     """
     totals: list[Tensor] = []
     with torch.no_grad():
@@ -106,7 +127,9 @@ def grams_to_end(
             for step in steps:
                 stage, output = step(output)
                 stages.append(stage)
-        sources = _sources(output, None if signs is None else signs[part])
+        masks = None if counted is None else [mask[part].to(f) for mask in counted]
+        told = None if masks is None else masks[-1]
+        sources = _sources(output, None if signs is None else signs[part], told)
         for weight in sources.unbind(dim=2):
             cotangents = weight[None, :, :, None] * transform[:, None, None, :]  # [r, n, S, d]
             rows = torch.autograd.grad(
@@ -117,18 +140,23 @@ def grams_to_end(
                 is_grads_batched=True,
                 materialize_grads=True,
             )
+            if masks is not None:
+                rows = tuple(row * mask[..., None] for row, mask in zip(rows, masks, strict=False))
             scale = 1 if signs is None else signs.shape[2]
             grams = [symmetric_product(row.flatten(0, 2)).double() / scale for row in rows]
             totals = [total + gram for total, gram in zip(totals, grams, strict=True)] if totals else grams
     return totals
 
 
-def _sources(output: Tensor, signs: Tensor | None) -> Tensor:  # [n, S, c_out] -> [n, S, blocks]
-    """Weights of the output positions, one backward pass per block: the signs, or each position by itself."""
-    if signs is not None:
-        return signs
-    n, outputs, _ = output.shape
-    return torch.eye(outputs, dtype=output.dtype, device=output.device).expand(n, -1, -1)
+def _sources(output: Tensor, signs: Tensor | None, told: Tensor | None) -> Tensor:  # -> [n, S, blocks]
+    """Weights of the output positions, one backward pass per block: the signs, or each position by itself.
+
+    output [n, S, c_out]; 0 for positions whose ``told`` [n, S] is.
+    """
+    if signs is None:
+        n, outputs, _ = output.shape
+        signs = torch.eye(outputs, dtype=output.dtype, device=output.device).expand(n, -1, -1)
+    return signs if told is None else signs * told[..., None]
 
 
 def _parts(u: Tensor, coordinates: int, widest: int = 0) -> Iterator[slice]:

@@ -61,6 +61,11 @@ class ReproduceRequest(Record):
     """Language models: tokens per group of stochastic sources for edges; default: exact edges."""
     edge_positions: int | None = Field(None, ge=1)
     """Language models: positions per sequence at which edges are taken; default: all."""
+    skip_positions: int | None = Field(None, ge=0)
+    """Language models: first positions left out of all sums over the data; default: none, as in the paper."""
+    norm_limit: float | None = Field(None, ge=0)
+    """Language models: leave out tokens whose norm exceeds this many times the median of their layer;
+    default: 0, which leaves none out, as in the paper."""
     seeds: Names | None = None
     """Comma-separated seeds; default: 0,1,2,3,4."""
     bases: Names | None = None
@@ -94,6 +99,9 @@ class LanguageSettings(Record):
     jacobian_queries: int | None
     edge_group: int | None
     edge_positions: int | None
+    skip_positions: int = 0
+    norm_limit: float = 0
+    """All tokens count where it is 0, as in the paper."""
 
     @property
     def sampling(self) -> dict[str, int]:
@@ -106,7 +114,7 @@ Settings = ClassifierSettings | LanguageSettings
 """What a finished job was measured with; with other settings it is measured again."""
 LANGUAGE_OPTIONS = (
     "model", "tokens", "edge_tokens", "test_tokens", "tolerance", "norms", "queries", "edge_group",
-    "edge_positions",
+    "edge_positions", "skip_positions", "norm_limit",
 )  # fmt: skip
 SEED_OPTIONS = ("checkpoints", "seeds")
 
@@ -216,4 +224,6 @@ def _language_settings(task: str, request: ReproduceRequest) -> LanguageSettings
         jacobian_queries=request.queries,
         edge_group=request.edge_group,
         edge_positions=request.edge_positions,
+        skip_positions=request.skip_positions or 0,
+        norm_limit=request.norm_limit or 0,
     )

@@ -34,6 +34,8 @@ class FitSettings:
     rotate_last: bool = True
     """Whether the last layer is rotated (PCA, nothing cut off) or left as it is."""
     seed: int = 0
+    isolate_largest: bool = False
+    """Whether the direction of largest variance stands alone in every layer but the last."""
 
 
 class FeatureBasis(ABC):

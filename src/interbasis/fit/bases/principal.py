@@ -1,6 +1,6 @@
 """The principal directions of a layer, what whitening makes of them, and layers that are left as they are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -58,6 +58,10 @@ class Principal:
             varies = own > floor.levels(own, EPSILON, squares[:alone], largest=squares[:alone])
             D, U, own, units = D[above], U[above], own[varies], units[varies]
         return cls(node, covariance.mean.cpu(), torch.cat([own, D]), torch.cat([units, U]), cut, len(units))
+
+    def with_largest_alone(self) -> "Principal":
+        """The first direction after those that stand alone joins them."""
+        return replace(self, isolated=min(self.isolated + 1, len(self.U)))
 
     def whitened(
         self, V: Tensor, Λ: Tensor, jacobian_cut: Cut, gram: JacobianGram, floor: Floor

@@ -61,6 +61,8 @@ class WhitenedBasis(FeatureBasis):
         deviation: Tensor | None = None
         for index in reversed(range(len(nodes) - 1)):
             principal = Principal.of(nodes[index], covariances[index], settings.variance_floor)
+            if settings.isolate_largest:
+                principal = principal.with_largest_alone()
             gram = gram_of(index, layers[0], deviation)
             layer = self.turn(principal, gram, settings.jacobian_floor, (settings.seed, index))
             layer, deviation = with_errors(layer, gram, self.turned_by_jacobians)

@@ -2,7 +2,7 @@
 
 from interbasis.network.cores.abilities import ClosedFormSquares, FastAblation, SamplesQueries
 from interbasis.network.cores.attention import Attention, AttentionShape, Rotary
-from interbasis.network.cores.core import Core, Moments, PassCore, StatisticsCore, Sums
+from interbasis.network.cores.core import Core, Counted, Moments, PassCore, StatisticsCore, Sums
 from interbasis.network.cores.elementwise import Elementwise
 from interbasis.network.cores.gated import Gated
 from interbasis.network.cores.general import General
@@ -16,6 +16,7 @@ __all__ = [
     "AttentionShape",
     "ClosedFormSquares",
     "Core",
+    "Counted",
     "Elementwise",
     "FastAblation",
     "Gated",

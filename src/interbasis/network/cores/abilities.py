@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from interbasis.network.cores.core import Sums
+from interbasis.network.cores.core import Counted, Sums
 from interbasis.numerics.integration import Rule
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class SamplesQueries(ABC):
     """Sums over some of the output positions, which other positions have their say in."""
 
     @abstractmethod
-    def sums_at(self, u: Tensor, positions: Tensor, metric: Tensor) -> Sums:
+    def sums_at(self, u: Tensor, positions: Tensor, metric: Tensor, counted: Counted | None = None) -> Sums:
         """`PassCore.batch_sums` over the output positions [n, S], each sample's own."""
 
     @abstractmethod

@@ -29,6 +29,18 @@ class Moments(NamedTuple):
     gram: Tensor  # Σ_st N_stᵀQN_st  [c_in, c_in]
 
 
+class Counted(NamedTuple):
+    """Which tokens of a batch count in sums over the data, as numbers 0 and 1; all of them are computed."""
+
+    inputs: Tensor  # [n, T]
+    outputs: Tensor  # [n, T], of the positions that come out
+
+    @property
+    def both(self) -> Tensor:  # [n, T], bool
+        """Positions that count as input and as output."""
+        return (self.inputs * self.outputs).bool()
+
+
 class Core(ABC):
     """A differentiable map u ↦ core(u) with core(0) = 0, [n, T, c_in] → [n, S, c_out].
 
@@ -101,10 +113,18 @@ class PassCore(Core):
     """A core whose sums depend on Q, which is known once the next layer is: it gets a pass of its own."""
 
     @abstractmethod
-    def batch_sums(self, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None) -> Sums:
+    def batch_sums(
+        self,
+        u: Tensor,
+        outputs: slice,
+        metric: Tensor,
+        signs: Tensor | None,
+        counted: Counted | None = None,
+    ) -> Sums:
         """Sums over the batch from which `moments` follow for this metric.
 
-        ``signs`` [n, S, R] are stochastic sources, for cores that need them.
+        ``signs`` [n, S, R] are stochastic sources, for cores that need them. Of ``counted`` tokens alone, for
+        cores that mix positions; a core that does not is given those tokens and no others.
         """
 
 

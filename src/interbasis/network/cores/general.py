@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from interbasis.network.cores.core import Moments, PassCore, Sums
+from interbasis.network.cores.core import Counted, Moments, PassCore, Sums
 from interbasis.numerics import autograd
 from interbasis.numerics.integration import Rule
 
@@ -46,10 +46,19 @@ class General(PassCore):
         known = getattr(self.function, "at_zero", None)
         return like.new_zeros(()) if known is None else known(like)
 
-    def batch_sums(self, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None) -> Sums:
+    def batch_sums(
+        self,
+        u: Tensor,
+        outputs: slice,
+        metric: Tensor,
+        signs: Tensor | None,
+        counted: Counted | None = None,
+    ) -> Sums:
         if not self.mixes_positions:  # every token by itself: one backward pass per coordinate does for all
             u, outputs, signs = u[:, outputs].flatten(0, 1)[:, None], slice(0, 1), None
-        local, gram = autograd.moments(lambda u: self(u, outputs), u, metric, outputs, signs)
+        weights = None if counted is None else (counted.inputs, counted.outputs[:, outputs])
+        section = autograd.Mixing(lambda u: self(u, outputs), outputs)
+        local, gram = autograd.moments(section, u, metric, signs, weights)
         return {"local": local, "gram": gram}
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:

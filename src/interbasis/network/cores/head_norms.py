@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from interbasis.network.cores.core import Moments, PassCore, Sums
+from interbasis.network.cores.core import Counted, Moments, PassCore, Sums
 from interbasis.numerics.integration import Rule, rule
 
 SMALL_MEAN_SQUARE = 1e-2
@@ -34,7 +34,14 @@ class HeadNorm(PassCore):
         heads = u[:, outputs].unflatten(-1, (-1, self.width))
         return (heads * (_mean_square(heads) + self.epsilon).rsqrt()).flatten(-2)
 
-    def batch_sums(self, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None) -> Sums:
+    def batch_sums(
+        self,
+        u: Tensor,
+        outputs: slice,
+        metric: Tensor,
+        signs: Tensor | None,
+        counted: Counted | None = None,
+    ) -> Sums:
         """Exact, whatever the signs."""
         heads = self._heads(u, outputs)  # [tokens, H, h]
         r = (_mean_square(heads) + self.epsilon).rsqrt()  # [tokens, H, 1]

@@ -10,7 +10,7 @@ from interbasis.network.cores.attention import edges, folded, table
 from interbasis.network.cores.attention.heads import AttentionShape, Heads
 from interbasis.network.cores.attention.moments import add_block, value_products
 from interbasis.network.cores.attention.sums import HeadSums
-from interbasis.network.cores.core import MAX_TOKENS_PER_SUM, Moments, PassCore, Sums
+from interbasis.network.cores.core import Counted, Moments, PassCore, Sums
 from interbasis.numerics.integration import Rule
 
 MAX_QUERIES_PER_BLOCK = 128
@@ -18,6 +18,9 @@ MAX_QUERIES_PER_BLOCK = 128
 
 MAX_QUERIES_PER_SUM = 512
 """Queries summed with signs at once: more share what is done per key, fewer skip more keys."""
+
+MAX_TURNED_QUERIES_PER_SUM = 4096
+"""The same with rotary positions, where much more is done per key."""
 
 MAX_BLOCK_ELEMENTS = 2**22
 """Elements that the covariances, or the patterns, of the queries handled at once may hold."""
@@ -81,26 +84,41 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         seen = outputs.stop if self.shape.causal else u.shape[1]
         return Heads.of(self.shape, u[:, :seen], _positions(u, outputs))
 
-    def batch_sums(self, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None) -> Sums:
+    def batch_sums(
+        self,
+        u: Tensor,
+        outputs: slice,
+        metric: Tensor,
+        signs: Tensor | None,
+        counted: Counted | None = None,
+    ) -> Sums:
         """Exact, whatever the signs: the closed form needs no sources."""
-        return self.sums_at(u, _positions(u, outputs), metric)
+        return self.sums_at(u, _positions(u, outputs), metric, counted)
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:
         return HeadSums(**sums).assemble(metric, self.shape.sigma)
 
-    def sums_at(self, u: Tensor, positions: Tensor, metric: Tensor) -> Sums:
-        """Over the queries at ``positions`` [n, S], each sample's own, and over all keys."""
+    def sums_at(self, u: Tensor, positions: Tensor, metric: Tensor, counted: Counted | None = None) -> Sums:
+        """Over the queries at ``positions`` [n, S], each sample's own, and over all keys.
+
+        Of ``counted`` tokens: N_st of queries that count as outputs and keys that count as inputs, with
+        patterns over all keys.
+        """
         heads, width = self.shape.heads, self.shape.width
         sums = HeadSums.zero(heads, width, u)
         block = min(MAX_QUERIES_PER_BLOCK, positions.shape[1])
         keys = u.shape[1]
         largest = max(heads * block * width**2, keys * width**2, heads * block * keys)
         samples = max(1, MAX_BLOCK_ELEMENTS // largest)
-        for some, queries in zip(u.split(samples), positions.split(samples), strict=True):
+        for start in range(0, len(u), samples):
+            some, queries = u[start : start + samples], positions[start : start + samples]
             whole = _centred(Heads.of(self.shape, some, queries))
+            if counted is not None:
+                here = slice(start, start + samples)
+                whole = replace(whole, counted=Counted(*(mask[here].to(u) for mask in counted)))
             products = value_products(whole.v, metric)
-            for start in range(0, positions.shape[1], block):
-                x = whole.queries(start, start + block)
+            for first in range(0, positions.shape[1], block):
+                x = whole.queries(first, first + block)
                 add_block(sums, x, metric, products[..., x.first : x.first + x.k.shape[2]])
         return vars(sums)
 
@@ -126,8 +144,7 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         groups, size, sources = signs.shape
         count = positions.shape[1]
         by_token = signs.flatten(0, 1)
-        signed = edges.signed if self.shape.rotary is None else edges.signed_by_query
-        longest = MAX_QUERIES_PER_SUM if self.shape.rotary is None else MAX_TOKENS_PER_SUM
+        longest = MAX_QUERIES_PER_SUM if self.shape.rotary is None else MAX_TURNED_QUERIES_PER_SUM
         result = f.new_zeros(self.shape.heads * self.shape.width, groups, sources, f.shape[2])
         for node, weight in zip(rule.nodes, rule.weights, strict=True):
             for sample in range(len(u)):
@@ -138,8 +155,9 @@ class Attention(PassCore, SamplesQueries, FastAblation):
                     group = token // size
                     stop = min((group + 1) * size, end, token + longest)
                     some = x.queries(token - sample * count, stop - sample * count)
-                    block = signed(some, f[one], read, by_token[None, token:stop])
-                    result[:, group] += weight * block[:, 0]
+                    few = 2 * (stop - token) < self.shape.turned
+                    signed = edges.signed_by_query if few else edges.signed
+                    result[:, group] += weight * signed(some, f[sample], read, by_token[token:stop])
                     token = stop
         return result.flatten(1, 2)
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from interbasis.network.cores.attention.rotary import Rotary
+from interbasis.network.cores.core import Counted
 from interbasis.runtime.errors import InterbasisError
 
 
@@ -34,6 +35,11 @@ class AttentionShape:
         """σ, the factor of the scores."""
         return self.width**-0.5 if self.scale is None else self.scale
 
+    @property
+    def turned(self) -> int:
+        """Coordinates of a head that are turned, its first ones."""
+        return 0 if self.rotary is None else 2 * len(self.rotary.frequencies)
+
     def visible(self, queries: Tensor, keys: Tensor) -> Tensor:  # [..., S], [T] -> [..., S, T]
         """Which key positions a query position sees where attention is causal."""
         distance = queries[..., None] - keys
@@ -53,6 +59,8 @@ class Heads:
     k: Tensor  # [heads, n, T, h], turned
     v: Tensor  # [heads, n, T, h]
     first: int = 0
+    counted: Counted | None = None
+    """Which positions of the whole batch count in sums; None is all of them."""
 
     @classmethod
     def of(cls, shape: AttentionShape, u: Tensor, positions: Tensor) -> "Heads":
@@ -84,6 +92,28 @@ class Heads:
             v=self.v[:, :, left:right],
             first=self.first + left,
         )
+
+    def head(self, number: int) -> "Heads":
+        """One of the heads."""
+        one = slice(number, number + 1)
+        return replace(self, q=self.q[one], turned_q=self.turned_q[one], k=self.k[one], v=self.v[one])
+
+    def queries_that_see(self, keys: slice) -> slice:
+        """The queries of one sample, in order, from the first to the last that sees any of these keys."""
+        if not self.shape.causal:
+            return slice(0, self.positions.shape[1])
+        stop = min(keys.stop, self.k.shape[2]) + self.first
+        ends = [keys.start + self.first, stop if self.shape.window is None else stop + self.shape.window - 1]
+        start, end = torch.searchsorted(self.positions[0].contiguous(), torch.tensor(ends).to(self.positions))
+        return slice(int(start), self.positions.shape[1] if self.shape.window is None else int(end))
+
+    def keys_seen_by(self, queries: slice) -> slice:
+        """The keys from the first to the last that any of these queries of one sample sees."""
+        if not self.shape.causal:
+            return slice(0, self.k.shape[2])
+        positions = self.positions[0, queries] - self.first
+        start = 0 if self.shape.window is None else max(0, int(positions[0]) + 1 - self.shape.window)
+        return slice(start, int(positions[-1]) + 1)
 
     @property
     def keys(self) -> Tensor:  # [T]
@@ -121,6 +151,18 @@ class Heads:
             is_causal=plain,
             scale=shape.sigma,
         )
+
+    def counted_pairs(self) -> tuple[Tensor | None, Tensor | None]:
+        """1 for (query, key) where both count, [n, S, T], and for queries that count as input, too, [n, S].
+
+        None where all count.
+        """
+        if self.counted is None:
+            return None, None
+        inputs, outputs = self.counted
+        queries = outputs.gather(1, self.positions)
+        keys = inputs[:, self.first : self.first + self.k.shape[2]]
+        return queries[:, :, None] * keys[:, None], queries * inputs.gather(1, self.positions)
 
     def own_weights(self, pattern: Tensor) -> Tensor:  # [heads, n, S, T] -> [heads, n, S]
         """a_ss: what every query gives to its own position."""

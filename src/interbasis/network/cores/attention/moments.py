@@ -15,6 +15,11 @@ def add_block(sums: HeadSums, x: Heads, metric: Tensor, value_products: Tensor) 
     """Add a block of queries; the values are centred, value_products as below for the keys of x."""
     a, b = x.pattern()  # [H, n, S, T]
     z = a @ x.v  # [H, n, S, h]
+    pairs, own = x.counted_pairs()
+    cov = _covariances(x, b, z)  # [H, i, n·S, j]
+    if pairs is not None and own is not None:  # the sums below skip what does not count, z and Cov do not
+        cov *= own.flatten()[:, None]
+        a, b = (a * pairs,) * 2 if a is b else (a * pairs, b * pairs)
     sums.pattern += a.flatten(1) @ a.flatten(1).T
     if x.shape.rotary is None:
         _add_key_terms(sums, x, (a, b, z), metric, value_products)
@@ -24,7 +29,6 @@ def add_block(sums: HeadSums, x: Heads, metric: Tensor, value_products: Tensor) 
     deviation = x.own_weights(b)[..., None] * (x.own_values() - z)  # b_ss (v_s − z_s)
     sums.diagonal += diagonal.sum((1, 2))
     sums.local_k += x.shape.sigma * (deviation.flatten(1, 2).mT @ x.q.flatten(1, 2))
-    cov = _covariances(x, b, z)  # [H, i, n·S, j]
     sums.local_q += cov.sum(2)
     _add_query_terms(sums, x.q.flatten(1, 2), diagonal.flatten(1), deviation.flatten(1, 2), cov, metric)
     _add_query_pairs(sums, cov, metric)

@@ -53,6 +53,8 @@ class LanguageModel(Task[LanguageResult]):
             data=self._first_tokens(model, self.settings.tokens).spec,
             edge_data=self._first_tokens(model, self.settings.edge_tokens).spec,
             basis=job.basis,
+            skip_positions=self.settings.skip_positions,
+            norm_limit=self.settings.norm_limit,
             **self.settings.sampling,
         )
 

@@ -29,8 +29,18 @@ def introduction(r: R, plan: Plan, settings: LanguageSettings) -> str:
         f"(gradient{sampled}) from {tokens.edges:,} tokens of the training set of `{plan.data}`. Masks are "
         f"tried on {tokens.test:,} tokens of its test set ({tokens.test_windows} windows, the same for every "
         f"mask and basis), on which the untouched model has a cross-entropy of {job.ablation.baseline:.4f}; "
-        f"what passes is at most {settings.tolerance:g} above it."
+        f"what passes is at most {settings.tolerance:g} above it. {_counted(settings)}"
     )
+
+
+def _counted(settings: LanguageSettings) -> str:
+    """Which tokens count in bases and edges."""
+    if not settings.skip_positions and not settings.norm_limit:
+        return "All tokens count in bases and edges, as in the paper."
+    parts = [f"the first {settings.skip_positions} positions"] if settings.skip_positions else []
+    if settings.norm_limit:
+        parts.append(f"tokens whose norm exceeds {settings.norm_limit:g} times the median of their layer")
+    return f"Left out of the sums for bases and edges: {' and '.join(parts)}; masks are tried on all tokens."
 
 
 def sections(r: R) -> list[str]:

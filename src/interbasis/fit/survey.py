@@ -1,0 +1,128 @@
+"""A look at the first tokens of the data: norms and the direction of largest variance, layer by layer."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from interbasis.data.batches import Batches
+from interbasis.fit.counted_tokens import CountedTokens, norms
+from interbasis.fit.statistics import check_runs, chunk_size
+from interbasis.graph.largest_direction import Carrier, LargestDirection
+from interbasis.network.network import Network, NodeLayer
+
+MAX_TOKENS = 8_192
+"""Tokens that are looked at, in whole samples and at least one of these."""
+MAX_ELEMENTS = 2**25
+"""Numbers that one layer's activations may hold."""
+MAX_CARRIERS = 5
+"""Positions and tokens that are named."""
+DIRECTIONS, ITERATIONS = 6, 6
+"""Of the randomised decomposition that finds the largest direction."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the first tokens of the data tell."""
+
+    directions: dict[str, LargestDirection]
+    """By node layer."""
+    counted: CountedTokens
+    """The tokens that count, now that the norms are known."""
+
+
+@torch.no_grad()
+def survey(network: Network, batches: Batches, skip_positions: int, norm_limit: float) -> Survey:
+    """Medians of norms and largest directions, layer by layer.
+
+    Tokens whose norm exceeds ``norm_limit`` times the median of their layer do not count; 0 is no limit.
+    """
+    runs = _first(network, batches)
+    fs = [network.prefix(inputs.to(network.device)) for inputs in runs]
+    directions, limits = {}, []
+    positions_only = CountedTokens.of(network, skip_positions, ())
+    for k, node in enumerate(network.nodes):
+        if not all(f.isfinite().all() for f in fs):
+            check_runs(node.name, fs, batches.name, batches.offset)
+        sizes = torch.cat([norms(node, f).flatten() for f in fs]).double()
+        limit = norm_limit * sizes.median().item() if norm_limit else torch.inf
+        limits.append(limit)
+        counts = torch.cat([positions_only.at(k, node, f).flatten() for f in fs]) & (sizes <= limit)
+        directions[node.name] = _describe(node, fs, runs, sizes, counts, limit)
+        if k < len(network.sections):
+            fs = [network.sections[k](f) for f in fs]
+    counted = CountedTokens.of(network, skip_positions, tuple(limits) if norm_limit else ())
+    return Survey(directions, counted)
+
+
+def _first(network: Network, batches: Batches) -> list[Tensor]:
+    """The first samples, in chunks of one length each."""
+    runs: list[Tensor] = []
+    tokens = 0
+    positions = network.prefix(batches.first().to(network.device)).shape[1]
+    most = min(MAX_TOKENS, MAX_ELEMENTS // max(node.width for node in network.nodes))
+    size = max(1, min(chunk_size(network, batches, fine=True), most // positions))
+    for _, inputs in batches.chunks(size):
+        room = max(1 if not runs else 0, (most - tokens) // positions)
+        if not room:
+            break
+        runs.append(inputs[:room])
+        tokens += positions * len(runs[-1])
+    return runs
+
+
+def _describe(
+    node: NodeLayer, fs: list[Tensor], runs: list[Tensor], sizes: Tensor, counts: Tensor, limit: float
+) -> LargestDirection:
+    first = node.first_coordinate + node.isolated
+    x = torch.cat([f[..., first:].flatten(0, 1) for f in fs])  # [tokens, w]
+    share, squares = largest_share(x)
+    within = share if counts.all() else largest_share(x[counts])[0] if counts.any() else 0.0
+    positions = [torch.arange(f.shape[1], device=f.device).expand(f.shape[:2]).flatten() for f in fs]
+    tokens = [_tokens(inputs, f) for inputs, f in zip(runs, fs, strict=True)]
+    known = [one for one in tokens if one is not None]
+    return LargestDirection(
+        share=share,
+        share_counted=within,
+        left_out=1 - counts.double().mean().item(),
+        norm_limit=limit if limit < torch.inf else None,
+        median_norm=sizes.median().item(),
+        largest_norm=sizes.max().item(),
+        positions=_carriers(torch.cat(positions), squares) if fs[0].shape[1] > 1 else (),
+        tokens=_carriers(torch.cat(known), squares) if len(known) == len(tokens) else (),
+    )
+
+
+def largest_share(x: Tensor) -> tuple[float, Tensor]:  # [n, w] -> share, [n]
+    """Share of the variance along the largest direction, and every row's square along it."""
+    x = x.double()
+    x = x - x.mean(0)
+    total = x.square().sum().item()
+    if not total:
+        return 0.0, x.new_zeros(len(x))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        _, _, V = torch.svd_lowrank(x, min(DIRECTIONS, *x.shape), niter=ITERATIONS)
+    squares = (x @ V[:, 0]).square()
+    return squares.sum().item() / total, squares
+
+
+def _tokens(inputs: Tensor, f: Tensor) -> Tensor | None:
+    """The number in the vocabulary of every token at a layer; None where inputs are no tokens."""
+    if inputs.is_floating_point() or inputs.ndim != 2 or inputs.shape[1] < f.shape[1]:
+        return None
+    return inputs[:, inputs.shape[1] - f.shape[1] :].flatten().to(f.device)
+
+
+def _carriers(indices: Tensor, squares: Tensor) -> tuple[Carrier, ...]:
+    """The indices whose rows carry most of a direction."""
+    total = squares.sum().item()
+    if not total:
+        return ()
+    different, place = indices.unique(return_inverse=True)
+    sums = squares.new_zeros(len(different)).index_add_(0, place, squares)
+    top = sums.topk(min(MAX_CARRIERS, len(sums)))
+    return tuple(
+        Carrier(index=int(different[k]), share=value / total)
+        for value, k in zip(top.values.tolist(), top.indices.tolist(), strict=True)
+    )
