@@ -17,6 +17,8 @@ from torch import Tensor
 
 from interbasis.network.cores import Counted
 from interbasis.network.network import Network, NodeLayer
+from interbasis.network.stencil_section import StencilSection
+from interbasis.runtime.errors import InterbasisError
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,18 @@ class CountedTokens:
 
     @classmethod
     def of(cls, network: Network, skip_positions: int, limits: tuple[float, ...]) -> "CountedTokens":
-        """For a network, with a largest norm for each of its node layers."""
+        """For a network, with a largest norm for each of its node layers.
+
+        Raises:
+            InterbasisError: Tokens are left out of a network whose positions are pixels.
+        """
+        if skip_positions or limits:
+            for section in network.sections:
+                if isinstance(section, StencilSection):
+                    raise InterbasisError(
+                        "positions are left out of sequences only, but the positions of "
+                        f"{section.source.name!r} are pixels; build with skip_positions=0 and without skip_norm"
+                    )
         ends = [k + 1 for k, section in enumerate(network.sections) if section.last_only]
         return cls(skip_positions, limits, ends[0] if ends else None)
 
