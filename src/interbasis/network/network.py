@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from interbasis.network.cores import Core
 from interbasis.network.structured_matmul import applier
+from interbasis.network.window import Grid
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Dtype
 
@@ -42,6 +43,8 @@ class NodeLayer:
     isolated: int = 0
     """Coordinates after the constant that are features of their own, as a layer norm's variance is: they take
     part in no eigendecomposition."""
+    grid: Grid | None = None
+    """The shape of its positions where they are pixels; () is one position, None a sequence of any length."""
 
     @property
     def first_coordinate(self) -> int:
@@ -252,8 +255,8 @@ class Network:
         for step in self.tail:
             f = step(f)
         output = f[..., self.output_layer.first_coordinate :]
-        last_only = any(step.last_only for step in (*self.sections, *self.tail))
-        return output[:, -1] if last_only or not self.prefix.has_positions(inputs) else output
+        single = ends_with_one_position((*self.sections, *self.tail))
+        return output[:, -1] if single or not self.prefix.has_positions(inputs) else output
 
     def activations(self, inputs: Tensor) -> list[Tensor]:
         """f at every node layer, [n, T_l, width_l] each."""
@@ -338,8 +341,7 @@ class Head(Prefix):
         self.sections = sections
 
     def has_positions(self, inputs: Tensor) -> bool:
-        last_only = any(section.last_only for section in self.sections)
-        return self.prefix.has_positions(inputs) and not last_only
+        return self.prefix.has_positions(inputs) and not ends_with_one_position(self.sections)
 
     def tensors(self) -> list[Tensor]:
         inner = [tensor for section in self.sections for tensor in section.tensors()]
@@ -354,6 +356,11 @@ class Head(Prefix):
     def to(self, *args: Any, **kwargs: Any) -> "Head":
         prefix = self.prefix.to(*args, **kwargs)
         return Head(prefix, tuple(section.to(*args, **kwargs) for section in self.sections))
+
+
+def ends_with_one_position(steps: Sequence[Step]) -> bool:
+    """Whether one position comes out of them, however many go in."""
+    return steps[-1].target.grid == () or any(step.last_only for step in steps)
 
 
 def with_constant(f: Tensor) -> Tensor:  # [..., d] -> [..., d + 1]

@@ -7,6 +7,7 @@ from interbasis.network.cores.elementwise import Elementwise
 from interbasis.network.cores.gated import Gated
 from interbasis.network.cores.general import General
 from interbasis.network.cores.head_norms import HeadNorm
+from interbasis.network.cores.largest import Largest
 from interbasis.network.cores.linear import Linear
 from interbasis.network.cores.normalize import Normalize
 from interbasis.network.cores.variance import Variance
@@ -21,6 +22,7 @@ __all__ = [
     "Gated",
     "General",
     "HeadNorm",
+    "Largest",
     "Linear",
     "Moments",
     "Normalize",

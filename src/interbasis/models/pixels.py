@@ -1,0 +1,28 @@
+"""Images as the first node layer of a convolutional network: pixels are positions, channels coordinates."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from interbasis.network.network import Prefix, with_constant
+from interbasis.network.window import Grid
+from interbasis.runtime.errors import InterbasisError
+
+
+class Pixels(Prefix):
+    """[n, channels, grid…], or rows [n, channels · pixels] of the same numbers, to [n, pixels, 1 + channels]."""
+
+    def __init__(self, channels: int, grid: Grid, dtype: torch.dtype = torch.float32):
+        super().__init__()
+        self.channels, self.grid = channels, grid
+        self.like = nn.Buffer(torch.zeros((), dtype=dtype))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        shape = (self.channels, *self.grid)
+        if inputs.shape[1:] not in (shape, (math.prod(shape),)):
+            raise InterbasisError(
+                f"expected images of shape [samples, {', '.join(map(str, shape))}] or rows of "
+                f"{math.prod(shape)} numbers, received {list(inputs.shape)}"
+            )
+        return with_constant(inputs.to(self.like.dtype).reshape(len(inputs), self.channels, -1).mT)

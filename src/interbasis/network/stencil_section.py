@@ -1,0 +1,200 @@
+"""Sections that read a stencil: u_s = A p_s, F_s = P p_s + B · core(u_s), with p_s the patch of output s.
+
+    p_s = (1, f at tap 0, f at tap 1, …)                            see `stencil.py`
+
+A and P are matrices [·, 1 + K·d_in] over patches: column 0 is the bias, then come d_in columns per tap. The
+core acts on every output position by itself. Both node layers know their grid, which all their streams
+share.
+
+- Convolution + activation: `Stencil.sliding`, A the kernel (`kernel_taps`), `Elementwise`, B into the
+  target's rows. Without an activation P is the kernel and the core `Linear`. Groups and depthwise are zeros
+  in A.
+- Residual sum after the second convolution of a block: the node layer before it holds [h; x]; A has the
+  kernel in the columns of h and the identity in the columns of x at the centre tap. A shortcut that strides
+  (1×1, stride 2) is in P of the first convolution, at the tap that it shares with the kernel
+  (`Stencil.with_taps`).
+- Average and global pooling: `Stencil.average`, `Stencil.adaptive`: one tap, P the identity, `Linear`.
+- Max pooling: `maximum_section`: a row of A per tap and channel; the Jacobian of `Largest` is a selection.
+- Flatten → linear: `Stencil.flattened`, one output position (grid ()), P or A from `flattened_taps`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interbasis.network.cores import Largest, Linear
+from interbasis.network.network import NodeLayer, Section
+from interbasis.network.stencil import Stencil
+from interbasis.network.stencil_matmul import stencil_applier
+from interbasis.runtime.errors import InterbasisError
+
+
+@dataclass(frozen=True, eq=False)
+class StencilSection(Section):
+    """The map between node layers on two grids; skip P [d_out, 1 + K·d_in], read A [c_in, 1 + K·d_in]."""
+
+    stencil: Stencil = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        stencil, source, target = self.stencil, self.source, self.target
+        if (source.grid, target.grid) != (stencil.source, stencil.target):
+            raise InterbasisError(
+                f"section {source.name} → {target.name}: expected node layers on the grids of {stencil}, "
+                f"received {source.grid} and {target.grid}"
+            )
+        if not source.constant or self.last_only or self.core.mixes_positions:
+            raise InterbasisError(
+                f"section {source.name} → {target.name}: a stencil requires a source with a constant and a "
+                f"core that acts on every position by itself, received {self.core}"
+            )
+        for name, matrix in (("skip", self.skip), ("read", self.read)):
+            if (matrix.shape[1] - 1) % stencil.taps:
+                raise InterbasisError(
+                    f"section {source.name} → {target.name}: expected {name} with 1 + {stencil.taps} taps × "
+                    f"width columns, received {list(matrix.shape)}"
+                )
+
+    def __repr__(self) -> str:
+        shape = f"{self.features_in} → {self.skip.shape[0]}"
+        return (
+            f"StencilSection({self.source.name} → {self.target.name}: {self.core}, {shape}, {self.stencil})"
+        )
+
+    @property
+    def features_in(self) -> int:
+        return (self.skip.shape[1] - 1) // self.stencil.taps
+
+    def taps_of(self, matrix: Tensor) -> Tensor:  # [c, 1 + K·d] -> [c, K, d]
+        """A_k or P_k by tap, without the bias."""
+        return matrix[:, 1:].unflatten(1, (self.stencil.taps, -1))
+
+    def patches(self, f: Tensor) -> Tensor:  # [n, T, d] -> [n, S, 1 + K·d]
+        """p, whose constant is that of position 0."""
+        inner = self.stencil.patches(f).flatten(2)
+        one = f[:, :1, :1].expand(-1, inner.shape[1], -1)
+        return torch.cat([one, inner], dim=2)
+
+    def from_read_outs(self, f: Tensor, u: Tensor) -> Tensor:  # [n, T, d_in], [n, S, c_in] -> [n, S, d_out]
+        """P p + B · core(u)."""
+        if isinstance(self.core, Linear):
+            return self._apply_skip(f)
+        return self._apply_skip(f) + self._apply_write(self.core(u, self.outputs(f)))
+
+    def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:  # [d_in], [..., d_in]
+        """P p and P δp where f is the same, and moves alike, at all positions."""
+        weights = self.stencil.weight.sum(2).mean(0).to(f)  # [K]
+        skip = torch.einsum("okd,k->od", self.taps_of(self.skip.to(f)), weights)
+        skip[:, 0] += self.skip[:, 0].to(f)
+        return skip @ f, moved @ skip.T
+
+    @cached_property
+    def _apply_skip(self) -> Callable[[Tensor], Tensor]:
+        return stencil_applier(self.stencil, self.skip)
+
+    @cached_property
+    def _apply_read(self) -> Callable[[Tensor], Tensor]:
+        return stencil_applier(self.stencil, self.read)
+
+    def positions_out(self, positions: int) -> slice:
+        """All positions of the target's grid."""
+        return slice(0, self.stencil.positions)
+
+    def in_basis(self, inverse: Tensor | None, transform: Tensor | None) -> "StencilSection":
+        """The same map between features: every tap of A and P takes C_in⁺."""
+        skip, read, write = self.skip, self.read, self.write
+        if inverse is not None:
+            skip, read = (
+                torch.cat([matrix[:, :1], (self.taps_of(matrix) @ inverse).flatten(1)], dim=1)
+                for matrix in (skip, read)
+            )
+        if transform is not None:
+            skip, write = transform @ skip, transform @ write
+        return replace(self, skip=skip, read=read, write=write)
+
+    def tensors(self) -> list[Tensor]:
+        return [*super().tensors(), self.stencil.index, self.stencil.weight]
+
+    def to(self, *args: Any, **kwargs: Any) -> "StencilSection":
+        moved = super().to(*args, **kwargs)
+        assert isinstance(moved, StencilSection)
+        return moved
+
+
+def patch_matrix(stencil: Stencil, rows: int, width: int, like: Tensor) -> Tensor:  # [rows, 1 + K·width]
+    """Zeros, to which `add_taps` adds."""
+    return like.new_zeros(rows, 1 + stencil.taps * width)
+
+
+def add_taps(
+    matrix: Tensor, stencil: Stencil, taps: Tensor, row: int, column: int, where: Sequence[int] | None = None
+) -> None:
+    """Add taps [c, k, d] to a matrix over patches, at a row and at a column of the node layer.
+
+    Args:
+        matrix: From `patch_matrix`.
+        stencil: Its stencil.
+        taps: Matrices by tap; `kernel_taps`, `flattened_taps` and `one_tap` make them.
+        row: The first row; 1 of a target with a constant.
+        column: Where the stream begins in the source node layer; 1 is after the constant.
+        where: The numbers of the taps in the stencil; default: the first ones.
+    """
+    by_tap = matrix[:, 1:].unflatten(1, (stencil.taps, -1))
+    numbers = list(where) if where is not None else list(range(taps.shape[1]))
+    by_tap[row : row + len(taps), numbers, column : column + taps.shape[2]] += taps
+
+
+def kernel_taps(
+    weight: Tensor, groups: int = 1
+) -> Tensor:  # [c_out, c_in / groups, kernel…] -> [c_out, K, c_in]
+    """A convolution's weight by tap; what lies in other groups is 0."""
+    taps = weight.flatten(2).mT  # [c_out, K, c_in / groups]
+    if groups == 1:
+        return taps
+    size = taps.shape[2]
+    result = taps.new_zeros(*taps.shape[:2], groups * size)
+    for group, rows in enumerate(torch.arange(len(taps)).chunk(groups)):
+        result[rows, :, group * size : (group + 1) * size] = taps[rows]
+    return result
+
+
+def flattened_taps(weight: Tensor, channels: int) -> Tensor:  # [out, channels·T] -> [out, T, channels]
+    """A linear layer's weight after `torch.flatten` of [channels, grid…]."""
+    return weight.unflatten(1, (channels, -1)).mT
+
+
+def one_tap(weight: Tensor) -> Tensor:  # [out, d] -> [out, 1, d]
+    """A matrix at a single tap."""
+    return weight[:, None]
+
+
+def maximum_section(source: NodeLayer, target: NodeLayer, stencil: Stencil, like: Tensor) -> StencilSection:
+    """Max pooling of all streams of a node layer; the stencil has a tap per pixel of a window.
+
+    ``stencil`` is `Stencil.sliding` with mode ``inside`` or `Stencil.adaptive` with ``maximum``.
+    """
+    d = source.width - 1
+    skip, read = (patch_matrix(stencil, rows, source.width, like) for rows in (d + 1, stencil.taps * d))
+    identity = torch.eye(d, dtype=like.dtype, device=like.device)
+    for k in range(stencil.taps):
+        add_taps(read, stencil, one_tap(identity), k * d, 1, [k])
+    skip[0, 0] = 1
+    write = torch.eye(d + 1, dtype=like.dtype, device=like.device)[:, 1:]
+    return StencilSection(source, target, skip, read, write, Largest(stencil.taps), stencil=stencil)
+
+
+def linear_section(source: NodeLayer, target: NodeLayer, skip: Tensor, stencil: Stencil) -> StencilSection:
+    """A section without a core, P [d_out, 1 + K·d_in]: a convolution alone, pooling, flatten → linear."""
+    return StencilSection(source, target, skip, skip[:0], skip[:, :0], Linear(), stencil=stencil)
+
+
+def averaging_section(source: NodeLayer, target: NodeLayer, stencil: Stencil, like: Tensor) -> StencilSection:
+    """Average or global pooling of all streams; the stencil has one tap."""
+    skip = patch_matrix(stencil, source.width, source.width, like)
+    identity = torch.eye(source.width - 1, dtype=like.dtype, device=like.device)
+    add_taps(skip, stencil, one_tap(identity), 1, 1)
+    skip[0, 0] = 1
+    return linear_section(source, target, skip, stencil)
