@@ -14,10 +14,12 @@ import torch
 from torch import Tensor, fx
 
 from interbasis.models.traced import wires
-from interbasis.models.traced.streams import CoreOp, Flattened, Given, Grid, Op, Picked, Stream, in_order
+from interbasis.models.traced.streams import CoreOp, Flattened, Gathered, Given, Op, Stream, in_order
 from interbasis.models.traced.trace import Traced, callers, place
 from interbasis.models.traced.values import Early, Known, Scores, Several, Value
 from interbasis.models.traced.wires import Misplaced, Wire
+from interbasis.network.stencil import Stencil
+from interbasis.network.window import Grid
 from interbasis.runtime.errors import InterbasisError
 
 MOVES = {
@@ -119,14 +121,17 @@ class Recogniser:
             return None
         positions, where = found
         old = wire.stream
-        stream = self.stream(Picked((old,), positions), wires.shrunk(old.grid, positions), old.channels)
-        return Wire(stream, where)
+        grid = wires.shrunk(old.grid, positions)
+        index = torch.tensor(positions)[:, None, None]
+        stencil = Stencil(old.grid, grid, index, torch.ones(index.shape, dtype=torch.float64))
+        what = f"{len(positions)} of {old.positions} positions"
+        return Wire(self.stream(Gathered((old,), stencil, what), grid, old.channels), where)
 
     def flattened(self, wire: Wire) -> Wire | None:
         old = wire.stream
         if not old.grid:
             return None
-        return Wire(self.stream(Flattened((old,)), (), old.positions * old.channels), wire.where)
+        return Wire(self.stream(Flattened((old,), Stencil.flattened(old.grid)), (), old.positions * old.channels), wire.where)
 
     # running
 
@@ -192,7 +197,7 @@ class Recogniser:
             return moved.parts[args[1]]
         if not isinstance(moved, Wire) or any(not isinstance(p, Known) for p in _leaves((args[1:], kwargs))):
             raise Misplaced("numbers are moved to where other numbers of the input say")
-        where = call(node, [Known(moved.where), *args[1:]], kwargs)
+        where = call(node, [Known(moved.where.contiguous()), *args[1:]], kwargs)
         if isinstance(where, Tensor):
             return Wire(moved.stream, where)
         return Several(tuple(Wire(moved.stream, part) for part in where))

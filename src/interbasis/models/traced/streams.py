@@ -6,7 +6,7 @@ each position by itself and is affine, so that chains of it are one matrix. *Spr
 several positions. *Cores* are everything else.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from interbasis.models.traced.trace import Place
-from interbasis.network.cores import AttentionShape
-
-Grid = tuple[int, ...]
+from interbasis.network.cores import Attention, AttentionShape
+from interbasis.network.stencil import Stencil
+from interbasis.network.window import Grid
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,29 @@ class Mixed(Op):
 
 
 class Spread(Op):
-    """Linear, and reads several positions."""
+    """Linear, and reads several positions, by a stencil."""
+
+    stencil: Stencil
+
+    def taps_after(self, weight: Tensor) -> Tensor:  # [rows, c] -> [rows, K, c_in]
+        """A matrix on what it puts out as matrices on the taps that it reads."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered(Spread):
+    """One tap, all channels alike: some of the positions, means, enlarged images."""
+
+    inputs: tuple[Stream, ...]
+    stencil: Stencil
+    what: str
+    """In words, for people to read."""
+
+    def taps_after(self, weight: Tensor) -> Tensor:
+        return weight[:, None]
+
+    def run(self, values: Sequence[Tensor]) -> Tensor:
+        return self.stencil.tap(values[0], 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,30 +107,13 @@ class Flattened(Spread):
     """All positions side by side as channels of one: [n, P, c] -> [n, 1, P·c]."""
 
     inputs: tuple[Stream, ...]
+    stencil: Stencil
+
+    def taps_after(self, weight: Tensor) -> Tensor:
+        return weight.unflatten(1, (self.stencil.taps, -1))
 
     def run(self, values: Sequence[Tensor]) -> Tensor:
         return values[0].flatten(1)[:, None]
-
-
-@dataclass(frozen=True, eq=False)
-class Picked(Spread):
-    """Some of the positions: [n, P, c] -> [n, P', c]."""
-
-    inputs: tuple[Stream, ...]
-    positions: tuple[int, ...]
-
-    def run(self, values: Sequence[Tensor]) -> Tensor:
-        return values[0][:, list(self.positions)]
-
-
-@dataclass(frozen=True, eq=False)
-class Averaged(Spread):
-    """The mean over all positions: [n, P, c] -> [n, 1, c]."""
-
-    inputs: tuple[Stream, ...]
-
-    def run(self, values: Sequence[Tensor]) -> Tensor:
-        return values[0].mean(1, keepdim=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,40 +121,17 @@ class Convolved(Spread):
     """A convolution without its bias, which is a `Mixed` after it."""
 
     inputs: tuple[Stream, ...]
-    weight: Tensor  # [out, in / groups, *kernel]
-    stride: Grid
-    padding: Grid
-    dilation: Grid
-    groups: int
+    stencil: Stencil
+    taps: Tensor  # [c, K, c_in]
+
+    def taps_after(self, weight: Tensor) -> Tensor:
+        rows, width = weight.shape
+        if rows == width and torch.equal(weight, torch.eye(width).to(weight)):
+            return self.taps
+        return (weight @ self.taps.flatten(1)).unflatten(1, self.taps.shape[1:])
 
     def run(self, values: Sequence[Tensor]) -> Tensor:
-        function = (nn.functional.conv1d, nn.functional.conv2d, nn.functional.conv3d)[len(self.stride) - 1]
-        images = as_images(values[0], self.inputs[0].grid)
-        weight = self.weight.to(images)
-        return from_images(
-            function(images, weight, None, self.stride, self.padding, self.dilation, self.groups)
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class AveragePooled(Spread):
-    """Means over windows; the padding counts or does not."""
-
-    inputs: tuple[Stream, ...]
-    kernel: Grid
-    stride: Grid
-    padding: Grid
-    ceil_mode: bool
-    count_include_pad: bool
-    divisor: int | None = None
-
-    def run(self, values: Sequence[Tensor]) -> Tensor:
-        images = as_images(values[0], self.inputs[0].grid)
-        options = (self.kernel, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
-        if len(self.kernel) == 1:
-            return from_images(nn.functional.avg_pool1d(images, *options))
-        function = nn.functional.avg_pool2d if len(self.kernel) == 2 else nn.functional.avg_pool3d
-        return from_images(function(images, *options, self.divisor))
+        return torch.einsum("nskd,ckd->nsc", self.stencil.patches(values[0]), self.taps.to(values[0]))
 
 
 class CoreOp(Op):
@@ -196,8 +178,6 @@ class Attended(CoreOp):
     shape: AttentionShape
 
     def run(self, values: Sequence[Tensor]) -> Tensor:
-        from interbasis.network.cores import Attention
-
         return Attention(self.shape)(values[0], slice(0, values[0].shape[1]))
 
 
@@ -217,25 +197,25 @@ class MaxPooled(CoreOp):
     """The largest number of every window."""
 
     inputs: tuple[Stream, ...]
-    kernel: Grid
-    stride: Grid
-    padding: Grid
-    dilation: Grid
-    ceil_mode: bool
+    stencil: Stencil
 
     def run(self, values: Sequence[Tensor]) -> Tensor:
-        names = (nn.functional.max_pool1d, nn.functional.max_pool2d, nn.functional.max_pool3d)
-        images = as_images(values[0], self.inputs[0].grid)
-        options = (self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode)
-        return from_images(names[len(self.kernel) - 1](images, *options))
+        index, weight = self.stencil.index[..., 0], self.stencil.weight[..., 0]
+        taps = values[0][:, index]
+        return torch.where(weight[..., None] == 0, -torch.inf, taps).amax(2)
 
 
-def as_images(f: Tensor, grid: Grid) -> Tensor:  # [n, P, c] -> [n, c, *grid]
-    return f.mT.unflatten(2, grid)
+@dataclass(frozen=True, eq=False)
+class Foreign(CoreOp):
+    """What has no closed form: a function of some streams, [n, P, c] each."""
 
+    inputs: tuple[Stream, ...]
+    function: Callable[[Sequence[Tensor]], Tensor]
+    what: str
+    mixes_positions: bool = True
 
-def from_images(images: Tensor) -> Tensor:  # [n, c, *grid] -> [n, P, c]
-    return images.flatten(2).mT
+    def run(self, values: Sequence[Tensor]) -> Tensor:
+        return self.function(values)
 
 
 def evaluate(wanted: Sequence[Stream], known: dict[Stream, Tensor]) -> list[Tensor]:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 
-from interbasis.models.traced.streams import Grid, Stream
+from interbasis.models.traced.streams import Stream
+from interbasis.network.window import Grid
 
 
 class Misplaced(Exception):

@@ -8,9 +8,11 @@ from torch import Tensor, fx
 from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser, known
 from interbasis.models.traced.rules import products
-from interbasis.models.traced.streams import Averaged, Grid, Mixed, Stream, selection
+from interbasis.models.traced.streams import Gathered, Mixed, Stream, selection
 from interbasis.models.traced.values import Early, Known, Scores, Several, Value
 from interbasis.models.traced.wires import Misplaced, Wire
+from interbasis.network.stencil import Stencil
+from interbasis.network.window import Grid
 
 
 def is_computed(value: Any) -> bool:
@@ -278,8 +280,14 @@ def _over_positions(made: Recogniser, x: Wire) -> tuple[Tensor, Stream]:
         positions.sort(-1).values, torch.arange(old.positions).expand(x.where.shape)
     ):
         raise Misplaced("a mean over some of the positions has no rule")
-    stream = made.stream(Averaged((old,)), (), old.channels)
+    stream = made.stream(Gathered((old,), average_of_all(old.grid), "the mean"), (), old.channels)
     return sample[..., 0] * old.channels + x.channels[..., 0], stream
+
+
+def average_of_all(grid: Grid) -> Stencil:
+    """One position: the mean of all."""
+    whole = Stencil.adaptive(grid, (1,) * len(grid))
+    return Stencil(grid, (), whole.index, whole.weight)
 
 
 def _as_list(value: Any) -> list[int]:
