@@ -212,6 +212,8 @@ class Network:
     """What its tokens are called, if it knows; a tokenizer says so otherwise."""
     modulus: int | None = None
     """p, if it adds two numbers modulo p: then features are functions of two numbers with Fourier labels."""
+    arrange: Callable[[Tensor], Tensor] | None = None
+    """How the model arranges its outputs where that is not [samples, positions, channels], as images."""
     remake: "Callable[[Change], Network] | None" = None
     """Converts the model that this network was made from again, with change(W) in place of every weight
     matrix W. Sections do not tell: their matrices hold structure (identities, residual paths, norms) too."""
@@ -258,7 +260,8 @@ class Network:
         f = self.prefix(inputs)
         for section in self.sections:
             f = section(f)
-        return self.finish(f, inputs)
+        output = self.finish(f, inputs)
+        return output if self.arrange is None else self.arrange(output)
 
     def finish(self, f: Tensor, inputs: Tensor) -> Tensor:  # [n, S, width]
         """The model's output from the activations of the last node layer; inputs say if it has positions."""

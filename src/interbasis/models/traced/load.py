@@ -1,0 +1,127 @@
+"""From a module to a network: traced, recognised, cut, and compared with the module's own output."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from interbasis.models.own_output import own_output
+from interbasis.models.traced.cuts import Cut, Planner, Step
+from interbasis.models.traced.names import names_of
+from interbasis.models.traced.prefix import TracedPrefix
+from interbasis.models.traced.recognise import Recogniser
+from interbasis.models.traced.sections import section
+from interbasis.models.traced.streams import Given, MeanSquare, Stream, in_order
+from interbasis.models.traced.trace import trace
+from interbasis.models.traced.values import Early
+from interbasis.models.traced.wires import Misplaced, Wire
+from interbasis.models.traced.rules.foreign import Layout
+from interbasis.network.network import Network, NodeLayer, Section
+from interbasis.network.stencil_section import StencilSection
+from interbasis.runtime.errors import InterbasisError
+
+FAMILY = "traced"
+MAX_RELATIVE_ERROR = 1e-9
+"""Of the largest output, in float64."""
+MAX_ROUNDED_ERROR = 1e-4
+"""The same where the module itself rounds to a shorter type on its way."""
+
+
+@torch.no_grad()
+def network_of(module: nn.Module, example: Tensor) -> Network:
+    """The network of a module with its natural node layers; outputs agree on the example."""
+    traced = trace(module, example)
+    made = Recogniser(traced)
+    result = made.run()
+    if isinstance(result, Early):
+        raise InterbasisError(
+            f"{type(module).__name__} has no layer with weights or a non-linearity between its input and its output; "
+            "expected at least one"
+        )
+    if not isinstance(result, Wire):
+        raise InterbasisError(f"{type(module).__name__} returns no tensor that depends on its input")
+    output, arrange = _output(made, result)
+    givens = tuple(s for s in in_order([output], set()) if isinstance(s.made, Given))
+    if len({s.grid for s in givens}) > 1:
+        raise InterbasisError(
+            f"{type(module).__name__} reads its input in two layouts, {' and '.join(str(s.grid) for s in givens)}; "
+            "expected all of its first layers to read the same positions"
+        )
+    steps = Planner(output, Cut(givens)).run()
+    sections = _sections(steps)
+    fixed = made.fixed_lengths or any(isinstance(s, StencilSection) for s in sections)
+    if not fixed and len(givens[0].grid) == 1:
+        sections = [_any_length(s) for s in sections]
+    prefix = TracedPrefix(traced, givens, fixed_lengths=fixed)
+    network = Network(prefix, tuple(sections), family=FAMILY, arrange=arrange)
+    _check(network, module, traced.example)
+    return network
+
+
+def _sections(steps: Sequence[Step]) -> list[Section]:
+    names = names_of(steps)
+    cuts = [steps[0].source, *(step.target for step in steps)]
+    nodes = [_node(cut, name) for cut, name in zip(cuts, names, strict=True)]
+    return [section(step, *nodes[k : k + 2]) for k, step in enumerate(steps)]
+
+
+def _node(cut: Cut, name: str) -> NodeLayer:
+    isolated = sum(isinstance(stream.made, MeanSquare) for stream in cut.streams)
+    return NodeLayer(name, 1 + cut.width, isolated=isolated, grid=cut.grid)
+
+
+def _any_length(made: Section) -> Section:
+    """Nothing in it depends on the number of positions."""
+    return replace(made, source=replace(made.source, grid=None), target=replace(made.target, grid=None))
+
+
+def _output(made: Recogniser, result: Wire) -> tuple[Stream, Callable[[Tensor], Tensor] | None]:
+    """The stream that comes out, and how the module arranges it where that is not [n, positions, channels]."""
+    stream = result.stream
+    samples = made.samples
+    from interbasis.models.traced.wires import align
+
+    try:
+        aligned = align([result], samples)
+        if not torch.equal(aligned.channels[0], torch.arange(stream.channels)):
+            from interbasis.models.traced.rules.linear import mixed
+            from interbasis.models.traced.streams import selection
+
+            matrix = selection(aligned.channels[0], stream.channels)
+            stream = mixed(made, [(stream, matrix)], matrix.new_zeros(len(matrix)), stream.grid)
+            result = Wire(stream, aligned.where)
+    except Misplaced:
+        picked = made.picked(result)
+        if picked is not None:
+            return _output(made, picked)
+    plain = (samples, stream.channels) if not stream.grid else (samples, stream.positions, stream.channels)
+    if tuple(result.where.shape) == plain and torch.equal(
+        result.where, torch.arange(result.where.numel()).view(plain)
+    ):
+        return stream, None
+    layout = Layout.of(result, samples)
+
+    def arrange(output: Tensor) -> Tensor:
+        return layout.lay_out(output if output.ndim == 3 else output[:, None])
+
+    return stream, arrange
+
+
+def _check(network: Network, module: nn.Module, example: Tensor) -> None:
+    """The network's output is the module's own, in float64."""
+    expected = own_output(module, example.clone(), torch.float64)
+    if not isinstance(expected, Tensor):
+        values = expected.values() if isinstance(expected, dict) else expected
+        expected = next(value for value in values if isinstance(value, Tensor))
+    outputs = network(example)
+    if outputs.shape != expected.shape:
+        raise InterbasisError(
+            f"the network puts out {list(outputs.shape)} where {type(module).__name__} puts out {list(expected.shape)}"
+        )
+    error = ((outputs - expected).abs().max() / expected.abs().max().clamp_min(1e-300)).item()
+    if not error <= MAX_RELATIVE_ERROR:
+        raise InterbasisError(
+            f"{type(module).__name__} was traced, but the network's outputs are off by {error:.1e} of the largest; "
+            "expected a module that computes the same every time it is called in evaluation mode"
+        )

@@ -1,0 +1,194 @@
+"""A module as a graph of torch's operations, by torch.export.
+
+torch.export rather than torch.fx's symbolic tracing, for four reasons. One operation has one name: `F.relu`,
+`x.relu_()`, `nn.ReLU(inplace=True)` and a hook that calls any of them are all ``aten.relu`` after the graph is
+made functional, so that there is one rule for each part. Branches on shapes are taken as the example takes
+them, and a branch on data is refused with its line, where symbolic tracing refuses both. Attention modules of
+torch need no rule of their own: they arrive as linear maps around ``scaled_dot_product_attention``. And names of
+modules and lines of the source come with every operation. Linear maps, convolutions and norms stay whole.
+
+The module is exported as a float64 copy in evaluation mode, with numbers of samples and of positions left open
+where the module leaves them open.
+"""
+
+import re
+import warnings
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import Dim, ExportedProgram, export
+from torch.export.graph_signature import InputKind, OutputKind
+
+from interbasis.models.own_output import evaluation_mode
+from interbasis.runtime.errors import InterbasisError
+
+SAMPLES = (3, 5, 7, 11, 13)
+"""Numbers of samples that are traced: the first that no dimension of the example has."""
+FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in [^\n]+\n(?P<code>[^\n]*)')
+INSTALLED = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python[\d.]+)[/\\]")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the user's code an operation is."""
+
+    module: str
+    """The name of the innermost module, as `named_modules` has it; the whole module is ''."""
+    source: str
+    """file:line and the code there; empty where the trace does not say."""
+
+    def __str__(self) -> str:
+        name = f"in {self.module!r}" if self.module else "in the module's own forward"
+        return f"{name} ({self.source})" if self.source else name
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """The graph of a module: placeholders for weights and the input, operations in order, one output."""
+
+    graph: fx.Graph
+    constants: dict[str, Tensor]
+    """Weights, buffers and constants by the name of their placeholder, in float64 where they are real."""
+    input: fx.Node
+    output: fx.Node
+    example: Tensor
+    """What was traced: a prime number of samples, which no other dimension has."""
+
+    @property
+    def samples(self) -> int:
+        return len(self.example)
+
+
+@torch.no_grad()
+def trace(module: nn.Module, example: Tensor) -> Traced:
+    """Export a float64 copy in evaluation mode; an error names the line that could not be traced."""
+    copy = _double(module)
+    example = _some(example)
+    try:
+        program = _export(copy, example)
+    except InterbasisError:
+        raise
+    except Exception as error:  # somebody else's code
+        raise _untraceable(module, error) from error
+    return _traced(program, example)
+
+
+def _double(module: nn.Module) -> nn.Module:
+    with evaluation_mode(module):
+        try:
+            return deepcopy(module).double().eval()
+        except Exception as error:  # somebody else's code
+            raise InterbasisError(
+                f"{type(module).__name__} could not be copied to be traced ({_first_line(error)}); expected a "
+                "module that copy.deepcopy takes"
+            ) from error
+
+
+def _some(example: Tensor) -> Tensor:
+    """A prime number of samples that differs from the other dimensions, so that the samples' is told apart."""
+    samples = next(n for n in SAMPLES if n not in example.shape[1:])
+    times = -(-samples // len(example))
+    example = torch.cat([example] * times)[:samples].clone()
+    return example.double() if example.is_floating_point() else example
+
+
+def _export(module: nn.Module, example: Tensor) -> ExportedProgram:
+    """With as many open dimensions as the module allows: samples and positions, samples alone, none."""
+    first: Exception | None = None
+    for dimensions in (2, 1, 0):
+        if dimensions > example.ndim:
+            continue
+        open_ones = {k: Dim.AUTO if k < dimensions else Dim.STATIC for k in range(example.ndim)}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                program = export(module, (example,), dynamic_shapes=(open_ones,), strict=False)
+                return program.run_decompositions({})
+        except Exception as error:  # somebody else's code
+            first = first or error
+    assert first is not None
+    raise first
+
+
+def _traced(program: ExportedProgram, example: Tensor) -> Traced:
+    signature, constants, given = program.graph_signature, {}, []
+    for spec in signature.input_specs:
+        if spec.kind == InputKind.USER_INPUT:
+            given.append(spec.arg.name)
+            continue
+        held = program.constants if spec.target in program.constants else program.state_dict
+        constants[spec.arg.name] = held[spec.target or ""].detach()
+    nodes = {node.name: node for node in program.graph.nodes}
+    results = [spec.arg.name for spec in signature.output_specs if spec.kind == OutputKind.USER_OUTPUT]
+    if len(results) != 1:
+        raise InterbasisError(
+            f"the module returns {len(results)} tensors; expected one: wrap it in an nn.Module that returns one"
+        )
+    return Traced(program.graph, constants, nodes[given[0]], nodes[results[0]], example)
+
+
+def place(node: fx.Node) -> Place:
+    """The innermost module that calls an operation, and the last line of the user's own code."""
+    stack = node.meta.get("nn_module_stack") or {}
+    names = [str(name) for name, _ in stack.values()]
+    return Place(names[-1] if names else "", last_line(node.meta.get("stack_trace") or ""))
+
+
+def callers(node: fx.Node) -> tuple[str, ...]:
+    """The names of all modules that are being called, the outermost first."""
+    return tuple(str(name) for name, _ in (node.meta.get("nn_module_stack") or {}).values() if name)
+
+
+def last_line(stack: str) -> str:
+    """The innermost line of a stack that is not an installed package's, else the innermost of all."""
+    frames = list(FRAME.finditer(stack))
+    own = [frame for frame in frames if not INSTALLED.search(frame["file"])] or frames
+    if not own:
+        return ""
+    return f"{Path(own[-1]['file']).name}:{own[-1]['line']}: {own[-1]['code'].strip()}"
+
+
+def _untraceable(module: nn.Module, error: Exception) -> InterbasisError:
+    where = _line_of(error) or last_line(str(error))
+    reason = "a branch or a number depends on the data" if _is_about_data(error) else _first_line(error)
+    at = f" at {where}" if where else ""
+    return InterbasisError(
+        f"{type(module).__name__} could not be traced{at}: {reason}; expected a forward whose operations are the "
+        "same for all inputs of a shape"
+    )
+
+
+def _is_about_data(error: Exception) -> bool:
+    return "data-dependent" in str(error).lower() or type(error).__name__ == "GuardOnDataDependentSymNode"
+
+
+def _line_of(error: BaseException) -> str:
+    """The innermost line of the user's code in the traceback, which ends in torch's."""
+    frames: list[tuple[str, int]] = []
+    traceback: Any = error.__traceback__
+    while traceback is not None:
+        frames.append((traceback.tb_frame.f_code.co_filename, traceback.tb_lineno))
+        traceback = traceback.tb_next
+    package = str(Path(__file__).parents[2])
+    own = [(f, n) for f, n in frames if not INSTALLED.search(f) and not f.startswith((package, "<"))]
+    if not own:
+        return ""
+    file, line = own[-1]
+    return f"{Path(file).name}:{line}: {_code(file, line)}"
+
+
+def _code(file: str, line: int) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8").splitlines()[line - 1].strip()
+    except (OSError, IndexError, UnicodeDecodeError):
+        return ""
+
+
+def _first_line(error: Exception) -> str:
+    lines: Sequence[str] = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].strip().rstrip(".")
