@@ -203,7 +203,7 @@ class Jacobians:
         checkpoint = self.checkpoints.checkpoint(f"jacobian_halves.{index}", len(self.batches))
         sums = {name: saved.to(metrics[0].device) for name, saved in checkpoint.tensors.items()}
         phase = f"Jacobian at {section.source.name}"
-        for first, f in self._activations(index, phase, checkpoint, lambda: (sums, {})):
+        for first, f in self.activations(index, phase, checkpoint, lambda: (sums, {})):
             u, positions = section.read_outs(f), f.shape[1]
             for half, purpose in enumerate(("queries", "other queries")):
                 key = (purpose, self.seed, index)
@@ -273,7 +273,7 @@ class Jacobians:
         """(signs for the outputs of some sections, activations at a node layer) over the data, in chunks."""
         last_only = any(section.last_only for section in sections)
         longest = self.network.prefix(self.batches.first().to(self.network.device)).shape[1]
-        for first, f in self._activations(index, phase, checkpoint, state):
+        for first, f in self.activations(index, phase, checkpoint, state):
             outputs = 1 if last_only else f.shape[1]
             signs = None
             if self.sources is not None and outputs > 1:
@@ -283,7 +283,7 @@ class Jacobians:
             yield signs, f
 
     @torch.no_grad()
-    def _activations(
+    def activations(
         self, index: int, phase: str, checkpoint: Checkpoint, state: Callable[[], State]
     ) -> Iterator[tuple[int, Tensor]]:
         """(index of the first sample, activations at a node layer) over the data, in chunks.
