@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import torch
@@ -14,16 +14,11 @@ from interbasis.fit.build import build
 from interbasis.fit.edges import edges
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.known.records import ScoredBasis
 from interbasis.known.truth import KnownNetwork
 from interbasis.runtime.literals import Basis
 
-ScoredBasis = Literal["lib", "jib", "gib", "pca", "ica", "neuron", "random", "unwhitened", "ceiling"]
-SCORED: tuple[ScoredBasis, ...] = get_args(ScoredBasis)
-TITLES: dict[ScoredBasis, str] = {
-    "lib": "LIB", "jib": "JIB", "gib": "GIB", "pca": "PCA", "ica": "ICA", "neuron": "neurons",
-    "random": "random rotation", "unwhitened": "LIB without whitening", "ceiling": "best rotation",
-}  # fmt: skip
-MAX_ICA_ITERATIONS = 200
+MAX_ICA_ITERATIONS = 100
 SMALLEST_VARIANCE = 1e-9
 """Relative to the largest: directions below it are dropped by ICA and by the ceiling."""
 

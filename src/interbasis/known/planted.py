@@ -189,8 +189,8 @@ def _drawn(spec: PlantedSpec, generator: np.random.Generator, shape: tuple[int, 
 
 
 def _outputs(spec: PlantedSpec, draws: _Draws) -> Tensor:  # [outputs, true]
-    O = draws.normal("outputs", 0, spec.parts, spec.outputs, spec.size) / spec.size**0.5
-    return torch.nn.functional.pad(torch.block_diag(*O), (0, spec.unread))
+    blocks = draws.normal("outputs", 0, spec.parts, spec.outputs, spec.size) / spec.size**0.5
+    return torch.nn.functional.pad(torch.block_diag(*blocks), (0, spec.unread))
 
 
 def _mixing(spec: PlantedSpec, draws: _Draws, layer: int) -> Tensor:  # [width, true]

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from pydantic import Field
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_mutual_info_score, average_precision_score, roc_auc_score
 from torch import Tensor
@@ -16,27 +15,12 @@ from torch import Tensor
 from interbasis.ablation.masked_pass import ablate_nodes
 from interbasis.communities.modules import IN_NONE, find_modules
 from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.known.records import Scores
 from interbasis.known.truth import KnownNetwork
 from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.records import Measured, Record
 
 EFFECT_SAMPLES = 1000
 """Samples on which modules are ablated."""
-
-
-class Scores(Record):
-    """One basis of one known network. NaN where a score is not defined."""
-
-    features: Measured = Field(description="Mean largest share of a feature in one part.")
-    matched: Measured = Field(description="The same with features matched one-to-one to true features.")
-    subspaces: Measured = Field(description="Mean squared cosine of the angles between parts and features.")
-    coverage: Measured = Field(description="Share of the parts that a feature with a share of 0.9 stands for.")
-    edge_precision: Measured = Field(description="Average precision of Ê for true interactions.")
-    edge_auroc: Measured = Field(description="Area under the ROC curve of Ê for true interactions.")
-    false_mass: Measured = Field(description="Share of Ê² on interactions that do not exist; 0 is best.")
-    modules: Measured = Field(description="Adjusted mutual information of modules and parts.")
-    module_count: Measured = Field(description="Modules found, divided by the number of parts.")
-    effects: Measured = Field(description="What ablating a module costs its own part, minus the others.")
 
 
 def score(known: KnownNetwork, graph: InteractionGraph, seed: int = 0) -> Scores:

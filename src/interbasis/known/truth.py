@@ -1,4 +1,4 @@
-"""A network with its answer: true features of every node layer, the parts they belong to, who acts on whom."""
+"""A network and its answer: true features of every layer, the parts they belong to, who acts on whom."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ NO_PART = -1
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What was planted. True features g of a layer are mixed into its coordinates, f = T g (constant aside)."""
+    """What was planted. True features g of a layer are mixed into its coordinates, f = T g."""
 
     mixings: tuple[Tensor, ...]
     """T [width, true features] per node layer, the constant left out."""
