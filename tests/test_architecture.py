@@ -16,7 +16,7 @@ from pages import ROOT
 PACKAGE = ROOT / "src" / "interbasis"
 ORDER = (
     "runtime", "numerics", "network", "data", "models", "training", "graph", "fit", "ablation", "communities",
-    "features", "run", "terminal", "figures", "viewer", "report", "export", "paper", "cli",
+    "features", "run", "terminal", "figures", "viewer", "report", "export", "known", "paper", "cli",
 )  # fmt: skip
 """Every package may import itself and those before it."""
 
@@ -79,6 +79,7 @@ MAX_LINES_OF_A_FILE = 400
 FREE_FORM_JSON = {
     "runtime/checkpoints.py": 7,  # settings and states of any work, as JSON holds them
     "fit/build.py": 2,  # keywords before they are validated; what decides a graph, for its checkpoints
+    "fit/slices.py": 2,  # a state of a checkpoint
     "fit/edges.py": 1,  # a state read back from a checkpoint
     "ablation/controls.py": 1,  # keywords before they are validated
     "run/request.py": 2,  # what a config file says before it is validated

@@ -1,5 +1,6 @@
 """A basis is an object: what there is to know about one, and how another is added."""
 
+from functools import partial
 from typing import get_args
 
 import pytest
@@ -13,6 +14,7 @@ from interbasis.fit.bases import BASES, FeatureBasis, FitSettings, JacobianSourc
 from interbasis.fit.bases.lib import LocalInteractionBasis
 from interbasis.fit.bases.principal import unrotated
 from interbasis.fit.jacobian import Jacobians
+from interbasis.fit.slices import jacobians_on_slices
 from interbasis.fit.statistics import Wanted, collect
 from interbasis.graph.basis_kinds import BASIS_KINDS, BasisKind
 from interbasis.graph.layer_basis import LayerBasis
@@ -104,9 +106,9 @@ def fitted(basis, case, wanted):
     network, batches = case.network, Batches(case.inputs)
     statistics = collect(network, batches, wanted)
     jacobians = Jacobians(network, statistics, batches)
-    source = JacobianSource(jacobians.to_next, jacobians.to_end)
+    source = JacobianSource(jacobians.to_next, jacobians.to_end, partial(jacobians_on_slices, jacobians))
     if not basis.needs_jacobians:
-        source = JacobianSource(unwanted, unwanted)
+        source = JacobianSource(unwanted, unwanted, unwanted)
     floors = build(network, case.inputs, "neuron", edge_method=None).config
     settings = FitSettings(floors.variance_floor, floors.jacobian_floor)
     return basis.fit(network.nodes, statistics.layers, source, settings)

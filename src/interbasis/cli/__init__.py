@@ -15,7 +15,7 @@ app = App(
 )
 COMMANDS = (
     "build", "show", "ablate", "curves", "controls", "modules", "features", "view", "export", "report",
-    "compare", "train", "reproduce", "demo", "doctor",
+    "compare", "train", "reproduce", "scoreboard", "demo", "doctor",
 )  # fmt: skip
 for name in COMMANDS:
     app.command(f"interbasis.cli.{name}:{name}", name=name)

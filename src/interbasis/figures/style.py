@@ -16,7 +16,7 @@ P = ParamSpec("P")
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 """Okabe and Ito's palette without black, blue and orange first."""
-BASES = ("lib", "pca", "gib", "random", "neuron")
+BASES = ("lib", "pca", "gib", "random", "neuron", "jib")
 """They have the first looks, in this order, in every figure."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))

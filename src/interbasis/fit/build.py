@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -15,6 +15,7 @@ from interbasis.fit.activation_cache import ActivationCache
 from interbasis.fit.bases import BASES, FitSettings, JacobianSource
 from interbasis.fit.edges import EdgeSettings, measure, require_fixed_order
 from interbasis.fit.jacobian import Jacobians
+from interbasis.fit.slices import jacobians_on_slices
 from interbasis.fit.statistics import Wanted, collect
 from interbasis.fit.survey import Survey, survey
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
@@ -67,7 +68,7 @@ def build(
         network: The network; `interbasis.from_torch` and `interbasis.from_hf` make one.
         data: A tensor of inputs, a pair (inputs, labels), a list of batches of either, or a DataLoader;
             labels are ignored.
-        basis: "lib", "gib", "pca", "neuron" or "random".
+        basis: "lib", "gib", "jib", "pca", "neuron" or "random".
         jacobian_data: Data over which Jacobians are averaged; default: ``data``.
         edge_data: Data over which edges are averaged; default: ``data``.
         **options: Fields of `interbasis.BuildConfig` (what is computed) and of `interbasis.Execution` (how:
@@ -192,6 +193,7 @@ class _Build:
         source = JacobianSource(
             self.clock.timing("Jacobians", jacobians.to_next),
             self.clock.timing("Jacobians", jacobians.to_end),
+            self.clock.timing("Jacobians", partial(jacobians_on_slices, jacobians)),
         )
         nodes = network.nodes if config.isolate else [replace(node, isolated=0) for node in network.nodes]
         with self.clock("bases"):

@@ -44,7 +44,7 @@ class CountedTokens:
                 if isinstance(section, StencilSection):
                     raise InterbasisError(
                         "positions are left out of sequences only, but the positions of "
-                        f"{section.source.name!r} are pixels; build with skip_positions=0 and without skip_norm"
+                        f"{section.source.name!r} are pixels; build with skip_positions=0 and norm_limit=0"
                     )
         ends = [k + 1 for k, section in enumerate(network.sections) if section.last_only]
         return cls(skip_positions, limits, ends[0] if ends else None)

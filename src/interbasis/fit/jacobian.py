@@ -157,7 +157,7 @@ class Jacobians:
         checkpoint = self.checkpoints.checkpoint(f"jacobian_moments.{index}", len(self.batches))
         sums = {name: saved.to(self.network.device) for name, saved in checkpoint.tensors.items()}
         phase = f"Jacobian at {section.source.name}"
-        for _, f in self._activations(index, phase, checkpoint, lambda: (sums, {})):
+        for _, f in self.activations(index, phase, checkpoint, lambda: (sums, {})):
             u = section.read_outs(f)
             for k, metric in enumerate(metrics):
                 of_rows = partial(core.batch_sums, outputs=slice(0, 1), metric=metric.to(u), signs=None)
@@ -201,7 +201,7 @@ class Jacobians:
         checkpoint = self.checkpoints.checkpoint(f"jacobian_halves.{index}", len(self.batches))
         sums = {name: saved.to(metrics[0].device) for name, saved in checkpoint.tensors.items()}
         phase = f"Jacobian at {section.source.name}"
-        for first, f in self._activations(index, phase, checkpoint, lambda: (sums, {})):
+        for first, f in self.activations(index, phase, checkpoint, lambda: (sums, {})):
             u, positions = section.read_outs(f), f.shape[1]
             counted = self.counted.of_section(self.network, index, f)
             for half, purpose in enumerate(("queries", "other queries")):
@@ -290,7 +290,7 @@ class Jacobians:
         """(signs for the outputs of some sections, activations at a node layer) over the data, in chunks."""
         longest = self.network.prefix(self.batches.first().to(self.network.device)).shape[1]
         longest = _count_out([*self.network.sections[:index], *sections], longest)
-        for first, f in self._activations(index, phase, checkpoint, state):
+        for first, f in self.activations(index, phase, checkpoint, state):
             outputs = _count_out(sections, f.shape[1])
             signs = None
             if self.sources is not None and outputs > 1:
@@ -300,7 +300,7 @@ class Jacobians:
             yield signs, f
 
     @torch.no_grad()
-    def _activations(
+    def activations(
         self, index: int, phase: str, checkpoint: Checkpoint, state: Callable[[], State]
     ) -> Iterator[tuple[int, Tensor]]:
         """(index of the first sample, activations at a node layer) over the data, in chunks.

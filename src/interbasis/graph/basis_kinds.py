@@ -29,9 +29,15 @@ LIB = BasisKind(
 GIB = BasisKind(
     "gib", "GIB", "global interaction basis: eigenvectors of the Jacobian Gram to the last layer", "lambda"
 )
+JIB = BasisKind(
+    "jib",
+    "JIB",
+    "joint interaction basis: LIB turned towards sparse Jacobians on slices of the data",
+    "lambda",
+)
 PCA = BasisKind("pca", "PCA", "principal directions of the activations", "variance")
 NEURON = BasisKind("neuron", "neuron", "the coordinates of the layer as they are", "variance", rotated=False)
 RANDOM = BasisKind("random", "random", "control: a random rotation of the whitened activations", "lambda")
 
-BASIS_KINDS: dict[Basis, BasisKind] = {kind.name: kind for kind in (LIB, GIB, PCA, NEURON, RANDOM)}
+BASIS_KINDS: dict[Basis, BasisKind] = {kind.name: kind for kind in (LIB, GIB, JIB, PCA, NEURON, RANDOM)}
 """All of them by name, in the order of `runtime.literals.Basis`."""

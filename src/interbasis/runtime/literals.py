@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-Basis = Literal["lib", "gib", "pca", "neuron", "random"]
+Basis = Literal["lib", "gib", "jib", "pca", "neuron", "random"]
 Method = Literal["gradient", "exact", "quadrature", "trapezoid"]
 Group = int | Literal["positions"]
 Dtype = Literal["float64", "float32"]

@@ -6,6 +6,7 @@ To add one: a subclass of `FeatureBasis` in a file of its own and in the tuple b
 
 from interbasis.fit.bases.basis import FeatureBasis, FitSettings, JacobianSource
 from interbasis.fit.bases.gib import GlobalInteractionBasis
+from interbasis.fit.bases.jib import JointInteractionBasis
 from interbasis.fit.bases.lib import LocalInteractionBasis
 from interbasis.fit.bases.neuron import NeuronBasis
 from interbasis.fit.bases.pca import PrincipalBasis
@@ -17,6 +18,7 @@ BASES: dict[Basis, FeatureBasis] = {
     for basis in (
         LocalInteractionBasis(),
         GlobalInteractionBasis(),
+        JointInteractionBasis(),
         PrincipalBasis(),
         NeuronBasis(),
         RandomBasis(),

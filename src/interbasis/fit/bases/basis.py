@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from interbasis.fit.jacobian_gram import JacobianGram
+from interbasis.fit.slices import SlicedSection
 from interbasis.fit.statistics import Covariance
 from interbasis.graph.basis_kinds import BasisKind
 from interbasis.graph.layer_basis import LayerBasis
@@ -23,6 +24,8 @@ class JacobianSource:
     CᵀEC. C may be None, the identity, and E None, not off at all."""
     to_end: Callable[[Tensor], list[JacobianGram]]
     """to_end(C): from every node layer to the features C of the last one."""
+    on_slices: Callable[[Sequence[LayerBasis]], list[SlicedSection]]
+    """on_slices(layers): of every section, between the features of its layers, on slices of the data."""
 
 
 @dataclass(frozen=True)

@@ -241,7 +241,11 @@ def _general(step: Step, source: NodeLayer, target: NodeLayer) -> Section:
 
 
 def composed(
-    function: Callable[[Tensor], Tensor], ends: tuple[NodeLayer, NodeLayer], name: str, *, last_only: bool = False
+    function: Callable[[Tensor], Tensor],
+    ends: tuple[NodeLayer, NodeLayer],
+    name: str,
+    *,
+    last_only: bool = False,
 ) -> Section:
     """A function of all streams of a node layer as a section."""
     source, target = ends

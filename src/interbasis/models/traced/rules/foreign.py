@@ -32,7 +32,9 @@ class Layout:
 
     def lay_out(self, stream: Tensor) -> Tensor:  # [n, P, c] -> the traced shape, for n samples
         numbers = stream.flatten(1)[:, self.index]  # [n, numbers]
-        tensor = numbers.unflatten(1, (*self.before, *self.after)) if self.before or self.after else numbers[:, 0]
+        tensor = (
+            numbers.unflatten(1, (*self.before, *self.after)) if self.before or self.after else numbers[:, 0]
+        )
         tensor = tensor.movedim(0, len(self.before))
         return tensor if self.merged is None else tensor.flatten(*self.merged)
 
@@ -68,12 +70,16 @@ def foreign(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, 
             f"scores of attention are used {place(node)} in a way that is not supported ({reason}); expected "
             "softmax(q kᵀ · scale + mask) v with a mask that is empty or causal, or scaled_dot_product_attention"
         )
-    early = [part for part in _flat((args, kwargs)) if isinstance(part, Early) and part.value.is_floating_point()]
+    early = [
+        part for part in _flat((args, kwargs)) if isinstance(part, Early) and part.value.is_floating_point()
+    ]
     args, kwargs = _with_wires(made, (args, kwargs))
     found: dict[Stream, None] = {}
     try:
         layouts = {
-            id(part): Layout.of(part, made.samples) for part in _flat((args, kwargs)) if isinstance(part, Wire)
+            id(part): Layout.of(part, made.samples)
+            for part in _flat((args, kwargs))
+            if isinstance(part, Wire)
         }
     except Misplaced as mixed:
         raise InterbasisError(

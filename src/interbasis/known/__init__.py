@@ -1,0 +1,25 @@
+"""Networks whose structure is known, and scores for how much of it a basis finds."""
+
+from typing import TYPE_CHECKING
+
+from interbasis.runtime.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from interbasis.known.bases import fit
+    from interbasis.known.planted import PlantedSpec, plant
+    from interbasis.known.records import Scores
+    from interbasis.known.scores import score
+    from interbasis.known.truth import KnownNetwork, Truth
+
+_HOMES = {
+    "plant": "known.planted",
+    "PlantedSpec": "known.planted",
+    "KnownNetwork": "known.truth",
+    "Truth": "known.truth",
+    "fit": "known.bases",
+    "score": "known.scores",
+    "Scores": "known.records",
+}
+
+__all__ = list(_HOMES)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

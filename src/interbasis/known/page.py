@@ -1,0 +1,146 @@
+"""The scoreboard as one page: pictures of scores against every knob, tables, and what follows from them."""
+
+import base64
+from importlib.resources import files
+from io import BytesIO
+from math import isnan
+from pathlib import Path
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from interbasis.figures.style import STYLE, grid_of, looks, note, styled
+from interbasis.known.conclusions import axis_conclusions, row_conclusion
+from interbasis.known.planted import PlantedSpec
+from interbasis.known.records import TITLES, Estimate, Scoreboard, Scores
+from interbasis.report.html import element, heading, paragraph, picture, table, text
+from interbasis.report.page import POLICY
+from interbasis.runtime.files import write_text_atomically
+
+PICTURED = {
+    "features": "features",
+    "edge_precision": "edges",
+    "modules": "modules",
+    "effects": "effects",
+}
+FILE = "scoreboard.html"
+DPI = 130
+
+
+def write_page(board: Scoreboard, out: Path) -> Path:
+    """Write scoreboard.html, which holds its pictures, into a folder.
+
+    Args:
+        board: A scoreboard.
+        out: The folder.
+
+    Returns:
+        The file.
+    """
+    path = out / FILE
+    write_text_atomically(path, page(board))
+    return path
+
+
+def page(board: Scoreboard) -> str:
+    """The HTML; the same scoreboard gives the same text."""
+    css = files("interbasis.report").joinpath("report.css").read_text(encoding="utf-8")
+    title = "Scoreboard: which basis finds what is there?"
+    head = (
+        '<meta charset="utf-8">'
+        + f'<meta http-equiv="Content-Security-Policy" content="{text(POLICY)}">'
+        + '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        + '<meta name="color-scheme" content="light dark">'
+        + element("title", text(title))
+        + element("style", css)
+    )
+    parts = [element("header", heading(1, title) + _about(board)), _breakdowns(board)]
+    parts += [_axis(board, axis) for axis in board.axes]
+    inside = element("head", head) + "\n" + element("body", element("main", "\n".join(parts)))
+    return "<!doctype html>\n" + element("html", inside, lang="en") + "\n"
+
+
+def _about(board: Scoreboard) -> str:
+    spec = PlantedSpec()
+    words = (
+        f"Residual MLPs with known parts: {spec.parts} parts of {spec.size} features, {spec.depth} residual "
+        f"sections, {1000 if board.request.quick else spec.samples:,} samples, mixed by a rotation in every "
+        f"layer, unless a knob says otherwise. {board.request.seeds} networks per setting; intervals are "
+        "95 % over them. 1 is everything that is there; the best rotation knows the parts and is the ceiling, "
+        "the random rotation is the floor."
+    )
+    fields = Scores.model_fields
+    meanings = [(name.replace("_", " "), field.description or "") for name, field in fields.items()]
+    return paragraph(words) + table(["score", "what it is"], meanings, kind="words")
+
+
+def _breakdowns(board: Scoreboard) -> str:
+    rows = [
+        [TITLES[basis], *(board.breakdown(axis, basis) or "–" for axis in board.axes)]
+        for basis in board.bases
+    ]
+    caption = "Where the modules are lost: the first value of every knob at which the score is below 0.5."
+    return element(
+        "section", heading(2, "Where each basis breaks down") + table(["", *board.axes], rows, caption)
+    )
+
+
+def _axis(board: Scoreboard, axis: str) -> str:
+    values = board.axes[axis]
+    content = heading(2, axis.capitalize())
+    content += "".join(paragraph(sentence) for sentence in axis_conclusions(board, axis))
+    content += picture(f"Scores against {axis}", _data_address(draw_axis(board, axis)), 7.0)
+    for name in ("modules", "features", "edge_precision", "effects"):
+        rows = [
+            [TITLES[basis], *(cell(board.estimate(axis, value, basis, name)) for value in values)]
+            for basis in board.bases
+        ]
+        content += table([axis, *values], rows, f"{name.replace('_', ' ')}: mean (95 % interval)")
+    conclusions = [(value, row_conclusion(board, axis, value)) for value in values]
+    content += table([axis, "conclusion"], conclusions, kind="words")
+    return element("section", content)
+
+
+def cell(estimate: Estimate | None) -> str:
+    """A mean with its interval, or a dash."""
+    if estimate is None or isnan(estimate.mean):
+        return "–"
+    if isnan(estimate.low):
+        return f"{estimate.mean:.2f}"
+    return f"{estimate.mean:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
+
+
+@styled
+def draw_axis(board: Scoreboard, axis: str) -> Figure:
+    """Four panels: features, edges, modules and effects against one knob."""
+    values, bases = board.axes[axis], board.bases
+    figure, panels = grid_of(len(PICTURED), most=2, height=2.1)
+    styles = looks(bases)
+    for panel, (name, title) in zip(panels, PICTURED.items(), strict=True):
+        for number, basis in enumerate(bases):
+            points = [(x, board.estimate(axis, value, basis, name)) for x, value in enumerate(values)]
+            known = [(x, e) for x, e in points if e is not None and not isnan(e.mean)]
+            if not known:
+                continue
+            shift = 0.03 * (number - len(bases) / 2)
+            means = [e.mean for _, e in known]
+            errors = [0.0 if isnan(e.high) else e.high - e.mean for _, e in known]
+            at = [x + shift for x, _ in known]
+            look = {**styles[basis], "color": "#222222"} if basis == "ceiling" else styles[basis]
+            panel.errorbar(at, means, errors, elinewidth=0.6, capsize=0, label=TITLES[basis], **look)
+        panel.set_title(title)
+        panel.set_xticks(range(len(values)), values)
+        panel.set_ylim(-0.1, 1.08)
+        panel.axhline(0.5, color="#D9D9D9", linewidth=0.8, zorder=0)
+        panel.set_xlabel(axis)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=5)
+    note(figure, "Means over seeds with 95 % intervals; 1 is best in every panel.")
+    return figure
+
+
+def _data_address(figure: Figure) -> str:
+    buffer = BytesIO()
+    with rc_context(STYLE):
+        figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

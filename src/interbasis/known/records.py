@@ -1,0 +1,116 @@
+"""What a scoreboard holds; reading it imports nothing that computes."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from pydantic import Field
+
+from interbasis.runtime.records import Measured, Names, Record
+
+ScoredBasis = Literal["lib", "jib", "gib", "pca", "ica", "neuron", "random", "unwhitened", "ceiling"]
+SCORED: tuple[ScoredBasis, ...] = get_args(ScoredBasis)
+TITLES: dict[ScoredBasis, str] = {
+    "lib": "LIB", "jib": "JIB", "gib": "GIB", "pca": "PCA", "ica": "ICA", "neuron": "neurons",
+    "random": "random rotation", "unwhitened": "LIB without whitening", "ceiling": "best rotation",
+}  # fmt: skip
+BREAKDOWN = 0.5
+"""A score below it counts as broken down."""
+
+
+class Scores(Record):
+    """One basis of one known network. NaN where a score is not defined."""
+
+    features: Measured = Field(description="Mean largest share of a feature in one part.")
+    matched: Measured = Field(description="The same with features matched one-to-one to true features.")
+    subspaces: Measured = Field(description="Mean squared cosine of the angles between parts and features.")
+    coverage: Measured = Field(
+        description="Share of the parts that a feature with a share of 0.9 stands for."
+    )
+    edge_precision: Measured = Field(description="Average precision of Ê for true interactions.")
+    edge_auroc: Measured = Field(description="Area under the ROC curve of Ê for true interactions.")
+    false_mass: Measured = Field(description="Share of Ê² on interactions that do not exist; 0 is best.")
+    modules: Measured = Field(description="Adjusted mutual information of modules and parts.")
+    module_count: Measured = Field(description="Modules found, divided by the number of parts.")
+    effects: Measured = Field(description="What ablating a module costs its own part, minus the others.")
+
+
+class ScoreboardRequest(Record):
+    """What is scored."""
+
+    quick: bool = False
+    """Fewer knobs, values and samples: about a minute of processor time."""
+    seeds: int = Field(5, ge=2)
+    """Networks per setting; intervals are over them."""
+    axes: Names | None = None
+    """Comma-separated knobs; default: all."""
+    bases: Names | None = None
+    """Comma-separated bases; default: all."""
+
+
+class Estimate(Record):
+    """A mean over seeds with its 95 % interval (Student's t)."""
+
+    mean: Measured
+    low: Measured
+    high: Measured
+    values: tuple[Measured, ...]
+    """Per seed."""
+
+    @classmethod
+    def over_seeds(cls, values: Sequence[float]) -> "Estimate":
+        from scipy import stats
+
+        known = [value for value in values if not math.isnan(value)]
+        if len(known) < 2:
+            alone = known[0] if known else math.nan
+            return cls(mean=alone, low=math.nan, high=math.nan, values=tuple(values))
+        mean = math.fsum(known) / len(known)
+        spread = math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (len(known) - 1))
+        half = float(stats.t.ppf(0.975, len(known) - 1)) * spread / math.sqrt(len(known))
+        return cls(mean=mean, low=mean - half, high=mean + half, values=tuple(values))
+
+
+class Row(Record):
+    """One basis at one value of one knob."""
+
+    axis: str
+    value: str
+    basis: ScoredBasis
+    scores: dict[str, Estimate]
+    """By the names of the fields of `Scores`."""
+
+
+class Scoreboard(Record):
+    """All rows, in the order of the knobs."""
+
+    request: ScoreboardRequest
+    versions: dict[str, str]
+    rows: tuple[Row, ...]
+
+    @property
+    def axes(self) -> dict[str, tuple[str, ...]]:
+        """The values of every knob."""
+        names: dict[str, dict[str, None]] = {}
+        for row in self.rows:
+            names.setdefault(row.axis, {})[row.value] = None
+        return {axis: tuple(values) for axis, values in names.items()}
+
+    @property
+    def bases(self) -> tuple[ScoredBasis, ...]:
+        return tuple(dict.fromkeys(row.basis for row in self.rows))
+
+    def estimate(self, axis: str, value: str, basis: str, name: str) -> Estimate | None:
+        """One number of the board; None where it was not scored."""
+        for row in self.rows:
+            if (row.axis, row.value, row.basis) == (axis, value, basis):
+                return row.scores[name]
+        return None
+
+    def breakdown(self, axis: str, basis: str, name: str = "modules") -> str | None:
+        """The first value of a knob at which the mean score is below `BREAKDOWN`; None if there is none."""
+        for value in self.axes[axis]:
+            estimate = self.estimate(axis, value, basis, name)
+            if estimate is not None and estimate.mean < BREAKDOWN:
+                return value
+        return None

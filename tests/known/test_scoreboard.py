@@ -1,0 +1,86 @@
+"""The board: resumed and repeated bit for bit, its page complete in itself, its sentences true."""
+
+import re
+
+import pytest
+
+from interbasis.known import scoreboard as module
+from interbasis.known.conclusions import axis_conclusions, row_conclusion
+from interbasis.known.page import page
+from interbasis.known.records import Estimate, Scoreboard, ScoreboardRequest
+
+SMALL = {"parts": 2, "size": 2, "hidden": 4, "depth": 1, "samples": 200}
+AXES = {"correlation": (("0", SMALL), ("0.6", {**SMALL, "correlation": 0.6}))}
+REQUEST = ScoreboardRequest(quick=True, seeds=2)
+
+
+@pytest.fixture(scope="module")
+def small():
+    before, module.QUICK_AXES = module.QUICK_AXES, AXES
+    yield
+    module.QUICK_AXES = before
+
+
+@pytest.fixture(scope="module")
+def board(small, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("board")
+    return folder, module.run(REQUEST, folder, progress=False)
+
+
+def test_the_same_bits_after_an_interruption(board, tmp_path, monkeypatch):
+    folder, first = board
+    done, cell = [], module._cell
+
+    def killed(*arguments):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(arguments)
+        return cell(*arguments)
+
+    monkeypatch.setattr(module, "_cell", killed)
+    with pytest.raises(KeyboardInterrupt):
+        module.run(REQUEST, tmp_path, progress=False)
+    monkeypatch.setattr(module, "_cell", lambda *arguments: (done.append(arguments), cell(*arguments))[1])
+    again = module.run(REQUEST, tmp_path, progress=False)
+    assert len(done) == 4  # two before, two after
+    assert (tmp_path / "scoreboard.json").read_bytes() == (folder / "scoreboard.json").read_bytes()
+    assert page(again) == page(first)
+    assert not (tmp_path / ".resume").exists()
+
+
+def test_the_page_holds_everything(board):
+    folder, first = board
+    html = page(first)
+    assert html.count("data:image/png;base64,") == len(first.axes)
+    assert not re.search(r'(src|href)="(?!data:)', html)
+    for name in ("LIB", "JIB", "ICA", "best rotation", "random rotation"):
+        assert name in html
+    assert Scoreboard.model_validate_json((folder / "scoreboard.json").read_text()) == first
+
+
+def test_ceiling_and_sentences(board):
+    _, first = board
+    for value in ("0", "0.6"):
+        ceiling = first.estimate("correlation", value, "ceiling", "features")
+        assert ceiling.mean >= 1 - 1e-9
+        assert ceiling.low <= ceiling.mean <= ceiling.high
+        lib = first.estimate("correlation", value, "lib", "modules")
+        assert f"LIB scores {lib.mean:.2f}" in row_conclusion(first, "correlation", value)
+    sentences = " ".join(axis_conclusions(first, "correlation"))
+    below = first.breakdown("correlation", "random")
+    assert (f"at correlation {below} for the first time" in sentences) == (below is not None)
+
+
+def test_an_interval_is_students():
+    estimate = Estimate.over_seeds([0.0, 1.0, 2.0, 3.0, 4.0])
+    assert estimate.mean == 2
+    assert estimate.high - 2 == pytest.approx(2.776 * 2.5**0.5 / 5**0.5, rel=1e-3)
+
+
+def test_bad_input(cli):
+    code, _, error = cli("scoreboard", "--axes", "nonsense")
+    assert code == 2
+    assert "there is no knob 'nonsense'" in error
+    code, _, error = cli("scoreboard", "--bases", "nonsense")
+    assert code == 2
+    assert "there is no basis 'nonsense'" in error
