@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 OUTPUTS_SHOWN = 10
 """Largest outputs at the target's position."""
-OTHER_VALUES = (2.0, -1.0)
+OTHER_VALUES = (0.9, 2.0)
 """What a checked feature is set to besides its mean, in units of its activation."""
 
 Effects = tuple[Tensor, Tensor]
@@ -182,7 +182,11 @@ class Assembled:
             weights = torch.cat([step.edges.total, step.error_edges], dim=1)
             count = len(step.nodes)
             for k, c in self.kept[number].edges.nonzero().tolist():
-                source = self._name(step, c) if c < count else error_name(state.basis.name, c - count + state.first)
+                source = (
+                    self._name(step, c)
+                    if c < count
+                    else error_name(state.basis.name, c - count + state.first)
+                )
                 edges.append(
                     TraceEdge(
                         source=source,

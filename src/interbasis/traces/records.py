@@ -76,8 +76,8 @@ class TraceNode(Record):
     influence: float
     """Share of the target's influence that passes through it; those of a layer add up to at most 1."""
     effect: float
-    """Its part of the target's value along all paths: activation × slope. Set to its mean, the feature takes
-    this away from the target, as far as the network is linear."""
+    """Activation × gradient of the target, along all paths: what the target loses when the feature is set to its
+    mean there, as far as the network is linear."""
     constant: float
     """The edge into it from the constant of the layer before, over all positions."""
     label: str = ""
@@ -178,7 +178,7 @@ class TraceChecks(Record):
     nodes: tuple[NodeCheck, ...]
     """Set to their mean."""
     other_values: tuple[NodeCheck, ...]
-    """The same nodes, set to twice their activation and to its negative."""
+    """The same nodes, set to 0.9 times and to twice their activation."""
     edges: tuple[EdgeCheck, ...]
     node_agreement: Agreement
     other_agreement: Agreement

@@ -227,8 +227,11 @@ class GeneralRows(Rows):
         size = max(1, MAX_ROW_ELEMENTS // self.source.f.numel())
         for start in range(0, len(self.nodes), size):
             some = slice(start, min(start + size, len(self.nodes)))
-            yield some, pull_back_by_autograd(
-                self.section, self.source.f, (self.g[some], self.nodes.positions[some]), self.rule
+            yield (
+                some,
+                pull_back_by_autograd(
+                    self.section, self.source.f, (self.g[some], self.nodes.positions[some]), self.rule
+                ),
             )
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:

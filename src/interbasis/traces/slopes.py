@@ -1,8 +1,7 @@
-"""The slope of the target in every activation, along all paths at once: one walk back through the network.
+"""The slope D of the target in every activation, along all paths at once: one walk back through the network.
 
-With the mean Jacobian N̄ of every section in place of N the slopes D satisfy Σ D · f = value of the target at
-every layer (constant included) where integrals are exact; with the gradient method D is the gradient. Features
-see D C⁺, dropped directions D itself.
+With the gradient rule D is the gradient; with an exact rule every section's mean Jacobian stands in its place, and
+Σ D · f is the target's value at every layer, the constant included. Features see D C⁺, dropped directions D.
 """
 
 import torch

@@ -18,6 +18,9 @@ from interbasis.traces.slopes import slope_before
 from interbasis.traces.targets import TargetRequest, resolve
 from interbasis.traces.walk import walk
 
+GRADIENT = rule("gradient")
+"""Effects are slopes at the activations themselves, however edges are integrated: that predicts interventions best."""
+
 
 def trace(
     network: Network,
@@ -107,7 +110,7 @@ class Tracing:
         used, rows, slopes = self._start()
         steps = list(walk(self.network.sections, used, rows, self.rule, self.settings.max_nodes))
         for layer in range(len(used) - 2, -1, -1):
-            slopes.append(slope_before(self.network.sections[layer], used[layer].f, slopes[-1], self.rule))
+            slopes.append(slope_before(self.network.sections[layer], used[layer].f, slopes[-1], GRADIENT))
         effects = [self._effects(used[step.layer], slope) for step, slope in zip(steps, slopes, strict=True)]
         kept = prune(steps, self.settings.node_threshold, self.settings.edge_threshold)
         return Assembled(self, used, steps, effects, kept).trace()
@@ -118,7 +121,7 @@ class Tracing:
         if target.basis is None:
             state = self.states[index]
             row = target.row(state.f, state.first, self.rule)
-            return self.states, LinearRow(state, row), [row]
+            return self.states, LinearRow(state, row), [target.row(state.f, state.first, GRADIENT)]
         section, source, own = self.network.sections[index - 1], self.states[index - 1], self.states[index]
         place = target.position - own.first
         if place < 0:
@@ -129,7 +132,7 @@ class Tracing:
         rows = rows_into(section, source, own, node, self.rule)
         slope = torch.zeros_like(own.f)
         slope[place] = own.cotangents(node.features)[0]
-        return self.states[:index], rows, [slope_before(section, source.f, slope, self.rule)]
+        return self.states[:index], rows, [slope_before(section, source.f, slope, GRADIENT)]
 
     @staticmethod
     def _effects(state: LayerState, slope: Tensor) -> tuple[Tensor, Tensor]:
