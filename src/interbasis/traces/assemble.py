@@ -91,7 +91,7 @@ class Assembled:
             name=target_name(target, self.tracing.names),
             kind=kind,  # type: ignore[arg-type]
             position=target.position,
-            value=target.values(own.f[None], own.first).item(),
+            value=target.value_of(own.f[None], own.first).item(),
             constant=self.steps[0].constants[0].item(),
             output=None if target.basis else target.output,
             minus=target.minus,
@@ -225,9 +225,9 @@ class Assembled:
         )
 
     def _node_checks(self, values: list[float]) -> tuple[NodeCheck, ...]:
-        """The kept nodes with the largest effects, set to ``values`` times their activation."""
+        """The kept nodes with most influence, set to ``values`` times their activation."""
         places = [
-            (number, k, abs(self._effect(number, k)))
+            (number, k, self.steps[number].influence[k].item())
             for number, kept in enumerate(self.kept)
             for k in kept.nodes.nonzero()[:, 0].tolist()
         ]

@@ -43,7 +43,7 @@ def measured(
             f = torch.stack([state.f, *(changed(state, changes[k]) for k in some)])
             for section in network.sections[layer : target.index]:
                 f = section(f)
-            values = target.values(f, positions - f.shape[1])
+            values = target.value_of(f, positions - f.shape[1])
             for k, value in zip(some, (values[1:] - values[0]).tolist(), strict=True):
                 results[k] = value
     return results

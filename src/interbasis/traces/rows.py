@@ -46,6 +46,15 @@ class LayerState:
         """e = f − C⁺f̂."""
         return self.f - self.basis.back(self.features)
 
+    @property
+    def mean(self) -> Tensor:  # [width]
+        """The activations with every feature at its mean; 0 where the layer has no constant."""
+        if not self.basis.constant:
+            return torch.zeros_like(self.f[0])
+        if self.basis.identity:
+            return torch.zeros_like(self.f[0]) if self.basis.mean is None else self.basis.mean.to(self.f)
+        return self.basis.inverse[:, 0].to(self.f)
+
     def cotangents(self, features: Tensor) -> Tensor:  # [k] -> [k, width]
         """Rows of C."""
         if not self.basis.identity:

@@ -1,17 +1,53 @@
-"""The slope D of the target in every activation, along all paths at once: one walk back through the network.
+"""The slope D of the target in every activation, along all paths at once.
 
-With the gradient rule D is the gradient; with an exact rule every section's mean Jacobian stands in its place, and
-Σ D · f is the target's value at every layer, the constant included. Features see D C⁺, dropped directions D.
+Averaged along the line from a layer's mean f̄ to its activations f, D = ∫dα ∇target(f̄ + α (f − f̄)), the effects
+f̂_jt (D C⁺)_jt of all features and D · e of what was dropped add up to target(f) − target(f̄), layer by layer. The
+gradient at f alone costs one walk back for all layers.
 """
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from interbasis.network.cores.attention import Attention
 from interbasis.network.cores.attention.paths import QueryPaths
-from interbasis.network.network import Section
-from interbasis.numerics.integration import Rule
-from interbasis.traces.rows import MAX_ROW_ELEMENTS
+from interbasis.network.network import Network, Section
+from interbasis.numerics.integration import Rule, rule
+from interbasis.traces.rows import MAX_ROW_ELEMENTS, LayerState
+from interbasis.traces.targets import Target
+
+GRADIENT = rule("gradient")
+
+
+def target_slopes(
+    network: Network, target: Target, states: Sequence[LayerState], points: int
+) -> list[Tensor]:  # [T, width] each
+    """D at every layer before the target, or with it where it is an output; ``points`` 0 is the gradient at f."""
+    own = states[target.index]
+    slope = target.row(own.f, own.first, GRADIENT)
+    count = target.index + (target.basis is None)
+    if points:
+        return [_integrated(network, target, states[layer], layer, points) for layer in range(count)]
+    slopes = [slope]
+    for layer in range(target.index - 1, -1, -1):
+        slopes.insert(0, slope_before(network.sections[layer], states[layer].f, slopes[0], GRADIENT))
+    return slopes[:count]
+
+
+def _integrated(network: Network, target: Target, state: LayerState, layer: int, points: int) -> Tensor:
+    """The mean gradient between the layer's mean and its activations, by Gauss–Legendre."""
+    total, mean = torch.zeros_like(state.f), state.mean
+    integral = rule("quadrature", points)
+    for node, weight in zip(integral.nodes, integral.weights, strict=True):
+        with torch.enable_grad():
+            at = (mean + node * (state.f - mean)).detach().requires_grad_()
+            f = at[None]
+            for section in network.sections[layer : target.index]:
+                f = section(f)
+            value = target.value_of(f, state.first + len(state.f) - f.shape[1]).sum()
+        total += weight * torch.autograd.grad(value, at)[0]
+    return total
 
 
 def slope_before(section: Section, f: Tensor, slope: Tensor, rule: Rule) -> Tensor:

@@ -42,8 +42,7 @@ class Target:
     output: int = 0
     minus: int | None = None
 
-    @torch.no_grad()
-    def values(self, f: Tensor, first: int) -> Tensor:  # [n, T, width], the layer's first position -> [n]
+    def value_of(self, f: Tensor, first: int) -> Tensor:  # [n, T, width], the layer's first position -> [n]
         """What it is for these activations of its layer."""
         return self._of(f, self.position - first)
 

@@ -14,12 +14,10 @@ from interbasis.traces.assemble import Assembled
 from interbasis.traces.pruning import prune
 from interbasis.traces.records import Trace, TraceSettings
 from interbasis.traces.rows import LayerState, LinearRow, Places, Rows, rows_into
-from interbasis.traces.slopes import slope_before
+from interbasis.traces.slopes import target_slopes
 from interbasis.traces.targets import TargetRequest, resolve
 from interbasis.traces.walk import walk
 
-GRADIENT = rule("gradient")
-"""Effects are slopes at the activations themselves, however edges are integrated: that predicts interventions best."""
 
 
 def trace(
@@ -107,21 +105,20 @@ class Tracing:
     @torch.no_grad()
     def result(self) -> Trace:
         """The walk, pruned and checked."""
-        used, rows, slopes = self._start()
+        used, rows = self._start()
         steps = list(walk(self.network.sections, used, rows, self.rule, self.settings.max_nodes))
-        for layer in range(len(used) - 2, -1, -1):
-            slopes.append(slope_before(self.network.sections[layer], used[layer].f, slopes[-1], GRADIENT))
-        effects = [self._effects(used[step.layer], slope) for step, slope in zip(steps, slopes, strict=True)]
+        slopes = target_slopes(self.network, self.target, self.states, self.settings.effect_points)
+        effects = [self._effects(used[step.layer], slopes[step.layer]) for step in steps]
         kept = prune(steps, self.settings.node_threshold, self.settings.edge_threshold)
         return Assembled(self, used, steps, effects, kept).trace()
 
-    def _start(self) -> tuple[list[LayerState], Rows, list[Tensor]]:
-        """The layers that the target is made of, its edges, and its slopes in the last of them."""
+    def _start(self) -> tuple[list[LayerState], Rows]:
+        """The layers that the target is made of, and the edges into it."""
         target, index = self.target, self.target.index
         if target.basis is None:
             state = self.states[index]
             row = target.row(state.f, state.first, self.rule)
-            return self.states, LinearRow(state, row), [target.row(state.f, state.first, GRADIENT)]
+            return self.states, LinearRow(state, row)
         section, source, own = self.network.sections[index - 1], self.states[index - 1], self.states[index]
         place = target.position - own.first
         if place < 0:
@@ -130,11 +127,9 @@ class Tracing:
             )
         node = Places(torch.tensor([target.feature]), torch.tensor([place]))
         rows = rows_into(section, source, own, node, self.rule)
-        slope = torch.zeros_like(own.f)
-        slope[place] = own.cotangents(node.features)[0]
-        return self.states[:index], rows, [slope_before(section, source.f, slope, GRADIENT)]
+        return self.states[:index], rows
 
     @staticmethod
     def _effects(state: LayerState, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """f̂ · slope of every feature [T, r], and of what was dropped [T]."""
+        """f̂ × slope of every feature [T, r], and of what was dropped [T]."""
         return state.directions(slope) * state.features, (slope * state.dropped).sum(1)
