@@ -38,11 +38,11 @@ class SlicedSection:
 def jacobians_on_slices(jacobians: Jacobians, layers: Sequence[LayerBasis]) -> list[SlicedSection]:
     """Of every section, over the data of ``jacobians``, between these bases."""
     network, batches = jacobians.network, jacobians.batches
-    for section in network.sections:
-        if isinstance(section, StencilSection):
+    for step in network.sections:
+        if isinstance(step, StencilSection):
             raise InterbasisError(
-                f"the basis jib is unsupported for convolutions, and {section.source.name!r} → "
-                f"{section.target.name!r} is one; choose lib"
+                f"the basis jib is unsupported for convolutions, and {step.source.name!r} → "
+                f"{step.target.name!r} is one; choose lib"
             )
     if not jacobians.counted.all:
         raise InterbasisError(
