@@ -16,7 +16,7 @@ from pages import ROOT
 PACKAGE = ROOT / "src" / "interbasis"
 ORDER = (
     "runtime", "numerics", "network", "data", "models", "training", "graph", "fit", "ablation", "communities",
-    "features", "run", "terminal", "figures", "viewer", "report", "export", "paper", "cli",
+    "features", "traces", "run", "terminal", "figures", "viewer", "report", "export", "paper", "cli",
 )  # fmt: skip
 """Every package may import itself and those before it."""
 

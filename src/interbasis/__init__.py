@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from interbasis.run.compare import compare
     from interbasis.run.opened import OpenedRun, open_run
     from interbasis.runtime.errors import InterbasisError
+    from interbasis.traces.records import Trace, TraceSettings
+    from interbasis.traces.steering import Steering
+    from interbasis.traces.targets import TargetRequest
+    from interbasis.traces.trace import trace
 
     __version__: str
 
@@ -64,6 +68,11 @@ _HOMES = {
     "open_run": "run.opened",
     "compare": "run.compare",
     "Execution": "fit.build",
+    "trace": "traces.trace",
+    "Trace": "traces.records",
+    "TraceSettings": "traces.records",
+    "TargetRequest": "traces.targets",
+    "Steering": "traces.steering",
     "features": "features",
     "figures": "figures",
     "InterbasisError": "runtime.errors",

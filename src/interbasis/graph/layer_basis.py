@@ -68,6 +68,15 @@ class LayerBasis:
         """C⁺ f̂."""
         return features if self.identity else features @ self.inverse.to(features).T
 
+    def deviation(self, feature: int) -> float:
+        """The feature's standard deviation over the data of the build; 1 where it is not known.
+
+        In every basis the variance of a feature is what its layer is ranked by.
+        """
+        if self.eigenvalues is None:
+            return 1.0
+        return float(self.eigenvalues[feature].clamp_min(0).sqrt())
+
     @property
     def features(self) -> int:
         return len(self.transform)

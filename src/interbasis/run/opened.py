@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from interbasis.run.stages.curves import CurvesResult
     from interbasis.run.stages.features import FeaturesResult
     from interbasis.run.stages.modules import ModulesResult
+    from interbasis.run.stages.steer import SteerResult
+    from interbasis.run.stages.trace import TraceResult
 
 R = TypeVar("R", bound=Result)
 
@@ -139,6 +141,18 @@ class OpenedRun(RunGraph):
         from interbasis.run.stages import features
 
         return features.run(self, features.FeaturesRequest.of(**settings))
+
+    def trace(self, prompt: str | None = None, **settings: Any) -> "TraceResult":
+        """Trace one computation; the fields of `TraceRequest`."""
+        from interbasis.run.stages import trace
+
+        return trace.run(self, trace.TraceRequest.of(prompt=prompt, **settings))
+
+    def steer(self, feature: str, by: float, prompt: str | None = None, **settings: Any) -> "SteerResult":
+        """Change a feature and see what the model says; the fields of `SteerRequest`."""
+        from interbasis.run.stages import steer
+
+        return steer.run(self, steer.SteerRequest.of(feature=feature, by=by, prompt=prompt, **settings))
 
 
 def open_run(

@@ -17,6 +17,10 @@ class Result(Record):
     made_by: ClassVar[str]
     """The command that makes it."""
 
+    def stem(self) -> str:
+        """The file's path in the run, without its suffix; results that several of are kept have names."""
+        return self.file
+
     @classmethod
     def remedy(cls, run: str | Path) -> str:
         """What to do about a stored result that cannot be read."""

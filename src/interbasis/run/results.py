@@ -44,34 +44,47 @@ def save_result(run: str | Path, result: Result, tensors: dict[str, Tensor] | No
     run, digest = Path(run), None
     if tensors:
         plain = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in tensors.items()}
-        file = run / f"{result.file}.safetensors"
+        file = run / f"{result.stem()}.safetensors"
         write_atomically(file, lambda path: save_file(plain, path))
         digest = sha256_of(file)
     header = ResultHeader(
         format=FORMAT, schema_version=SCHEMA, graph=graph_digest(run), tensors=digest, result=result
     )
-    path = run / f"{result.file}.json"
+    path = run / f"{result.stem()}.json"
+    path.parent.mkdir(exist_ok=True)
     write_text_atomically(path, header.to_json(indent=1) + "\n")
     return path
 
 
 def load_result(run: str | Path, kind: type[R]) -> R | None:
     """A result of this run; None where there is none, or one of an older graph."""
-    header = _header(Path(run), kind)
+    return _load(Path(run), kind, kind.file)
+
+
+def load_named(run: str | Path, kind: type[R]) -> dict[str, R]:
+    """Results of a kind of which several are kept, by name: those of this run's graph."""
+    run = Path(run)
+    names = sorted(path.stem for path in (run / kind.file).glob("*.json"))
+    loaded = ((name, _load(run, kind, f"{kind.file}/{name}")) for name in names)
+    return {name: result for name, result in loaded if result is not None}
+
+
+def _load(run: Path, kind: type[R], stem: str) -> R | None:
+    header = _header(run, kind, stem)
     if header is None:
         return None
     try:
         return kind.model_validate(header.result)
     except ValidationError as error:
         raise InterbasisError(
-            f"{Path(run) / kind.file}.json is damaged: {first_problem(error)}; {kind.remedy(run)}"
+            f"{run / stem}.json is damaged: {first_problem(error)}; {kind.remedy(run)}"
         ) from error
 
 
 def load_tensors(run: str | Path, kind: type[Result]) -> dict[str, Tensor]:
     """The tensors that go with a result; none where it has none."""
     run = Path(run)
-    header = _header(run, kind)
+    header = _header(run, kind, kind.file)
     if header is None or header.tensors is None:
         return {}
     path = run / f"{kind.file}.safetensors"
@@ -83,8 +96,8 @@ def load_tensors(run: str | Path, kind: type[Result]) -> dict[str, Tensor]:
     raise InterbasisError(f"{path} does not belong to {kind.file}.json beside it; {kind.remedy(run)}")
 
 
-def _header(run: Path, kind: type[Result]) -> ResultHeader | None:
-    digest, path = graph_digest(run), run / f"{kind.file}.json"
+def _header(run: Path, kind: type[Result], stem: str) -> ResultHeader | None:
+    digest, path = graph_digest(run), run / f"{stem}.json"
     if not path.is_file():
         return None
     try:

@@ -7,6 +7,7 @@ from interbasis.terminal.curves import curve_tables
 from interbasis.terminal.features import feature_tables
 from interbasis.terminal.modules import module_tables
 from interbasis.terminal.summary import summary_tables
+from interbasis.terminal.traces import steer_tables, trace_tables
 
 __all__ = [
     "ablation_tables",
@@ -15,5 +16,7 @@ __all__ = [
     "curve_tables",
     "feature_tables",
     "module_tables",
+    "steer_tables",
     "summary_tables",
+    "trace_tables",
 ]

@@ -76,6 +76,20 @@ class Core(ABC):
         assert sums is not None
         return sums
 
+    def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
+        """g ↦ N̄ᵀg, token by token, for a core that does not mix positions: how u has its say in g · core(u).
+
+        u [tokens, c_in], cotangents g [tokens, c_out] -> [tokens, c_in]. Closed forms where a core has them;
+        here, backward passes at the nodes of the rule.
+        """
+        total = torch.zeros_like(u)
+        for node, weight in zip(rule.nodes, rule.weights, strict=True):
+            with torch.enable_grad():
+                at = (node * u).detach()[:, None].requires_grad_()
+                output = self(at, slice(0, 1))[:, 0]
+            total += weight * torch.autograd.grad(output, at, cotangents)[0][:, 0]
+        return total
+
     def to(self, *args: Any, **kwargs: Any) -> "Core":
         """The core in another dtype or on another device; one without parameters is the same everywhere."""
         return self

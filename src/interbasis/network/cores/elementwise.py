@@ -83,6 +83,9 @@ class Elementwise(StatisticsCore):
         sums = torch.bmm(signed.mT, f).unflatten(1, (signs.shape[2], -1))  # [groups, R, m, r]
         return (sums * read).permute(2, 0, 1, 3).flatten(1, 2)
 
+    def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
+        return self.mean_slope(u, rule) * cotangents
+
     def _tokens(self, u: Tensor, f: Tensor, outputs: slice, rule: Rule) -> tuple[Tensor, Tensor]:
         return self.mean_slope(u[:, outputs], rule).flatten(0, 1), f[:, outputs].flatten(0, 1)
 

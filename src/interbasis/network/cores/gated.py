@@ -90,5 +90,8 @@ class Gated(StatisticsCore):
         gate, value = (sums * read).chunk(2, dim=2)
         return (gate + value).permute(2, 0, 1, 3).flatten(1, 2)
 
+    def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
+        return self.mean_slopes(u, rule) * cotangents.tile(2)
+
     def _tokens(self, u: Tensor, f: Tensor, outputs: slice, rule: Rule) -> tuple[Tensor, Tensor]:
         return self.mean_slopes(u[:, outputs], rule).flatten(0, 1), f[:, outputs].flatten(0, 1)

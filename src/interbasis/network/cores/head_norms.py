@@ -71,6 +71,11 @@ class HeadNorm(PassCore):
         inner = a.permute(1, 2, 0)[..., None] * by_head[:, :, None] - turned * along[:, None]
         return inner.flatten(0, 1) * f[:, outputs].flatten(0, 1)
 
+    def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
+        heads, g = (x.unflatten(-1, (-1, self.width)) for x in (u, cotangents))  # [tokens, H, h]
+        a, b = self._slopes(_mean_square(heads), rule)
+        return (a * g - b * heads * (heads * g).mean(-1, keepdim=True)).flatten(-2)
+
     def _slopes(self, m: Tensor, integral: Rule) -> tuple[Tensor, Tensor]:
         """a and b, shaped as m."""
         if not integral.closed_form:

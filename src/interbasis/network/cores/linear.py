@@ -32,6 +32,9 @@ class Linear(StatisticsCore, ClosedFormSquares):
     def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
         return f.new_zeros(0, f[:, outputs].shape[:2].numel(), f.shape[2])
 
+    def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
+        return u  # [tokens, 0]
+
     def squares(self, section: "Section", rule: Rule) -> Callable[[Tensor], Tensor]:
         """A_ij = P_ij f_j."""
 

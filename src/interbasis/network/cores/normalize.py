@@ -77,6 +77,11 @@ class Normalize(StatisticsCore, ClosedFormSquares):
         inner = read[1:, None] * a + read[0] * (b * u).T[:, :, None]  # [d, tokens, r]
         return inner * f[:, outputs].flatten(0, 1)
 
+    def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
+        v, u = u[:, :1], u[:, 1:]
+        a, b = self._slopes(v, rule)
+        return torch.cat([b * (u * cotangents).sum(1, keepdim=True), a * cotangents], dim=1)
+
     def squares(self, section: "Section", rule: Rule) -> Callable[[Tensor], Tensor]:
         """A_ij = f_j (P_ij + a D_ij + b y_i A_vj) for every token, with D = B A_u and y = B u.
 

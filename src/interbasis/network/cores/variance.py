@@ -45,6 +45,9 @@ class Variance(StatisticsCore, ClosedFormSquares):
         u, f = u[:, outputs].flatten(0, 1), f[:, outputs].flatten(0, 1)
         return (self._slope(rule) * (u @ read) * f)[None]
 
+    def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
+        return self._slope(rule) * u * cotangents
+
     def squares(self, section: "Section", rule: Rule) -> Callable[[Tensor], Tensor]:
         """A_ij = f_j (P_ij + B_i g_j) with g = N̄A for every token, so three sums over tokens do."""
         P, B = section.skip.double(), section.write.double()  # [r_out, r_in], [r_out, 1]

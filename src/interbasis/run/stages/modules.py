@@ -92,6 +92,12 @@ class ModulesResult(Result):
     def modules(self) -> int:
         return len(self.sizes)
 
+    def module_of(self, layer: str, feature: int) -> int | None:
+        """The module of a feature; None for those in none."""
+        members = self.layers.get(layer, ())
+        module = members[feature] if feature < len(members) else -1
+        return None if module < 0 else module
+
 
 def run(opened: "RunGraph", request: ModulesRequest) -> ModulesResult:
     """Group the features of all layers into modules.

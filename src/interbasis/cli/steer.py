@@ -1,0 +1,26 @@
+"""`interbasis steer`: what the model says when a feature is changed."""
+
+from typing import Annotated
+
+from interbasis.cli import common
+from interbasis.run.stages.steer import SteerRequest
+
+
+def steer(
+    run: common.Run,
+    /,
+    *,
+    request: Annotated[SteerRequest, common.Flat],
+    model: common.ModelName = None,
+    as_json: common.AsJson = False,
+) -> None:
+    """Change a feature on one prompt, and put what the model says beside what it said.
+
+    Prints the next tokens that change most, with logits before and after, and a continuation with and without
+    the change. Example: interbasis steer runs/lib --feature mlp_in.3:17 --by 4 --prompt "Once upon a time"
+    """
+    from interbasis.run.opened import open_run
+    from interbasis.run.stages import steer as stage
+    from interbasis.terminal import steer_tables
+
+    common.show(stage.run(open_run(run, model=model), request), as_json, steer_tables, run)

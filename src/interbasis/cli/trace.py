@@ -1,0 +1,36 @@
+"""`interbasis trace`: the graph of one computation."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from interbasis.cli import common
+from interbasis.run.stages.trace import TraceRequest, TraceResult
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def trace(
+    run: common.Run,
+    /,
+    *,
+    request: Annotated[TraceRequest | None, common.Flat] = None,
+    model: common.ModelName = None,
+    as_json: common.AsJson = False,
+) -> None:
+    """Trace one computation: which features, at which positions, made an output what it is.
+
+    Signed edges between positions, scores, and predictions beside what interventions measured. Stored as
+    traces/NAME.json in the run. Example: interbasis trace runs/lib --prompt "Once upon a time"
+    """
+    from interbasis.run.opened import open_run
+    from interbasis.run.stages import trace as stage
+
+    result = stage.run(open_run(run, model=model), request or TraceRequest())
+    common.show(result, as_json, lambda result: _tables(result, run), run)
+
+
+def _tables(result: TraceResult, run: Path) -> "list[RenderableType]":
+    from interbasis.terminal import trace_tables
+
+    return [*trace_tables(result), f"\nStored as {result.stem()}.json in {run}."]

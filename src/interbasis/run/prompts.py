@@ -1,0 +1,132 @@
+"""A prompt of a run: text made into tokens as the model's data are, or one sample of the data."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from interbasis.runtime.errors import InterbasisError
+
+if TYPE_CHECKING:
+    from interbasis.run.opened import OpenedRun
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """One sample, and what its tokens and the model's outputs are called."""
+
+    text: str
+    inputs: Tensor  # [positions], or one row of numbers
+    names: Sequence[str] | None = None
+    encode: Callable[[str], list[int]] | None = None
+
+    def name_of(self, output: int) -> str:
+        """What an output is called; its number where it has no name."""
+        known = self.names is not None and 0 <= output < len(self.names)
+        return self.names[output] if known and self.names is not None else str(output)
+
+
+def prompt_of(opened: "OpenedRun", text: str | None, sample: int | None) -> Prompt:
+    """The sample that a prompt or a sample's number names.
+
+    Raises:
+        InterbasisError: Both or neither are given, there is no tokenizer, or no such sample.
+    """
+    if (text is None) == (sample is None):
+        raise InterbasisError("expected either a prompt or the number of a sample: --prompt or --sample")
+    if text is not None:
+        return _from_text(opened, text)
+    assert sample is not None
+    return _from_sample(opened, sample)
+
+
+def _from_text(opened: "OpenedRun", text: str) -> Prompt:
+    from interbasis.data.text import open_tokenizer
+
+    folder = _tokenizer_of(opened)
+    if not folder:
+        raise InterbasisError(
+            "a prompt requires a tokenizer, and this run's model and data have none; trace one of its samples "
+            "with --sample"
+        )
+    tokenizer = open_tokenizer(folder)
+
+    def encode(words: str) -> list[int]:
+        return tokenizer.encode([words])[0]
+
+    tokens = encode(text)
+    if not tokens:
+        raise InterbasisError("the prompt is empty; expected at least one token")
+    if tokenizer.bos is not None and tokens[0] != tokenizer.bos:
+        tokens = [tokenizer.bos, *tokens]
+    return Prompt(text, torch.tensor(tokens), _names(opened, folder), encode)
+
+
+def _from_sample(opened: "OpenedRun", sample: int) -> Prompt:
+    from interbasis.data.batches import Batches
+
+    data = opened.data(None, "train")
+    batches = data if isinstance(data, Batches) else Batches(data)
+    if sample >= len(batches):
+        raise InterbasisError(f"the data have samples 0 to {len(batches) - 1}, received {sample}")
+    _, inputs = next(batches.chunks(1, sample))
+    folder = _tokenizer_of(opened)
+    names = _names(opened, folder) or tuple(getattr(data, "classes", ())) or None
+    row = inputs[0]
+    tokens = not row.is_floating_point() and names is not None and opened.network.predicts_next
+    text = "".join(names[int(token)] for token in row) if tokens and names else f"sample {sample}"
+    return Prompt(text, row, names)
+
+
+def _tokenizer_of(opened: "OpenedRun") -> str:
+    if opened.model is not None and opened.model.tokenizer:
+        return opened.model.tokenizer
+    return str(getattr(opened.train_data, "tokenizer", None) or "")
+
+
+def _names(opened: "OpenedRun", folder: str) -> Sequence[str] | None:
+    from interbasis.features.names import vocabulary
+
+    names = opened.network.token_names or (vocabulary(Path(folder)) if folder else [])
+    outputs = opened.network.output_layer.width - opened.network.output_layer.first_coordinate
+    if not names:
+        return None
+    # a model may have more outputs than its tokenizer has tokens
+    return [*names, *(str(k) for k in range(len(names), outputs))]
+
+
+def named_output(prompt: Prompt, word: str | None) -> int | None:
+    """The output that a user names: its text, or its number.
+
+    Raises:
+        InterbasisError: The text is not one token or class.
+    """
+    if word is None:
+        return None
+    for candidate in (word, f" {word}"):
+        if prompt.names is not None and candidate in prompt.names:
+            return list(prompt.names).index(candidate)
+    if prompt.encode is not None and len(tokens := prompt.encode(word)) == 1:
+        return tokens[0]
+    if word.isdecimal():
+        return int(word)
+    raise InterbasisError(
+        f"{word!r} is no output of the model; expected the text of one token or class, or its number"
+    )
+
+
+def split_feature(text: str, layers: Sequence[str]) -> tuple[str, int]:
+    """`mlp_in.3:17` as a layer and a number.
+
+    Raises:
+        InterbasisError: It is not of this form, or there is no such layer.
+    """
+    layer, colon, number = text.rpartition(":")
+    if not colon or not number.isdecimal() or layer not in layers:
+        raise InterbasisError(
+            f"expected a feature as LAYER:NUMBER with a layer of {', '.join(layers)}, received {text!r}"
+        )
+    return layer, int(number)

@@ -1,0 +1,124 @@
+"""One computation of a run's model: stored as `traces/NAME.json`, several beside each other."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from interbasis.run.records import Result
+from interbasis.run.stages.features import FeaturesResult
+from interbasis.run.stages.modules import ModulesResult
+from interbasis.runtime.errors import InterbasisError
+from interbasis.traces.records import NodeGroup, Trace, TraceNode, TraceSettings
+
+if TYPE_CHECKING:
+    from interbasis.run.opened import OpenedRun
+
+MAX_NAME = 48
+"""Characters of a trace's name that are made from its prompt."""
+
+
+class TraceRequest(TraceSettings):
+    """What to trace: a prompt or a sample of the data, and the output or feature to explain."""
+
+    prompt: str | None = None
+    """Text, for a model with a tokenizer."""
+    sample: int | None = Field(None, ge=0)
+    """A sample of the data that the run was built on, instead of a prompt."""
+    output: str | None = None
+    """The token or class to explain, as text or number; default: the largest output."""
+    minus: str | None = None
+    """Another one, whose logit is taken away; default: the mean of all logits."""
+    feature: str | None = None
+    """A feature to explain instead, as LAYER:NUMBER."""
+    position: int = -1
+    """Position of what is explained; -1 is the last."""
+    name: str | None = None
+    """Name of the trace in the run; default: made from the prompt."""
+
+
+class TraceResult(Result):
+    """A trace, with the run's labels and modules."""
+
+    file: ClassVar[str] = "traces"
+    made_by: ClassVar[str] = "trace"
+
+    name: str
+    trace: Trace
+
+    def stem(self) -> str:
+        return f"{self.file}/{self.name}"
+
+
+def run(opened: "OpenedRun", request: TraceRequest) -> TraceResult:
+    """Trace one computation, and name its nodes by what the run knows about features and modules.
+
+    Args:
+        opened: A run with its network.
+        request: What to trace.
+
+    Returns:
+        The trace, which is stored in the run's folder, if it has one.
+
+    Raises:
+        InterbasisError: There is no tokenizer for a prompt, or no such output, feature or sample.
+    """
+    from interbasis.run.prompts import named_output, prompt_of, split_feature
+    from interbasis.traces.targets import TargetRequest
+    from interbasis.traces.trace import trace
+
+    prompt = prompt_of(opened, request.prompt, request.sample)
+    if request.feature is not None:
+        layer, number = split_feature(request.feature, opened.graph.layer_names)
+        target = TargetRequest(layer=layer, feature=number, position=request.position)
+    else:
+        output, minus = (named_output(prompt, word) for word in (request.output, request.minus))
+        target = TargetRequest(output=output, minus=minus, position=request.position)
+    settings = TraceSettings.model_validate(request.model_dump(include=set(TraceSettings.model_fields)))
+    traced = trace(opened.network, opened.graph, prompt.inputs, target, settings=settings, names=prompt.names)
+    traced = traced.model_copy(
+        update={
+            "prompt": prompt.text,
+            "nodes": _labelled(traced.nodes, opened.stored(FeaturesResult)),
+            "groups": _groups(traced.nodes, opened.stored(ModulesResult)),
+        }
+    )
+    result = TraceResult(name=request.name or _name(prompt.text, request), trace=traced)
+    opened.store(result)
+    return result
+
+
+def _labelled(nodes: Sequence[TraceNode], features: FeaturesResult | None) -> tuple[TraceNode, ...]:
+    if features is None:
+        return tuple(nodes)
+    labels = {
+        (layer, feature.index): feature.label
+        for layer, described in features.layers.items()
+        for feature in described.features
+    }
+    return tuple(
+        node.model_copy(update={"label": labels.get((node.layer, node.feature), "")}) for node in nodes
+    )
+
+
+def _groups(nodes: Sequence[TraceNode], modules: ModulesResult | None) -> tuple[NodeGroup, ...]:
+    """The modules of the run that occur among the nodes."""
+    if modules is None:
+        return ()
+    members: dict[int, list[str]] = {}
+    for node in nodes:
+        module = modules.module_of(node.layer, node.feature)
+        if module is not None:
+            members.setdefault(module, []).append(node.name)
+    return tuple(NodeGroup(name=f"module {m}", nodes=tuple(members[m])) for m in sorted(members))
+
+
+def _name(text: str, request: TraceRequest) -> str:
+    """Letters and digits of the prompt, and what is explained where that was chosen."""
+    chosen = [request.feature, request.output, request.minus]
+    words = " ".join([text if request.sample is None else f"sample {request.sample}", *filter(None, chosen)])
+    name = re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
+    if not name:
+        raise InterbasisError("the prompt has no letters or digits to name the trace by; give it a name")
+    return name[-MAX_NAME:].lower().strip("-")

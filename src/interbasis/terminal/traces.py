@@ -1,0 +1,83 @@
+"""Traces and steering, for a terminal."""
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from interbasis.run.stages.steer import SteerResult
+from interbasis.run.stages.trace import TraceResult
+from interbasis.traces.records import Trace, TraceNode
+
+NODES_SHOWN = 20
+"""With the most influence."""
+
+
+def trace_tables(result: TraceResult) -> list[RenderableType]:
+    """The first line, scores, and the nodes with most influence beside what was measured."""
+    trace = result.trace
+    scores = trace.scores
+    return [
+        Text(trace.summary),
+        f"{len(trace.nodes)} nodes, {len(trace.edges)} edges; replacement {scores.replacement:.3f}, completeness "
+        f"{scores.completeness:.3f}, {scores.error_share:.1%} of the influence ends at dropped directions; in every "
+        f"layer the features followed hold {scores.coverage:.0%} of it or more",
+        _nodes_table(trace),
+    ]
+
+
+def _nodes_table(trace: Trace) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in ("node", "token"):
+        table.add_column(name, no_wrap=True)
+    for name in ("activation", "influence", "predicted", "measured"):
+        table.add_column(name, justify="right")
+    table.add_column("what it is")
+    texts = {token.position: token.text for token in trace.tokens}
+    measured = {check.node: check for check in (trace.checks.nodes if trace.checks else ())}
+    for node in sorted(trace.nodes, key=_strength)[:NODES_SHOWN]:
+        check = measured.get(node.name)
+        table.add_row(
+            node.name,
+            Text(repr(texts[node.position])[1:-1]),
+            f"{node.activation:.3g}",
+            f"{node.influence:.1%}",
+            f"{-node.effect:+.3g}",
+            f"{check.measured:+.3g}" if check else "",
+            Text(node.label),
+        )
+    table.caption = (
+        "Predicted and measured: the change of the target when the feature is set to its mean there."
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _strength(node: TraceNode) -> float:
+    return -node.influence
+
+
+def steer_tables(result: SteerResult) -> list[RenderableType]:
+    """The outputs that change most, then both continuations."""
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title=Text(f"{result.layer}:{result.feature} {result.by:+g} standard deviations  {result.label}"),
+        title_justify="left",
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("next", no_wrap=True)
+    for name in ("logit before", "after", "probability before", "after"):
+        table.add_column(name, justify="right")
+    for output in result.outputs:
+        table.add_row(
+            Text(repr(output.name)[1:-1]),
+            f"{output.before:.3f}",
+            f"{output.after:.3f}",
+            f"{output.probability_before:.2%}",
+            f"{output.probability_after:.2%}",
+        )
+    parts: list[RenderableType] = [table]
+    if result.continuation is not None and result.steered is not None:
+        parts += [Text(f"without: {result.prompt}|{result.continuation}"), Text("")]
+        parts += [Text(f"with:    {result.prompt}|{result.steered}")]
+    return parts

@@ -1,0 +1,249 @@
+"""The graph of one computation, as records; nodes are named by `LAYER:FEATURE@POSITION`.
+
+Positions are those of the inputs, also behind a section of which only the last position comes out. Signed
+numbers are in the units of the target: logits, or the activation of a feature.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from interbasis.runtime.literals import Method
+from interbasis.runtime.records import Measured, Record
+
+TARGET = "target"
+"""The name of the target, where an edge ends there."""
+
+
+def node_name(layer: str, feature: int, position: int) -> str:
+    """The name of a feature at a position: `mlp_in.3:17@5`."""
+    return f"{layer}:{feature}@{position}"
+
+
+def error_name(layer: str, position: int) -> str:
+    """The name of the dropped directions of a layer at a position: `mlp_in.3:error@5`."""
+    return f"{layer}:error@{position}"
+
+
+class TraceToken(Record):
+    """One position of the input."""
+
+    position: int
+    token: int | None
+    """Its number in the vocabulary; None where inputs are not tokens."""
+    text: str
+    influence: float
+    """Of its features at the first layer together; tokens, errors of all layers add up to 1."""
+
+
+class TraceOutput(Record):
+    """An output of the model at the target's position, before anything was changed."""
+
+    index: int
+    name: str
+    logit: float
+    probability: float
+
+
+class TraceTarget(Record):
+    """What the trace explains: a logit, the difference of two, or a feature."""
+
+    name: str
+    """For people: " Lily", " Lily − Tom", "mlp_in.3:17"."""
+    kind: Literal["logit", "difference", "feature"]
+    position: int
+    value: float
+    """What it is for this input; a logit is counted from the mean of all logits."""
+    constant: float
+    """The part of ``value`` that comes straight from the constant of the layer before."""
+    output: int | None = None
+    """The token or class whose logit it is."""
+    minus: int | None = None
+    """The one whose logit is taken away; None is the mean of all."""
+    layer: str | None = None
+    feature: int | None = None
+
+
+class TraceNode(Record):
+    """A feature at a position."""
+
+    name: str
+    layer: str
+    feature: int
+    position: int
+    activation: float
+    """f̂; 0 is the mean over the data of the build."""
+    influence: float
+    """Share of the target's influence that passes through it; those of a layer add up to at most 1."""
+    effect: float
+    """Activation × gradient of the target, along all paths: what the target loses when the feature is set to its
+    mean there, as far as the network is linear."""
+    constant: float
+    """The edge into it from the constant of the layer before, over all positions."""
+    label: str = ""
+    """What the feature is about, from the run's features."""
+
+
+class ErrorNode(Record):
+    """The directions of a layer that the basis dropped, at one position."""
+
+    name: str
+    layer: str
+    position: int
+    influence: float
+    effect: float
+
+
+class AttentionPaths(Record):
+    """An edge through attention in its parts, which add up to it."""
+
+    skip: float
+    """Past the attention, along the residual stream."""
+    value: float
+    """What is moved from the source's position."""
+    key: float
+    """Why the target's position attends there, by what the source is."""
+    query: float
+    """Why the target's position attends as it does, by what it is itself."""
+
+
+class TraceEdge(Record):
+    """A signed attribution between two nodes: f̂_source ∫dα ∂f̂_target/∂z_source along z = α f."""
+
+    source: str
+    target: str
+    weight: float
+    share: float
+    """|weight| among all that comes into the target from features and errors."""
+    paths: AttentionPaths | None = None
+
+
+class LayerTrace(Record):
+    """How much of a layer the trace holds."""
+
+    name: str
+    coverage: float
+    """Share of the influence on the next layer's nodes that its selected features and its errors have; the
+    influence is divided among these."""
+    error_share: float
+    """Share of the influence on the next layer's nodes that comes from dropped directions."""
+    selected: int
+    """Features at positions whose influence was followed; ``nodes`` holds those that pruning left."""
+
+
+class TraceScores(Record):
+    """How much of the influence flows through features, and how much ends at dropped directions."""
+
+    replacement: float
+    """Influence of tokens / (of tokens + of errors), along whole paths from the target."""
+    completeness: float
+    """Share of what comes into each node from features, averaged over nodes by their influence."""
+    error_share: float
+    """Influence that ends at error nodes."""
+    coverage: float
+    """The smallest coverage of any layer."""
+
+
+class NodeCheck(Record):
+    """What became of the target when a feature was set to a value at one position and the rest was run."""
+
+    node: str
+    set_to: float
+    predicted: float
+    measured: float
+
+
+class EdgeCheck(Record):
+    """What became of a node when its source was set to its mean and the section between them was run."""
+
+    source: str
+    target: str
+    predicted: float
+    measured: float
+
+
+class Agreement(Record):
+    """Predicted against measured changes."""
+
+    count: int
+    rank_correlation: Measured
+    """Spearman's."""
+    sign_agreement: Measured
+    """Share of changes with the sign that was predicted."""
+
+
+class TraceChecks(Record):
+    """Predictions of the strongest nodes and edges, each beside what was measured."""
+
+    nodes: tuple[NodeCheck, ...]
+    """Set to their mean."""
+    other_values: tuple[NodeCheck, ...]
+    """The same nodes, set to 0.9 times and to twice their activation."""
+    edges: tuple[EdgeCheck, ...]
+    node_agreement: Agreement
+    other_agreement: Agreement
+    edge_agreement: Agreement
+
+
+class NodeGroup(Record):
+    """Nodes that belong together: a module of the run, or what somebody grouped on the page."""
+
+    name: str
+    nodes: tuple[str, ...]
+
+
+class TraceSettings(Record):
+    """How a computation is traced and pruned."""
+
+    method: Method = "exact"
+    """How the integral along the straight line is taken: with exact, the edges into a node add up to it."""
+    quadrature: int = Field(16, ge=1)
+    """Nodes of the integral where there is no closed form."""
+    max_nodes: int = Field(64, ge=1)
+    """Features at positions that are followed, of each layer: those with most influence."""
+    node_threshold: float = Field(0.8, gt=0, le=1)
+    """Keep the nodes with most influence that hold this share of all of it."""
+    edge_threshold: float = Field(0.98, gt=0, le=1)
+    """Keep the edges with most influence that hold this share of all of it."""
+    checks: int = Field(20, ge=0)
+    """Strongest nodes, and edges, that are checked by interventions."""
+
+
+class Trace(Record):
+    """The graph of one computation."""
+
+    summary: str
+    """One sentence: what was traced, and whether predictions held. The first line wherever it is shown."""
+    prompt: str
+    settings: TraceSettings
+    tokens: tuple[TraceToken, ...]
+    outputs: tuple[TraceOutput, ...]
+    """The largest outputs at the target's position."""
+    target: TraceTarget
+    layers: tuple[LayerTrace, ...]
+    """In the network's order, as far as the layer before the target."""
+    nodes: tuple[TraceNode, ...]
+    """What pruning left, in the order of layers, positions and features."""
+    errors: tuple[ErrorNode, ...]
+    edges: tuple[TraceEdge, ...]
+    """Between nodes, error nodes and the target; the source lies in the layer before."""
+    scores: TraceScores
+    checks: TraceChecks | None = None
+    groups: tuple[NodeGroup, ...] = ()
+
+    @property
+    def trusted(self) -> bool:
+        """Whether predictions held where they were checked."""
+        return self.checks is not None and predictions_hold(self.checks.node_agreement)
+
+
+MIN_SIGN_AGREEMENT = 0.75
+MIN_RANK_CORRELATION = 0.5
+"""Below either, the first line of a trace says that its predictions fail."""
+
+
+def predictions_hold(agreement: Agreement) -> bool:
+    """Whether signs and ranks of the measured changes are those predicted."""
+    return (
+        agreement.sign_agreement >= MIN_SIGN_AGREEMENT and agreement.rank_correlation >= MIN_RANK_CORRELATION
+    )

@@ -1,0 +1,140 @@
+"""From one input to its graph: run, walk back, prune, check."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.network.network import Network
+from interbasis.numerics.integration import Rule, rule
+from interbasis.runtime.errors import InterbasisError
+from interbasis.traces.assemble import Assembled
+from interbasis.traces.pruning import prune
+from interbasis.traces.records import Trace, TraceSettings
+from interbasis.traces.rows import LayerState, LinearRow, Places, Rows, rows_into
+from interbasis.traces.slopes import slope_before
+from interbasis.traces.targets import TargetRequest, resolve
+from interbasis.traces.walk import walk
+
+GRADIENT = rule("gradient")
+"""Effects are slopes at the activations themselves, however edges are integrated: that predicts interventions best."""
+
+
+def trace(
+    network: Network,
+    graph: InteractionGraph,
+    inputs: Tensor,
+    target: TargetRequest | None = None,
+    *,
+    settings: TraceSettings | None = None,
+    names: Sequence[str] | None = None,
+) -> Trace:
+    """The graph of one computation: which features, where, made an output what it is.
+
+    Args:
+        network: The network that the graph was built for.
+        graph: A graph; only its bases are used.
+        inputs: One sample: tokens [positions], or one row of numbers.
+        target: What to explain; default: the largest output at the last position.
+        settings: Method, pruning, checks.
+        names: What tokens or outputs are called; default: their numbers.
+
+    Returns:
+        Nodes, signed edges, scores, and predictions beside what was measured.
+
+    Raises:
+        InterbasisError: The inputs are not one sample, the graph belongs to another network, or there is no
+            such target.
+    """
+    settings = settings or TraceSettings()
+    computation = Computation.of(network, graph, inputs)
+    return Tracing(computation, target or TargetRequest(), settings, names).result()
+
+
+@dataclass(frozen=True, eq=False)
+class Computation:
+    """A network at one input: the activations of every node layer, with their bases."""
+
+    network: Network
+    graph: InteractionGraph
+    inputs: Tensor
+    states: list[LayerState]
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, network: Network, graph: InteractionGraph, inputs: Tensor) -> "Computation":
+        """Run the network once, in the dtype of the build."""
+        if network.layers != graph.layer_names:
+            network = network.between(graph.layer_names)
+        network = network.to(graph.config.torch_dtype)
+        batch = torch.as_tensor(inputs, device=network.device)[None]
+        if not batch.numel() or batch.ndim > 2:
+            raise InterbasisError(
+                "expected one sample, tokens [positions] or a row of numbers, received a tensor of shape "
+                f"{list(batch.shape[1:])}"
+            )
+        activations = network.activations(batch)
+        positions = activations[0].shape[1]
+        states = [
+            LayerState(basis, f[0], positions - f.shape[1])
+            for basis, f in zip(graph.layers, activations, strict=True)
+        ]
+        return cls(network, graph, batch[0], states)
+
+    @property
+    def positions(self) -> int:
+        return len(self.states[0].f)
+
+
+class Tracing:
+    """One target of a computation."""
+
+    def __init__(
+        self,
+        computation: Computation,
+        request: TargetRequest,
+        settings: TraceSettings,
+        names: Sequence[str] | None,
+    ):
+        self.computation, self.settings, self.names = computation, settings, names
+        self.network, self.states = computation.network, computation.states
+        self.rule: Rule = rule(settings.method, settings.quadrature)
+        last = self.states[-1].f
+        self.target = resolve(self.network, computation.graph, request, last, computation.positions)
+
+    @torch.no_grad()
+    def result(self) -> Trace:
+        """The walk, pruned and checked."""
+        used, rows, slopes = self._start()
+        steps = list(walk(self.network.sections, used, rows, self.rule, self.settings.max_nodes))
+        for layer in range(len(used) - 2, -1, -1):
+            slopes.append(slope_before(self.network.sections[layer], used[layer].f, slopes[-1], GRADIENT))
+        effects = [self._effects(used[step.layer], slope) for step, slope in zip(steps, slopes, strict=True)]
+        kept = prune(steps, self.settings.node_threshold, self.settings.edge_threshold)
+        return Assembled(self, used, steps, effects, kept).trace()
+
+    def _start(self) -> tuple[list[LayerState], Rows, list[Tensor]]:
+        """The layers that the target is made of, its edges, and its slopes in the last of them."""
+        target, index = self.target, self.target.index
+        if target.basis is None:
+            state = self.states[index]
+            row = target.row(state.f, state.first, self.rule)
+            return self.states, LinearRow(state, row), [target.row(state.f, state.first, GRADIENT)]
+        section, source, own = self.network.sections[index - 1], self.states[index - 1], self.states[index]
+        place = target.position - own.first
+        if place < 0:
+            raise InterbasisError(
+                f"{target.basis.name} has positions from {own.first} on, received {target.position}"
+            )
+        node = Places(torch.tensor([target.feature]), torch.tensor([place]))
+        rows = rows_into(section, source, own, node, self.rule)
+        slope = torch.zeros_like(own.f)
+        slope[place] = own.cotangents(node.features)[0]
+        return self.states[:index], rows, [slope_before(section, source.f, slope, GRADIENT)]
+
+    @staticmethod
+    def _effects(state: LayerState, slope: Tensor) -> tuple[Tensor, Tensor]:
+        """f̂ · slope of every feature [T, r], and of what was dropped [T]."""
+        return state.directions(slope) * state.features, (slope * state.dropped).sum(1)
