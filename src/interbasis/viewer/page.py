@@ -24,7 +24,7 @@ from interbasis.viewer.payload import graph_payload, run_payload
 from interbasis.viewer.schema import PageData
 
 STATIC = Path(__file__).parent / "static"
-STYLES = ("colours.css", "page.css", "controls.css", "graph.css", "panel.css", "print.css")
+STYLES = ("colours.css", "page.css", "controls.css", "graph.css", "panel.css", "traces.css", "print.css")
 IMPORT = re.compile(r'^import \{[^}]*\} from "\./([a-z-]+\.js)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?function |const |let |class )", re.MULTILINE)
 NOTEBOOK_EDGES = 5_000

@@ -12,9 +12,10 @@ from interbasis.features.records import Feature
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.store import graph_digest
 from interbasis.run.record import RunRecord, read_run
-from interbasis.run.results import load_result
+from interbasis.run.results import load_named, load_result
 from interbasis.run.rows import EDGE_LIMIT, LayerRows, SectionRows, layer_rows, section_rows
 from interbasis.run.stages.ablate import SectionEdges
+from interbasis.run.stages.trace import TraceResult
 from interbasis.run.summary import LayerSummary, summarise
 from interbasis.runtime.errors import InterbasisError
 from interbasis.viewer.notes import Notes
@@ -31,6 +32,7 @@ from interbasis.viewer.schema import (
     PageRun,
     PageSection,
     PageTerm,
+    PageTrace,
     PageTrial,
 )
 
@@ -47,8 +49,14 @@ def run_payload(run: str | Path, limit: int = EDGE_LIMIT) -> PageRun:
         notes = load_result(run, Notes)
     except InterbasisError as error:
         unreadable += (str(error),)
+    traces: tuple[PageTrace, ...] = ()
+    try:
+        named = load_named(run, TraceResult)
+        traces = tuple(PageTrace(name=name, trace=one.trace) for name, one in named.items())
+    except InterbasisError as error:
+        unreadable += (str(error),)
     identity = {"name": run.resolve().name, "digest": graph_digest(run)}
-    return payload.model_copy(update=identity | {"notes": notes, "unreadable": unreadable})
+    return payload.model_copy(update=identity | {"notes": notes, "traces": traces, "unreadable": unreadable})
 
 
 def graph_payload(graph: InteractionGraph, limit: int = EDGE_LIMIT) -> PageRun:
@@ -90,6 +98,7 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:
         labelled=record.features is not None,
         examples=record.examples and record.examples.kind,
         notes=None,
+        traces=(),
         unreadable=record.unreadable,
     )
 

@@ -17,6 +17,7 @@ from interbasis.features.records import (
 )
 from interbasis.runtime.literals import Basis, Metric
 from interbasis.runtime.records import Measured, Record
+from interbasis.traces.records import Trace
 from interbasis.viewer.notes import Notes
 
 SCHEMA = 3
@@ -161,6 +162,13 @@ class PageAbout(Record):
     model_fingerprint: str
 
 
+class PageTrace(Record):
+    """One traced computation, by its name in the run."""
+
+    name: str
+    trace: Trace
+
+
 class PageRun(Record):
     """Everything the page shows of a run."""
 
@@ -182,6 +190,7 @@ class PageRun(Record):
     """Whether features were looked at."""
     examples: ExampleKind | None
     notes: Notes | None
+    traces: tuple[PageTrace, ...]
     unreadable: tuple[str, ...]
     """Results that could not be read, a sentence each."""
 

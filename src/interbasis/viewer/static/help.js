@@ -7,7 +7,7 @@ const KEYS = [
   ["/", "search features by label, token, layer or number"],
   ["Tab, then ← → ↑ ↓", "go to the features, walk along the strongest edges, up and down a column"],
   ["Enter", "open the feature: its numbers, edges, examples, effects"],
-  ["p", "pin the feature that is open, or let it go"],
+  ["p", "pin the feature or the node of a prompt that is open, or let it go"],
   ["Esc", "clear: close what is open, then the search, then a module looked at alone"],
   ["+ − 0", "zoom in, zoom out, back to the size that fits"],
   ["[ ]", "scroll a screen to the left or right"],

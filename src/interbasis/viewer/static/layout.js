@@ -4,7 +4,7 @@
 export const TITLE_HEIGHT = 46;
 const SIDE = 16;
 const MIN_GAP = 58;
-const NARROWEST = 84;
+const NARROWEST = 64;
 const WIDEST = 250;
 const WIDEST_IN_A_CROWD = 176;
 const ROW = { least: 21, most: 34 };

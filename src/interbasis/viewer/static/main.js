@@ -16,6 +16,7 @@ import { Search } from "./search.js";
 import { State } from "./state.js";
 import { Subgraph } from "./subgraph.js";
 import { Tip } from "./tip.js";
+import { Traces } from "./traces.js";
 
 class Page {
   constructor(payload) {
@@ -36,6 +37,7 @@ class Page {
     this.selected = this.readSelection();
     this.panel = new Panel(this);
     this.subgraph = new Subgraph(this);
+    this.traces = new Traces(this);
     this.controls = new Controls(this);
     this.search = new Search(this);
     this.build();
@@ -53,7 +55,7 @@ class Page {
     document.body.classList.toggle("two", this.parts.length > 1);
     this.graphs = el("div", { class: "graphs" }, this.parts.map(({ view }) => view.element));
     this.rail = el("details", { class: "rail", open: window.innerWidth > 760 }, el("summary", {}, "Settings"), this.controls.element);
-    this.main = el("main", { "data-tab": this.state.get("tab") }, this.rail, this.graphs, this.panel.element, this.subgraph.element, curvesTab(this), aboutTab(this));
+    this.main = el("main", { "data-tab": this.state.get("tab") }, this.rail, this.graphs, this.panel.element, this.subgraph.element, this.traces.element, curvesTab(this), aboutTab(this));
     append(document.body, [this.header(), this.main]);
     this.showTab();
   }
@@ -71,7 +73,7 @@ class Page {
   }
 
   tabs() {
-    this.tabButtons = [["graph", "Graph"], ["pinned", "Pinned"], ["curves", "Curves"], ["about", "About"]].map(([value, text]) =>
+    this.tabButtons = [["graph", "Graph"], ["prompts", "Prompts"], ["pinned", "Pinned"], ["curves", "Curves"], ["about", "About"]].map(([value, text]) =>
       el("button", { type: "button", "data-value": value, onclick: () => this.state.set({ tab: value }) }, text));
     return el("nav", { "aria-label": "Views" }, this.tabButtons);
   }
@@ -86,6 +88,7 @@ class Page {
     const tab = this.state.get("tab");
     this.main.dataset.tab = tab;
     this.subgraph.update();
+    this.traces.update();
     for (const button of this.tabButtons) {
       if (button.dataset.value === tab) button.setAttribute("aria-current", "page");
       else button.removeAttribute("aria-current");
@@ -103,6 +106,8 @@ class Page {
     if (changed.has("q")) this.search.update();
     if ([...changed].every((key) => ["theme", "tab", "q"].includes(key))) return;
     this.subgraph.update();
+    if (["trace", "norms", "only", "marks", "tpins", "tgroups", "zoom"].some((key) => changed.has(key))) this.traces.update();
+    else if (changed.has("node") && this.state.get("tab") === "prompts") this.traces.mark();
     if (changed.has("sel")) {
       this.selected = this.readSelection();
       this.panel.show(this.selected);
@@ -116,6 +121,7 @@ class Page {
     this.controls.update();
     this.search.update();
     this.subgraph.update();
+    this.traces.update();
     part.view.later("arrange");
   }
 
@@ -191,13 +197,19 @@ class Page {
   clear() {
     if (this.help.element.open) return; // the browser closes it
     for (const { view } of this.parts) view.nodes.release();
-    if (this.selected) this.select(null);
+    if (this.state.get("tab") === "prompts" && this.state.get("node")) this.traces.select("");
+    else if (this.selected) this.select(null);
     else if (this.state.get("q")) this.state.set({ q: "" });
     else if (this.state.get("module") >= 0) this.state.set({ module: -1 });
     for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
   }
 
   togglePin() {
+    if (this.state.get("tab") === "prompts") {
+      const node = this.state.get("node") || document.activeElement.dataset.name;
+      if (node && node !== "target") this.traces.pin(node);
+      return;
+    }
     const focused = this.parts.map(({ run, view }) => ({ run, at: view.nodes.placeOf(document.activeElement), view })).find(({ at }) => at);
     const column = focused?.view.columns[focused.at.column];
     const { place, layer, index } = this.selected ?? (column && !column.merged ? { place: focused.run.place, layer: column.layer, index: column.indices[focused.at.row] } : {});
@@ -240,7 +252,7 @@ function defaultsFor(runs, matches) {
     nodes: rowsThatFit(), scale: run.language ? "plain" : "square", normalise: true, constant: false,
     output: output.outputs && output.size > 40 ? "merge" : "show", from: 0, to: run.last, norms: false, open: "", zoom: 1,
     sort: matches.any ? "match" : "importance",
-    colour: runs.some(({ modules }) => modules) ? "module" : "none", module: -1, sel: "", q: "", theme: "auto",
+    colour: runs.some(({ modules }) => modules) ? "module" : "none", module: -1, sel: "", trace: "", node: "", tpins: "", tgroups: "", only: false, marks: 90, q: "", theme: "auto",
   };
 }
 

@@ -72,7 +72,7 @@ export class Panel {
 }
 
 // What the feature responds to and does.
-function knowledgeOf(run, layer, index) {
+export function knowledgeOf(run, layer, index) {
   if (!run.record.labelled) return hint("Labels, spectra and histograms are made by ", "interbasis features RUN");
   const feature = run.feature(layer, index);
   if (!feature) return null;
@@ -180,7 +180,7 @@ function edgeRow(page, run, names, layer, { index, value, error }, sum, largest)
   );
 }
 
-function examplesOf(run, layer, index) {
+export function examplesOf(run, layer, index) {
   const kind = run.record.examples;
   if (!kind) return run.record.labelled ? hint("Dataset examples are made by ", "interbasis features RUN") : null;
   const bands = run.bands(layer, index).filter((band) => band.examples.length);
