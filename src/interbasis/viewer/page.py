@@ -14,15 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.store import load
 from interbasis.run.rows import EDGE_LIMIT
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import write_text_atomically
 from interbasis.runtime.records import Record
+from interbasis.viewer.matching import matches
 from interbasis.viewer.payload import graph_payload, run_payload
-from interbasis.viewer.schema import PageData, PageRun
+from interbasis.viewer.schema import PageData
 
 STATIC = Path(__file__).parent / "static"
-STYLES = ("colours.css", "page.css", "controls.css", "graph.css", "panel.css", "print.css")
+STYLES = ("colours.css", "page.css", "controls.css", "graph.css", "panel.css", "traces.css", "print.css")
 IMPORT = re.compile(r'^import \{[^}]*\} from "\./([a-z-]+\.js)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?function |const |let |class )", re.MULTILINE)
 NOTEBOOK_EDGES = 5_000
@@ -59,12 +61,15 @@ def html_of_runs(
     limit: int = EDGE_LIMIT,
 ) -> str:
     """The page of one run, or of two side by side; with a token it can save notes to its server."""
-    return _page([run_payload(run, limit) for run in runs], token, files or PageFiles.read())
+    payloads = [run_payload(run, limit) for run in runs]
+    matched = matches(load(runs[0]), load(runs[1])) if len(runs) == 2 else ()
+    return _page(PageData(token=token, runs=tuple(payloads), matches=matched), files or PageFiles.read())
 
 
 def html_of_graph(graph: InteractionGraph, height: int = 620) -> str:
     """The page of a graph in memory as a frame for a notebook, without a server."""
-    page = _page([graph_payload(graph, NOTEBOOK_EDGES)], None, PageFiles.read())
+    data = PageData(token=None, runs=(graph_payload(graph, NOTEBOOK_EDGES),))
+    page = _page(data, PageFiles.read())
     return (
         f'<iframe title="{html.escape(whole_text(repr(graph)))}" srcdoc="{html.escape(page)}" '
         'sandbox="allow-scripts allow-downloads" '
@@ -99,10 +104,9 @@ def _add_module(name: str, modules: dict[str, str], above: tuple[str, ...]) -> N
     modules[name] = f"// {name}\n" + EXPORT.sub("", IMPORT.sub("", source))
 
 
-def _page(runs: Sequence[PageRun], token: str | None, files: PageFiles) -> str:
-    titles = " and ".join(f"{run.basis.upper()} of {run.model or run.family}" for run in runs)
-    policy = files.policy("'self'" if token else "'none'")
-    data = PageData(token=token, runs=tuple(runs))
+def _page(data: PageData, files: PageFiles) -> str:
+    titles = " and ".join(f"{run.basis.upper()} of {run.model or run.family}" for run in data.runs)
+    policy = files.policy("'self'" if data.token else "'none'")
     return f"""<!doctype html>
 <html lang="en">
 <head>

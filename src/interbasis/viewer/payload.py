@@ -12,9 +12,10 @@ from interbasis.features.records import Feature
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.store import graph_digest
 from interbasis.run.record import RunRecord, read_run
-from interbasis.run.results import load_result
+from interbasis.run.results import load_named, load_result
 from interbasis.run.rows import EDGE_LIMIT, LayerRows, SectionRows, layer_rows, section_rows
 from interbasis.run.stages.ablate import SectionEdges
+from interbasis.run.stages.trace import TraceResult
 from interbasis.run.summary import LayerSummary, summarise
 from interbasis.runtime.errors import InterbasisError
 from interbasis.viewer.notes import Notes
@@ -31,8 +32,12 @@ from interbasis.viewer.schema import (
     PageRun,
     PageSection,
     PageTerm,
+    PageTrace,
     PageTrial,
 )
+
+MIN_ONE_TO_ONE = 0.5
+"""Share of Σ Ê² in the strongest edge of every feature from which on a layer norm's section is folded."""
 
 
 def run_payload(run: str | Path, limit: int = EDGE_LIMIT) -> PageRun:
@@ -44,8 +49,14 @@ def run_payload(run: str | Path, limit: int = EDGE_LIMIT) -> PageRun:
         notes = load_result(run, Notes)
     except InterbasisError as error:
         unreadable += (str(error),)
+    traces: tuple[PageTrace, ...] = ()
+    try:
+        named = load_named(run, TraceResult)
+        traces = tuple(PageTrace(name=name, trace=one.trace) for name, one in named.items())
+    except InterbasisError as error:
+        unreadable += (str(error),)
     identity = {"name": run.resolve().name, "digest": graph_digest(run)}
-    return payload.model_copy(update=identity | {"notes": notes, "unreadable": unreadable})
+    return payload.model_copy(update=identity | {"notes": notes, "traces": traces, "unreadable": unreadable})
 
 
 def graph_payload(graph: InteractionGraph, limit: int = EDGE_LIMIT) -> PageRun:
@@ -87,6 +98,7 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:
         labelled=record.features is not None,
         examples=record.examples and record.examples.kind,
         notes=None,
+        traces=(),
         unreadable=record.unreadable,
     )
 
@@ -97,6 +109,32 @@ def ranked_by(graph: InteractionGraph, k: int) -> Literal["lambda", "variance"]:
     return "variance" if last else graph.config.kind.ranked_by
 
 
+def is_folded(graph: InteractionGraph, k: int) -> bool:
+    """Whether layer k only prepares a layer norm and goes almost 1 to 1 into the next.
+
+    Of every feature the strongest edge counts: together they hold at least ``MIN_ONE_TO_ONE`` of the section's
+    Σ Ê². Around a layer norm, the layer after the section that computes the variance holds it as a feature of
+    its own.
+    """
+    if k + 1 >= len(graph.layers) or not graph.edges:
+        return False
+    if not (graph.layers[k].isolated or graph.layers[k + 1].isolated):
+        return False
+    squares = graph.inner_edges(k).double().square()
+    return squares.numel() > 0 and bool(squares.amax(0).sum() >= MIN_ONE_TO_ONE * squares.sum())
+
+
+def output_names(rows: LayerRows) -> tuple[str, ...] | None:
+    """The names of the classes where the layer's features are the network's outputs."""
+    if not rows.outputs:
+        return None
+    names = next((one.classes.names for one in rows.features.values() if one.classes), ())
+    first = rows.basis.first_feature
+    if len(names) != rows.basis.features - first:
+        return None
+    return ("",) * first + names
+
+
 def _layer(graph: InteractionGraph, rows: LayerRows, summary: LayerSummary) -> PageLayer:
     return PageLayer(
         name=rows.name,
@@ -105,11 +143,13 @@ def _layer(graph: InteractionGraph, rows: LayerRows, summary: LayerSummary) -> P
         constant=rows.basis.constant,
         isolated=rows.basis.isolated,
         outputs=rows.outputs,
+        output_names=output_names(rows),
+        folded=is_folded(graph, rows.index),
         dropped_as_noise=summary.dropped_as_noise,
         dropped_as_unused=summary.dropped_as_unused,
         ranked_by=ranked_by(graph, rows.index),
-        eigenvalues=_optional_floats(rows.basis.eigenvalues),
-        eigenvalue_errors=_optional_floats(rows.basis.eigenvalue_errors),
+        eigenvalues=optional_floats(rows.basis.eigenvalues),
+        eigenvalue_errors=optional_floats(rows.basis.eigenvalue_errors),
         modules=rows.modules,
         features=tuple(_feature(feature) for feature in rows.features.values()),
         examples=tuple(rows.examples.values()),
@@ -142,12 +182,12 @@ def _section(graph: InteractionGraph, rows: SectionRows) -> PageSection:
         held=rows.held,
         held_share=rows.share_of_squares,
         sum_of_squares=rows.sum_of_squares,
-        sources=_indices(rows.sources),
-        targets=_indices(rows.targets),
-        values=_floats(rows.strengths),
-        errors=_optional_floats(rows.errors),
-        constant=_floats(graph.edges[rows.index][:, 0]) if source.constant else None,
-        into_all=_floats(torch.cat([norms.new_zeros(source.first_feature), norms])),
+        sources=indices(rows.sources),
+        targets=indices(rows.targets),
+        values=floats(rows.strengths),
+        errors=optional_floats(rows.errors),
+        constant=floats(graph.edges[rows.index][:, 0]) if source.constant else None,
+        into_all=floats(torch.cat([norms.new_zeros(source.first_feature), norms])),
         edges_required=rows.edges_required and _edges_required(rows.edges_required),
         curve=curve and PageCurve(counts=curve.counts, values=curve.values, area=curve.area),
     )
@@ -165,15 +205,15 @@ def _edges_required(section: SectionEdges) -> PageEdgesRequired:
     )
 
 
-def _optional_floats(values: Tensor | None) -> Floats | None:
-    return None if values is None else _floats(values)
+def optional_floats(values: Tensor | None) -> Floats | None:
+    return None if values is None else floats(values)
 
 
-def _floats(values: Tensor) -> Floats:
+def floats(values: Tensor) -> Floats:
     return _base64(values.detach().cpu().double().numpy().astype("<f4"))
 
 
-def _indices(values: Tensor) -> Indices:
+def indices(values: Tensor) -> Indices:
     return _base64(values.cpu().numpy().astype("<u4"))
 
 

@@ -17,9 +17,10 @@ from interbasis.features.records import (
 )
 from interbasis.runtime.literals import Basis, Metric
 from interbasis.runtime.records import Measured, Record
+from interbasis.traces.records import Trace
 from interbasis.viewer.notes import Notes
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of these records; `static/data.js` names the same."""
 
 Floats = str
@@ -62,6 +63,10 @@ class PageLayer(Record):
     """Features after the constant that hold one coordinate each."""
     outputs: bool
     """Whether its features are the network's outputs themselves."""
+    output_names: tuple[str, ...] | None
+    """What the outputs are called, one for each feature; None for other layers, and where it is not known."""
+    folded: bool
+    """Whether the page leaves it out at first: a layer norm's, which the next layer takes over almost 1 to 1."""
     dropped_as_noise: int
     dropped_as_unused: int
     ranked_by: Literal["lambda", "variance"]
@@ -157,6 +162,13 @@ class PageAbout(Record):
     model_fingerprint: str
 
 
+class PageTrace(Record):
+    """One traced computation, by its name in the run."""
+
+    name: str
+    trace: Trace
+
+
 class PageRun(Record):
     """Everything the page shows of a run."""
 
@@ -178,8 +190,23 @@ class PageRun(Record):
     """Whether features were looked at."""
     examples: ExampleKind | None
     notes: Notes | None
+    traces: tuple[PageTrace, ...]
     unreadable: tuple[str, ...]
     """Results that could not be read, a sentence each."""
+
+
+class PageMatch(Record):
+    """The features of a layer in two runs of one model, each beside the one that is most like it.
+
+    Two features overlap by the absolute value of their correlation over the data of the build.
+    """
+
+    layer: str
+    first: Indices
+    """For every feature of the first run, the one of the second that overlaps most."""
+    first_overlap: Floats
+    second: Indices
+    second_overlap: Floats
 
 
 class PageData(Record):
@@ -190,3 +217,5 @@ class PageData(Record):
     token: str | None
     """What the server accepts notes with; null for a page without a server."""
     runs: tuple[PageRun, ...]
+    matches: tuple[PageMatch, ...] = ()
+    """By layer, for two runs of one model."""

@@ -7,7 +7,7 @@ export function aboutTab(page) {
   return el(
     "section", { class: "text-tab about", "aria-label": "About" },
     el("h2", {}, "How to read the graph"),
-    el("p", { class: "lead" }, "A column is a node layer of the network, a box in it one feature of the layer's basis, the most important at the top. A line is the interaction Ê between two features: the root mean square, over the data, of how much of the right one is attributed to the left one. Point at a feature to see what it comes from (blue) and what it goes to (orange); open it for its numbers. Arrow keys walk along the strongest edges, Enter opens, Escape closes, / searches."),
+    el("p", { class: "lead" }, "A column is a node layer of the network, a box in it one feature of the layer's basis, the most important at the top. A line is the interaction Ê between two features: the root mean square, over the data, of how much of the right one is attributed to the left one. Point at a feature to see what it comes from and what it goes to; the colours are explained below the graph; open it for its numbers. Arrow keys walk along the strongest edges, Enter opens, Escape closes, / searches."),
     page.parts.map(({ run }) => aboutRun(run)),
   );
 }

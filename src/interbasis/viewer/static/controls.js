@@ -40,7 +40,7 @@ export class Controls {
       this.group(
         "Features",
         this.slider("nodes", { label: "In each layer, at most", min: 1, max: Math.min(widest, 200), step: 1, to: Number, from: Number, show: integer }),
-        this.select("sort", "In order of", [["importance", "importance"], ["strength", "strength of their edges"], ["module", "module"]], this.hasModules() ? [] : ["module"]),
+        this.select("sort", "In order of", [["importance", "importance"], ["strength", "strength of their edges"], ["module", "module"], ...(this.page.matches.any ? [["match", "match with the first run"]] : [])], this.hasModules() ? [] : ["module"]),
         this.select("output", "Last layer", [["show", "every feature"], ["merge", "as one node"], ["hide", "hidden"]]),
         this.flag("constant", "Show the constant"),
       ),
@@ -119,7 +119,8 @@ export class Controls {
       this.updates.push(() => (input.value = String(Math.min(this.state.get(key), last))));
       return input;
     };
-    return this.group("Layers", el("div", { class: "range" }, "from", ends("from", "First layer"), "to", ends("to", "Last layer")));
+    const folds = this.page.parts.some(({ run }) => run.layers.some(({ folded }) => folded));
+    return this.group("Layers", el("div", { class: "range" }, "from", ends("from", "First layer"), "to", ends("to", "Last layer")), folds && this.flag("norms", "Show layer norms"));
   }
 
   moveEnd(key, value) {

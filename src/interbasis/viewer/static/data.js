@@ -1,7 +1,7 @@
 // What the page is told (viewer/schema.py), decoded: runs with layers, sections of edges sorted by strength, and what
 // is known about features.
 
-export const SCHEMA = 2;
+export const SCHEMA = 3;
 
 export class Run {
   constructor(record, place) {
@@ -13,7 +13,7 @@ export class Run {
     this.layers = record.layers.map(decodedLayer);
     this.sections = record.sections.map(decodedSection);
     this.language = record.language;
-    this.modules = moduleRanks(this.layers);
+    this.modules = modulesOf(this.layers);
     this.tokens = new Map();
   }
 
@@ -36,7 +36,7 @@ export class Run {
   }
 
   module(layer, index) {
-    return this.modules ? this.modules.ranks[layer][index] : -1;
+    return this.modules ? (this.layers[layer].modules?.[index] ?? -1) : -1;
   }
 
   layerNumber(name) {
@@ -90,17 +90,39 @@ function integers(text) {
   return new Uint32Array(bytes(text));
 }
 
-// Modules numbered by size, the largest 0, so that the first colours go to what matters most.
-function moduleRanks(layers) {
+// Modules by their number, which is the same in every table and file: 0 is the largest.
+function modulesOf(layers) {
   if (layers.every(({ modules }) => modules === null)) return null;
-  const sizes = new Map();
+  const sizes = [];
   for (const { modules } of layers) {
-    for (const module of modules ?? []) if (module >= 0) sizes.set(module, (sizes.get(module) ?? 0) + 1);
+    for (const module of modules ?? []) if (module >= 0) sizes[module] = (sizes[module] ?? 0) + 1;
   }
-  const order = [...sizes.keys()].sort((a, b) => sizes.get(b) - sizes.get(a) || a - b);
-  const rank = new Map(order.map((module, k) => [module, k]));
-  const ranks = layers.map(({ size, modules }) => Int32Array.from({ length: size }, (_, i) => rank.get(modules?.[i]) ?? -1));
-  return { ranks, sizes: order.map((module) => sizes.get(module)) };
+  return { sizes: Array.from(sizes, (size) => size ?? 0) };
+}
+
+// Two runs of one model: for each feature the one of the other run that is most like it.
+export class Matches {
+  constructor(records, runs) {
+    this.byLayer = runs.map(() => new Map());
+    for (const { layer, ...match } of records) {
+      const sides = [[match.first, match.first_overlap], [match.second, match.second_overlap]];
+      sides.forEach(([indices, overlaps], place) => this.byLayer[place]?.set(layer, { indices: integers(indices), overlaps: floats(overlaps) }));
+    }
+    this.runs = runs;
+  }
+
+  get any() {
+    return this.byLayer.length > 1 && this.byLayer[0].size > 0;
+  }
+
+  // {place, layer, index, overlap} of the match in the other run; null where there is none.
+  of(place, layer, index) {
+    const match = this.byLayer[place]?.get(this.runs[place].layers[layer].name);
+    if (!match || this.runs.length < 2 || isConstant(this.runs[place], layer, index)) return null;
+    const other = 1 - place;
+    const there = this.runs[other].layerNumber(this.runs[place].layers[layer].name);
+    return { place: other, layer: there, index: match.indices[index], overlap: match.overlaps[index] };
+  }
 }
 
 // The variance that a layer norm divides by stands alone, behind the constant.

@@ -3,10 +3,13 @@
 import { canvasColours } from "./colours.js";
 import { drawEdges } from "./draw.js";
 import { el, name, replace } from "./dom.js";
+import { lineAt, lineText } from "./edge-hover.js";
 import { integer, percent, plural } from "./format.js";
 import { Haze } from "./haze.js";
-import { drawPaths } from "./highlight.js";
-import { TITLE_HEIGHT, layout } from "./layout.js";
+import { drawLine, drawPaths } from "./highlight.js";
+import { TITLE_HEIGHT, layout, textWidth } from "./layout.js";
+import { besideMatches } from "./matched.js";
+import { movable } from "./moving.js";
 import { NodeColumns } from "./nodes.js";
 import { pathsThrough } from "./paths.js";
 import { drawnEdges, visibleColumns, weigh } from "./visible.js";
@@ -19,14 +22,22 @@ export class GraphView {
     this.over = el("canvas", { class: "edges over", "aria-hidden": "true" });
     this.nodes = new NodeColumns(this);
     this.extent = el("div", { class: "extent" }, this.nodes.element);
-    this.scroll = el("div", { class: "scroll", onscroll: () => this.later("draw") }, this.extent);
-    this.stage = el("div", { class: "stage" }, this.base, this.over, this.scroll);
+    this.scroll = el("div", {
+      class: "scroll",
+      onscroll: () => this.scrolled(),
+      onpointermove: (event) => this.pointLine(event),
+      onpointerleave: () => this.pointLine(null),
+    }, this.extent);
+    this.more = el("button", { type: "button", class: "more", hidden: true, onclick: () => this.scroll.scrollBy({ left: this.scroll.clientWidth * 0.8, behavior: "smooth" }) });
+    this.stage = el("div", { class: "stage" }, this.base, this.over, this.scroll, this.more);
     this.status = el("p", { class: "status", role: "status" });
+    this.key = el("p", { class: "key" }, [["incoming", "comes from"], ["outgoing", "goes to"]].map(([kind, text]) => el("span", {}, el("i", { class: kind }), text)));
     this.heading = el("h2", { class: "graph-title" }, name(run.title), " ", el("span", {}, run.record.name));
     this.element = el(
-      "section", { class: "graph", "aria-label": `Interaction graph, ${run.title}` }, this.heading, this.stage, this.status,
+      "section", { class: "graph", "aria-label": `Interaction graph, ${run.title}` }, this.heading, this.stage, el("div", { class: "foot" }, this.status, this.key),
     );
     new ResizeObserver(() => this.later("arrange")).observe(this.stage);
+    movable(this);
   }
 
   // Work is put off to the next frame and done once: arrange includes draw.
@@ -48,15 +59,55 @@ export class GraphView {
     this.columns = visibleColumns(this.run, this.state, (layer) => [
       ...this.notes.pinnedIn(layer),
       ...(selected?.layer === layer ? [selected.index] : []),
-    ]);
+    ], this.run.place === 1 && this.page.matches.any ? (layer, shown) => besideMatches(this.page, 1, layer, shown) : null);
+    for (const column of this.columns) column.needs = this.neededWidth(column);
     const width = this.stage.clientWidth;
     const height = this.stage.clientHeight;
     if (!width || !height) return;
-    this.box = layout(this.columns, width, height);
+    this.box = layout(this.columns, width, height, this.state.get("zoom"));
     this.extent.style.width = `${this.box.width}px`;
     this.extent.style.height = `${this.box.height}px`;
     this.nodes.build(this.columns, this.box);
+    this.afterZoom?.();
+    this.showMore();
     this.choose();
+  }
+
+  // What the longest label of a column and its title need.
+  neededWidth({ layer, indices, merged }) {
+    const title = textWidth(this.run.layers[layer].name) * 1.15;
+    const labels = merged ? ["all outputs"] : indices.map((index) => this.names.short(layer, index));
+    const longest = labels.reduce((most, label) => (label.length > most.length ? label : most), "");
+    const candidates = labels.filter((label) => label.length > longest.length * 0.8);
+    return Math.max(title, ...candidates.map((label) => textWidth(label) + 44));
+  }
+
+  scrolled() {
+    this.page.tip.hide();
+    this.showMore();
+    this.page.scrollTogether(this);
+    this.later("draw");
+  }
+
+  // How many columns are out of sight on the right.
+  showMore() {
+    const edge = this.scroll.scrollLeft + this.scroll.clientWidth;
+    const hidden = this.box.x.filter((x, number) => x + this.box.widths[number] > edge + 2).length;
+    this.more.hidden = !hidden;
+    replace(this.more, `${plural(hidden, "more column")} →`);
+  }
+
+  // The line under the pointer, where there is no box.
+  pointLine(event) {
+    if (!this.sections || !this.box) return;
+    const free = event && event.buttons === 0 && !event.target.closest(".node, .fold, .column-title");
+    const { left, top } = this.stage.getBoundingClientRect();
+    const line = free ? lineAt(this.sections, event.clientX - left + this.scroll.scrollLeft, event.clientY - top + this.scroll.scrollTop) : null;
+    if (line) this.page.tip.show(event.clientX, event.clientY, lineText(this, line));
+    else if (this.line) this.page.tip.hide();
+    if (line?.number === this.line?.number && line?.edge === this.line?.edge) return;
+    this.line = line;
+    this.drawHighlight();
   }
 
   // Which edges, how strong.
@@ -78,7 +129,7 @@ export class GraphView {
     return {
       ...edges,
       k: left.layer,
-      left: this.box.x[number] + this.box.columnWidth,
+      left: this.box.x[number] + this.box.widths[number],
       right: this.box.x[number + 1],
       y0: middles(left, number),
       y1: middles(right, number + 1),
@@ -129,6 +180,7 @@ export class GraphView {
     this.stage.classList.toggle("lit", Boolean(place));
     const context = sized(this.over, view);
     context.clearRect(0, 0, view.width, view.height);
+    if (this.line && this.sections[this.line.number]) drawLine(context, this.sections[this.line.number], this.line.edge, view, colours);
     if (!place) return this.nodes.markPaths(null);
     const paths = pathsThrough(this.sections, this.columns, place.column, place.row);
     drawPaths(context, this.sections, paths, place, view, colours);
@@ -161,6 +213,8 @@ export class GraphView {
     const unknown = this.state.get("by") === "needed" ? this.sections.filter(({ k }) => !this.run.sections[k].edges_required) : [];
     if (unknown.length) parts.push(`${plural(unknown.length, "section")} not ablated: the strongest edges with ${percent(this.state.get("share"))} of Ê² there`);
     if (hidden) parts.push(`${integer(hidden)} more belong to features not shown`);
+    const folded = this.columns.reduce((sum, { layer }, number) => sum + (number ? layer - this.columns[number - 1].layer - 1 : 0), 0);
+    if (folded) parts.push(`${plural(folded, "layer")} of layer norms folded away`);
     if (missing.length) {
       const left = missing.reduce((sum, section) => sum + section.nonzero - section.held, 0);
       const most = Math.max(...missing.map((section) => 1 - section.held_share));

@@ -6,6 +6,15 @@ import { addCurve, strokeWidth } from "./draw.js";
 // Of each section no more than its strongest edges on paths: a crowd says no more than they do.
 const MOST = 240;
 
+// One line, so that it stands out.
+export function drawLine(context, section, e, view, colours) {
+  const path = new Path2D();
+  addCurve(path, section.left - view.x, section.right - view.x, section.y0[section.from[e]] - view.y, section.y1[section.to[e]] - view.y);
+  context.lineWidth = strokeWidth(section.weights[e]) + 1.5;
+  context.strokeStyle = css(colours.incoming, 0.9);
+  context.stroke(path);
+}
+
 export function drawPaths(context, sections, paths, place, view, colours) {
   sections.forEach((section, k) => {
     if (section.right < view.x || section.left > view.x + view.width) return;

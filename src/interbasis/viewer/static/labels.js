@@ -9,25 +9,37 @@ export class Names {
   }
 
   label(layer, index) {
+    return this.known(layer, index) || `feature ${index}`;
+  }
+
+  // A label that is more than the number; empty where nothing is known.
+  known(layer, index) {
     const given = this.notes.nameOf(layer, index);
     if (given) return given;
+    const { outputs, output_names: outputNames } = this.run.layers[layer];
     if (isConstant(this.run, layer, index)) return "constant";
+    if (outputs) return outputNames?.[index] || `output ${index}`;
     if (isIsolated(this.run, layer, index)) return "variance";
-    return this.run.feature(layer, index)?.label.trim() || `feature ${index}`;
+    return this.run.feature(layer, index)?.label.trim() ?? "";
   }
 
   // For a small place: of a sum of terms with their shares the first term, and no figures in brackets.
   short(layer, index) {
-    const label = this.label(layer, index);
+    const label = this.known(layer, index);
     const terms = label.match(/^\d+% (.+?)( \+ \d+% .*)?$/);
     return terms ? terms[1] + (terms[2] ? " + …" : "") : label.replace(/ \(AUROC [\d.]+\)$/, "");
   }
 
+  // The number and the short label, as in a box.
+  boxed(layer, index) {
+    const label = this.short(layer, index);
+    return label ? `${index} ${label}` : `feature ${index}`;
+  }
+
   // A label that also says where the feature is.
   full(layer, index) {
-    const label = this.label(layer, index);
-    const number = `feature ${index}`;
-    const where = `${this.run.layers[layer].name}, ${number}`;
-    return label === number ? where : `${label} (${where})`;
+    const label = this.known(layer, index);
+    const where = `${this.run.layers[layer].name}, feature ${index}`;
+    return label ? `${label} (${where})` : where;
   }
 }

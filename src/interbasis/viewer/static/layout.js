@@ -1,43 +1,53 @@
-// Where things stand: columns across, features down. Labels stand inside the nodes, edges in the gaps between.
+// Where things stand: columns across, features down. A column is as wide as its longest label needs, edges have the
+// gaps between. What does not fit is scrolled to.
 
 export const TITLE_HEIGHT = 46;
 const SIDE = 16;
-const COMPACT_SIDE = 40;
-const COMPACT_MARGIN = 28;
+const MIN_GAP = 58;
+const NARROWEST = 64;
+const WIDEST = 250;
+const WIDEST_IN_A_CROWD = 176;
+const ROW = { least: 21, most: 34 };
 
-export function layout(columns, width, height) {
+let ruler;
+
+// The width of a text in a box, in pixels at zoom 1.
+export function textWidth(text) {
+  ruler ??= document.createElement("canvas").getContext("2d");
+  ruler.font = `11.5px ${getComputedStyle(document.body).fontFamily}`;
+  return ruler.measureText(text).width;
+}
+
+export function layout(columns, width, height, zoom = 1) {
   const count = Math.max(columns.length, 1);
   const rows = Math.max(1, ...columns.map((column) => column.indices.length));
   const room = width - 2 * SIDE;
-  const fits = room / (count - 0.58) >= 138;
-  const labelled = fits || count <= 8;
-  const side = labelled ? SIDE : COMPACT_SIDE;
-  const box = labelled ? labelledColumns(count, room) : compactColumns(count, width - 2 * side);
+  const widths = columnWidths(columns.map(({ needs }) => needs), room).map((one) => Math.round(one * zoom));
+  const boxes = widths.reduce((sum, one) => sum + one, 0);
+  const gap = count > 1 ? Math.max((room - boxes) / (count - 1), MIN_GAP * zoom) : 0;
   const free = (height - TITLE_HEIGHT - 12) / rows;
-  const row = labelled ? Math.min(Math.max(free, 19), 27) : Math.min(Math.max(free, 6), 24);
+  const row = Math.min(Math.max(free, ROW.least), ROW.most) * zoom;
   const tall = rows * row;
+  const x = [];
+  for (let number = 0, at = SIDE; number < count; number++) {
+    x.push(Math.round(at));
+    at += (widths[number] ?? 0) + gap;
+  }
   return {
-    labelled,
-    columnWidth: box.width,
-    margin: labelled ? 0 : COMPACT_MARGIN, // room for a title that is wider than its column
-    pitch: box.pitch,
+    zoom,
+    widths,
     row,
-    nodeHeight: Math.max(row - (labelled ? 4 : 2), 4),
-    x: columns.map((_, number) => Math.round(side + number * box.pitch)),
+    nodeHeight: Math.max(row - Math.max(4 * zoom, 2), 4),
+    x,
     top: columns.map((column) => TITLE_HEIGHT + (column.indices.length === 1 ? Math.floor((tall - row) / 2) : 0)),
-    width: Math.round(2 * side + (count - 1) * box.pitch + box.width),
+    width: Math.round(x[count - 1] + (widths[count - 1] ?? 0) + SIDE),
     height: Math.round(TITLE_HEIGHT + tall + 12),
   };
 }
 
-function labelledColumns(count, room) {
-  const fitting = room / (count - 0.58);
-  if (fitting < 138) return { width: 108, pitch: 176 }; // it scrolls anyway: labels that can be read
-  const width = Math.round(Math.min(Math.max(fitting * 0.54, 72), 190));
-  return { width, pitch: count > 1 ? Math.max((room - width) / (count - 1), width + 56) : 0 };
-}
-
-function compactColumns(count, room) {
-  const width = 16;
-  return { width, pitch: Math.max((room - width) / (count - 1), 78) };
+function columnWidths(needs, room) {
+  const clamped = (most) => needs.map((need) => Math.min(Math.max(need, NARROWEST), most));
+  const wide = clamped(WIDEST);
+  const fits = wide.reduce((sum, one) => sum + one, 0) + (needs.length - 1) * MIN_GAP <= room;
+  return fits ? wide : clamped(WIDEST_IN_A_CROWD);
 }

@@ -24,15 +24,16 @@ export class Legend {
     if (!run.modules) return hint(`${run.title} has no modules yet; they are found by `, "interbasis modules RUN");
     const { sizes } = run.modules;
     const rest = sizes.slice(MODULE_COLOURS);
-    const others = run.modules.ranks.reduce((sum, ranks, k) => sum + ranks.reduce((n, rank, i) => n + (rank < 0 && !(run.layers[k].constant && i === 0) ? 1 : 0), 0), 0);
+    const features = run.layers.reduce((sum, layer) => sum + layer.size - (layer.constant ? 1 : 0), 0);
+    const others = features - sizes.reduce((sum, size) => sum + size, 0);
     const isolated = state.get("module");
     return [
       parts.length > 1 && el("p", { class: "hint" }, name(run.title)),
       el("div", { class: "swatches", role: "group", "aria-label": "Modules" }, sizes.slice(0, MODULE_COLOURS).map((size, rank) =>
         el(
           "button",
-          { type: "button", class: "swatch", "aria-pressed": String(isolated === rank), title: `Show module ${rank + 1} alone`, onclick: () => state.set({ module: isolated === rank ? -1 : rank }) },
-          el("i", { style: { background: moduleColour(rank) } }), `${rank + 1}`, el("small", {}, integer(size)),
+          { type: "button", class: "swatch", "aria-pressed": String(isolated === rank), title: `Show module ${rank} alone`, onclick: () => state.set({ module: isolated === rank ? -1 : rank }) },
+          el("i", { style: { background: moduleColour(rank) } }), `${rank}`, el("small", {}, integer(size)),
         ))),
       el("p", { class: "hint" }, [
         "Module and its number of features; choose one to see it alone.",

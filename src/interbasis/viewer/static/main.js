@@ -3,21 +3,29 @@
 import { aboutTab, notesMenu } from "./about.js";
 import { Controls } from "./controls.js";
 import { curvesTab } from "./curves.js";
-import { Run, SCHEMA } from "./data.js";
+import { Matches, Run, SCHEMA } from "./data.js";
 import { append, el, name, replace } from "./dom.js";
 import { integer } from "./format.js";
 import { GraphView } from "./graph.js";
+import { Help } from "./help.js";
 import { Names } from "./labels.js";
+import { zoomBy } from "./moving.js";
 import { NoteBook } from "./notes.js";
 import { Panel } from "./panel.js";
 import { Search } from "./search.js";
 import { State } from "./state.js";
+import { Subgraph } from "./subgraph.js";
+import { Tip } from "./tip.js";
+import { Traces } from "./traces.js";
 
 class Page {
   constructor(payload) {
     this.token = payload.token;
     const runs = payload.runs.map((run, place) => new Run(run, place));
-    this.state = new State(defaultsFor(runs));
+    this.matches = new Matches(payload.matches, runs);
+    this.state = new State(defaultsFor(runs, this.matches));
+    this.tip = new Tip();
+    this.help = new Help();
     this.parts = runs.map((run) => {
       const notes = new NoteBook(run, payload.token);
       const names = new Names(run, notes);
@@ -28,6 +36,8 @@ class Page {
     });
     this.selected = this.readSelection();
     this.panel = new Panel(this);
+    this.subgraph = new Subgraph(this);
+    this.traces = new Traces(this);
     this.controls = new Controls(this);
     this.search = new Search(this);
     this.build();
@@ -45,7 +55,7 @@ class Page {
     document.body.classList.toggle("two", this.parts.length > 1);
     this.graphs = el("div", { class: "graphs" }, this.parts.map(({ view }) => view.element));
     this.rail = el("details", { class: "rail", open: window.innerWidth > 760 }, el("summary", {}, "Settings"), this.controls.element);
-    this.main = el("main", { "data-tab": this.state.get("tab") }, this.rail, this.graphs, this.panel.element, curvesTab(this), aboutTab(this));
+    this.main = el("main", { "data-tab": this.state.get("tab") }, this.rail, this.graphs, this.panel.element, this.subgraph.element, this.traces.element, curvesTab(this), aboutTab(this));
     append(document.body, [this.header(), this.main]);
     this.showTab();
   }
@@ -58,12 +68,12 @@ class Page {
     return el(
       "header", { class: "top" },
       el("h1", {}, title), facts && el("p", { class: "facts-line" }, facts), el("span", { class: "spring" }),
-      this.search.element, this.tabs(), notesMenu(this), this.themeButton(),
+      this.search.element, this.tabs(), notesMenu(this), this.themeButton(), this.help.button,
     );
   }
 
   tabs() {
-    this.tabButtons = [["graph", "Graph"], ["curves", "Curves"], ["about", "About"]].map(([value, text]) =>
+    this.tabButtons = [["graph", "Graph"], ["prompts", "Prompts"], ["pinned", "Pinned"], ["curves", "Curves"], ["about", "About"]].map(([value, text]) =>
       el("button", { type: "button", "data-value": value, onclick: () => this.state.set({ tab: value }) }, text));
     return el("nav", { "aria-label": "Views" }, this.tabButtons);
   }
@@ -77,6 +87,8 @@ class Page {
   showTab() {
     const tab = this.state.get("tab");
     this.main.dataset.tab = tab;
+    this.subgraph.update();
+    this.traces.update();
     for (const button of this.tabButtons) {
       if (button.dataset.value === tab) button.setAttribute("aria-current", "page");
       else button.removeAttribute("aria-current");
@@ -93,6 +105,9 @@ class Page {
     if (changed.has("tab")) this.showTab();
     if (changed.has("q")) this.search.update();
     if ([...changed].every((key) => ["theme", "tab", "q"].includes(key))) return;
+    this.subgraph.update();
+    if (["trace", "norms", "only", "marks", "tpins", "tgroups", "zoom"].some((key) => changed.has(key))) this.traces.update();
+    else if (changed.has("node") && this.state.get("tab") === "prompts") this.traces.mark();
     if (changed.has("sel")) {
       this.selected = this.readSelection();
       this.panel.show(this.selected);
@@ -105,7 +120,22 @@ class Page {
     this.panel.show(this.selected);
     this.controls.update();
     this.search.update();
+    this.subgraph.update();
+    this.traces.update();
     part.view.later("arrange");
+  }
+
+  // What is like a feature in the other run stands out there.
+  markMatch(at) {
+    const match = at ? this.matches.of(at.place, at.layer, at.index) : null;
+    for (const { run, view } of this.parts) view.nodes.markMatch(match?.place === run.place ? match : null);
+  }
+
+  // Two runs side by side are scrolled as one.
+  scrollTogether({ run, scroll }) {
+    for (const { run: other, view } of this.parts) {
+      if (other.place !== run.place && view.scroll.scrollLeft !== scroll.scrollLeft) view.scroll.scrollLeft = scroll.scrollLeft;
+    }
   }
 
   select(selected) {
@@ -114,8 +144,13 @@ class Page {
     if (!selected && before) this.focusNode(before);
   }
 
+  // Back to where the keyboard was, without lighting it up again.
   focusNode({ place }) {
-    requestAnimationFrame(() => this.parts[place].view.nodes.element.querySelector('.node[tabindex="0"]')?.focus());
+    const { nodes } = this.parts[place].view;
+    requestAnimationFrame(() => {
+      nodes.element.querySelector('.node[tabindex="0"]')?.focus();
+      nodes.release();
+    });
   }
 
   readSelection() {
@@ -141,12 +176,46 @@ class Page {
 
   key(event) {
     const typing = event.target.matches?.("input:not([type=range]):not([type=checkbox]), textarea, select");
-    if (event.key === "Escape" && this.selected) {
-      this.select(null);
-    } else if (event.key === "/" && !typing) {
-      event.preventDefault();
-      this.search.focus();
+    if (event.key === "Escape") return this.clear();
+    if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+    const actions = {
+      "/": () => this.search.focus(),
+      "?": () => this.help.toggle(),
+      "+": () => this.parts.forEach(({ view }) => zoomBy(view, 1.25)),
+      "-": () => this.parts.forEach(({ view }) => zoomBy(view, 0.8)),
+      0: () => this.parts.forEach(({ view }) => zoomBy(view, 0)),
+      "[": () => this.parts.forEach(({ view }) => view.scroll.scrollBy({ left: -view.scroll.clientWidth * 0.8 })),
+      "]": () => this.parts.forEach(({ view }) => view.scroll.scrollBy({ left: view.scroll.clientWidth * 0.8 })),
+      p: () => this.togglePin(),
+    };
+    if (!Object.hasOwn(actions, event.key) || (this.help.element.open && event.key !== "?")) return;
+    event.preventDefault();
+    actions[event.key]();
+  }
+
+  // Escape: what lies on top goes first, and nothing stays lit.
+  clear() {
+    if (this.help.element.open) return; // the browser closes it
+    for (const { view } of this.parts) view.nodes.release();
+    if (this.state.get("tab") === "prompts" && this.state.get("node")) this.traces.select("");
+    else if (this.selected) this.select(null);
+    else if (this.state.get("q")) this.state.set({ q: "" });
+    else if (this.state.get("module") >= 0) this.state.set({ module: -1 });
+    for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
+  }
+
+  togglePin() {
+    if (this.state.get("tab") === "prompts") {
+      const node = this.state.get("node") || document.activeElement.dataset.name;
+      if (node && node !== "target") this.traces.pin(node);
+      return;
     }
+    const focused = this.parts.map(({ run, view }) => ({ run, at: view.nodes.placeOf(document.activeElement), view })).find(({ at }) => at);
+    const column = focused?.view.columns[focused.at.column];
+    const { place, layer, index } = this.selected ?? (column && !column.merged ? { place: focused.run.place, layer: column.layer, index: column.indices[focused.at.row] } : {});
+    if (place === undefined) return;
+    const { notes } = this.parts[place];
+    notes.pin(layer, index, !notes.isPinned(layer, index));
   }
 
   applyTheme() {
@@ -174,16 +243,22 @@ class Page {
   }
 }
 
-function defaultsFor(runs) {
+function defaultsFor(runs, matches) {
   const [run] = runs;
   const output = run.layers[run.last];
   const ablated = runs.every((run) => run.ablated);
   return {
     tab: "graph", by: ablated ? "needed" : "share", count: 100, share: 0.9, loss: 1,
-    nodes: 24, scale: run.language ? "plain" : "square", normalise: true, constant: false,
-    output: output.outputs && output.size > 40 ? "merge" : "show", from: 0, to: run.last, sort: "importance",
-    colour: runs.some(({ modules }) => modules) ? "module" : "none", module: -1, sel: "", q: "", theme: "auto",
+    nodes: rowsThatFit(), scale: run.language ? "plain" : "square", normalise: true, constant: false,
+    output: output.outputs && output.size > 40 ? "merge" : "show", from: 0, to: run.last, norms: false, open: "", zoom: 1,
+    sort: matches.any ? "match" : "importance",
+    colour: runs.some(({ modules }) => modules) ? "module" : "none", module: -1, sel: "", trace: "", node: "", tpins: "", tgroups: "", only: false, marks: 90, q: "", theme: "auto",
   };
+}
+
+// As many features as the window has room for.
+function rowsThatFit() {
+  return Math.min(Math.max(Math.floor((window.innerHeight - 150) / 27), 12), 48);
 }
 
 function start() {

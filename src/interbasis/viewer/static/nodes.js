@@ -3,6 +3,8 @@
 import { moduleColour } from "./colours.js";
 import { el, name, replace } from "./dom.js";
 import { decimal, integer } from "./format.js";
+import { foldButton } from "./folds.js";
+import { matchText } from "./matched.js";
 import { strongestNeighbour } from "./paths.js";
 
 export class NodeColumns {
@@ -31,10 +33,10 @@ export class NodeColumns {
     const focused = this.element.contains(document.activeElement);
     this.box = box;
     this.pointed = null;
-    this.element.classList.toggle("compact", !box.labelled);
     this.element.style.setProperty("--node-height", `${box.nodeHeight}px`);
+    this.element.style.setProperty("--zoom", String(box.zoom));
     this.buttons = columns.map((column, number) => column.indices.map((index, row) => this.button(column, number, index, row)));
-    replace(this.element, columns.map((column, number) => this.column(column, number)));
+    replace(this.element, columns.map((column, number) => [this.column(column, number), foldButton(this.view, number)]));
     this.idle = null;
     this.marked = null;
     const home = this.homePlace();
@@ -60,7 +62,7 @@ export class NodeColumns {
       "div",
       {
         class: "column", role: "group", "aria-label": `Node layer ${layer.name}, ${integer(shown)} of ${integer(features)} features`,
-        style: { left: `${this.box.x[number] - this.box.margin}px`, width: `${this.box.columnWidth + 2 * this.box.margin}px`, height: `${this.box.height}px` },
+        style: { left: `${this.box.x[number]}px`, width: `${this.box.widths[number]}px`, height: `${this.box.height}px` },
       },
       el("div", { class: "column-title", title: layer.name }, name(layer.name), el("small", {}, text)),
       this.buttons[number],
@@ -83,13 +85,30 @@ export class NodeColumns {
     }
     if (!column.merged && notes.isPinned(column.layer, index)) button.classList.add("pinned");
     if (!column.merged && layer.constant && index === 0) button.classList.add("constant");
-    if (this.box.labelled) button.append(el("span", { class: "label" }, name(column.merged ? label : names.short(column.layer, index))));
+    const short = column.merged ? label : names.short(column.layer, index);
+    if (!column.merged) button.append(el("span", { class: "number" }, String(index)));
+    button.append(el("span", { class: "label" }, name(short)));
     return button;
   }
 
+  // The whole label, where it is, and what it is worth.
   describe({ column, row }) {
     const { layer, indices, merged } = this.columns[column];
-    this.buttons[column][row].title = merged ? "All outputs as one; click to see each" : this.view.names.full(layer, indices[row]);
+    const { run, names, page } = this.view;
+    const { left, right, top, height } = this.buttons[column][row].getBoundingClientRect();
+    if (merged) return page.tip.show(right, top, el("p", {}, "All outputs as one; click to see each"));
+    const index = indices[row];
+    const { eigenvalues, ranked_by: kind, name: where, constant } = run.layers[layer];
+    const module = run.module(layer, index);
+    const facts = [
+      eigenvalues && !(constant && index === 0) && `${kind === "lambda" ? "Λ" : "variance"} ${decimal(eigenvalues[index])}`,
+      module >= 0 && `module ${module}`,
+    ].filter(Boolean);
+    page.tip.show(
+      right + 200 > window.innerWidth ? left : right - 8, top + height / 2,
+      el("p", {}, el("b", {}, name(where)), ` feature ${index}`), names.known(layer, index) && el("p", {}, name(names.known(layer, index))),
+      facts.length > 0 && el("p", { class: "hint" }, facts.join(" · ")), matchText(page, run.place, layer, index),
+    );
   }
 
   spoken(layer, index, label) {
@@ -130,7 +149,24 @@ export class NodeColumns {
     if (place?.column === this.pointed?.column && place?.row === this.pointed?.row) return;
     this.pointed = place;
     if (place) this.describe(place);
+    else this.view.page.tip.hide();
     this.view.drawHighlight();
+    this.view.page.markMatch(place && { place: this.view.run.place, layer: this.columns[place.column].layer, index: this.columns[place.column].indices[place.row] });
+  }
+
+  // Nothing is pointed at until the pointer or the keyboard moves.
+  release() {
+    this.pointed = null;
+    this.view.page.tip.hide();
+    this.view.drawHighlight();
+  }
+
+  // The feature that is most like one of the other run.
+  markMatch(match) {
+    this.element.querySelector(".node.matched")?.classList.remove("matched");
+    const column = match ? this.columns.findIndex((one) => one.layer === match.layer && !one.merged) : -1;
+    const row = column < 0 ? -1 : this.columns[column].row[match.index];
+    if (row >= 0) this.buttons[column][row].classList.add("matched");
   }
 
   open(target) {

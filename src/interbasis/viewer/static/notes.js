@@ -35,6 +35,21 @@ export class NoteBook {
     return [...this.pinned].map(parseKey).filter((place) => place.layer === layer).map((place) => place.index);
   }
 
+  // All pinned features, by layer and index.
+  pinnedPlaces() {
+    return [...this.pinned].map(parseKey).sort((a, b) => a.layer - b.layer || a.index - b.index);
+  }
+
+  unpinAll() {
+    this.pinned.clear();
+    this.changed();
+  }
+
+  ungroup(places) {
+    for (const { layer, index } of places) this.groups.delete(this.key(layer, index));
+    this.changed();
+  }
+
   pin(layer, index, on) {
     const key = this.key(layer, index);
     if (on) this.pinned.add(key);

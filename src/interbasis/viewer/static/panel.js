@@ -4,7 +4,9 @@ import { bars, histogram, profile } from "./charts.js";
 import { isConstant, isIsolated } from "./data.js";
 import { el, name, replace } from "./dom.js";
 import { exampleBands } from "./examples.js";
+import { neighboursThrough } from "./folding.js";
 import { decimal, integer, percent, plural } from "./format.js";
+import { matchSection } from "./matched.js";
 
 // At most so many are listed.
 const NEIGHBOURS = 8;
@@ -28,6 +30,7 @@ export class Panel {
       this.head(run, names, layer, index),
       this.numbers(run, layer, index),
       noteFields(notes, names, layer, index),
+      matchSection(this.page, selected.place, layer, index),
       edgeTables(this.page, run, names, layer, index),
       knowledgeOf(run, layer, index),
       examplesOf(run, layer, index),
@@ -63,13 +66,13 @@ export class Panel {
         el("dt", {}, kind === "lambda" ? "Λ" : "Variance", el("small", {}, kind === "lambda" ? meaning : "over the data")),
         el("dd", {}, decimal(eigenvalues[index]), errors && ` ± ${decimal(errors[index], 1)}`, el("small", {}, `${ordinal(rank)} of ${integer(size - first)} in this layer`)),
       ],
-      run.modules && [el("dt", {}, "Module"), el("dd", {}, module < 0 ? "none" : String(module + 1))],
+      run.modules && [el("dt", {}, "Module"), el("dd", {}, module < 0 ? "none" : String(module))],
     )];
   }
 }
 
 // What the feature responds to and does.
-function knowledgeOf(run, layer, index) {
+export function knowledgeOf(run, layer, index) {
   if (!run.record.labelled) return hint("Labels, spectra and histograms are made by ", "interbasis features RUN");
   const feature = run.feature(layer, index);
   if (!feature) return null;
@@ -141,18 +144,24 @@ function noteFields(notes, names, layer, index) {
 }
 
 function edgeTables(page, run, names, layer, index) {
-  const incoming = neighbours(run.sections[layer - 1], "targets", "sources", index);
-  const outgoing = neighbours(run.sections[layer], "sources", "targets", index);
-  const table = (title, other, { rows, total, count, sum }) =>
-    section(
-      title, count ? `${layerName(run, other)}; Ê, and share of Ê² among its ${plural(count, "edge")} here` : layerName(run, other),
+  if (!run.sections.length) return null;
+  const shown = page.part(run.place).view.columns?.map((column) => column.layer) ?? [];
+  const before = shown.filter((one) => one < layer).pop() ?? layer - 1;
+  const after = shown.find((one) => one > layer) ?? layer + 1;
+  const table = (title, other, found) => {
+    const { rows, total, count, sum } = found();
+    const between = Math.abs(other - layer) - 1;
+    const where = layerName(run, other) + (between ? `, through ${plural(between, "folded layer")}` : "");
+    return section(
+      title, count ? `${where}; Ê, and share of Ê² among its ${plural(count, "edge")} here` : where,
       rows.length
-        ? el("table", { class: "edges-table" }, rows.map((row) => edgeRow(page, run, names, other, row, sum, rows[0].value)))
+        ? el("table", { class: "edges-table" }, rows.slice(0, NEIGHBOURS).map((row) => edgeRow(page, run, names, other, row, sum, rows[0].value)))
         : el("p", { class: "hint" }, total ? "Its edges are too weak to be held by this page." : "None."),
     );
+  };
   return [
-    layer > 0 && run.sections.length > 0 && table("Comes from", layer - 1, incoming),
-    layer < run.last && run.sections.length > 0 && (isConstant(run, layer, index) ? null : table("Goes to", layer + 1, outgoing)),
+    layer > 0 && before >= 0 && table("Comes from", before, () => neighboursThrough(run, before, layer, index, "in")),
+    layer < run.last && !isConstant(run, layer, index) && table("Goes to", after, () => neighboursThrough(run, layer, after, index, "out")),
   ];
 }
 
@@ -160,34 +169,18 @@ function layerName(run, layer) {
   return run.layers[layer].name;
 }
 
-// A feature's edges in a section, strongest first.
-function neighbours(section, near, far, index) {
-  const result = { rows: [], total: 0, count: 0, sum: 0 };
-  if (!section) return result;
-  result.total = section.nonzero;
-  for (let e = 0; e < section.held; e++) {
-    if (section[near][e] !== index) continue;
-    result.count++;
-    result.sum += section.values[e] ** 2;
-    if (result.rows.length < NEIGHBOURS) {
-      result.rows.push({ index: section[far][e], value: section.values[e], error: section.errors?.[e] });
-    }
-  }
-  return result;
-}
-
 function edgeRow(page, run, names, layer, { index, value, error }, sum, largest) {
   const jump = () => page.select({ place: run.place, layer, index });
   return el(
     "tr", {},
-    el("th", { scope: "row" }, el("button", { type: "button", class: "link", onclick: jump, title: names.full(layer, index) }, name(names.short(layer, index)))),
+    el("th", { scope: "row" }, el("button", { type: "button", class: "link", onclick: jump, title: names.full(layer, index) }, name(names.boxed(layer, index)))),
     el("td", { class: "bar" }, el("span", { class: "positive", style: { left: "0", width: `${(value / largest) * 100}%` } })),
     el("td", { class: "number" }, decimal(value), error > 0 && el("small", {}, ` ± ${decimal(error, 1)}`)),
     el("td", { class: "number share" }, percent((value * value) / sum)),
   );
 }
 
-function examplesOf(run, layer, index) {
+export function examplesOf(run, layer, index) {
   const kind = run.record.examples;
   if (!kind) return run.record.labelled ? hint("Dataset examples are made by ", "interbasis features RUN") : null;
   const bands = run.bands(layer, index).filter((band) => band.examples.length);

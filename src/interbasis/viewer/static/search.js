@@ -76,7 +76,7 @@ export class Search {
     return el(
       "button", { type: "button", onclick: () => this.open(hit), onkeydown: walk },
       name(names.label(hit.layer, hit.index)),
-      el("small", {}, name(run.layers[hit.layer].name), `, feature ${hit.index}`, this.page.parts.length > 1 && [" · ", name(run.title)], hit.token && [" · token ", name(hit.token)]),
+      el("small", {}, name(run.layers[hit.layer].name), `, feature ${hit.index}`, this.page.parts.length > 1 && [" · ", name(run.title)], hit.token && foundIn(hit)),
     );
   }
 
@@ -90,7 +90,7 @@ export class Search {
           const missing = words.filter((word) => !text.includes(word));
           const tokens = missing.length ? tokensOfFeature(run, k, index) : [];
           const matches = missing.map((word) => tokens.find((token) => token.toLowerCase().includes(word)));
-          if (matches.every(Boolean)) hits.push({ place: run.place, layer: k, index, token: matches[0] });
+          if (matches.every(Boolean)) hits.push({ place: run.place, layer: k, index, token: matches[0], word: missing[0] });
         }
       });
     }
@@ -98,7 +98,15 @@ export class Search {
   }
 }
 
-// Tokens at which a feature is most active, and outputs that it raises or lowers.
+// Where a word was found that is not in the label: a token of its own, or part of an example.
+function foundIn({ token, word }) {
+  if (token.length <= 24) return [" · token ", name(token)];
+  const at = token.toLowerCase().indexOf(word);
+  const [from, to] = [Math.max(at - 12, 0), at + word.length + 12];
+  return [" · example ", name(`${from ? "…" : ""}${token.slice(from, to).replace(/\n/g, "⏎")}${to < token.length ? "…" : ""}`)];
+}
+
+// Tokens of a feature's examples, those it is most active at first, and outputs that it raises or lowers.
 function tokensOfFeature(run, layer, index) {
   const key = `${layer}.${index}`;
   if (!run.tokens.has(key)) run.tokens.set(key, collectTokens(run, layer, index));
@@ -108,6 +116,7 @@ function tokensOfFeature(run, layer, index) {
 function collectTokens(run, layer, index) {
   const examples = run.bands(layer, index).flatMap((band) => band.examples);
   const tokens = new Set(examples.map((example) => (run.record.examples === "tokens" ? example.tokens[example.active] : example.label)));
+  if (run.record.examples === "tokens") for (const example of examples) tokens.add(example.tokens.join(""));
   const { up, down } = run.feature(layer, index)?.effects ?? { up: [], down: [] };
   for (const effect of [...up, ...down]) tokens.add(effect.name);
   return [...tokens].filter(Boolean);

@@ -2,20 +2,20 @@
 
 const KINDS = {
   tab: "text", by: "text", count: "number", share: "number", loss: "number", nodes: "number", scale: "text",
-  normalise: "flag", constant: "flag", output: "text", from: "number", to: "number", sort: "text",
-  colour: "text", module: "number", sel: "text", q: "text", theme: "text",
+  normalise: "flag", constant: "flag", norms: "flag", open: "text", zoom: "number", output: "text", from: "number", to: "number", sort: "text",
+  colour: "text", module: "number", sel: "text", trace: "text", node: "text", tpins: "text", tgroups: "text", only: "flag", marks: "number", q: "text", theme: "text",
 };
 
 const BOUNDS = {
-  count: [1, 1e6], share: [0.001, 1], loss: [1, 500], nodes: [1, 1000], from: [0, 1e5], to: [0, 1e5], module: [-1, 1e5],
+  count: [1, 1e6], share: [0.001, 1], loss: [1, 500], nodes: [1, 1000], from: [0, 1e5], to: [0, 1e5], module: [-1, 1e5], zoom: [0.3, 4], marks: [1, 1e5],
 };
 
 const CHOICES = {
-  tab: ["graph", "curves", "about"],
+  tab: ["graph", "prompts", "pinned", "curves", "about"],
   by: ["count", "share", "needed"],
   scale: ["square", "plain", "root", "log"],
   output: ["show", "merge", "hide"],
-  sort: ["importance", "strength", "module"],
+  sort: ["importance", "strength", "module", "match"],
   colour: ["none", "module", "group"],
   theme: ["auto", "light", "dark"],
 };
@@ -64,7 +64,7 @@ function readHash(hash, defaults) {
 // Whatever stands in an address, the page can show it.
 function withinBounds(key, value) {
   const [low, high] = BOUNDS[key];
-  return Math.min(Math.max(key === "share" ? value : Math.round(value), low), high);
+  return Math.min(Math.max(["share", "zoom"].includes(key) ? value : Math.round(value), low), high);
 }
 
 function writeHash(values, defaults) {

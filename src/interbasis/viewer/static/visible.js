@@ -1,34 +1,29 @@
 // What is shown: the features of each column in their order, and the edges between them with their weights.
 
 import { isConstant } from "./data.js";
+import { becomes, shownLayers } from "./folding.js";
 import { neededCount } from "./needed.js";
 
 // Columns: {layer, indices, row: index -> row or -1, merged}. Features that are pinned or selected are always there.
-export function visibleColumns(run, state, wanted) {
-  const columns = [];
-  const from = Math.min(Math.max(state.get("from"), 0), run.last);
-  const to = Math.min(Math.max(state.get("to"), from), run.last);
-  for (let layer = from; layer <= to; layer++) {
-    const output = layer === run.last ? state.get("output") : "show";
-    if (output === "hide") continue;
-    const merged = output === "merge";
-    const indices = merged ? [0] : shownFeatures(run, layer, state, wanted);
+export function visibleColumns(run, state, wanted, matched = null) {
+  return shownLayers(run, state, wanted).map((layer) => {
+    const merged = layer === run.last && state.get("output") === "merge";
+    const indices = merged ? [0] : shownFeatures(run, layer, state, wanted, matched);
     const row = new Int32Array(merged ? 1 : run.layers[layer].size).fill(-1);
     indices.forEach((index, place) => (row[index] = place));
-    columns.push({ layer, indices, row, merged });
-  }
-  return columns;
+    return { layer, indices, row, merged };
+  });
 }
 
-function shownFeatures(run, layer, state, wanted) {
-  const { size } = run.layers[layer];
+function shownFeatures(run, layer, state, wanted, matched) {
+  const { size, outputs } = run.layers[layer];
   const isolated = state.get("module") < (run.modules?.sizes.length ?? 0) ? state.get("module") : -1;
   const hidden = (index) =>
     (!state.get("constant") && isConstant(run, layer, index)) ||
     (isolated >= 0 && run.modules && run.module(layer, index) !== isolated && !isConstant(run, layer, index));
   const order = [];
   for (let index = 0; index < size; index++) if (!hidden(index)) order.push(index);
-  if (state.get("sort") === "strength") {
+  if (state.get("sort") === "strength" && !outputs) {
     const strength = strengths(run, layer);
     order.sort((a, b) => Number(isConstant(run, layer, b)) - Number(isConstant(run, layer, a)) || strength[b] - strength[a]);
   }
@@ -36,6 +31,7 @@ function shownFeatures(run, layer, state, wanted) {
   const shown = order.slice(0, limit);
   const there = new Set(shown);
   for (const index of wanted(layer)) if (index < size && !there.has(index)) shown.push(index);
+  if (state.get("sort") === "match" && matched) return matched(layer, shown);
   if (state.get("sort") === "module" && run.modules) {
     const rank = (index) => (isConstant(run, layer, index) ? -1 : (run.module(layer, index) + 1e6) % 1e6);
     const last = (index) => (run.module(layer, index) < 0 && !isConstant(run, layer, index) ? 1 : 0);
@@ -90,12 +86,12 @@ function countForShare(section, share) {
 export function drawnEdges(run, state, left, right) {
   const k = left.layer;
   const section = run.sections[k];
-  if (!section || right.layer !== k + 1) return emptyEdges();
+  if (!section) return emptyEdges();
   const chosen = chosenCount(run, k, state);
-  const edges = right.merged ? mergedEdges(section, left, chosen, state) : plainEdges(section, left, right, chosen);
+  const end = becomes(run, k, right.layer).target;
+  const edges = right.merged ? mergedEdges(section, left, chosen, state) : plainEdges(section, left, right, chosen, end);
   edges.chosen = chosen;
-  edges.counted = right.merged ? edges.counted : edges.size;
-  if (state.get("constant") && section.constant && left.row[0] >= 0) addConstant(edges, section, left, right, chosen);
+  if (state.get("constant") && section.constant && left.row[0] >= 0) addConstant(edges, section, left, right, chosen, end);
   return edges;
 }
 
@@ -103,22 +99,43 @@ function emptyEdges() {
   return { size: 0, chosen: 0, counted: 0, squares: 0, from: new Int32Array(0), to: new Int32Array(0), value: new Float32Array(0) };
 }
 
-function plainEdges(section, left, right, chosen) {
-  const room = chosen + right.indices.length;
+// Two edges that end at one feature behind a fold are one line, with the root of the sum of their squares.
+function plainEdges(section, left, right, chosen, end) {
+  const room = chosen + (section.constant?.length ?? 0);
   const edges = { ...emptyEdges(), from: new Int32Array(room), to: new Int32Array(room), value: new Float32Array(room) };
   const { sources, targets, values } = section;
+  const folded = right.layer > left.layer + 1;
+  const lines = new Map();
   let size = 0;
   for (let e = 0; e < chosen; e++) {
     const from = left.row[sources[e]];
-    const to = right.row[targets[e]];
+    const to = end[targets[e]] < 0 ? -1 : right.row[end[targets[e]]];
     if (from < 0 || to < 0) continue;
+    edges.counted++;
+    edges.squares += values[e] * values[e];
+    const line = folded ? lines.get(from * 65536 + to) : undefined;
+    if (line !== undefined) {
+      edges.value[line] = Math.hypot(edges.value[line], values[e]);
+      continue;
+    }
+    if (folded) lines.set(from * 65536 + to, size);
     edges.from[size] = from;
     edges.to[size] = to;
     edges.value[size++] = values[e];
-    edges.squares += values[e] * values[e];
   }
   edges.size = size;
-  return edges;
+  return folded ? inOrder(edges) : edges;
+}
+
+// Strongest first, as everything that draws expects.
+function inOrder(edges) {
+  const order = Array.from({ length: edges.size }, (_, e) => e).sort((a, b) => edges.value[b] - edges.value[a]);
+  const sorted = (array) => {
+    const copy = array.slice();
+    order.forEach((from, to) => (copy[to] = array[from]));
+    return copy;
+  };
+  return { ...edges, from: sorted(edges.from), to: sorted(edges.to), value: sorted(edges.value) };
 }
 
 // All outputs as one: Ê² of the chosen edges of a feature, summed over the outputs.
@@ -141,15 +158,16 @@ function mergedEdges(section, left, chosen, state) {
 }
 
 // Edges from the constant come free: they are not counted, and shown where they match the weakest one chosen.
-function addConstant(edges, section, left, right, chosen) {
+function addConstant(edges, section, left, right, chosen, end) {
   const weakest = chosen ? section.values[chosen - 1] : Infinity;
   if (right.merged) {
     const sum = section.constant.reduce((total, value) => total + (value >= weakest ? value * value : 0), 0);
     if (sum > 0) pushEdge(edges, left.row[0], 0, Math.sqrt(sum));
     return;
   }
-  right.indices.forEach((index, row) => {
-    if (section.constant[index] >= weakest) pushEdge(edges, left.row[0], row, section.constant[index]);
+  section.constant.forEach((value, target) => {
+    const row = end[target] < 0 ? -1 : right.row[end[target]];
+    if (value >= weakest && row >= 0) pushEdge(edges, left.row[0], row, value);
   });
 }
 

@@ -1,0 +1,111 @@
+// A traced computation as SVG: tokens along x, layers along y, nodes as labelled marks, edges coloured by sign.
+
+import { svg } from "./dom.js";
+import { decimal, percent } from "./format.js";
+import { textWidth } from "./layout.js";
+
+const MARK_LINE = 17;
+const LAYER_ROOM = 14;
+const LEFT = 96;
+const TOP = 14;
+const MOST_LABEL = 120;
+const EMPTY_TOKEN = 13;
+const MOST_EDGES = 1500;
+// Nodes of a layer at one position that stand below each other; more stand beside them.
+const TALLEST = 4;
+
+// Where every node stands: positions with nodes have room for their labels, the others only for their token.
+export function traceLayout(nodes, order, tokens, labelOf) {
+  const stacks = new Map();
+  for (const node of nodes) {
+    const key = `${node.layer}@${node.position}`;
+    if (!stacks.has(key)) stacks.set(key, []);
+    stacks.get(key).push(node);
+  }
+  const needs = tokens.map(() => EMPTY_TOKEN);
+  const labels = tokens.map(() => 0);
+  for (const node of nodes) labels[node.position] = Math.max(labels[node.position], Math.min(textWidth(labelOf(node)), MOST_LABEL) * 0.87 + 26);
+  for (const [{ position }, ...rest] of stacks.values()) needs[position] = Math.max(needs[position], labels[position] * Math.ceil((rest.length + 1) / TALLEST));
+  const x = [];
+  needs.reduce((at, need, position) => ((x[position] = at), at + need), LEFT);
+  const layers = order.filter((layer) => nodes.some((node) => node.layer === layer));
+  const rows = [];
+  let y = TOP;
+  for (const layer of [...layers].reverse()) {
+    const tallest = Math.max(...[...stacks].filter(([key]) => key.startsWith(`${layer}@`)).map(([, stack]) => Math.min(stack.length, TALLEST)));
+    rows.push({ layer, top: y, height: tallest * MARK_LINE + LAYER_ROOM });
+    y += tallest * MARK_LINE + LAYER_ROOM;
+  }
+  const places = new Map();
+  for (const { layer, top } of rows) {
+    for (const [key, stack] of stacks) {
+      if (!key.startsWith(`${layer}@`)) continue;
+      stack.sort((a, b) => b.influence - a.influence).forEach((node, k) => places.set(node.name, { x: x[node.position] + 8 + Math.floor(k / TALLEST) * labels[node.position], y: top + LAYER_ROOM / 2 + ((k % TALLEST) + 0.5) * MARK_LINE }));
+    }
+  }
+  const width = x[x.length - 1] + needs[needs.length - 1] + 20;
+  return { x, needs, rows, places, width, bottom: y, height: y + 92 };
+}
+
+export function tracePicture(view) {
+  const { box, nodes, edges, graph, labelOf } = view;
+  const most = Math.max(...edges.map(({ weight }) => Math.abs(weight)), 1e-300);
+  const drawn = edges.slice(0, MOST_EDGES);
+  const picture = svg(
+    "svg", { class: "trace", viewBox: `0 0 ${box.width} ${box.height}`, width: box.width, height: box.height, role: "group", "aria-label": `Trace of ${graph.trace.prompt}` },
+    box.rows.map(({ layer, top, height }, k) => [
+      k % 2 === 0 && svg("rect", { class: "band-row", x: 0, y: top, width: box.width, height }),
+      svg("text", { class: "layer-name", x: 6, y: top + height / 2 + 4 }, layer === "target" ? "target" : layer),
+    ]),
+    graph.trace.tokens.map((token) => tokenMark(token, box)),
+    svg("g", { class: "trace-edges" }, drawn.map((edge) => edgePath(edge, box, most)).reverse()),
+    svg("g", { class: "trace-nodes" }, nodes.map((node) => nodeMark(node, box, labelOf(node)))),
+  );
+  return picture;
+}
+
+function tokenMark({ position, text, influence }, box) {
+  const middle = box.x[position] + 8;
+  const shown = text.replace(/\n/g, "⏎") || "∅";
+  return svg(
+    "g", { class: "trace-token" },
+    svg("title", {}, `position ${position}: ${shown}, influence ${percent(influence)}`),
+    svg("rect", { class: "influence", x: middle - 4, y: box.bottom + 2, width: 8, height: Math.max(influence * 60, 0.5) }),
+    svg("text", { x: middle, y: box.bottom + 14, transform: `rotate(55 ${middle} ${box.bottom + 14})` }, shown.length > 14 ? `${shown.slice(0, 13)}…` : shown),
+  );
+}
+
+function edgePath({ source, target, weight }, box, most) {
+  const [from, to] = [box.places.get(source), box.places.get(target)];
+  const share = Math.abs(weight) / most;
+  const bend = (from.y - to.y) / 2;
+  return svg(
+    "path",
+    {
+      class: `trace-edge ${weight < 0 ? "negative" : "positive"}`, "data-source": source, "data-target": target,
+      d: `M${from.x},${from.y} C${from.x},${from.y - bend} ${to.x},${to.y + bend} ${to.x},${to.y}`,
+      style: { "stroke-width": (0.5 + 5 * share).toFixed(2), "stroke-opacity": (0.12 + 0.75 * Math.sqrt(share)).toFixed(2) },
+    },
+    svg("title", {}, `${source} → ${target}: ${decimal(weight, 4)}`),
+  );
+}
+
+function nodeMark(node, { places }, label) {
+  const { x, y } = places.get(node.name);
+  const sign = node.effect < 0 ? "negative" : "positive";
+  const size = 2.5 + 4.5 * Math.sqrt(Math.min(node.influence, 1));
+  const mark = node.kind === "error" || node.kind === "group"
+    ? svg("rect", { class: `mark ${sign}`, x: x - size, y: y - size, width: 2 * size, height: 2 * size, rx: node.kind === "group" ? 2 : 0 })
+    : node.kind === "target"
+      ? svg("path", { class: `mark ${sign}`, d: `M${x},${y - 7} l7,7 -7,7 -7,-7 z` })
+      : svg("circle", { class: `mark ${sign}`, cx: x, cy: y, r: size });
+  return svg(
+    "g", { class: `trace-node ${node.kind}`, "data-name": node.name, tabindex: "-1", role: "button", "aria-label": `${node.name}, ${label}, influence ${percent(node.influence)}` },
+    mark, svg("text", { x: x + size + 4, y: y + 3.5 }, clipped(label)),
+  );
+}
+
+function clipped(label) {
+  const most = Math.floor((label.length * MOST_LABEL) / Math.max(textWidth(label), 1));
+  return label.length > most ? `${label.slice(0, Math.max(most - 1, 1))}…` : label;
+}

@@ -1,0 +1,76 @@
+// One traced computation: nodes at positions, signed edges, and what is left when some of them are taken out.
+
+export const TARGET = "target";
+
+export class TraceGraph {
+  constructor({ name, trace }, run) {
+    this.name = name;
+    this.trace = trace;
+    this.run = run;
+    this.nodes = new Map();
+    for (const node of trace.nodes) this.nodes.set(node.name, { ...node, kind: "feature" });
+    for (const node of trace.errors) this.nodes.set(node.name, { ...node, kind: "error", activation: 0, label: "dropped directions" });
+    this.nodes.set(TARGET, { name: TARGET, kind: "target", layer: TARGET, position: trace.target.position, activation: trace.target.value, label: trace.target.name, influence: 1, effect: trace.target.value });
+    this.order = [...trace.layers.map((layer) => layer.name), TARGET];
+    this.level = new Map(this.order.map((layer, k) => [layer, k]));
+    this.edges = trace.edges.filter(({ source, target }) => this.nodes.has(source) && this.nodes.has(target));
+  }
+
+  isFolded(layer) {
+    return this.run.layers[this.run.layerNumber(layer)]?.folded ?? false;
+  }
+
+  // Edges between the nodes kept. A node that is taken out hands on what comes in by the chain rule: an edge s → t and
+  // an edge t → u become w(s → t) w(t → u) / f̂(t).
+  between(kept) {
+    const into = new Map();
+    const out = new Map();
+    const add = (source, target, weight) => {
+      if (!out.has(source)) out.set(source, new Map());
+      if (!into.has(target)) into.set(target, new Map());
+      const sum = (out.get(source).get(target) ?? 0) + weight;
+      out.get(source).set(target, sum);
+      into.get(target).set(source, sum);
+    };
+    for (const { source, target, weight } of this.edges) add(source, target, weight);
+    const removed = [...this.nodes.values()].filter((node) => !kept.has(node.name));
+    removed.sort((a, b) => this.level.get(a.layer) - this.level.get(b.layer));
+    for (const { name: through, activation } of removed) {
+      for (const [source, first] of activation ? into.get(through) ?? [] : []) {
+        for (const [target, second] of out.get(through) ?? []) add(source, target, (first * second) / activation);
+      }
+      for (const source of into.get(through)?.keys() ?? []) out.get(source).delete(through);
+      for (const target of out.get(through)?.keys() ?? []) into.get(target).delete(through);
+      into.delete(through);
+      out.delete(through);
+    }
+    const edges = [...out].flatMap(([source, targets]) => [...targets].map(([target, weight]) => ({ source, target, weight })));
+    return edges.sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight));
+  }
+}
+
+// Groups as nodes of their own: edges between members are left out, those of a group are added up.
+export function grouped(nodes, edges, groups) {
+  const owner = new Map(nodes.map((node) => [node.name, node]));
+  const result = new Set(nodes);
+  for (const [name, members] of groups) {
+    const inside = members.map((member) => owner.get(member)).filter((node) => node && node.kind !== "group");
+    if (inside.length < 2) continue;
+    const middle = inside[inside.length >> 1];
+    const sum = (key) => inside.reduce((total, node) => total + node[key], 0);
+    const group = { ...middle, name: `group ${name}`, kind: "group", label: name, members: inside, influence: sum("influence"), effect: sum("effect") };
+    for (const node of inside) {
+      result.delete(node);
+      owner.set(node.name, group);
+    }
+    result.add(group);
+  }
+  const sums = new Map();
+  for (const { source, target, weight } of edges) {
+    const [from, to] = [owner.get(source), owner.get(target)];
+    if (!from || !to || from === to) continue;
+    const key = `${from.name} > ${to.name}`;
+    sums.set(key, { source: from.name, target: to.name, weight: (sums.get(key)?.weight ?? 0) + weight });
+  }
+  return { nodes: [...result], edges: [...sums.values()].sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight)) };
+}

@@ -1,0 +1,234 @@
+// The prompts of a run: a list, and the one that is open as a picture.
+
+import { el, name, replace } from "./dom.js";
+import { percent, plural } from "./format.js";
+import { hint } from "./panel.js";
+import { tracePicture, traceLayout } from "./trace-draw.js";
+import { savePng, saveJson, saveSvg } from "./trace-export.js";
+import { TARGET, TraceGraph, grouped } from "./trace-graph.js";
+import { tracePanel } from "./trace-panel.js";
+
+const LEAST_ZOOM = 0.25;
+
+export class Traces {
+  constructor(page) {
+    this.page = page;
+    this.state = page.state;
+    this.all = page.parts.flatMap(({ run }) => run.record.traces.map((trace) => new TraceGraph(trace, run)));
+    this.list = el("nav", { class: "trace-choice", "aria-label": "Prompts" });
+    this.head = el("div", { class: "trace-head" });
+    this.scroll = el("div", { class: "trace-scroll", onclick: (event) => this.click(event), onkeydown: (event) => this.key(event), onpointerover: (event) => this.point(event.target), onfocusin: (event) => this.point(event.target), onpointerleave: () => this.point(null) });
+    this.scroll.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    this.panel = el("aside", { class: "panel trace-panel", hidden: true, "aria-label": "Node", tabindex: "-1" });
+    this.element = el("section", { class: "text-tab prompts", "aria-label": "Prompts" }, this.list, el("div", { class: "trace-main" }, this.head, this.scroll), this.panel);
+  }
+
+  // Drawn only while it is in sight, and again only when something about it has changed.
+  update() {
+    if (this.state.get("tab") !== "prompts") return;
+    if (!this.all.length) {
+      replace(this.list, hint("No prompt has been traced yet. One is traced by ", 'interbasis trace RUN --prompt "…"'));
+      return;
+    }
+    const graph = this.current();
+    replace(this.list, el("h2", {}, plural(this.all.length, "prompt")), this.all.map((one) =>
+      el("button", { type: "button", "aria-current": one === graph ? "true" : null, onclick: () => this.state.set({ trace: one.name, node: "", tpins: "", tgroups: "" }) },
+        name(one.trace.prompt), el("small", {}, "→ ", name(one.trace.target.name)))));
+    this.draw(graph);
+  }
+
+  current() {
+    return this.all.find((one) => one.name === this.state.get("trace")) ?? this.all[0];
+  }
+
+  pins() {
+    return this.state.get("tpins").split("|").filter(Boolean);
+  }
+
+  // [[name, members], …] as the address has them.
+  groups() {
+    try {
+      const value = JSON.parse(this.state.get("tgroups") || "[]");
+      return value.filter(([group, members]) => typeof group === "string" && Array.isArray(members));
+    } catch {
+      return [];
+    }
+  }
+
+  groupOf(node) {
+    return this.groups().find(([, members]) => members.includes(node))?.[0] ?? "";
+  }
+
+  pin(node) {
+    const pins = this.pins();
+    const next = pins.includes(node) ? pins.filter((one) => one !== node) : [...pins, node];
+    this.state.set({ tpins: next.join("|") });
+  }
+
+  // Puts a node, or all members of a group, into a group; no name takes them out.
+  group(node, text) {
+    const members = node.members ? node.members.map((member) => member.name) : [node.name];
+    const rest = this.groups().map(([group, inside]) => [group, inside.filter((one) => !members.includes(one))]);
+    const clean = text.trim().slice(0, 60);
+    const home = rest.find(([group]) => group === clean);
+    if (home) home[1].push(...members);
+    else if (clean) rest.push([clean, members]);
+    const kept = rest.filter(([, inside]) => inside.length);
+    this.state.set({ tgroups: kept.length ? JSON.stringify(kept) : "" });
+  }
+
+  // Modules are offered as groups of the pinned nodes.
+  groupByModule(graph) {
+    const pins = this.pins();
+    const modules = graph.trace.groups.map((group) => [group.name, group.nodes.filter((node) => pins.includes(node))]).filter(([, members]) => members.length > 1);
+    this.state.set({ tgroups: modules.length ? JSON.stringify(modules) : "" });
+  }
+
+  select(node) {
+    this.state.set({ node });
+    if (!node) this.scroll.querySelector('.trace-node[tabindex="0"]')?.focus();
+  }
+
+  view(graph) {
+    const pins = new Set(this.pins().filter((pin) => graph.nodes.has(pin)));
+    const only = this.state.get("only") && pins.size > 0;
+    const shown = (node) => node.kind === "target" || (only ? pins.has(node.name) : pins.has(node.name) || this.state.get("norms") || !graph.isFolded(node.layer));
+    const able = [...graph.nodes.values()].filter(shown).sort((a, b) => b.influence - a.influence);
+    const kept = only ? able : able.filter((node, rank) => rank <= this.state.get("marks") || pins.has(node.name) || node.name === this.state.get("node"));
+    const edges = graph.between(new Set(kept.map((node) => node.name)));
+    const collected = only ? grouped(kept, edges, this.groups()) : { nodes: kept, edges };
+    const part = this.page.part(graph.run.place);
+    const labelOf = (node) => {
+      if (node.kind !== "feature") return node.label;
+      const layer = graph.run.layerNumber(node.layer);
+      return layer < 0 ? `${node.feature} ${node.label}` : part.names.boxed(layer, node.feature);
+    };
+    return { ...collected, graph, labelOf, tab: this, only, able: able.length - 1 };
+  }
+
+  draw(graph) {
+    const view = this.view(graph);
+    view.box = traceLayout(view.nodes, graph.order, graph.trace.tokens, view.labelOf);
+    view.picture = tracePicture(view);
+    this.shown = view;
+    this.fit(view);
+    replace(this.head, this.heading(view));
+    replace(this.scroll, view.picture);
+    this.mark();
+  }
+
+  // As large as fits the window across, between a half and its own size, unless somebody zoomed.
+  fit({ box, picture }) {
+    const room = this.scroll.clientWidth || window.innerWidth - 260;
+    const zoom = this.state.get("zoom") * Math.min(Math.max(room / box.width, 0.62), 1.25);
+    picture.setAttribute("width", Math.round(box.width * Math.max(zoom, LEAST_ZOOM)));
+    picture.setAttribute("height", Math.round(box.height * Math.max(zoom, LEAST_ZOOM)));
+  }
+
+  heading(view) {
+    const { trace } = view.graph;
+    const { scores, checks } = trace;
+    const agreement = checks?.node_agreement;
+    const facts = [
+      `replacement ${percent(scores.replacement)}`, `completeness ${percent(scores.completeness)}`, `through error nodes ${percent(scores.error_share)}`,
+      agreement && `${agreement.count} nodes checked: sign agreement ${percent(agreement.sign_agreement ?? NaN)}, rank correlation ${(agreement.rank_correlation ?? NaN).toFixed(2)}`,
+    ].filter(Boolean);
+    const pins = this.pins().length;
+    const flag = (key, text, disabled) => el("label", { class: "flag" }, el("input", { type: "checkbox", disabled, checked: this.state.get(key), onchange: (event) => this.state.set({ [key]: event.target.checked }) }), text);
+    return [
+      el("p", { class: "trace-summary" }, name(trace.summary)), el("p", { class: "hint" }, facts.join(" · ")),
+      el("div", { class: "actions" },
+        this.slider(view), flag("norms", "Show layer norms"), flag("only", `Pinned only (${pins})`, pins === 0),
+        trace.groups.length > 0 && el("button", { type: "button", disabled: pins === 0, onclick: () => this.groupByModule(view.graph) }, "Group pinned by module"),
+        pins > 0 && el("button", { type: "button", onclick: () => this.state.set({ tpins: "", tgroups: "", only: false }) }, "Unpin all"),
+        el("span", { class: "spring" }),
+        el("button", { type: "button", onclick: () => saveSvg(this.shown) }, "SVG"), el("button", { type: "button", onclick: () => savePng(this.shown) }, "PNG"),
+        el("button", { type: "button", title: "Neuronpedia's schema of attribution graphs", onclick: () => saveJson(this.shown) }, "JSON")),
+      el("p", { class: "key" }, [["positive", "raises"], ["negative", "lowers"]].map(([kind, text]) => el("span", {}, el("i", { class: kind }), text)), el("span", {}, "circles: features, squares: dropped directions, size: influence")),
+    ];
+  }
+
+  // The nodes with most influence; what flows through the others is handed on by the chain rule.
+  slider({ able }) {
+    const shown = Math.min(this.state.get("marks"), able);
+    const text = el("output", {}, `${shown} of ${able}`);
+    const input = el("input", { type: "range", min: 1, max: able, value: shown, id: "slider-marks", onchange: () => this.state.set({ marks: Number(input.value) }), oninput: () => replace(text, `${input.value} of ${able}`) });
+    return el("label", { class: "flag", for: "slider-marks" }, "Nodes", input, text);
+  }
+
+  // The open node, its edges, its panel, the pins.
+  mark() {
+    const { nodes } = this.shown;
+    const node = nodes.find((one) => one.name === this.state.get("node"));
+    this.panel.hidden = !node;
+    if (node) replace(this.panel, tracePanel(this.shown, node));
+    const pins = new Set(this.pins());
+    const marks = [...this.scroll.querySelectorAll(".trace-node")];
+    for (const mark of marks) {
+      mark.classList.toggle("selected", mark.dataset.name === node?.name);
+      mark.classList.toggle("pinned", pins.has(mark.dataset.name));
+      mark.setAttribute("tabindex", mark.dataset.name === (node?.name ?? TARGET) ? "0" : "-1");
+    }
+    this.light(node?.name ?? null);
+  }
+
+  light(lit) {
+    this.scroll.classList.toggle("lit", Boolean(lit));
+    for (const edge of this.scroll.querySelectorAll(".trace-edge")) edge.classList.toggle("on", edge.dataset.source === lit || edge.dataset.target === lit);
+    const near = new Set([lit, ...this.shown.edges.filter(({ source, target }) => source === lit || target === lit).flatMap(({ source, target }) => [source, target])]);
+    for (const mark of this.scroll.querySelectorAll(".trace-node")) mark.classList.toggle("on", near.has(mark.dataset.name));
+  }
+
+  point(target) {
+    const mark = target?.closest?.(".trace-node");
+    const lit = mark?.dataset.name ?? (this.state.get("node") || null);
+    if (mark) {
+      const node = this.shown.nodes.find((one) => one.name === lit);
+      const { right, top } = mark.getBoundingClientRect();
+      const label = node.kind === "feature" ? this.page.part(this.shown.graph.run.place).names.known(this.shown.graph.run.layerNumber(node.layer), node.feature) || node.label : node.label;
+      this.page.tip.show(right, top, el("p", {}, el("b", {}, name(node.name))), label && el("p", {}, name(label)), el("p", { class: "hint" }, `influence ${percent(node.influence)}, effect ${node.effect.toPrecision(3)}`));
+    } else this.page.tip.hide();
+    if (this.shown && lit !== this.lit) {
+      this.lit = lit;
+      this.light(lit);
+    }
+  }
+
+  click(event) {
+    const mark = event.target.closest(".trace-node");
+    if (mark) this.select(mark.dataset.name);
+  }
+
+  wheel(event) {
+    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) return;
+    event.preventDefault();
+    const zoom = Math.min(Math.max(this.state.get("zoom") * 1.15 ** -Math.sign(event.deltaY), 0.3), 4);
+    this.state.set({ zoom: Math.round(zoom * 1000) / 1000 });
+  }
+
+  // Enter opens; arrows up and down follow the strongest edge, left and right go along the layer.
+  key(event) {
+    const mark = event.target.closest?.(".trace-node");
+    if (!mark) return;
+    const here = mark.dataset.name;
+    if (event.key === "Enter") this.select(here);
+    const next = this.neighbour(here, event.key);
+    if (!next) return;
+    event.preventDefault();
+    const button = this.scroll.querySelector(`.trace-node[data-name="${next}"]`);
+    mark.setAttribute("tabindex", "-1");
+    button.setAttribute("tabindex", "0");
+    button.focus();
+    button.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+
+  neighbour(here, key) {
+    const { edges, nodes, box } = this.shown;
+    if (key === "ArrowDown") return edges.find(({ target }) => target === here)?.source;
+    if (key === "ArrowUp") return edges.find(({ source }) => source === here)?.target;
+    if (key !== "ArrowLeft" && key !== "ArrowRight") return null;
+    const { layer } = nodes.find((node) => node.name === here);
+    const row = nodes.filter((node) => node.layer === layer).sort((a, b) => box.places.get(a.name).x - box.places.get(b.name).x || box.places.get(a.name).y - box.places.get(b.name).y);
+    return row[row.findIndex((node) => node.name === here) + (key === "ArrowRight" ? 1 : -1)]?.name;
+  }
+}
