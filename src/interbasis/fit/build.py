@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -12,17 +13,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from interbasis.data.batches import Batches, Data
 from interbasis.fit.activation_cache import ActivationCache
 from interbasis.fit.bases import BASES, FitSettings, JacobianSource
-from interbasis.fit.edges import EdgeSettings, measure, require_fixed_order
+from interbasis.fit.edges import EdgeSettings, measure, require_fixed_order, whole_groups
 from interbasis.fit.jacobian import Jacobians
 from interbasis.fit.statistics import Wanted, collect
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis
 from interbasis.graph.settings import BuildConfig, BuildRequest
 from interbasis.network.network import Network
-from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, environment, versions
+from interbasis.runtime.checkpoints import NO_CHECKPOINTS, environment, versions
 from interbasis.runtime.errors import InterbasisError, first_problem
 from interbasis.runtime.literals import Basis
 from interbasis.runtime.progress import Progress, progress_bar
+from interbasis.runtime.team import ALONE, Team, team_checkpoints
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,6 +51,9 @@ class Execution(BaseModel):
     cache_gigabytes: float = Field(default=4.0, ge=0, allow_inf_nan=False)
     """Disk space for activations between the blocks of a language model, so that not every pass runs through
     all blocks; 0 computes them again."""
+    team: Team = ALONE
+    """The processes that share the work, each with a part of the samples; all of them call `build`, and all
+    receive the graph. `interbasis build` under torchrun does so."""
 
 
 def build(
@@ -116,19 +121,48 @@ class _Build:
     def __init__(
         self, network: Network, batches: dict[str, Batches], config: BuildConfig, execution: Execution
     ):
-        self.network, self.batches, self.config, self.execution = network, batches, config, execution
+        self.network, self.whole, self.config, self.execution = network, batches, config, execution
         self.computing = network.to(config.torch_dtype)
         self.clock = _Clock()
+        self.batches = self._parts()
         self.checkpoints = NO_CHECKPOINTS
         if execution.resume is not None:
-            decisive = _decisive(network, batches, config)
-            self.checkpoints = Checkpoints(execution.resume, "build", decisive, restart=execution.restart)
+            self.checkpoints = team_checkpoints(
+                execution.resume, "build", self._decisive(), execution.team, restart=execution.restart
+            )
+
+    def _parts(self) -> dict[str, Batches]:
+        """What this process passes over; data that are the same stay the same."""
+        team, whole = self.execution.team, self.whole
+        parts = {id(data): data.part(team) for data in whole.values()}
+        groups = whole_groups(self.computing, whole["edge_data"], self.config.sources) if team.size > 1 else 1
+        edge_data = whole["edge_data"].part(team, groups)
+        return {name: parts[id(data)] for name, data in whole.items()} | {"edge_data": edge_data}
+
+    def _decisive(self) -> dict[str, Any]:
+        """Everything that decides a graph's bits: unfinished work is resumed only if all of it is the same."""
+        for data in self.whole.values():
+            if data.shuffled:
+                raise InterbasisError(
+                    f"{data.name}: a shuffling DataLoader sees another order with every pass, so a build of it "
+                    "cannot be resumed; turn shuffling off"
+                )
+        return self.config.model_dump() | {
+            "model": self.network.fingerprint(), **self._fingerprints, **environment(),
+        }  # fmt: skip
+
+    @cached_property
+    def _fingerprints(self) -> dict[str, str]:
+        """Of all data, which the first process alone reads as a whole."""
+        team = self.execution.team
+        own = {name: data.fingerprint() for name, data in self.whole.items()} if team.is_first else {}
+        return team.from_first(({}, own))[1]
 
     def graph(self) -> InteractionGraph:
         """Bases, edges, and where they come from."""
         config, edges, errors = self.config, [], []
         with progress_bar(self.execution.progress) as advance:
-            layers = self._layers(advance)
+            layers = _agreed(self.execution.team, self._layers(advance))
             if config.edge_rule is not None:
                 with self.clock("edges"):
                     measured = measure(
@@ -179,7 +213,7 @@ class _Build:
 
     def _provenance(self) -> Provenance:
         with self.clock("fingerprints"):
-            fingerprints = {name: data.fingerprint() for name, data in self.batches.items()}
+            fingerprints = self._fingerprints
         return Provenance(
             family=self.network.family,
             predicts_next=self.network.predicts_next,
@@ -187,26 +221,27 @@ class _Build:
             model_fingerprint=self.network.fingerprint(),
             widths=tuple(node.width for node in self.network.nodes),
             data_fingerprints=fingerprints,
-            samples={name: len(data) for name, data in self.batches.items()},
+            samples={name: len(data) for name, data in self.whole.items()},
             versions=versions(),
             timings=self.clock.seconds,
             request=self.execution.request,
         )
 
 
-def _decisive(network: Network, batches: dict[str, Batches], config: BuildConfig) -> dict[str, Any]:
-    """Everything that decides a graph's bits: unfinished work is resumed only if all of it is the same."""
-    for data in batches.values():
-        if data.shuffled:
-            raise InterbasisError(
-                f"{data.name}: a shuffling DataLoader sees another order with every pass, so a build of it "
-                "cannot be resumed; turn shuffling off"
-            )
-    return config.model_dump() | {
-        "model": network.fingerprint(),
-        **{name: data.fingerprint() for name, data in batches.items()},
-        **environment(),
-    }
+def _agreed(team: Team, layers: list[LayerBasis]) -> list[LayerBasis]:
+    """The bases as the first process has them."""
+    if team.size == 1:
+        return layers
+    tensors = {}
+    for k, layer in enumerate(layers):
+        if not layer.identity:
+            tensors |= {f"transform.{k}": layer.transform, f"inverse.{k}": layer.inverse}
+    theirs, _ = team.from_first((tensors, {}))
+    return [
+        layer if layer.identity
+        else replace(layer, transform=theirs[f"transform.{k}"], inverse=theirs[f"inverse.{k}"])
+        for k, layer in enumerate(layers)
+    ]  # fmt: skip
 
 
 class _Clock:

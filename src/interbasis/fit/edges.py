@@ -37,6 +37,7 @@ from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, State
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Method
 from interbasis.runtime.progress import Progress, silent
+from interbasis.runtime.team import Team
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def measure(
 ) -> list[EdgeSums]:
     """Sums for the edges of all sections in one pass over the data, exact or with stochastic sources.
 
-    Of data split over processes every part but the last should hold a whole number of groups.
+    Of data split over processes every part but the last should hold a whole number of groups (`whole_groups`).
     """
     if settings.sources is not None:
         require_fixed_order(batches)
@@ -180,13 +181,29 @@ def measure(
     checkpoint = checkpoints.checkpoint("edges", len(batches))
     for k, total in enumerate(sums):
         total.restore(checkpoint.tensors, checkpoint.values, k)
-    whole = _whole_groups(network, batches, settings.sources)
+    whole = whole_groups(network, batches, settings.sources)
     some = chunks(network, batches, whole, fine=True, start=checkpoint.done)
     save = partial(checkpoint.save, state=partial(_state, sums))
     for first, inputs in batches.tracked(some, "edges", progress, save):
         for section, f in zip(sections, _sources(network, batches, first, inputs), strict=True):
             section.add(f, first)
-    return sums
+    return _merged(batches.team, sums)
+
+
+def _merged(team: Team, sums: list[EdgeSums]) -> list[EdgeSums]:
+    """With those of the other processes, added in their order."""
+    if team.size == 1:
+        return sums
+    total = [
+        EdgeSums(torch.zeros_like(s.square), None if s.variance is None else torch.zeros_like(s.square))
+        for s in sums
+    ]
+    for tensors, values in team.states(_state(sums)):
+        for k, section in enumerate(total):
+            theirs = EdgeSums(section.square, section.variance)
+            theirs.restore(tensors, values, k)
+            section.merge(theirs)
+    return total
 
 
 class SectionEdges:
@@ -270,7 +287,7 @@ def _state(sums: Sequence[EdgeSums]) -> State:
     return tensors, {"tokens": [total.tokens for total in sums]}
 
 
-def _whole_groups(network: Network, batches: Batches, sources: Sources | None) -> int:
+def whole_groups(network: Network, batches: Batches, sources: Sources | None) -> int:
     """The fewest samples that hold a whole number of groups in every section."""
     if sources is None or sources.group == "positions":
         return 1

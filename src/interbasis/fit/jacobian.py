@@ -28,6 +28,7 @@ from interbasis.numerics.linalg import eigenbasis, right_singular_basis, square_
 from interbasis.numerics.random_signs import random_positions, random_signs
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints, State
 from interbasis.runtime.progress import Progress, silent
+from interbasis.runtime.team import Team
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,8 @@ class Jacobians:
 
         ``deviation`` E [r, r] says how far CᵀC may be off, by CᵀEC, where that was sampled.
         """
-        section = self.network.sections[index]
+        section, team = self.network.sections[index], self.batches.team
+        transform, deviation = agreed(team, transform), agreed(team, deviation)
         jacobian = SectionJacobian.of(section, transform)
         source, target = self.statistics.layers[index : index + 2]
         metrics = [jacobian.metric]
@@ -211,6 +213,7 @@ class Jacobians:
                 batch = core.sums_at(u, queries, metrics[half])
                 weight = positions / queries.shape[1]
                 _add(sums, {f"{name}.{half}": total for name, total in batch.items()}, weight)
+        sums = added(self.batches.team, sums)
         return [core.moments(_numbered(sums, half), metric) for half, metric in enumerate(metrics)]
 
     def to_end(self, transform: Tensor) -> list[JacobianGram]:
@@ -219,7 +222,8 @@ class Jacobians:
         The last section alone has its closed form; all other layers share one pass over the data. A layer
         that is read through A alone has M′ = Aᵀ K A with K the Gram of the Jacobian by u = A f.
         """
-        network = self.network
+        network, team = self.network, self.batches.team
+        transform = agreed(team, transform)
         last = len(network.sections) - 1
         result = [self.to_next(last, transform)]
         if last == 0:
@@ -236,6 +240,7 @@ class Jacobians:
             grams = autograd.grams_to_end(_stages(network.sections, narrow), f, transform, signs)
             for k, gram in enumerate(grams):
                 sums[str(k)] = sums[str(k)] + gram if str(k) in sums else gram
+        sums = added(team, sums)
         for index in reversed(range(last)):
             section, count = network.sections[index], self.statistics.layers[index].count
             gram, first = sums[str(index)].cpu() / count, section.source.first_coordinate
@@ -259,6 +264,7 @@ class Jacobians:
             for k, metric in enumerate(metrics):
                 batch = core.batch_sums(u, outputs, metric, signs)
                 _add(sums, {f"{name}.{k}": total for name, total in batch.items()})
+        sums = added(self.batches.team, sums)
         return [core.moments(_numbered(sums, k), metric) for k, metric in enumerate(metrics)]
 
     @torch.no_grad()
@@ -306,6 +312,24 @@ def _add(sums: dict[str, Tensor], more: dict[str, Tensor], weight: float = 1.0) 
             sums[name].add_(total, alpha=weight)
         else:
             sums[name] = weight * total.double()
+
+
+def added(team: Team, sums: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The sums of all processes, added in their order."""
+    if team.size == 1:
+        return sums
+    total: dict[str, Tensor] = {}
+    for theirs, _ in team.states((sums, {})):
+        _add(total, theirs)
+    return total
+
+
+def agreed(team: Team, matrix: Tensor | None) -> Tensor | None:
+    """A matrix as the first process has it: decompositions on other processors may differ in their last bits,
+    and vectors of nearly equal eigenvalues by far more."""
+    if matrix is None or team.size == 1:
+        return matrix
+    return team.from_first(({"matrix": matrix}, {}))[0]["matrix"].to(matrix)
 
 
 def _numbered(sums: dict[str, Tensor], number: int) -> dict[str, Tensor]:

@@ -18,9 +18,10 @@ from interbasis.data.batches import Batches
 from interbasis.network.cores import StatisticsCore, Sums
 from interbasis.network.network import Network
 from interbasis.numerics.linalg import symmetric_product
-from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints, State
+from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, State
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.progress import Progress, silent
+from interbasis.runtime.team import Team
 
 CHUNK_BYTES = 2**26
 """What the activations of one chunk of samples may weigh: large, for Grams of wide layers."""
@@ -135,22 +136,30 @@ class Statistics:
         return tensors, {"samples": self.samples, "counts": counts, "names": names}
 
     @classmethod
-    def restored(cls, checkpoint: Checkpoint) -> "Statistics":
+    def restored(cls, state: State) -> "Statistics":
         """From a state; empty where there is none."""
-        if not checkpoint.done:
+        saved, values = state
+        if not values.get("samples"):
             return cls()
-        saved = checkpoint.tensors
         layers = [
             Covariance(
                 count, saved[f"layers.{k}.mean"], saved[f"layers.{k}.scatter"], saved.get(f"layers.{k}.root")
             )
-            for k, count in enumerate(checkpoint.values["counts"])
+            for k, count in enumerate(values["counts"])
         ]
         cores = [
-            {name: saved[f"cores.{k}.{name}"] for name in names}
-            for k, names in enumerate(checkpoint.values["names"])
+            {name: saved[f"cores.{k}.{name}"] for name in names} for k, names in enumerate(values["names"])
         ]
-        return cls(checkpoint.values["samples"], layers, cores)
+        return cls(values["samples"], layers, cores)
+
+    def merged(self, team: Team) -> "Statistics":
+        """With those of the other processes, merged in their order."""
+        if team.size == 1:
+            return self
+        result = Statistics()
+        for state in team.states(self.state()):
+            result.merge(Statistics.restored(state))
+        return result
 
 
 @dataclass(frozen=True)
@@ -176,12 +185,12 @@ def collect(
     """Pass once over the data; all there is to collect unless something else is wanted."""
     wanted = wanted or Wanted()
     checkpoint = checkpoints.checkpoint(f"statistics.{batches.name}", len(batches))
-    result = Statistics.restored(checkpoint)
+    result = Statistics.restored((checkpoint.tensors, checkpoint.values))
     ragged = batches.ragged_chunks(chunk_size(network, batches), checkpoint.done)
     save = partial(checkpoint.save, state=result.state)
     for first, runs in batches.tracked(ragged, "statistics", progress, save):
         result.merge(_of_chunk(network, runs, wanted, batches.name, first))
-    return result
+    return result.merged(batches.team)
 
 
 def _of_chunk(network: Network, runs: list[Tensor], wanted: Wanted, name: str, first: int) -> Statistics:
