@@ -31,9 +31,9 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(arguments, exit_on_error=False, print_error=False)
     except (InterbasisError, CycloptsError) as error:
+        where = f" in process {process + 1}" if process else ""
         Console(stderr=True, soft_wrap=True).print(
-            f"[bold red]error{f' in process {process + 1}' if process else ''}:[/] {escape(_sentence(error))}",
-            highlight=False,
+            f"[bold red]error{where}:[/] {escape(_sentence(error))}", highlight=False
         )
         sys.exit(2)
     except KeyboardInterrupt:

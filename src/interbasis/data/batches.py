@@ -33,7 +33,7 @@ class Batches:
     a Dataset.
 
     Batch sizes do not matter to any result: chunks are cut to the size a calculation needs. Of data that
-    are split over processes (`part`), ``offset`` is the index of the first sample in the whole. `Samples` that are
+    are split (`blocks`), ``offset`` is the index of the first sample in the whole. `Samples` that are
     filled up with padding come without it: samples of one length together, cut off where they end. With
     ``predicts_next`` they are for a language model: tokens alone have the tokens that follow as labels, and
     labels that are the tokens themselves are refused.
@@ -48,26 +48,47 @@ class Batches:
         self.lengths = data.lengths if isinstance(data, Samples) else None  # [samples]
         self._length: int | None = None
         self._fingerprint = ""
+        self.origin = offset
+        """Index of the first sample of the data that a block is of."""
+        self.mark = ""
+        """Of a block, for the names of what is stored of it."""
+        self._blocks = 1
         self._whole: Batches | None = None
 
-    def part(self, team: Team, multiple_of: int = 1) -> "Batches":
-        """The samples of one process; passes over them merge their sums with those of the others."""
-        if team.size == 1:
-            return self
-        if self.shuffled:
+    def divided(self, team: Team, blocks: int) -> "Batches":
+        """The same data for a team: passes over them sum block by block and merge the blocks in their order.
+
+        Sums then do not depend on which process made them. A DataLoader is read from its beginning for every
+        block, so it has as many as there are processes.
+        """
+        if self.shuffled and team.size > 1:
             raise InterbasisError(
-                f"{self.name}: a shuffling DataLoader sees another order with every pass, so it cannot be split "
-                "over processes; turn shuffling off"
+                f"{self.name}: a shuffling DataLoader sees another order with every pass, so it "
+                "cannot be split over processes; turn shuffling off"
             )
-        first, last = team.part(len(self), multiple_of)
-        part = copy(self)
-        part.team, part.offset, part._whole, part._length = team, self.offset + first, self, last - first
-        part.lengths = None if self.lengths is None else self.lengths[first:last]
+        divided = copy(self)
+        divided.team, divided._whole = team, self
+        divided._blocks = team.size if isinstance(self._batches, DataLoader) else max(blocks, team.size)
+        return divided
+
+    def blocks(self, multiple_of: int = 1) -> "list[Batches]":
+        """The data in blocks of neighbouring samples; all but the last hold whole multiples."""
+        if self._blocks == 1:
+            return [self]
+        units, total = -(-len(self) // multiple_of), len(self)
+        ends = [min(units * k // self._blocks * multiple_of, total) for k in range(self._blocks + 1)]
+        return [self._block(k, first, last) for k, (first, last) in enumerate(pairwise(ends))]
+
+    def _block(self, number: int, first: int, last: int) -> "Batches":
+        block = copy(self)
+        block.name, block.offset = self.name, self.offset + first
+        block._whole, block._length, block._blocks, block.mark = self, last - first, 1, f".{number}"
+        block.lengths = None if self.lengths is None else self.lengths[first:last]
         if isinstance(self._batches, Samples):  # only these are read
-            part._batches = self._batches.between(first, last)
+            block._batches = self._batches.between(first, last)
         else:
-            part._batches = _Part(self, first, last)
-        return part
+            block._batches = _Part(self, first, last)
+        return block
 
     @property
     def shuffled(self) -> bool:
@@ -137,9 +158,8 @@ class Batches:
             yield chunk
             first, inputs, *_ = chunk
             samples = len(inputs) if isinstance(inputs, Tensor) else sum(map(len, inputs))
-            done = first + samples - self.offset
-            save(done)
-            progress(phase, done, len(self))
+            save(first + samples - self.offset)
+            progress(phase, first + samples - self.origin, len(self._whole or self))
 
     def _runs(self, first: int, inputs: Tensor) -> list[tuple[slice, int | None]]:
         """Neighbouring samples of one length: (which of the inputs, that length; None is all of it)."""
@@ -217,7 +237,7 @@ class Batches:
     def _checked(self, start: int = 0) -> Iterator[tuple[Tensor, Any]]:
         """(inputs, labels or None) of every batch that is not empty, without the first ``start`` samples."""
         first: Tensor | None = None
-        empty = start == 0 and self._whole is None
+        empty = start == 0 and not self.mark
         batches = self._batches
         if start and isinstance(batches, Samples):
             batches, start = batches.behind(start), 0

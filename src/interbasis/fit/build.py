@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor
 
 from interbasis.data.batches import Batches, Data
 from interbasis.fit.activation_cache import ActivationCache
 from interbasis.fit.bases import BASES, FitSettings, JacobianSource
-from interbasis.fit.edges import EdgeSettings, measure, require_fixed_order, whole_groups
+from interbasis.fit.edges import EdgeSettings, measure, require_fixed_order
 from interbasis.fit.jacobian import Jacobians
 from interbasis.fit.statistics import Wanted, collect
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
@@ -25,6 +26,11 @@ from interbasis.runtime.errors import InterbasisError, first_problem
 from interbasis.runtime.literals import Basis
 from interbasis.runtime.progress import Progress, progress_bar
 from interbasis.runtime.team import ALONE, Team, team_checkpoints
+
+BLOCKS = 16
+"""Blocks that the data are summed in, so that as many processes give the same bits as one."""
+MAX_BYTES_OF_SUMS = 2**28
+"""What the sums of a network may weigh for that."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -124,28 +130,21 @@ class _Build:
         self.network, self.whole, self.config, self.execution = network, batches, config, execution
         self.computing = network.to(config.torch_dtype)
         self.clock = _Clock()
-        self.batches = self._parts()
+        divided = {id(data): data.divided(execution.team, _blocks(network)) for data in batches.values()}
+        self.batches = {name: divided[id(data)] for name, data in batches.items()}
         self.checkpoints = NO_CHECKPOINTS
         if execution.resume is not None:
             self.checkpoints = team_checkpoints(
                 execution.resume, "build", self._decisive(), execution.team, restart=execution.restart
             )
 
-    def _parts(self) -> dict[str, Batches]:
-        """What this process passes over; data that are the same stay the same."""
-        team, whole = self.execution.team, self.whole
-        parts = {id(data): data.part(team) for data in whole.values()}
-        groups = whole_groups(self.computing, whole["edge_data"], self.config.sources) if team.size > 1 else 1
-        edge_data = whole["edge_data"].part(team, groups)
-        return {name: parts[id(data)] for name, data in whole.items()} | {"edge_data": edge_data}
-
     def _decisive(self) -> dict[str, Any]:
-        """Everything that decides a graph's bits: unfinished work is resumed only if all of it is the same."""
+        """Everything that decides a graph's bits: unfinished work is resumed only if it is the same."""
         for data in self.whole.values():
             if data.shuffled:
                 raise InterbasisError(
-                    f"{data.name}: a shuffling DataLoader sees another order with every pass, so a build of it "
-                    "cannot be resumed; turn shuffling off"
+                    f"{data.name}: a shuffling DataLoader sees another order with every pass, so a build "
+                    "of it cannot be resumed; turn shuffling off"
                 )
         return self.config.model_dump() | {
             "model": self.network.fingerprint(), **self._fingerprints, **environment(),
@@ -228,11 +227,21 @@ class _Build:
         )
 
 
+def _blocks(network: Network) -> int:
+    """Blocks that data are summed in: the same for every number of processes, unless two copies of the sums
+    would take too much memory; then it is that number."""
+    size = sum(
+        8 * (node.width**2 + section.read.shape[0] ** 2)
+        for node, section in zip(network.nodes, network.sections, strict=False)
+    )
+    return BLOCKS if size <= MAX_BYTES_OF_SUMS else 1
+
+
 def _agreed(team: Team, layers: list[LayerBasis]) -> list[LayerBasis]:
     """The bases as the first process has them."""
     if team.size == 1:
         return layers
-    tensors = {}
+    tensors: dict[str, Tensor] = {}
     for k, layer in enumerate(layers):
         if not layer.identity:
             tensors |= {f"transform.{k}": layer.transform, f"inverse.{k}": layer.inverse}

@@ -37,7 +37,6 @@ from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, State
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Method
 from interbasis.runtime.progress import Progress, silent
-from interbasis.runtime.team import Team
 
 
 @dataclass(frozen=True)
@@ -168,42 +167,50 @@ def measure(
 ) -> list[EdgeSums]:
     """Sums for the edges of all sections in one pass over the data, exact or with stochastic sources.
 
-    Of data split over processes every part but the last should hold a whole number of groups (`whole_groups`).
+    Every block of the data but the last holds a whole number of groups.
     """
     if settings.sources is not None:
         require_fixed_order(batches)
+    blocks = batches.blocks(_whole_groups(network, batches, settings.sources))
+    if len(blocks) == 1:
+        return _measure_block(network, layers, blocks[0], settings, progress, checkpoints)
+    total: list[EdgeSums] = []
+
+    def of_block(number: int) -> State:
+        return _state(_measure_block(network, layers, blocks[number], settings, progress, checkpoints))
+
+    for state in batches.team.over_blocks(len(blocks), of_block):
+        sums = _restored(state)
+        for mine, theirs in zip(total, sums, strict=bool(total)):
+            mine.merge(theirs)
+        total = total or sums
+    return total
+
+
+def _measure_block(
+    network: Network,
+    layers: Sequence[LayerBasis],
+    batches: Batches,
+    settings: EdgeSettings,
+    progress: Progress,
+    checkpoints: Checkpoints,
+) -> list[EdgeSums]:
     longest = network.prefix(batches.first().to(network.device)).shape[1]
     pairs = zip(sections_in_bases(network, layers), _transforms(network, layers), strict=True)
     sections = [
         SectionEdges(section, settings, transform, k, longest) for k, (section, transform) in enumerate(pairs)
     ]
     sums = [section.sums for section in sections]
-    checkpoint = checkpoints.checkpoint("edges", len(batches))
+    checkpoint = checkpoints.checkpoint(f"edges{batches.mark}", len(batches))
     for k, total in enumerate(sums):
         total.restore(checkpoint.tensors, checkpoint.values, k)
-    whole = whole_groups(network, batches, settings.sources)
+    whole = _whole_groups(network, batches, settings.sources)
     some = chunks(network, batches, whole, fine=True, start=checkpoint.done)
     save = partial(checkpoint.save, state=partial(_state, sums))
     for first, inputs in batches.tracked(some, "edges", progress, save):
         for section, f in zip(sections, _sources(network, batches, first, inputs), strict=True):
             section.add(f, first)
-    return _merged(batches.team, sums)
-
-
-def _merged(team: Team, sums: list[EdgeSums]) -> list[EdgeSums]:
-    """With those of the other processes, added in their order."""
-    if team.size == 1:
-        return sums
-    total = [
-        EdgeSums(torch.zeros_like(s.square), None if s.variance is None else torch.zeros_like(s.square))
-        for s in sums
-    ]
-    for tensors, values in team.states(_state(sums)):
-        for k, section in enumerate(total):
-            theirs = EdgeSums(section.square, section.variance)
-            theirs.restore(tensors, values, k)
-            section.merge(theirs)
-    return total
+    return sums
 
 
 class SectionEdges:
@@ -287,7 +294,16 @@ def _state(sums: Sequence[EdgeSums]) -> State:
     return tensors, {"tokens": [total.tokens for total in sums]}
 
 
-def whole_groups(network: Network, batches: Batches, sources: Sources | None) -> int:
+def _restored(state: State) -> list[EdgeSums]:
+    """Sums as `_state` has them."""
+    tensors, values = state
+    return [
+        EdgeSums(tensors[f"square.{k}"], tensors.get(f"variance.{k}"), tokens)
+        for k, tokens in enumerate(values["tokens"])
+    ]
+
+
+def _whole_groups(network: Network, batches: Batches, sources: Sources | None) -> int:
     """The fewest samples that hold a whole number of groups in every section."""
     if sources is None or sources.group == "positions":
         return 1

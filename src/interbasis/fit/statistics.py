@@ -21,7 +21,6 @@ from interbasis.numerics.linalg import symmetric_product
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, State
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.progress import Progress, silent
-from interbasis.runtime.team import Team
 
 CHUNK_BYTES = 2**26
 """What the activations of one chunk of samples may weigh: large, for Grams of wide layers."""
@@ -152,15 +151,6 @@ class Statistics:
         ]
         return cls(values["samples"], layers, cores)
 
-    def merged(self, team: Team) -> "Statistics":
-        """With those of the other processes, merged in their order."""
-        if team.size == 1:
-            return self
-        result = Statistics()
-        for state in team.states(self.state()):
-            result.merge(Statistics.restored(state))
-        return result
-
 
 @dataclass(frozen=True)
 class Wanted:
@@ -183,14 +173,29 @@ def collect(
     checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> Statistics:
     """Pass once over the data; all there is to collect unless something else is wanted."""
-    wanted = wanted or Wanted()
-    checkpoint = checkpoints.checkpoint(f"statistics.{batches.name}", len(batches))
+    wanted, blocks = wanted or Wanted(), batches.blocks()
+
+    def of_block(number: int) -> State:
+        return _of_block(network, blocks[number], wanted, progress, checkpoints).state()
+
+    if len(blocks) == 1:
+        return _of_block(network, blocks[0], wanted, progress, checkpoints)
+    result = Statistics()
+    for state in batches.team.over_blocks(len(blocks), of_block):
+        result.merge(Statistics.restored(state))
+    return result
+
+
+def _of_block(
+    network: Network, batches: Batches, wanted: Wanted, progress: Progress, checkpoints: Checkpoints
+) -> Statistics:
+    checkpoint = checkpoints.checkpoint(f"statistics.{batches.name}{batches.mark}", len(batches))
     result = Statistics.restored((checkpoint.tensors, checkpoint.values))
     ragged = batches.ragged_chunks(chunk_size(network, batches), checkpoint.done)
     save = partial(checkpoint.save, state=result.state)
     for first, runs in batches.tracked(ragged, "statistics", progress, save):
         result.merge(_of_chunk(network, runs, wanted, batches.name, first))
-    return result.merged(batches.team)
+    return result
 
 
 def _of_chunk(network: Network, runs: list[Tensor], wanted: Wanted, name: str, first: int) -> Statistics:

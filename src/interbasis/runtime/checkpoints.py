@@ -197,7 +197,7 @@ NO_CHECKPOINTS = Checkpoints(None, "")
 
 
 def unfinished_tasks(run: Path, task: str) -> list[str]:
-    """The folders of a task's unfinished work within RUN/.resume: TASK, or TASK.N/RANK for each of N processes."""
+    """The folders of a task's unfinished work in RUN/.resume: TASK, or TASK.N/RANK of each of N processes."""
     folders = [run / FOLDER / task, *(run / FOLDER).glob(f"{task}.*/*")]
     return [folder.relative_to(run / FOLDER).as_posix() for folder in folders if folder.is_dir()]
 

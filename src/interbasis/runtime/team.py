@@ -1,8 +1,9 @@
 """Several processes that work on one command; torchrun starts them, torch.distributed connects them.
 
-All that a build sums over the data can be merged, so every process takes a part of the samples (`part`), and the
-sums of all parts are merged in the order of the processes (`states`): every process ends with the same bits.
-Work that is many independent tasks (the sections of an ablation) is taken task by task (`collected`).
+All that a build sums over the data can be merged. The data are cut into blocks that do not depend on the
+number of processes, every process sums some blocks, and all merge the blocks in their order (`over_blocks`):
+every process ends with the same bits, and so does one process alone. Work that is many independent tasks (the
+sections of an ablation) is taken task by task (`collected`).
 """
 
 import atexit
@@ -38,15 +39,10 @@ class Team:
         """Whether this process writes files and shows progress."""
         return self.rank == 0
 
-    def part(self, total: int, multiple_of: int = 1) -> tuple[int, int]:
-        """(first, behind the last) of the samples of this process; whole multiples in all parts but the last."""
-        units = -(-total // multiple_of)
-        first, last = (units * (self.rank + k) // self.size * multiple_of for k in (0, 1))
-        return min(first, total), min(last, total)
-
-    def states(self, state: State) -> Iterator[State]:
-        """The states of all processes, in their order."""
-        yield state
+    def over_blocks(self, count: int, compute: Callable[[int], State]) -> Iterator[State]:
+        """compute(block) of blocks 0 … count − 1, in this order; each is computed by one process."""
+        for block in range(count):
+            yield compute(block)
 
     def from_first(self, state: State) -> State:
         """The state of the first process."""
@@ -73,9 +69,11 @@ class ConnectedTeam(Team):
         self.rank, self.size = rank, size
         self._store, self._lists = store, 0
 
-    def states(self, state: State) -> Iterator[State]:
-        for rank in range(self.size):
-            yield self._from(rank, state)
+    def over_blocks(self, count: int, compute: Callable[[int], State]) -> Iterator[State]:
+        owners = [block * self.size // count for block in range(count)]
+        own = {block: compute(block) for block, rank in enumerate(owners) if rank == self.rank}
+        for block, rank in enumerate(owners):
+            yield self._from(rank, own.pop(block, ({}, {})))
 
     def from_first(self, state: State) -> State:
         return self._from(0, state)
@@ -85,9 +83,12 @@ class ConnectedTeam(Team):
         done: dict[str, State] = {}
         while (number := self._next_task()) < len(tasks):
             done[tasks[number]] = work(tasks[number])
-        tensors = {f"{task}/{name}": tensor for task, (own, _) in done.items() for name, tensor in own.items()}
+        tensors = {
+            f"{task}/{name}": tensor for task, (own, _) in done.items() for name, tensor in own.items()
+        }
         everything: dict[str, State] = {}
-        for theirs, values in self.states((tensors, {task: value for task, (_, value) in done.items()})):
+        state = tensors, {task: value for task, (_, value) in done.items()}
+        for theirs, values in (self._from(rank, state) for rank in range(self.size)):
             for task, value in values.items():
                 mark = f"{task}/"
                 own = {key.removeprefix(mark): t for key, t in theirs.items() if key.startswith(mark)}

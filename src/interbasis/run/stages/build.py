@@ -47,6 +47,7 @@ def run(
     from interbasis.runtime.team import team_of_torchrun
 
     team = team_of_torchrun()
+    progress = progress if team.is_first else False
     check_is_free(folder)
     check_writable(folder)
     if request.threads and request.threads != torch.get_num_threads():
@@ -64,7 +65,7 @@ def run(
     if graph is None:
         graph = build(
             network, data, jacobian_data=others["jacobian_data"], edge_data=others["edge_data"],
-            model=request.model, request=resolved, resume=folder, restart=overwrite, progress=progress if team.is_first else False,
+            model=request.model, request=resolved, resume=folder, restart=overwrite, progress=progress,
             cache_gigabytes=cache_gigabytes, team=team, **request.settings.model_dump(),
         )  # fmt: skip
         if team.is_first:
