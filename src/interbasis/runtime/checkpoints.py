@@ -138,6 +138,11 @@ class Checkpoints:
         """Whether there is something to go on from."""
         return self.folder is not None and (self.folder / "settings.json").is_file()
 
+    def begin(self) -> None:
+        """Make the folder now, before several processes store their states in it."""
+        if self.folder is not None:
+            self._prepare()
+
     def checkpoint(self, name: str, total: int = 1) -> Checkpoint:
         """The state of a pass of ``total`` steps: as it was saved, or empty."""
         if self.folder is None:
