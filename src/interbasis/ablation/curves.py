@@ -27,10 +27,11 @@ from interbasis.ablation.records import Curve, Curves
 from interbasis.data.batches import Data
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
-from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints
+from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints, State
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Metric
 from interbasis.runtime.progress import Progress, progress_bar
+from interbasis.runtime.team import ALONE, Team
 
 FRACTIONS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
@@ -47,6 +48,8 @@ class CurveOptions(TypedDict, total=False):
     progress: Progress | bool | None
     checkpoints: Checkpoints
     """Where unfinished work is stored; default: nowhere."""
+    team: Team
+    """Processes that share the curves; default: this one alone."""
 
 
 def sparsity_curves(
@@ -64,7 +67,7 @@ def sparsity_curves(
         data: As for `edges_required`.
         metric: As for `edges_required`.
         **options: ``fractions``, ``ranking`` (a matrix per section to rank edges by), ``seed`` of the
-            bootstrap, ``progress``, ``checkpoints``.
+            bootstrap, ``progress``, ``checkpoints``, ``team``.
 
     Returns:
         A curve per section and one of all sections at once, with 95 % bootstrap intervals.
@@ -86,12 +89,17 @@ def sparsity_curves(
     checkpoints = options.get("checkpoints", NO_CHECKPOINTS)
     everything = tuple(range(len(graph.edges)))
     ablated = [*((k,) for k in everything), everything]
-    points, curves = len(fractions) + 1, []
+    points = len(fractions) + 1
     with progress_bar(options.get("progress")) as advance:
-        for number, sections in enumerate(ablated):
+
+        def curve(name: str) -> State:
+            number = int(name)
             done = partial(_advance, advance, number * points, len(ablated) * points)
             checkpoint = checkpoints.checkpoint(f"curve.{number}", total=points)
-            curves.append(tracer.curve(sections, checkpoint, done))
+            return {}, tracer.curve(ablated[number], checkpoint, done).model_dump(mode="json")
+
+        states = options.get("team", ALONE).collected([str(k) for k in range(len(ablated))], curve)
+    curves = [Curve.model_validate(values) for _, values in states.values()]
     return Curves(
         metric=evaluation.metric,
         baseline=evaluation.baseline.value,

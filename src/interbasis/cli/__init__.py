@@ -25,11 +25,15 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; bad input ends with one sentence on standard error and exit code 2."""
     from interbasis.runtime.errors import InterbasisError
 
+    process = int(os.environ.get("RANK", "0"))  # of those that torchrun started; the first one prints
+    if process:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
         app(arguments, exit_on_error=False, print_error=False)
     except (InterbasisError, CycloptsError) as error:
+        where = f" in process {process + 1}" if process else ""
         Console(stderr=True, soft_wrap=True).print(
-            f"[bold red]error:[/] {escape(_sentence(error))}", highlight=False
+            f"[bold red]error{where}:[/] {escape(_sentence(error))}", highlight=False
         )
         sys.exit(2)
     except KeyboardInterrupt:

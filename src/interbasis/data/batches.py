@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from interbasis.data.next_tokens import next_tokens, require_next_token_labels
 from interbasis.data.samples import Samples
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.progress import Progress
+from interbasis.runtime.team import ALONE, Team
 
 Batch = Tensor | tuple[Tensor, Tensor]
 Data = Batch | Sequence[Batch] | DataLoader | Dataset | np.ndarray | Samples
@@ -31,7 +33,7 @@ class Batches:
     a Dataset.
 
     Batch sizes do not matter to any result: chunks are cut to the size a calculation needs. Of data that
-    are split over processes, ``offset`` is the index of the first sample in the whole. `Samples` that are
+    are split (`blocks`), ``offset`` is the index of the first sample in the whole. `Samples` that are
     filled up with padding come without it: samples of one length together, cut off where they end. With
     ``predicts_next`` they are for a language model: tokens alone have the tokens that follow as labels, and
     labels that are the tokens themselves are refused.
@@ -40,11 +42,53 @@ class Batches:
     def __init__(self, data: Data, name: str = "data", offset: int = 0, predicts_next: bool = False):
         self.name = name
         self.offset = offset
+        self.team = ALONE
         self.predicts_next = predicts_next
         self._batches = _as_batches(data, name)
         self.lengths = data.lengths if isinstance(data, Samples) else None  # [samples]
         self._length: int | None = None
         self._fingerprint = ""
+        self.origin = offset
+        """Index of the first sample of the data that a block is of."""
+        self.mark = ""
+        """Of a block, for the names of what is stored of it."""
+        self._blocks = 1
+        self._whole: Batches | None = None
+
+    def divided(self, team: Team, blocks: int) -> "Batches":
+        """The same data for a team: passes over them sum block by block and merge the blocks in their order.
+
+        Sums then do not depend on which process made them. A DataLoader is read from its beginning for every
+        block, so it has as many as there are processes.
+        """
+        if self.shuffled and team.size > 1:
+            raise InterbasisError(
+                f"{self.name}: a shuffling DataLoader sees another order with every pass, so it "
+                "cannot be split over processes; turn shuffling off"
+            )
+        divided = copy(self)
+        divided.team, divided._whole = team, self
+        divided._blocks = team.size if isinstance(self._batches, DataLoader) else max(blocks, team.size)
+        return divided
+
+    def blocks(self, multiple_of: int = 1) -> "list[Batches]":
+        """The data in blocks of neighbouring samples; all but the last hold whole multiples."""
+        if self._blocks == 1:
+            return [self]
+        units, total = -(-len(self) // multiple_of), len(self)
+        ends = [min(units * k // self._blocks * multiple_of, total) for k in range(self._blocks + 1)]
+        return [self._block(k, first, last) for k, (first, last) in enumerate(pairwise(ends))]
+
+    def _block(self, number: int, first: int, last: int) -> "Batches":
+        block = copy(self)
+        block.name, block.offset = self.name, self.offset + first
+        block._whole, block._length, block._blocks, block.mark = self, last - first, 1, f".{number}"
+        block.lengths = None if self.lengths is None else self.lengths[first:last]
+        if isinstance(self._batches, Samples):  # only these are read
+            block._batches = self._batches.between(first, last)
+        else:
+            block._batches = _Part(self, first, last)
+        return block
 
     @property
     def shuffled(self) -> bool:
@@ -60,8 +104,8 @@ class Batches:
         return self._length
 
     def first(self) -> Tensor:
-        """The first sample, as a batch of one."""
-        return next(self._inputs())[:1]
+        """The first sample of the whole, as a batch of one."""
+        return next((self._whole or self)._inputs())[:1]
 
     def chunks(self, size: int, start: int = 0, *, padded: bool = False) -> Iterator[tuple[int, Tensor]]:
         """(index of the first sample, inputs) with ``size`` samples each, fewer in the last.
@@ -114,9 +158,8 @@ class Batches:
             yield chunk
             first, inputs, *_ = chunk
             samples = len(inputs) if isinstance(inputs, Tensor) else sum(map(len, inputs))
-            done = first + samples - self.offset
-            save(done)
-            progress(phase, done, len(self))
+            save(first + samples - self.offset)
+            progress(phase, first + samples - self.origin, len(self._whole or self))
 
     def _runs(self, first: int, inputs: Tensor) -> list[tuple[slice, int | None]]:
         """Neighbouring samples of one length: (which of the inputs, that length; None is all of it)."""
@@ -152,6 +195,8 @@ class Batches:
 
     def fingerprint(self) -> str:
         """SHA-256 over the inputs' type, shape and bytes, the same for every way of batching."""
+        if self._whole is not None:
+            return self._whole.fingerprint()
         if self.shuffled:
             return "shuffled again with every pass"
         if self._fingerprint:
@@ -192,7 +237,7 @@ class Batches:
     def _checked(self, start: int = 0) -> Iterator[tuple[Tensor, Any]]:
         """(inputs, labels or None) of every batch that is not empty, without the first ``start`` samples."""
         first: Tensor | None = None
-        empty = start == 0
+        empty = start == 0 and not self.mark
         batches = self._batches
         if start and isinstance(batches, Samples):
             batches, start = batches.behind(start), 0
@@ -219,6 +264,21 @@ class Batches:
             start = max(0, start - len(inputs))
         if empty:
             raise InterbasisError(f"{self.name} is empty: expected at least one sample")
+
+
+class _Part:
+    """The batches of some samples in the middle of others."""
+
+    def __init__(self, whole: Batches, first: int, last: int):
+        self._whole, self._first, self._last = whole, first, last
+
+    def __iter__(self) -> Iterator[Any]:
+        left = self._last - self._first
+        for inputs, labels in self._whole._checked(self._first) if left else ():
+            yield (inputs[:left], labels[:left]) if isinstance(labels, Tensor) else inputs[:left]
+            left -= len(inputs)
+            if left <= 0:
+                return
 
 
 def _as_batches(data: Data, name: str) -> Iterable[Any]:

@@ -68,6 +68,14 @@ class Samples:
         lengths = None if self.lengths is None else self.lengths[:count]
         return replace(self, length=count, lengths=lengths)
 
+    def between(self, first: int, last: int) -> "Samples":
+        """Samples first … last − 1, which may be none."""
+        lengths = None if self.lengths is None else self.lengths[first:last]
+        read = self.read
+        return replace(
+            self, length=last - first, lengths=lengths, read=lambda a, b: read(first + a, first + b)
+        )
+
     def all(self) -> Pair:
         """Everything in memory."""
         return self.read(0, self.length)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor
 
 from interbasis.data.batches import Batches, Data
 from interbasis.fit.activation_cache import ActivationCache
@@ -22,10 +23,16 @@ from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis
 from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig, BuildRequest
 from interbasis.network.network import Network
-from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, environment, versions
+from interbasis.runtime.checkpoints import NO_CHECKPOINTS, environment, versions
 from interbasis.runtime.errors import InterbasisError, first_problem
 from interbasis.runtime.literals import Basis
 from interbasis.runtime.progress import Progress, progress_bar
+from interbasis.runtime.team import ALONE, Team, team_checkpoints
+
+BLOCKS = 16
+"""Blocks that the data are summed in, so that as many processes give the same bits as one."""
+MAX_BYTES_OF_SUMS = 2**28
+"""What the sums of a network may weigh for that."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,6 +59,9 @@ class Execution(BaseModel):
     cache_gigabytes: float = Field(default=4.0, ge=0, allow_inf_nan=False)
     """Disk space for activations between the blocks of a language model, so that not every pass runs through
     all blocks; 0 computes them again."""
+    team: Team = ALONE
+    """The processes that share the work, each with a part of the samples; all of them call `build`, and all
+    receive the graph. `interbasis build` under torchrun does so."""
 
 
 def build(
@@ -122,13 +132,35 @@ class _Build:
     def __init__(
         self, network: Network, batches: dict[str, Batches], config: BuildConfig, execution: Execution
     ):
-        self.network, self.batches, self.config, self.execution = network, batches, config, execution
+        self.network, self.whole, self.config, self.execution = network, batches, config, execution
         self.computing = network.to(config.torch_dtype)
         self.clock = _Clock()
+        divided = {id(data): data.divided(execution.team, _blocks(network)) for data in batches.values()}
+        self.batches = {name: divided[id(data)] for name, data in batches.items()}
         self.checkpoints = NO_CHECKPOINTS
         if execution.resume is not None:
-            decisive = _decisive(network, batches, config)
-            self.checkpoints = Checkpoints(execution.resume, "build", decisive, restart=execution.restart)
+            self.checkpoints = team_checkpoints(
+                execution.resume, "build", self._decisive(), execution.team, restart=execution.restart
+            )
+
+    def _decisive(self) -> dict[str, Any]:
+        """Everything that decides a graph's bits: unfinished work is resumed only if it is the same."""
+        for data in self.whole.values():
+            if data.shuffled:
+                raise InterbasisError(
+                    f"{data.name}: a shuffling DataLoader sees another order with every pass, so a build "
+                    "of it cannot be resumed; turn shuffling off"
+                )
+        return self.config.model_dump() | {
+            "model": self.network.fingerprint(), **self._fingerprints, **environment(),
+        }  # fmt: skip
+
+    @cached_property
+    def _fingerprints(self) -> dict[str, str]:
+        """Of all data, which the first process alone reads as a whole."""
+        team = self.execution.team
+        own = {name: data.fingerprint() for name, data in self.whole.items()} if team.is_first else {}
+        return team.from_first(({}, own))[1]
 
     def graph(self) -> InteractionGraph:
         """Bases, edges, and where they come from."""
@@ -136,7 +168,7 @@ class _Build:
         with self.clock("survey"):
             counted = self.survey.counted
         with progress_bar(self.execution.progress) as advance:
-            layers = self._layers(advance)
+            layers = _agreed(self.execution.team, self._layers(advance))
             if config.edge_rule is not None:
                 with self.clock("edges"):
                     measured = measure(
@@ -204,7 +236,7 @@ class _Build:
 
     def _provenance(self) -> Provenance:
         with self.clock("fingerprints"):
-            fingerprints = {name: data.fingerprint() for name, data in self.batches.items()}
+            fingerprints = self._fingerprints
         return Provenance(
             family=self.network.family,
             predicts_next=self.network.predicts_next,
@@ -212,7 +244,7 @@ class _Build:
             model_fingerprint=self.network.fingerprint(),
             widths=tuple(node.width for node in self.network.nodes),
             data_fingerprints=fingerprints,
-            samples={name: len(data) for name, data in self.batches.items()},
+            samples={name: len(data) for name, data in self.whole.items()},
             versions=versions(),
             timings=self.clock.seconds,
             largest_directions=self.survey.directions,
@@ -220,19 +252,30 @@ class _Build:
         )
 
 
-def _decisive(network: Network, batches: dict[str, Batches], config: BuildConfig) -> dict[str, Any]:
-    """Everything that decides a graph's bits: unfinished work is resumed only if all of it is the same."""
-    for data in batches.values():
-        if data.shuffled:
-            raise InterbasisError(
-                f"{data.name}: a shuffling DataLoader sees another order with every pass, so a build of it "
-                "cannot be resumed; turn shuffling off"
-            )
-    return config.model_dump() | {
-        "model": network.fingerprint(),
-        **{name: data.fingerprint() for name, data in batches.items()},
-        **environment(),
-    }
+def _blocks(network: Network) -> int:
+    """Blocks that data are summed in: the same for every number of processes, unless two copies of the sums
+    would take too much memory; then it is that number."""
+    size = sum(
+        8 * (node.width**2 + section.read.shape[0] ** 2)
+        for node, section in zip(network.nodes, network.sections, strict=False)
+    )
+    return BLOCKS if size <= MAX_BYTES_OF_SUMS else 1
+
+
+def _agreed(team: Team, layers: list[LayerBasis]) -> list[LayerBasis]:
+    """The bases as the first process has them."""
+    if team.size == 1:
+        return layers
+    tensors: dict[str, Tensor] = {}
+    for k, layer in enumerate(layers):
+        if not layer.identity:
+            tensors |= {f"transform.{k}": layer.transform, f"inverse.{k}": layer.inverse}
+    theirs, _ = team.from_first((tensors, {}))
+    return [
+        layer if layer.identity
+        else replace(layer, transform=theirs[f"transform.{k}"], inverse=theirs[f"inverse.{k}"])
+        for k, layer in enumerate(layers)
+    ]  # fmt: skip
 
 
 class _Clock:

@@ -171,10 +171,34 @@ def measure(
 ) -> list[EdgeSums]:
     """Sums for the edges of all sections in one pass over the data, exact or with stochastic sources.
 
-    Of data split over processes every part but the last should hold a whole number of groups.
+    Every block of the data but the last holds a whole number of groups.
     """
     if settings.sources is not None:
         require_fixed_order(batches)
+    blocks = batches.blocks(_whole_groups(network, batches, settings.sources))
+    if len(blocks) == 1:
+        return _measure_block(network, layers, blocks[0], settings, progress, checkpoints)
+    total: list[EdgeSums] = []
+
+    def of_block(number: int) -> State:
+        return _state(_measure_block(network, layers, blocks[number], settings, progress, checkpoints))
+
+    for state in batches.team.over_blocks(len(blocks), of_block):
+        sums = _restored(state)
+        for mine, theirs in zip(total, sums, strict=bool(total)):
+            mine.merge(theirs)
+        total = total or sums
+    return total
+
+
+def _measure_block(
+    network: Network,
+    layers: Sequence[LayerBasis],
+    batches: Batches,
+    settings: EdgeSettings,
+    progress: Progress,
+    checkpoints: Checkpoints,
+) -> list[EdgeSums]:
     longest = network.prefix(batches.first().to(network.device)).shape[1]
     sections, positions = [], longest
     pairs = zip(sections_in_bases(network, layers), _transforms(network, layers), strict=True)
@@ -182,7 +206,7 @@ def measure(
         positions = in_bases.count_out(positions)
         sections.append(SectionEdges(in_bases, settings, transform, k, max(longest, positions)))
     sums = [section.sums for section in sections]
-    checkpoint = checkpoints.checkpoint("edges", len(batches))
+    checkpoint = checkpoints.checkpoint(f"edges{batches.mark}", len(batches))
     for k, total in enumerate(sums):
         total.restore(checkpoint.tensors, checkpoint.values, k)
     whole = _whole_groups(network, batches, settings.sources)
@@ -301,6 +325,15 @@ def _state(sums: Sequence[EdgeSums]) -> State:
     tensors = {f"square.{k}": total.square for k, total in enumerate(sums)}
     tensors |= {f"variance.{k}": v for k, total in enumerate(sums) if (v := total.variance) is not None}
     return tensors, {"tokens": [total.tokens for total in sums]}
+
+
+def _restored(state: State) -> list[EdgeSums]:
+    """Sums as `_state` has them."""
+    tensors, values = state
+    return [
+        EdgeSums(tensors[f"square.{k}"], tensors.get(f"variance.{k}"), tokens)
+        for k, tokens in enumerate(values["tokens"])
+    ]
 
 
 def _whole_groups(network: Network, batches: Batches, sources: Sources | None) -> int:

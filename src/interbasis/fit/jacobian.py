@@ -14,6 +14,7 @@ may be off by ĈᵀEĈ. M′ is linear in that Gram, so the same identity with E
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -31,6 +32,10 @@ from interbasis.numerics import autograd
 from interbasis.numerics.random_signs import random_positions, random_signs
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints, State
 from interbasis.runtime.progress import Progress, silent
+from interbasis.runtime.team import Team
+
+
+M = TypeVar("M", Tensor, Tensor | None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +114,8 @@ class Jacobians:
 
         ``deviation`` E [r, r] says how far CᵀC may be off, by CᵀEC, where that was sampled.
         """
-        section = self.network.sections[index]
+        section, team = self.network.sections[index], self.batches.team
+        transform, deviation = agreed(team, transform), agreed(team, deviation)
         if isinstance(section, StencilSection):
             return self._through_stencil(index, section, transform, deviation)
         jacobian = SectionJacobian.of(section, transform)
@@ -197,8 +203,13 @@ class Jacobians:
         """Two independent estimates of the moments, from half of the queries each, with a metric each."""
         metrics, core = [metric.to(self.network.dtype) for metric in pair], section.core
         assert isinstance(core, SamplesQueries)
-        count = max(1, (self.queries or 2) // 2)
-        checkpoint = self.checkpoints.checkpoint(f"jacobian_halves.{index}", len(self.batches))
+        sums = self._over_blocks(lambda block: block._half_sums(index, section, metrics))
+        return [core.moments(_numbered(sums, half), metric) for half, metric in enumerate(metrics)]
+
+    def _half_sums(self, index: int, section: Section, metrics: Sequence[Tensor]) -> dict[str, Tensor]:
+        core, count = section.core, max(1, (self.queries or 2) // 2)
+        assert isinstance(core, SamplesQueries)
+        checkpoint = self._checkpoint(f"jacobian_halves.{index}")
         sums = {name: saved.to(metrics[0].device) for name, saved in checkpoint.tensors.items()}
         phase = f"Jacobian at {section.source.name}"
         for first, f in self.activations(index, phase, checkpoint, lambda: (sums, {})):
@@ -210,7 +221,7 @@ class Jacobians:
                 batch = core.sums_at(u, queries, metrics[half], counted)
                 weight = positions / queries.shape[1]
                 _add(sums, {f"{name}.{half}": total for name, total in batch.items()}, weight)
-        return [core.moments(_numbered(sums, half), metric) for half, metric in enumerate(metrics)]
+        return sums
 
     def to_end(self, transform: Tensor) -> list[JacobianGram]:
         """From every node layer to the features C [r, d] of the last one, by the general path.
@@ -218,15 +229,29 @@ class Jacobians:
         The last section alone has its closed form; all other layers share one pass over the data. A layer
         that is read through A alone has M′ = Aᵀ K A with K the Gram of the Jacobian by u = A f.
         """
-        network = self.network
+        network, team = self.network, self.batches.team
+        transform = agreed(team, transform)
         last = len(network.sections) - 1
         result = [self.to_next(last, transform)]
         if last == 0:
             return result
         transform = transform.to(network.device, network.dtype)
         narrow = [_reads_only(section) for section in network.sections]
-        checkpoint = self.checkpoints.checkpoint("jacobian.end", len(self.batches))
-        sums = dict(checkpoint.tensors)  # by number of the section
+        sums = self._over_blocks(lambda block: block._end_sums(transform, narrow))
+        for index in reversed(range(last)):
+            section, count = network.sections[index], self.statistics.layers[index].count
+            gram, first = sums[str(index)].cpu() / count, section.source.first_coordinate
+            if narrow[index]:
+                result.insert(0, JacobianGram(section.read.double().cpu()[:, first:], gram))
+            else:
+                identity = torch.eye(len(gram) - first, dtype=torch.float64)
+                result.insert(0, JacobianGram(identity, gram[first:, first:]))
+        return result
+
+    def _end_sums(self, transform: Tensor, narrow: Sequence[bool]) -> dict[str, Tensor]:
+        """Grams of the Jacobians to the end, by the number of the section."""
+        network, checkpoint = self.network, self._checkpoint("jacobian.end")
+        sums = dict(checkpoint.tensors)
         mixing = any(
             section.core.mixes_positions or section.last_only or isinstance(section, StencilSection)
             for section in network.sections
@@ -240,15 +265,7 @@ class Jacobians:
             grams = autograd.grams_to_end(_stages(network.sections, narrow), f, transform, signs, counted)
             for k, gram in enumerate(grams):
                 sums[str(k)] = sums[str(k)] + gram if str(k) in sums else gram
-        for index in reversed(range(last)):
-            section, count = network.sections[index], self.statistics.layers[index].count
-            gram, first = sums[str(index)].cpu() / count, section.source.first_coordinate
-            if narrow[index]:
-                result.insert(0, JacobianGram(section.read.double().cpu()[:, first:], gram))
-            else:
-                identity = torch.eye(len(gram) - first, dtype=torch.float64)
-                result.insert(0, JacobianGram(identity, gram[first:, first:]))
-        return result
+        return sums
 
     def _counted_to_end(self, f: Tensor) -> list[Tensor] | None:  # [n, T] each
         """Which tokens count at every node layer; None is all of them."""
@@ -265,7 +282,13 @@ class Jacobians:
     ) -> list[Moments]:
         """The moments for several metrics, from one pass."""
         metrics = [metric.to(self.network.dtype) for metric in metrics]
-        checkpoint = self.checkpoints.checkpoint(f"jacobian_moments.{index}", len(self.batches))
+        sums = self._over_blocks(lambda block: block._moment_sums(index, section, core, metrics))
+        return [core.moments(_numbered(sums, k), metric) for k, metric in enumerate(metrics)]
+
+    def _moment_sums(
+        self, index: int, section: Section, core: PassCore, metrics: Sequence[Tensor]
+    ) -> dict[str, Tensor]:
+        checkpoint = self._checkpoint(f"jacobian_moments.{index}")
         sums = {name: saved.to(metrics[0].device) for name, saved in checkpoint.tensors.items()}
         phase = f"Jacobian at {section.source.name}"
         for signs, f in self._pass(index, [section], phase, checkpoint, lambda: (sums, {})):
@@ -276,7 +299,24 @@ class Jacobians:
             for k, metric in enumerate(metrics):
                 batch = core.batch_sums(u, outputs, metric, signs, counted)
                 _add(sums, {f"{name}.{k}": total for name, total in batch.items()})
-        return [core.moments(_numbered(sums, k), metric) for k, metric in enumerate(metrics)]
+        return sums
+
+    def _over_blocks(self, sums: "Callable[[Jacobians], dict[str, Tensor]]") -> dict[str, Tensor]:
+        """Sums over all blocks of the data, added in their order."""
+        blocks = self.batches.blocks()
+        if len(blocks) == 1:
+            return sums(self)
+        total: dict[str, Tensor] = {}
+
+        def of_block(number: int) -> State:
+            return sums(replace(self, batches=blocks[number])), {}
+
+        for tensors, _ in self.batches.team.over_blocks(len(blocks), of_block):
+            _add(total, tensors)
+        return total
+
+    def _checkpoint(self, name: str) -> Checkpoint:
+        return self.checkpoints.checkpoint(name + self.batches.mark, len(self.batches))
 
     @torch.no_grad()
     def _pass(
@@ -313,7 +353,7 @@ class Jacobians:
             if self.streams is None:
                 yield first, self.network.activations_at(index, inputs)
             else:
-                yield first, self.streams.activations_at(index, first - batches.offset, inputs)
+                yield first, self.streams.activations_at(index, first - batches.origin, inputs)
 
 
 def _add(sums: dict[str, Tensor], more: dict[str, Tensor], weight: float = 1.0) -> None:
@@ -330,6 +370,17 @@ def _count_out(sections: Sequence[Section], positions: int) -> int:
     for section in sections:
         positions = section.count_out(positions)
     return positions
+
+
+def agreed(team: Team, matrix: M) -> M:
+    """A matrix as the first process has it.
+
+    Decompositions on other processors may differ in their last bits, and eigenvectors of nearly equal
+    eigenvalues by far more.
+    """
+    if matrix is None or team.size == 1:
+        return matrix
+    return team.from_first(({"matrix": matrix}, {}))[0]["matrix"].to(matrix)
 
 
 def _numbered(sums: dict[str, Tensor], number: int) -> dict[str, Tensor]:

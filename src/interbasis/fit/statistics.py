@@ -22,7 +22,7 @@ from interbasis.network.cores import StatisticsCore, Sums
 from interbasis.network.network import Network, Section
 from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.linalg import symmetric_product
-from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints, State
+from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, State
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.progress import Progress, silent
 
@@ -145,22 +145,21 @@ class Statistics:
         return tensors, {"samples": self.samples, "counts": counts, "names": names, "pairs": self.pairs}
 
     @classmethod
-    def restored(cls, checkpoint: Checkpoint) -> "Statistics":
+    def restored(cls, state: State) -> "Statistics":
         """From a state; empty where there is none."""
-        if not checkpoint.done:
+        saved, values = state
+        if not values.get("samples"):
             return cls()
-        saved = checkpoint.tensors
         layers = [
             Covariance(
                 count, saved[f"layers.{k}.mean"], saved[f"layers.{k}.scatter"], saved.get(f"layers.{k}.root")
             )
-            for k, count in enumerate(checkpoint.values["counts"])
+            for k, count in enumerate(values["counts"])
         ]
         cores = [
-            {name: saved[f"cores.{k}.{name}"] for name in names}
-            for k, names in enumerate(checkpoint.values["names"])
+            {name: saved[f"cores.{k}.{name}"] for name in names} for k, names in enumerate(values["names"])
         ]
-        return cls(checkpoint.values["samples"], layers, cores, checkpoint.values["pairs"])
+        return cls(values["samples"], layers, cores, values["pairs"])
 
 
 @dataclass(frozen=True)
@@ -186,9 +185,24 @@ def collect(
     checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> Statistics:
     """Pass once over the data; all there is to collect unless something else is wanted."""
-    wanted = wanted or Wanted()
-    checkpoint = checkpoints.checkpoint(f"statistics.{batches.name}", len(batches))
-    result = Statistics.restored(checkpoint)
+    wanted, blocks = wanted or Wanted(), batches.blocks()
+
+    def of_block(number: int) -> State:
+        return _of_block(network, blocks[number], wanted, progress, checkpoints).state()
+
+    if len(blocks) == 1:
+        return _of_block(network, blocks[0], wanted, progress, checkpoints)
+    result = Statistics()
+    for state in batches.team.over_blocks(len(blocks), of_block):
+        result.merge(Statistics.restored(state))
+    return result
+
+
+def _of_block(
+    network: Network, batches: Batches, wanted: Wanted, progress: Progress, checkpoints: Checkpoints
+) -> Statistics:
+    checkpoint = checkpoints.checkpoint(f"statistics.{batches.name}{batches.mark}", len(batches))
+    result = Statistics.restored((checkpoint.tensors, checkpoint.values))
     ragged = batches.ragged_chunks(chunk_size(network, batches), checkpoint.done)
     save = partial(checkpoint.save, state=result.state)
     for first, runs in batches.tracked(ragged, "statistics", progress, save):

@@ -19,7 +19,7 @@ from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import IdentityBasis, LayerBasis
 from interbasis.graph.settings import BuildConfig
 from interbasis.numerics.linalg import Cut
-from interbasis.runtime.checkpoints import FOLDER, Checkpoints
+from interbasis.runtime.checkpoints import FOLDER, Checkpoints, unfinished_tasks
 from interbasis.runtime.errors import InterbasisError, first_problem
 from interbasis.runtime.files import remove, sha256_of, write_atomically, write_text_atomically
 from interbasis.runtime.records import Record
@@ -153,7 +153,8 @@ def clear_older(folder: Path) -> None:
     for old in folder.iterdir():
         if old.name != current and _is_ours(old):
             remove(old)
-    Checkpoints(folder, "build", restart=True).finish()
+    for unfinished in unfinished_tasks(folder, "build"):
+        Checkpoints(folder, unfinished, restart=True).finish()
 
 
 def read_header(folder: Path) -> GraphHeader:

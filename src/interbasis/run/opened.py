@@ -19,6 +19,7 @@ from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, environm
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.progress import Progress
 from interbasis.runtime.records import Record
+from interbasis.runtime.team import ALONE, Team, team_of_torchrun
 
 if TYPE_CHECKING:
     from interbasis.run.stages.ablate import AblationResult
@@ -39,13 +40,20 @@ class RunGraph:
     graph: InteractionGraph
     folder: Path | None = None
     progress: Progress | bool | None = None
+    team: Team = ALONE
+    """The processes that share the work; the first one stores results."""
 
     def checkpoints(self, stage: str, request: Record, **decisive: Any) -> Checkpoints:
         """Unfinished work of a stage, bound to the request, to this graph and to what else is decisive."""
         if self.folder is None:
             return NO_CHECKPOINTS
         settings = request.model_dump(mode="json") | {"graph": graph_digest(self.folder)}
-        return Checkpoints(self.folder, stage, settings | decisive | environment())
+        checkpoints = Checkpoints(self.folder, stage, settings | decisive | environment())
+        if self.team.size > 1:
+            if self.team.is_first:
+                checkpoints.begin()
+            self.team.wait_for_all()
+        return checkpoints
 
     def stored(self, kind: type[R]) -> R | None:
         """A result that a stage has stored in the run's folder."""
@@ -57,8 +65,14 @@ class RunGraph:
 
     def store(self, result: Result, tensors: dict[str, torch.Tensor] | None = None) -> None:
         """Store a result in the run's folder, if there is one."""
-        if self.folder is not None:
+        if self.folder is not None and self.team.is_first:
             save_result(self.folder, result, tensors)
+
+    def finish(self, checkpoints: Checkpoints, *results: str) -> None:
+        """Remove the unfinished work of a stage whose results are stored; all processes end together."""
+        if self.team.is_first:
+            checkpoints.finish(*results)
+        self.team.wait_for_all()
 
     def modules(self, **settings: Any) -> "ModulesResult":
         """Group features into modules; the fields of `ModulesRequest`."""
@@ -194,10 +208,12 @@ def open_run(
         network = opened.network
     if [node.name for node in network.nodes] != graph.layer_names:
         network = network.between(graph.layer_names)
+    team = team_of_torchrun()
     return OpenedRun(
         graph=graph,
         folder=folder,
-        progress=progress,
+        progress=progress if team.is_first else False,
+        team=team,
         network=network,
         train_data=data,
         test_data=test_data,

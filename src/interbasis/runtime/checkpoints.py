@@ -26,6 +26,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,8 @@ class Checkpoints:
         *,
         restart: bool = False,
     ):
-        self.folder = None if run is None else Path(run) / FOLDER / task
+        self._run = Path(run or ".")
+        self.folder = None if run is None else self._run / FOLDER / task
         self._settings = json.loads(json.dumps(settings or {}))
         if self.folder is None or not (self.folder / "settings.json").is_file():
             return
@@ -135,6 +137,11 @@ class Checkpoints:
     def unfinished(self) -> bool:
         """Whether there is something to go on from."""
         return self.folder is not None and (self.folder / "settings.json").is_file()
+
+    def begin(self) -> None:
+        """Make the folder now, before several processes store their states in it."""
+        if self.folder is not None:
+            self._prepare()
 
     def checkpoint(self, name: str, total: int = 1) -> Checkpoint:
         """The state of a pass of ``total`` steps: as it was saved, or empty."""
@@ -156,13 +163,14 @@ class Checkpoints:
         if self.folder is None:
             return
         for name in results:
-            clear_left_over(self.folder.parents[1], f"{name}.json", f"{name}.safetensors")
+            clear_left_over(self._run, f"{name}.json", f"{name}.safetensors")
         # the settings go last: without them the rest would be taken for a beginning of anything
         for file in sorted(self.folder.glob("*"), key=lambda path: path.name == "settings.json"):
             remove(file)
         shutil.rmtree(self.folder, ignore_errors=True)
-        if self.folder.parent.is_dir() and not any(self.folder.parent.iterdir()):
-            self.folder.parent.rmdir()
+        for parent in (self.folder.parent, self._run / FOLDER):
+            with suppress(OSError):  # it holds other unfinished work, or is gone
+                parent.rmdir()
 
     def _prepare(self) -> None:
         assert self.folder is not None
@@ -191,6 +199,12 @@ class Checkpoints:
 
 NO_CHECKPOINTS = Checkpoints(None, "")
 """Keeps nothing: for work that is not to be resumed."""
+
+
+def unfinished_tasks(run: Path, task: str) -> list[str]:
+    """The folders of a task's unfinished work in RUN/.resume: TASK, or TASK.N/RANK of each of N processes."""
+    folders = [run / FOLDER / task, *(run / FOLDER).glob(f"{task}.*/*")]
+    return [folder.relative_to(run / FOLDER).as_posix() for folder in folders if folder.is_dir()]
 
 
 def environment() -> dict[str, Any]:

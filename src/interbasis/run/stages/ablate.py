@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from interbasis.ablation.search import EdgesRequired, NodesRequired, Search
     from interbasis.run.opened import OpenedRun
-    from interbasis.runtime.checkpoints import Checkpoints
+    from interbasis.runtime.checkpoints import Checkpoints, State
 
 
 class AblateRequest(Record):
@@ -137,15 +137,12 @@ def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
     checkpoints = opened.checkpoints("ablation", request, **decisive)
     with progress_bar(opened.progress) as advance:
         if request.edges:
-            for edges in _edges(opened, request, search, checkpoints, advance):
-                sections[edges.source] = _section(edges)
-                masks[f"edge_mask.{edges.source}"] = edges.mask
-                if edges.draws is not None:
-                    masks[f"count_draws.{edges.source}"] = edges.draws
+            for name, (tensors, values) in _edges(opened, request, search, checkpoints, advance).items():
+                sections[name] = SectionEdges.model_validate(values)
+                masks |= {f"{kind}.{name}": tensor for kind, tensor in tensors.items()}
         if request.nodes:
-            for k, name in enumerate(opened.graph.section_names):
-                nodes = search.nodes(k, advance, None, checkpoints.checkpoint(f"nodes.{k}", total=2**62))
-                layers[name] = _layer(nodes, opened.graph.layers[k].features)
+            for name, (_, values) in _nodes(opened, search, checkpoints, advance).items():
+                layers[name] = LayerNodes.model_validate(values)
     result = result.model_copy(
         update={
             "sections": {name: sections[name] for name in opened.graph.section_names if name in sections},
@@ -153,7 +150,7 @@ def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
         }
     )
     opened.store(result, masks)
-    checkpoints.finish(result.file)
+    opened.finish(checkpoints, result.file)
     return result
 
 
@@ -163,19 +160,42 @@ def _edges(
     search: "Search",
     checkpoints: "Checkpoints",
     advance: Progress,
-) -> "list[EdgesRequired]":
+) -> "dict[str, State]":
+    """The sections that were asked for, each by one process: masks and draws, and the record."""
     from interbasis.ablation.search import ToleranceError
 
-    chosen = opened.section_indices(request.sections)
+    chosen, team = opened.section_indices(request.sections), opened.team
+    own = chosen[team.rank :: team.size]
     try:
-        search.check_tolerance_is_reachable(chosen, checkpoints.checkpoint("edges.all", total=len(chosen)))
+        reached = checkpoints.checkpoint(f"edges.all{f'.{team.rank}' if team.rank else ''}", total=len(own))
+        search.check_tolerance_is_reachable(own, reached)
     except ToleranceError:
         checkpoints.finish()  # nothing can be resumed
         raise
-    return [
-        search.edges(k, advance, request.stable, checkpoints.checkpoint(f"edges.{k}", total=2**62))
-        for k in chosen
-    ]
+
+    def section(name: str) -> "State":
+        k = opened.graph.section_names.index(name)
+        checkpoint = checkpoints.checkpoint(f"edges.{k}", total=2**62)
+        edges = search.edges(k, advance, request.stable, checkpoint)
+        tensors = {"edge_mask": edges.mask}
+        if edges.draws is not None:
+            tensors["count_draws"] = edges.draws
+        return tensors, _section(edges).model_dump(mode="json")
+
+    return team.collected([opened.graph.section_names[k] for k in chosen], section)
+
+
+def _nodes(
+    opened: "OpenedRun", search: "Search", checkpoints: "Checkpoints", advance: Progress
+) -> "dict[str, State]":
+    """All layers but the last, each by one process."""
+
+    def layer(name: str) -> "State":
+        k = opened.graph.section_names.index(name)
+        nodes = search.nodes(k, advance, None, checkpoints.checkpoint(f"nodes.{k}", total=2**62))
+        return {}, _layer(nodes, opened.graph.layers[k].features).model_dump(mode="json")
+
+    return opened.team.collected(opened.graph.section_names, layer)
 
 
 def _stored(

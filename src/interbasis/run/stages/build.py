@@ -44,7 +44,10 @@ def run(
     import torch
 
     from interbasis.fit.build import build
+    from interbasis.runtime.team import team_of_torchrun
 
+    team = team_of_torchrun()
+    progress = progress if team.is_first else False
     check_is_free(folder)
     check_writable(folder)
     if request.threads and request.threads != torch.get_num_threads():
@@ -63,9 +66,11 @@ def run(
         graph = build(
             network, data, jacobian_data=others["jacobian_data"], edge_data=others["edge_data"],
             model=request.model, request=resolved, resume=folder, restart=overwrite, progress=progress,
-            cache_gigabytes=cache_gigabytes, **request.settings.model_dump(),
+            cache_gigabytes=cache_gigabytes, team=team, **request.settings.model_dump(),
         )  # fmt: skip
-        graph.save(folder)
+        if team.is_first:
+            graph.save(folder)
+    team.wait_for_all()
     return OpenedRun(graph=graph, network=network, folder=folder, model=model, progress=progress)
 
 

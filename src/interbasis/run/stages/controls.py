@@ -12,6 +12,7 @@ from interbasis.runtime.records import Names, Record
 
 if TYPE_CHECKING:
     from interbasis.run.opened import OpenedRun
+    from interbasis.runtime.checkpoints import State
 
 
 class ControlsRequest(Record):
@@ -71,20 +72,22 @@ def run(opened: "OpenedRun", request: ControlsRequest) -> ControlsResult:
     )
     plan = ControlPlan(opened.network, opened.data(None, "train"), data, request.metric, settings)
     checkpoints = opened.checkpoints("controls", request, fingerprint=used.fingerprint)
-    rows: dict[str, Control] = {}
     with progress_bar(opened.progress) as advance:
-        for number, (name, make) in enumerate(plan.rows(advance)):
-            checkpoint = checkpoints.checkpoint(f"row.{number}")
-            if checkpoint.complete:
-                rows[name] = Control.model_validate(checkpoint.values)
-                continue
+        planned = dict(plan.rows(advance))
+        numbers = {name: number for number, name in enumerate(planned)}
+
+        def row(name: str) -> "State":
             try:
-                row = rows[name] = make()
+                return checkpoints.remember(
+                    f"row.{numbers[name]}", lambda: ({}, planned.pop(name)().model_dump(mode="json"))
+                )
             except ToleranceError:
                 checkpoints.finish()  # nothing can be resumed
                 raise
-            checkpoint.save(1, lambda row=row: ({}, row.model_dump(mode="json")))  # type: ignore[misc]
+
+        states = opened.team.collected(list(numbers), row)
+    rows = {name: Control.model_validate(values) for name, (_, values) in states.items()}
     result = ControlsResult(data=used, rows=rows)
     opened.store(result)
-    checkpoints.finish(result.file)
+    opened.finish(checkpoints, result.file)
     return result

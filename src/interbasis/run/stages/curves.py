@@ -57,10 +57,10 @@ def run(opened: "OpenedRun", request: CurvesRequest) -> CurvesResult:
     checkpoints = opened.checkpoints("curves", request, fingerprint=used.fingerprint)
     curves = sparsity_curves(
         opened.network, opened.graph, data, request.metric,
-        seed=request.seed, checkpoints=checkpoints, progress=opened.progress,
+        seed=request.seed, checkpoints=checkpoints, progress=opened.progress, team=opened.team,
     )  # fmt: skip
     sparsity = {section.source: section for section in interaction_sparsity(opened.graph)}
     result = CurvesResult(data=used, curves=curves, sparsity=sparsity)
     opened.store(result)
-    checkpoints.finish(result.file)
+    opened.finish(checkpoints, result.file)
     return result

@@ -1,5 +1,6 @@
 """Features: what they respond to and what they do. Stored as `features.json`, examples as `examples.json`."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
@@ -8,6 +9,7 @@ from interbasis.features.records import ExampleKind, FeatureExamples, Idle, Laye
 from interbasis.run.records import DataUsed, Result
 from interbasis.runtime.progress import progress_bar
 from interbasis.runtime.records import Record
+from interbasis.runtime.team import ALONE
 
 if TYPE_CHECKING:
     from interbasis.run.opened import OpenedRun
@@ -64,6 +66,13 @@ def run(opened: "OpenedRun", request: FeaturesRequest) -> FeaturesResult:
     Raises:
         InterbasisError: The data do not fit the network.
     """
+    if opened.team.size > 1:  # one pass over the data for all layers: the first process makes it
+        if opened.team.is_first:
+            run(replace(opened, team=ALONE), request)
+        opened.team.wait_for_all()
+        result = opened.stored(FeaturesResult)
+        assert result is not None
+        return result
     features, examples = analyse(opened, request)
     opened.store(features)
     opened.store(examples)

@@ -1,0 +1,190 @@
+"""Several processes that work on one command; torchrun starts them, torch.distributed connects them.
+
+All that a build sums over the data can be merged. The data are cut into blocks that do not depend on the
+number of processes, every process sums some blocks, and all merge the blocks in their order (`over_blocks`):
+every process ends with the same bits, and so does one process alone. Work that is many independent tasks (the
+sections of an ablation) is taken task by task (`collected`).
+"""
+
+import atexit
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
+
+from interbasis.runtime.checkpoints import FOLDER, Checkpoints, State
+from interbasis.runtime.errors import InterbasisError
+
+MAX_WAIT = timedelta(hours=24)
+"""How long a process waits for a slower one. One that died is noticed at once: its connections close."""
+
+
+class Team:
+    """The processes of one command; this class is a process alone, `ConnectedTeam` several."""
+
+    rank: int = 0
+    """Number of this process, from 0."""
+    size: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes files and shows progress."""
+        return self.rank == 0
+
+    def over_blocks(self, count: int, compute: Callable[[int], State]) -> Iterator[State]:
+        """compute(block) of blocks 0 … count − 1, in this order; each is computed by one process."""
+        for block in range(count):
+            yield compute(block)
+
+    def from_first(self, state: State) -> State:
+        """The state of the first process."""
+        return state
+
+    def collected(self, tasks: Sequence[str], work: Callable[[str], State]) -> dict[str, State]:
+        """work(task) of every task, each done by whichever process is free; all processes receive all."""
+        return {task: work(task) for task in tasks}
+
+    def wait_for_all(self) -> None:
+        """Return when every process has come here."""
+
+
+ALONE = Team()
+
+
+class ConnectedTeam(Team):
+    """Processes connected by torch.distributed. Every process makes the same calls in the same order.
+
+    What is sent are float64 sums and small results, so it goes through the CPU on every device.
+    """
+
+    def __init__(self, store: dist.Store, rank: int, size: int):
+        self.rank, self.size = rank, size
+        self._store, self._lists = store, 0
+
+    def over_blocks(self, count: int, compute: Callable[[int], State]) -> Iterator[State]:
+        owners = [block * self.size // count for block in range(count)]
+        own = {block: compute(block) for block, rank in enumerate(owners) if rank == self.rank}
+        for block, rank in enumerate(owners):
+            yield self._from(rank, own.pop(block, ({}, {})))
+
+    def from_first(self, state: State) -> State:
+        return self._from(0, state)
+
+    def collected(self, tasks: Sequence[str], work: Callable[[str], State]) -> dict[str, State]:
+        self._lists += 1
+        done: dict[str, State] = {}
+        while (number := self._next_task()) < len(tasks):
+            done[tasks[number]] = work(tasks[number])
+        tensors = {
+            f"{task}/{name}": tensor for task, (own, _) in done.items() for name, tensor in own.items()
+        }
+        everything: dict[str, State] = {}
+        state = tensors, {task: value for task, (_, value) in done.items()}
+        for theirs, values in (self._from(rank, state) for rank in range(self.size)):
+            for task, value in values.items():
+                mark = f"{task}/"
+                own = {key.removeprefix(mark): t for key, t in theirs.items() if key.startswith(mark)}
+                everything[task] = own, value
+        return {task: everything[task] for task in tasks}
+
+    def wait_for_all(self) -> None:
+        with self._connection():
+            dist.barrier()
+
+    def _next_task(self) -> int:
+        with self._connection():
+            return self._store.add(f"tasks.{self._lists}", 1) - 1
+
+    def _from(self, rank: int, state: State) -> State:
+        """One process's state, sent to all: what it holds as JSON, then tensor by tensor."""
+        tensors, values = state
+        about = {name: (str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in tensors.items()}
+        text = json.dumps({"tensors": about, "values": values}).encode()
+        with self._connection():
+            length = self._sent(rank, torch.tensor([len(text)]))
+            header = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+            own = header if rank == self.rank else torch.empty(int(length), dtype=torch.uint8)
+            described = json.loads(self._sent(rank, own).numpy().tobytes())
+            received = {}
+            for name, (dtype, shape) in described["tensors"].items():
+                if rank == self.rank:
+                    self._sent(rank, tensors[name].detach().cpu().contiguous())
+                else:
+                    received[name] = self._sent(rank, torch.empty(shape, dtype=getattr(torch, dtype)))
+        return state if rank == self.rank else (received, described["values"])
+
+    @staticmethod
+    def _sent(rank: int, tensor: Tensor) -> Tensor:
+        """A tensor as one process has it; the others give one of its shape to be filled."""
+        if tensor.numel():
+            dist.broadcast(tensor, rank)
+        return tensor
+
+    @contextmanager
+    def _connection(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            raise InterbasisError(
+                f"process {self.rank + 1} of {self.size} lost its connection to the others, one of which has "
+                "ended; give the same command again to resume"
+            ) from error
+
+
+def team_checkpoints(
+    run: Path, task: str, settings: dict[str, object], team: Team, *, restart: bool = False
+) -> Checkpoints:
+    """Unfinished work of one process of a team, RUN/.resume/TASK or, of several, RUN/.resume/TASK.N/RANK.
+
+    Raises:
+        InterbasisError: Work was begun with other settings, or by another number of processes.
+    """
+    for folder in sorted((run / FOLDER).glob(f"{task}*")):
+        begun = int(folder.name.removeprefix(task).removeprefix(".") or 1)
+        if begun == team.size or not folder.is_dir():
+            continue
+        if not restart:
+            raise InterbasisError(
+                f"{run} holds an unfinished {task} that was begun by {_processes(begun)}, not "
+                f"{_processes(team.size)}; start as many to resume, or delete {folder} to start again"
+            )
+        shutil.rmtree(folder, ignore_errors=True)
+    name = task if team.size == 1 else f"{task}.{team.size}/{team.rank}"
+    return Checkpoints(run, name, settings, restart=restart)
+
+
+def _processes(number: int) -> str:
+    return "one process" if number == 1 else f"{number} processes"
+
+
+def team_of_torchrun() -> Team:
+    """The processes that torchrun started, connected; a process alone where it did not start this one."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1 or "RANK" not in os.environ:
+        return ALONE
+    if _connected:
+        return _connected[0]
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=MAX_WAIT))
+        started = dist.PrefixStore(f"interbasis.{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+        dist.init_process_group("gloo", store=started, rank=rank, world_size=size, timeout=MAX_WAIT)
+    except (RuntimeError, ValueError) as error:
+        raise InterbasisError(
+            f"process {os.environ['RANK']} of {size} could not connect to the others ({error}); start them "
+            "with torchrun"
+        ) from error
+    atexit.register(dist.destroy_process_group)
+    _connected.append(ConnectedTeam(started, rank, size))
+    return _connected[0]
+
+
+_connected: list[Team] = []
+"""A process is connected once."""
