@@ -191,10 +191,17 @@ def collect(
         return _of_block(network, blocks[number], wanted, progress, checkpoints).state()
 
     if len(blocks) == 1:
-        return _of_block(network, blocks[0], wanted, progress, checkpoints)
-    result = Statistics()
-    for state in batches.team.over_blocks(len(blocks), of_block):
-        result.merge(Statistics.restored(state))
+        result = _of_block(network, blocks[0], wanted, progress, checkpoints)
+    else:
+        result = Statistics()
+        for state in batches.team.over_blocks(len(blocks), of_block):
+            result.merge(Statistics.restored(state))
+    for node, layer in zip(network.nodes, result.layers, strict=True):
+        if not layer.count:
+            raise InterbasisError(
+                f"{batches.name}: no token counts at node layer {node.name!r}; leave out fewer positions "
+                "than samples have (skip_positions), or choose a larger norm_limit"
+            )
     return result
 
 
@@ -207,12 +214,6 @@ def _of_block(
     save = partial(checkpoint.save, state=result.state)
     for first, runs in batches.tracked(ragged, "statistics", progress, save):
         result.merge(_of_chunk(network, runs, wanted, batches.name, first))
-    for node, layer in zip(network.nodes, result.layers, strict=True):
-        if not layer.count:
-            raise InterbasisError(
-                f"{batches.name}: no token counts at node layer {node.name!r}; leave out fewer positions "
-                "than samples have (skip_positions), or choose a larger norm_limit"
-            )
     return result
 
 
