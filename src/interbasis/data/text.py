@@ -1,7 +1,8 @@
 """Text with any tokenizer: `text:PATH,tokenizer=FOLDER`.
 
-Documents are separated by <|endoftext|> in a text file, or are the rows of a parquet column. Every document
-begins with the tokenizer's beginning-of-text token where it has one. Tokens are made once and kept in the
+Documents are separated by <|endoftext|> in a text file, or are the rows of a parquet column. A conversation, a
+list of messages in a parquet column or in a line of a .jsonl file, is written out by the tokenizer's own chat
+template. Every document begins with a token as the tokenizer says (`_beginning`). Tokens are made once and kept in the
 cache; neither text nor tokens have to fit in memory.
 """
 
@@ -71,7 +72,8 @@ def open_tokenizer(name: str | Path) -> Tokenizer:
     def encode(texts: Sequence[str]) -> list[list[int]]:
         return [encoding.ids for encoding in engine.encode_batch(list(texts), add_special_tokens=False)]
 
-    return Tokenizer(encode, _beginning(folder, engine.token_to_id), digest)
+    front = engine.encode("").ids
+    return Tokenizer(encode, front[0] if front else _beginning(folder, engine.token_to_id), digest)
 
 
 def open_text(paths: Sequence[Path], tokenizer: Tokenizer, column: str | None = None) -> Flat:
@@ -114,15 +116,21 @@ def _tokenized(documents: Iterator[str], tokenizer: Tokenizer) -> Iterator[np.nd
 
 
 def _beginning(folder: Path, number_of: Callable[[str], int | None]) -> int | None:
-    """The token that begins a text: what the tokenizer's settings say, or GPT-2's separator."""
-    names = []
+    """The token that begins a document where the tokenizer puts none in front of a text itself.
+
+    It is ``bos_token`` of the tokenizer's settings or, in its absence, <|endoftext|>, which GPT-2's successors
+    have between documents. With a chat template, ``bos_token`` begins messages and not documents; it counts
+    only where ``add_bos_token`` says so.
+    """
     try:
         settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        named = settings.get("bos_token")
-        names = [named["content"] if isinstance(named, dict) else named]
+        named, added = settings.get("bos_token"), settings.get("add_bos_token")
+        bos = named["content"] if isinstance(named, dict) else named
+        chats = "chat_template" in settings or (folder / "chat_template.jinja").is_file()
     except (OSError, ValueError, AttributeError, KeyError):
-        pass
-    for name in (*names, SEPARATOR):
+        bos, added, chats = None, None, False
+    names = [bos, SEPARATOR] if added or not chats else [SEPARATOR]
+    for name in names if added is not False else [SEPARATOR]:
         if isinstance(name, str) and (number := number_of(name)) is not None:
             return number
     return None
