@@ -51,8 +51,8 @@ def split(flat: Flat, windows: Windows, which: Split, name: str) -> Flat:
         cut = wanted - wanted % _stride(windows)
     if not 0 < cut < total:
         raise InterbasisError(
-            f"{name} has {total} tokens, too few to hold out {share:.0%} of them as a test set with windows of "
-            f"{windows.context}; name a smaller context, the whole of it with part=all, or give two files"
+            f"{name} has {total} tokens, too few to hold out {share:.0%} of them as a test set with windows "
+            f"of {windows.context}; name a smaller context, the whole of it with part=all, or give two files"
         )
     return flat.part(0, cut) if which == "train" else flat.part(cut, total)
 

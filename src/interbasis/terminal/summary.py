@@ -59,9 +59,9 @@ def _direction_table(summary: RunSummary) -> Table:
             ", ".join(f"{texts[c.index]} {c.share:.0%}" for c in largest.tokens[:2]) or "–",
         )  # fmt: skip
     table.caption = (
-        "Share of the layer's variance along its largest direction, over the first tokens of the data, all of "
-        "them and those that count in the sums. Max norm: in medians of the layer. Positions and tokens that "
-        f"carry most of the direction, with their shares of it. {_counted(summary)}\n"
+        "Share of the layer's variance along its largest direction, over the first tokens of the data, all "
+        "of them and those that count in the sums. Max norm: in medians of the layer. Positions and tokens "
+        f"that carry most of the direction, with their shares of it. {_counted(summary)}\n"
     )
     return table
 
