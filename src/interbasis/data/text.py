@@ -193,8 +193,8 @@ def _beginning(folder: Path, number_of: Callable[[str], int | None]) -> int | No
     """The token that begins a document where the tokenizer puts none in front of a text itself.
 
     It is ``bos_token`` of the tokenizer's settings or, in its absence, <|endoftext|>, which models trained as
-    GPT-2 was have between documents. With a chat template, ``bos_token`` begins messages and not documents; it
-    is taken only where ``add_bos_token`` says so.
+    GPT-2 was have between documents. With a chat template, ``bos_token`` begins messages and not documents;
+    it is taken only where ``add_bos_token`` says so.
     """
     try:
         settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
