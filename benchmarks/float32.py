@@ -1,13 +1,14 @@
 """What float32 keeps: a language model built in float32 and in float64 on the same tokens, layer by layer.
 
-    python float32.py FOLDER TOKENS [--massive]
+    python float32.py FOLDER TOKENS [--massive] [--block N]
 
 FOLDER is a Hugging Face model, TOKENS a file of uint16 tokens of which 12 windows of 256 are read. With
-``--massive`` one coordinate of the first position is raised by 1,000, as real models have it (GPT-2 only).
+``--massive`` one coordinate of the first position is raised by 1,000, as real models have it (GPT-2 only). All
+tokens count in the sums unless a ``--norm-limit`` is given.
 The tables are Markdown, as in docs/results/float32.md.
 """
 
-import sys
+import argparse
 
 import numpy as np
 import torch
@@ -16,15 +17,17 @@ from transformers import AutoModelForCausalLM
 from interbasis import build, from_hf
 
 
-def main(folder: str, tokens: str, massive: bool) -> None:
-    stream = np.fromfile(tokens, dtype=np.uint16)[: 12 * 256].astype(np.int64)
-    inputs = torch.from_numpy(stream).view(12, 256)
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    if massive:
+def main(options: argparse.Namespace) -> None:
+    windows = options.windows
+    stream = np.fromfile(options.tokens, dtype=np.uint16)[: windows * 256].astype(np.int64)
+    inputs = torch.from_numpy(stream).view(windows, 256)
+    model = AutoModelForCausalLM.from_pretrained(options.folder)
+    if options.massive:
         with torch.no_grad():
             model.transformer.wpe.weight[0, 3] += 1000
-    network = from_hf(model)
-    single, double = (build(network, inputs, dtype=dtype) for dtype in ("float32", "float64"))
+    network = from_hf(model, options.block)
+    settings = {"norm_limit": options.norm_limit, "edge_group": options.edge_group}
+    single, double = (build(network, inputs, dtype=dtype, **settings) for dtype in ("float32", "float64"))
     titles = "layer | kept in float32 | in float64 | smallest Λ / largest | error of Λ | error of Ê"
     print(f"| {titles} | dropped D / floor | kept D / floor |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
@@ -59,6 +62,12 @@ def multiple(layer, which: str) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
-    main(sys.argv[1], sys.argv[2], "--massive" in sys.argv)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("tokens")
+    parser.add_argument("--massive", action="store_true")
+    parser.add_argument("--block", type=int, help="one block alone; default: the whole model")
+    parser.add_argument("--windows", type=int, default=12, help="of 256 tokens")
+    parser.add_argument("--norm-limit", type=float, default=0.0, help="default: all tokens count")
+    parser.add_argument("--edge-group", choices=["positions"], help="estimate the edges; default: exact")
+    main(parser.parse_args())

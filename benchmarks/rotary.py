@@ -45,7 +45,8 @@ def rotary_block(width: int) -> Network:
     torch.manual_seed(0)
     config = LlamaConfig(
         num_hidden_layers=1, hidden_size=width, num_attention_heads=width // HEAD, vocab_size=VOCABULARY,
-        num_key_value_heads=width // HEAD // 3, intermediate_size=8 * width // 3, bos_token_id=0, eos_token_id=1,
+        num_key_value_heads=width // HEAD // 3, intermediate_size=8 * width // 3,
+        bos_token_id=0, eos_token_id=1,
     )  # fmt: skip
     return _enlarged(LlamaForCausalLM(config))
 

@@ -37,12 +37,15 @@ def test_the_real_tinystories_model_keeps_in_float32_what_it_keeps_in_float64(sh
 
 
 def test_a_massive_coordinate_hides_no_other_feature():
-    """As in real models: one coordinate of the first position a thousand times all else."""
+    """As in real models: one coordinate of the first position a thousand times all else, and all tokens count.
+
+    By default the first position is left out of the sums (`tests/fit/test_counted_tokens.py`).
+    """
     model = random_model("gpt2", torch.float32)
     with torch.no_grad():
         model.transformer.wpe.weight[0, 3] += 1000
     network, inputs = from_hf(model), tokens(60, 16)
-    single, double = build(network, inputs), build(network, inputs, dtype="float64")
+    single, double = (build(network, inputs, dtype=dtype, norm_limit=0) for dtype in ("float32", "float64"))
     assert single.layers[0].features == 12  # the constant, and 12 coordinates less the one layer norms ignore
     assert widest_error(single, double) <= 3e-3
     for mine, theirs in zip(single.edges, double.edges, strict=True):

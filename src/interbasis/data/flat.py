@@ -37,11 +37,11 @@ class Flat:
         return Flat(self.tokens, starts[starts < len(self.tokens)])
 
     def part(self, first: int, last: int) -> "Flat":
-        """A run of whole documents, or of tokens where documents are not known."""
+        """A run of tokens; the rest of a document that began before is a document."""
         if self.starts is None:
             return Flat(self.tokens[first:last])
         inside = self.starts[(self.starts >= first) & (self.starts < last)]
-        return Flat(self.tokens[first:last], inside - first)
+        return Flat(self.tokens[first:last], np.union1d(inside - first, [0]) if last > first else inside)
 
 
 def converted(identity: str, documents: Iterable[np.ndarray]) -> Flat:

@@ -6,7 +6,8 @@ Which tokens are the training and which the test set:
 - a file whose name says "test" or "valid" is a test set, and is read whole whichever split is asked for;
 - a file whose name says "train" is a training set; its test set is the file beside it of the same name with
   "test" (or "valid", "validation") instead;
-- of any other file the last tenth of the documents is the test set. part=all reads the whole of it.
+- of any other file the last tenth of the documents is the test set, or of the tokens, where documents are too
+  long for that. part=all reads the whole of it.
 """
 
 import re

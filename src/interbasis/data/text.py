@@ -1,8 +1,9 @@
 """Text with any tokenizer: `text:PATH,tokenizer=FOLDER`.
 
-Documents are separated by <|endoftext|> in a text file, or are the rows of a parquet column. Every document
-begins with the tokenizer's beginning-of-text token where it has one. Tokens are made once and kept in the
-cache; neither text nor tokens have to fit in memory.
+Documents are separated by <|endoftext|> in a text file, or are the rows of a parquet column or of a .jsonl
+file. A conversation, a row that is a list of messages, is written out by the tokenizer's own chat template.
+Other documents begin with the token that the tokenizer says (`_beginning`). Tokens are made
+once and kept in the cache; neither text nor tokens have to fit in memory.
 """
 
 import hashlib
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +21,8 @@ from interbasis.data.tokens import column_of, open_parquet
 from interbasis.runtime.errors import InterbasisError
 
 SEPARATOR = "<|endoftext|>"
+COLUMNS = ("text", "content", "story", "messages", "conversation")
+"""What a column of text or of conversations is called."""
 CHARACTERS_PER_BLOCK = 2**20
 """Characters that are read at a time."""
 
@@ -31,6 +35,45 @@ class Tokenizer:
     bos: int | None
     identity: str
     """Changes when the tokenizer does."""
+    name: str = ""
+    """Its folder or Hub id."""
+
+    def chat(self) -> Callable[[list[dict[str, str]]], str]:
+        """What writes messages, each with a role and its content, as the tokenizer's chat template does."""
+        try:
+            from transformers import AutoTokenizer
+        except ImportError as error:
+            raise InterbasisError(
+                "conversations need the transformers package; install it with: pip install 'interbasis[hf]'"
+            ) from error
+        try:
+            made = AutoTokenizer.from_pretrained(self.name)
+        except Exception as error:  # whatever a tokenizer's files may cause
+            raise InterbasisError(
+                f"could not open the tokenizer {self.name} ({str(error).splitlines()[0]})"
+            ) from error
+        if not made.chat_template:
+            raise InterbasisError(
+                f"{self.name} has no chat template, so conversations cannot be written out; give text instead"
+            )
+
+        def written(messages: list[dict[str, str]]) -> str:
+            try:
+                return str(made.apply_chat_template(messages, tokenize=False))
+            except Exception as error:  # a template may refuse roles or their order
+                raise InterbasisError(
+                    f"the chat template of {self.name} does not take these messages "
+                    f"({str(error).splitlines()[0]}); expected a list of role and content"
+                ) from error
+
+        return written
+
+
+class Document(NamedTuple):
+    """One text; with ``begun``, it says itself how it begins."""
+
+    text: str
+    begun: bool = False
 
 
 def open_tokenizer(name: str | Path) -> Tokenizer:
@@ -66,12 +109,16 @@ def open_tokenizer(name: str | Path) -> Tokenizer:
         ) from error
     engine.no_truncation()
     engine.no_padding()
-    digest = hashlib.sha256(engine.to_str().encode()).hexdigest()
+    digest = hashlib.sha256(engine.to_str().encode())
+    for file in (folder / "tokenizer_config.json", folder / "chat_template.jinja"):
+        digest.update(file.read_bytes() if file.is_file() else b"")
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         return [encoding.ids for encoding in engine.encode_batch(list(texts), add_special_tokens=False)]
 
-    return Tokenizer(encode, _beginning(folder, engine.token_to_id), digest)
+    front = engine.encode("").ids
+    bos = front[0] if front else _beginning(folder, engine.token_to_id)
+    return Tokenizer(encode, bos, digest.hexdigest(), str(name))
 
 
 def open_text(paths: Sequence[Path], tokenizer: Tokenizer, column: str | None = None) -> Flat:
@@ -80,49 +127,84 @@ def open_text(paths: Sequence[Path], tokenizer: Tokenizer, column: str | None = 
         if not path.is_file():
             raise InterbasisError(f"expected a text file at {path}, but there is no such file")
     identity = f"text {column} {tokenizer.bos} {tokenizer.identity}\n{identity_of(*paths)}"
-    documents = (document for path in paths for document in documents_of(path, column))
+    documents = (document for path in paths for document in documents_of(path, tokenizer, column))
     return converted(identity, _tokenized(documents, tokenizer))
 
 
-def documents_of(path: Path, column: str | None = None) -> Iterator[str]:
+def documents_of(path: Path, tokenizer: Tokenizer, column: str | None = None) -> Iterator[Document]:
     """The documents of a file, one at a time, without the line ends around them."""
-    if path.suffix == ".parquet":
-        file = open_parquet(path)
-        name = column_of(path, file.schema_arrow.names, (column,) if column else ("text", "content", "story"))
-        for batch in file.iter_batches(batch_size=256, columns=[name]):
-            yield from (str(row.as_py() or "").strip("\r\n") for row in batch.column(0))
+    if path.suffix in (".parquet", ".jsonl"):
+        rows = _parquet_rows if path.suffix == ".parquet" else _json_rows
+        chat: Callable[[list[dict[str, str]]], str] | None = None
+        for row in rows(path, column):
+            if isinstance(row, list):
+                chat = chat or tokenizer.chat()
+                yield Document(chat(row), begun=True)
+            else:
+                yield Document(str(row or "").strip("\r\n"))
         return
     rest = ""
     try:
         with open(path, encoding="utf-8", newline="") as file:
             while block := file.read(CHARACTERS_PER_BLOCK):
                 *whole, rest = (rest + block).split(SEPARATOR)
-                yield from (document.strip("\r\n") for document in whole)
+                yield from (Document(document.strip("\r\n")) for document in whole)
     except UnicodeDecodeError as error:
         raise InterbasisError(
             f"{path} is not text in UTF-8 ({error.reason} at byte {error.start})"
         ) from error
-    yield rest.strip("\r\n")
+    yield Document(rest.strip("\r\n"))
 
 
-def _tokenized(documents: Iterator[str], tokenizer: Tokenizer) -> Iterator[np.ndarray]:
-    wanted = (document for document in documents if document)
+def _parquet_rows(path: Path, column: str | None) -> Iterator[object]:
+    file = open_parquet(path)
+    name = column_of(path, file.schema_arrow.names, (column,) if column else COLUMNS)
+    for batch in file.iter_batches(batch_size=256, columns=[name]):
+        yield from (row.as_py() for row in batch.column(0))
+
+
+def _json_rows(path: Path, column: str | None) -> Iterator[object]:
+    """One value of every line: the column named, or the first that holds text or messages."""
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise InterbasisError(f"{path}, line {number} is no JSON ({error})") from error
+            if not isinstance(row, dict):
+                raise InterbasisError(
+                    f"{path}, line {number}: expected an object with text or messages, received "
+                    f"{type(row).__name__}"
+                )
+            yield row[column_of(path, tuple(row), (column,) if column else COLUMNS)]
+
+
+def _tokenized(documents: Iterator[Document], tokenizer: Tokenizer) -> Iterator[np.ndarray]:
+    wanted = (document for document in documents if document.text)
     while some := list(islice(wanted, 256)):
-        for ids in tokenizer.encode(some):
-            front = [] if tokenizer.bos is None or ids[:1] == [tokenizer.bos] else [tokenizer.bos]
-            yield np.array(front + ids, np.uint32)
+        for document, ids in zip(some, tokenizer.encode([one.text for one in some]), strict=True):
+            begun = document.begun or tokenizer.bos is None or ids[:1] == [tokenizer.bos]
+            yield np.array(ids if begun else [tokenizer.bos, *ids], np.uint32)
 
 
 def _beginning(folder: Path, number_of: Callable[[str], int | None]) -> int | None:
-    """The token that begins a text: what the tokenizer's settings say, or GPT-2's separator."""
-    names = []
+    """The token that begins a document where the tokenizer puts none in front of a text itself.
+
+    It is ``bos_token`` of the tokenizer's settings or, in its absence, <|endoftext|>, which models trained as
+    GPT-2 was have between documents. With a chat template, ``bos_token`` begins messages and not documents;
+    it is taken only where ``add_bos_token`` says so.
+    """
     try:
         settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        named = settings.get("bos_token")
-        names = [named["content"] if isinstance(named, dict) else named]
+        named, added = settings.get("bos_token"), settings.get("add_bos_token")
+        bos = named["content"] if isinstance(named, dict) else named
+        chats = "chat_template" in settings or (folder / "chat_template.jinja").is_file()
     except (OSError, ValueError, AttributeError, KeyError):
-        pass
-    for name in (*names, SEPARATOR):
+        bos, added, chats = None, None, False
+    names = [bos, SEPARATOR] if added or not chats else [SEPARATOR]
+    for name in names if added is not False else [SEPARATOR]:
         if isinstance(name, str) and (number := number_of(name)) is not None:
             return number
     return None

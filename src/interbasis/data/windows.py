@@ -36,18 +36,23 @@ class Windows(BaseModel):
 
 
 def split(flat: Flat, windows: Windows, which: Split, name: str) -> Flat:
-    """The training or test part of a stream: whole documents, so that none is in both."""
-    total = len(flat.tokens)
-    wanted = total - int(total * windows.held_out)
-    if flat.starts is not None:
+    """The training or test part of a stream: whole documents, so that none is in both.
+
+    Where documents are so long that the test set would be less than half or more than twice what is wanted,
+    as in a text without separators, it is the last tokens instead.
+    """
+    total, share = len(flat.tokens), windows.held_out
+    wanted = total - int(total * share)
+    cut = 0
+    if flat.starts is not None and len(flat.starts):
         after = flat.starts[flat.starts >= wanted]
-        cut = int(after[0] if len(after) else flat.starts[-1]) if len(flat.starts) else 0
-    else:
+        cut = int(after[0] if len(after) else flat.starts[-1])
+    if not share / 2 <= (total - cut) / max(total, 1) <= min(2 * share, (1 + share) / 2):
         cut = wanted - wanted % _stride(windows)
     if not 0 < cut < total:
         raise InterbasisError(
-            f"{name} is too short to hold out {windows.held_out:.0%} of its documents for the test set; name "
-            "the whole of it with part=all, or give two files"
+            f"{name} has {total} tokens, too few to hold out {share:.0%} of them as a test set with windows "
+            f"of {windows.context}; name a smaller context, the whole of it with part=all, or give two files"
         )
     return flat.part(0, cut) if which == "train" else flat.part(cut, total)
 

@@ -1,13 +1,17 @@
 """A graph in a few numbers."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.largest_direction import LargestDirection
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.settings import BuildRequest
 from interbasis.numerics.linalg import Cut
+from interbasis.run.specs import split_options
 from interbasis.runtime.literals import Basis, Method
 from interbasis.runtime.records import Record
 
@@ -30,6 +34,8 @@ class LayerSummary(Record):
     largest: float | None
     eigenvalue_error: float | None
     """Relative standard error of Λ, root mean square over the features; None where nothing was sampled."""
+    largest_direction: LargestDirection | None
+    """Share of the variance along the largest direction, and what carries it; None in runs of version 0.1."""
 
 
 class SectionSummary(Record):
@@ -59,6 +65,14 @@ class RunSummary(Record):
     edge_method: Method | None
     samples: dict[str, int]
     """Of data, jacobian_data and edge_data."""
+    skip_positions: int
+    """First positions that do not count in sums over the data."""
+    norm_limit: float | None
+    """Tokens with more than so many times the median norm do not count; 0 is no limit."""
+    isolate_largest: bool
+    """Whether the largest direction of every layer is a feature of its own."""
+    token_texts: dict[int, str]
+    """What the tokens that carry largest directions are called, where a tokenizer says so."""
     seconds: dict[str, float]
     """Per phase of the build."""
     versions: dict[str, str]
@@ -80,14 +94,46 @@ def summarise(graph: InteractionGraph) -> RunSummary:
         basis=graph.config.basis,
         edge_method=graph.config.edge_method,
         samples=graph.provenance.samples,
+        skip_positions=graph.config.skip_positions,
+        norm_limit=graph.config.norm_limit,
+        isolate_largest=graph.config.isolate_largest,
+        token_texts=_token_texts(graph),
         seconds={phase: round(t, 3) for phase, t in graph.provenance.timings.items()},
         versions=graph.provenance.versions,
-        layers={layer.name: _layer(layer, width) for layer, width in zip(graph.layers, widths, strict=True)},
+        layers={
+            layer.name: _layer(layer, width, graph.provenance.largest_directions.get(layer.name))
+            for layer, width in zip(graph.layers, widths, strict=True)
+        },
         sections={section.source: section for section in sections},
     )
 
 
-def _layer(layer: LayerBasis, width: int) -> LayerSummary:
+def _token_texts(graph: InteractionGraph) -> dict[int, str]:
+    directions = graph.provenance.largest_directions.values()
+    tokens = {carrier.index for direction in directions for carrier in direction.tokens}
+    folder = _tokenizer(graph.provenance.request)
+    if not tokens or folder is None:
+        return {}
+    from interbasis.features.names import vocabulary
+
+    texts = vocabulary(folder)
+    return {token: texts[token] for token in sorted(tokens) if token < len(texts)}
+
+
+def _tokenizer(request: BuildRequest | None) -> Path | None:
+    """The folder of the tokenizer that the data or the model name."""
+    if request is None:
+        return None
+    for spec, option in ((request.data or "", "tokenizer"), (request.model, "")):
+        family, _, rest = spec.partition(":")
+        name, options = split_options(rest)
+        folder = Path(options.get(option, name if family == "hf" else ""))
+        if (folder / "tokenizer.json").is_file():
+            return folder
+    return None
+
+
+def _layer(layer: LayerBasis, width: int, largest: LargestDirection | None) -> LayerSummary:
     first = layer.first_feature
     ranking = layer.eigenvalues[first:] if layer.eigenvalues is not None else torch.zeros(0)
     return LayerSummary(
@@ -100,6 +146,7 @@ def _layer(layer: LayerBasis, width: int) -> LayerSummary:
         effective_features=_participation(ranking),
         largest=ranking.max().item() if len(ranking) else None,
         eigenvalue_error=_eigenvalue_error(layer),
+        largest_direction=largest,
     )
 
 

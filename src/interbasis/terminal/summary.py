@@ -16,6 +16,8 @@ def summary_tables(summary: RunSummary, folder: str) -> list[RenderableType]:
         f" · {summary.samples['data']:,} samples · {seconds:.1f} s · saved in {folder}\n",
     )  # fmt: skip
     parts: list[RenderableType] = [head, _layer_table(list(summary.layers.values()))]
+    if any(layer.largest_direction for layer in summary.layers.values()):
+        parts.append(_direction_table(summary))
     return [*parts, _edge_table(list(summary.sections.values()))] if summary.sections else parts
 
 
@@ -40,6 +42,37 @@ def _layer_table(rows: list[LayerSummary]) -> Table:
         errors = ", ".join(f"{name} {error:.1%}" for name, error in known)
         table.caption += f"Λ has relative standard errors, since queries were sampled: {errors}.\n"
     return table
+
+
+def _direction_table(summary: RunSummary) -> Table:
+    title = "Largest direction of every layer"
+    table = make_table(title, "layer", "share", "counted", "left out", "max norm", "positions", "tokens")
+    for row in summary.layers.values():
+        largest = row.largest_direction
+        if largest is None:
+            continue
+        texts = {c.index: repr(summary.token_texts.get(c.index, c.index)) for c in largest.tokens}
+        table.add_row(
+            row.name, f"{largest.share:.1%}", f"{largest.share_counted:.1%}", f"{largest.left_out:.1%}",
+            f"{largest.largest_norm / largest.median_norm:.1f}" if largest.median_norm else "–",
+            ", ".join(f"{c.index} {c.share:.0%}" for c in largest.positions[:2]) or "–",
+            ", ".join(f"{texts[c.index]} {c.share:.0%}" for c in largest.tokens[:2]) or "–",
+        )  # fmt: skip
+    table.caption = (
+        "Share of the layer's variance along its largest direction, over the first tokens of the data, all "
+        "of them and those that count in the sums. Max norm: in medians of the layer. Positions and tokens "
+        f"that carry most of the direction, with their shares of it. {_counted(summary)}\n"
+    )
+    return table
+
+
+def _counted(summary: RunSummary) -> str:
+    """Which tokens the sums of the build left out."""
+    parts = [f"the first {summary.skip_positions} positions"] if summary.skip_positions else []
+    if summary.norm_limit:
+        parts.append(f"tokens whose norm exceeds {summary.norm_limit:g} times the median of their layer")
+    left_out = f"Left out of all sums: {' and '.join(parts)}." if parts else "All tokens count in the sums."
+    return left_out + (" The largest direction is a feature of its own." if summary.isolate_largest else "")
 
 
 def _edge_table(rows: list[SectionSummary]) -> Table:

@@ -10,6 +10,7 @@ from interbasis.network.cores.attention import edges, folded, table
 from interbasis.network.cores.attention.heads import AttentionShape, Heads
 from interbasis.network.cores.attention.moments import add_block, value_products
 from interbasis.network.cores.attention.sums import HeadSums
+from interbasis.network.cores.attention.turned_moments import add_key_terms
 from interbasis.network.cores.core import Counted, Moments, PassCore, Sums
 from interbasis.numerics.integration import Rule
 
@@ -24,6 +25,9 @@ MAX_TURNED_QUERIES_PER_SUM = 4096
 
 MAX_BLOCK_ELEMENTS = 2**22
 """Elements that the covariances, or the patterns, of the queries handled at once may hold."""
+
+MAX_PATTERN_ELEMENTS = 2**25
+"""Elements of the patterns that are held at once where rotary positions turn queries and keys."""
 
 
 class Attention(PassCore, SamplesQueries, FastAblation):
@@ -111,16 +115,36 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         largest = max(heads * block * width**2, keys * width**2, heads * block * keys)
         samples = max(1, MAX_BLOCK_ELEMENTS // largest)
         for start in range(0, len(u), samples):
-            some, queries = u[start : start + samples], positions[start : start + samples]
-            whole = _centred(Heads.of(self.shape, some, queries))
-            if counted is not None:
-                here = slice(start, start + samples)
-                whole = replace(whole, counted=Counted(*(mask[here].to(u) for mask in counted)))
+            whole = self._whole(u, positions, counted, slice(start, start + samples))
             products = value_products(whole.v, metric)
             for first in range(0, positions.shape[1], block):
                 x = whole.queries(first, first + block)
                 add_block(sums, x, metric, products[..., x.first : x.first + x.k.shape[2]])
+        if self.shape.rotary is not None:
+            self._add_turned_key_terms(sums, u, positions, metric, counted)
         return vars(sums)
+
+    def _whole(self, u: Tensor, positions: Tensor, counted: Counted | None, samples: slice) -> Heads:
+        """Some samples, with values about their mean."""
+        whole = _centred(Heads.of(self.shape, u[samples], positions[samples]))
+        if counted is None:
+            return whole
+        return replace(whole, counted=Counted(*(mask[samples].to(u) for mask in counted)))
+
+    def _add_turned_key_terms(
+        self, sums: HeadSums, u: Tensor, positions: Tensor, metric: Tensor, counted: Counted | None
+    ) -> None:
+        """For as many samples, and queries of them, at once as fit in memory."""
+        heads, width = self.shape.heads, self.shape.width
+        block = min(MAX_QUERIES_PER_BLOCK, positions.shape[1])
+        patterns = heads * u.shape[1]  # elements per query
+        few = MAX_PATTERN_ELEMENTS // (patterns * positions.shape[1])
+        samples = max(1, min(MAX_BLOCK_ELEMENTS // (block * width**2), few))
+        queries = max(1, MAX_PATTERN_ELEMENTS // (samples * patterns * block)) * block
+        for first in range(0, len(u), samples):
+            whole = self._whole(u, positions, counted, slice(first, first + samples))
+            for start in range(0, positions.shape[1], queries):
+                add_key_terms(sums, whole.queries(start, start + queries), metric, block)
 
     def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
         """Gradient or quadrature; attention has no closed form along the line."""

@@ -32,7 +32,7 @@ class Rotary:
         return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)
 
     def waves(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-        """cos and sin of all angles, stretched, in the dtype of ``like``; positions [...] -> [..., p] each."""
+        """cos and sin of all angles, stretched, in the dtype of ``like``; [..., p] for positions [...]."""
         frequencies = torch.tensor(self.frequencies, dtype=torch.float64, device=positions.device)
         angle = positions[..., None] * frequencies
         cos, sin = (self.stretch * wave.to(like.dtype) for wave in (angle.cos(), angle.sin()))

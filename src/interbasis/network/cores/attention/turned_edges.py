@@ -1,20 +1,19 @@
 """Attributions through attention with rotary positions, at about the cost of those without.
 
-R_t turns coordinates by an angle that grows with the position t, q̃_s = R_s q_s and k̃_t = R_t k_t. What a key's
-coordinates do to a score depends on both positions, q̃_sᵀR_t W_K c_j, so that the order of the sums differs from
-that of `edges.py`.
+R_t turns coordinates by angles that grow with the position t; q̃_s = R_s q_s and k̃_t = R_t k_t. What a feature
+does to a score through a key depends on both positions, q̃_sᵀR_t W_K c_j, so the order of the sums differs
+from that of `edges.py`.
 """
 
 import torch
 from torch import Tensor
 
 from interbasis.network.cores.attention.heads import Heads
-from interbasis.network.cores.attention.rotary import Rotary
 
 MAX_ELEMENTS = 2**19
 """Elements of a product that is used at once: few enough to stay in the cache."""
 POSITIONS_PER_BLOCK = 128
-"""Positions handled at once: fewer skip more of what causal attention does not see, and multiply slower."""
+"""Positions summed for at once: fewer skip more of what causal attention does not see, and run slower."""
 
 
 def moved_by_keys(x: Heads, weighted: Tensor, f: Tensor, columns: Tensor) -> Tensor:
@@ -51,8 +50,8 @@ def add_signed(
 ) -> None:
     """Add the sum over the queries, with signs, of what the turned coordinates of queries and keys move.
 
-    x is one head and one sample, weights σ φ_s b_st [S, T], z [S, h], f_js [S, r] and f_jt [T, r], read W_Q c_j
-    and W_K c_j [h, r]; result [h, r] grows by
+    x is one head and one sample, weights σ φ_s b_st [S, T], z [S, h], f is f_js [S, r] and f_jt [T, r], read
+    is W_Q c_j and W_K c_j [h, r]; result [h, r] grows by
 
         Σ_t X_t W_K c_j f_jt + Σ_s Y_s W_Q c_j f_js,
         X_t = (Σ_s σ φ_s b_st (v_t − z_s) q̃_sᵀ) R_t,    Y_s = (Σ_t σ φ_s b_st (v_t − z_s) k̃_tᵀ) R_s.
@@ -62,51 +61,61 @@ def add_signed(
     """
     rotary, size = x.shape.rotary, x.shape.turned
     assert rotary is not None
-    k, q = (part[0, 0, :, :size].T.contiguous() for part in (x.k, x.turned_q))  # [2p, T], [2p, S]
-    v, z = x.v[0, 0].T.contiguous(), z.T.contiguous()  # [h, T], [h, S]
-    by_key = _over_queries(z, q, weights, x).addcmul_(v[:, None], q @ weights, value=-1)  # −X_t, not turned
-    _add_bracket(result, _turned_back(by_key, rotary, x.keys), f[1], -read[1][:size])
-    by_query = _over_keys(v, k, weights, x).addcmul_(z[:, None], k @ weights.T, value=-1)
-    _add_bracket(result, _turned_back(by_query, rotary, x.positions[0]), f[0], read[0][:size])
+    (own, seen), (read_q, read_k) = f, (columns[:size].T.contiguous()[..., None] for columns in read)
+    k, q, v = x.k[0, 0, :, :size], x.turned_q[0, 0, :, :size], x.v[0, 0]
+    pulled, pushed = weights.T @ q, weights @ k  # Σ_s w_st q̃_s [T, 2p], Σ_t w_st k̃_t [S, 2p]
+    query_waves, key_waves = rotary.waves(x.positions[0], v), rotary.waves(x.keys, v)
+    blocks = _Blocks(x, weights)
+    rows = max(1, MAX_ELEMENTS // (size * max(len(v), f[0].shape[1])))
+    for some in range(0, len(result), rows):
+        values, mixed = v[:, some : some + rows, None], z[:, some : some + rows, None]
+        by_key = blocks.over_queries(mixed * q[:, None]).addcmul_(values, pulled[:, None], value=-1)  # −X_t
+        _turn_back(by_key, key_waves)
+        result[some : some + rows] -= _contracted(by_key, seen, read_k)
+        by_query = blocks.over_keys(values * k[:, None]).addcmul_(mixed, pushed[:, None], value=-1)  # Y_s
+        _turn_back(by_query, query_waves)
+        result[some : some + rows] += _contracted(by_query, own, read_q)
 
 
-def _over_queries(z: Tensor, q: Tensor, weights: Tensor, x: Heads) -> Tensor:
-    """Σ_s w_st z_s q_sᵀ: z [h, S], q [k, S], weights [S, T] -> [h, k, T]."""
-    pairs = (z[:, None] * q).flatten(0, 1)
-    result = z.new_empty(len(pairs), weights.shape[1])
-    for start in range(0, weights.shape[1], POSITIONS_PER_BLOCK):
-        keys = slice(start, start + POSITIONS_PER_BLOCK)
-        queries = x.queries_that_see(keys)
-        torch.mm(pairs[:, queries], weights[queries, keys], out=result[:, keys])
-    return result.view(len(z), len(q), -1)
+class _Blocks:
+    """Products with weights [S, T] that leave out what causal attention does not see."""
+
+    def __init__(self, x: Heads, weights: Tensor):
+        self.weights = weights
+        queries, keys = (_cut(length) for length in weights.shape)
+        self.by_queries = [(some, x.keys_seen_by(some)) for some in queries]
+        self.by_keys = [(x.queries_that_see(some), some) for some in keys]
+
+    def over_queries(self, pairs: Tensor) -> Tensor:  # [S, h, k] -> [T, h, k]
+        """Σ_s w_st pairs_s."""
+        result = pairs.new_empty(self.weights.shape[1], *pairs.shape[1:])
+        for queries, keys in self.by_keys:
+            torch.mm(self.weights[queries, keys].T, pairs[queries].flatten(1), out=result[keys].flatten(1))
+        return result
+
+    def over_keys(self, pairs: Tensor) -> Tensor:  # [T, h, k] -> [S, h, k]
+        """Σ_t w_st pairs_t."""
+        result = pairs.new_empty(len(self.weights), *pairs.shape[1:])
+        for queries, keys in self.by_queries:
+            torch.mm(self.weights[queries, keys], pairs[keys].flatten(1), out=result[queries].flatten(1))
+        return result
 
 
-def _over_keys(v: Tensor, k: Tensor, weights: Tensor, x: Heads) -> Tensor:
-    """Σ_t w_st v_t k_tᵀ: v [h, T], k [k, T], weights [S, T] -> [h, k, S]."""
-    pairs = (v[:, None] * k).flatten(0, 1)
-    result = v.new_empty(len(pairs), len(weights))
-    for start in range(0, len(weights), POSITIONS_PER_BLOCK):
-        queries = slice(start, start + POSITIONS_PER_BLOCK)
-        keys = x.keys_seen_by(queries)
-        torch.mm(pairs[:, keys], weights[queries, keys].T, out=result[:, queries])
-    return result.view(len(v), len(k), -1)
+def _cut(length: int) -> list[slice]:
+    starts = range(0, length, POSITIONS_PER_BLOCK)
+    return [slice(start, min(start + POSITIONS_PER_BLOCK, length)) for start in starts]
 
 
-def _add_bracket(result: Tensor, brackets: Tensor, f: Tensor, columns: Tensor) -> None:
-    """Add Σ_t X_t c_j f_jt: brackets X_t [h, k, T], f [T, r], columns c_j [k, r]; result [h, r]."""
-    rows = max(1, MAX_ELEMENTS // columns.numel())
-    for start in range(0, len(result), rows):
-        some = brackets[start : start + rows]
-        product = (some.flatten(0, 1) @ f).view(len(some), *columns.shape)
-        result[start : start + rows] += product.mul_(columns).sum(1)
+def _turn_back(x: Tensor, waves: tuple[Tensor, Tensor]) -> None:
+    """x_t R_t in place; x [T, h, 2p], cos and sin [T, p]."""
+    cos, sin = (wave[:, None] for wave in waves)
+    first, second = x.chunk(2, dim=-1)
+    moved = first * sin
+    first.mul_(cos).addcmul_(second, sin)
+    second.mul_(cos).sub_(moved)
 
 
-def _turned_back(brackets: Tensor, rotary: Rotary, positions: Tensor) -> Tensor:
-    """X_t R_t for brackets X_t [h, 2p, T]."""
-    cos, sin = (wave.T.contiguous() for wave in rotary.waves(positions, brackets))  # [p, T]
-    first, second = brackets.chunk(2, dim=1)
-    result = torch.empty_like(brackets)
-    one, other = result.chunk(2, dim=1)
-    torch.mul(first, cos, out=one).addcmul_(second, sin)
-    torch.mul(second, cos, out=other).addcmul_(first, sin, value=-1)
-    return result
+def _contracted(brackets: Tensor, f: Tensor, columns: Tensor) -> Tensor:
+    """Σ_t X_t c_j f_jt: brackets X_t [T, h, k], f [T, r], columns c_j [r, k, 1] -> [h, r]."""
+    product = (f.T @ brackets.flatten(1)).unflatten(1, brackets.shape[1:])  # [r, h, k]
+    return (product @ columns)[..., 0].T
