@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from interbasis import InteractionGraph
 
 SHARED_DATA = Path(os.environ.get("INTERBASIS_SHARED_DATA") or Path(__file__).parents[2] / "shared" / "data")
+MODELS = Path(os.environ.get("INTERBASIS_MODELS") or Path(__file__).parents[2] / "models")
 
 LONG_FILES = (
     "paper/test_edges_required.py", "cli/test_demo.py", "viewer/test_browser.py", "docs/test_docs.py",
@@ -43,6 +44,18 @@ def shared() -> Path:
             "set INTERBASIS_SHARED_DATA to their folder"
         )
     return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def real_model() -> Callable[[str], Path]:
+    """The folder of a real model by name, "smollm2", which a user's clone does not have."""
+
+    def folder(name: str) -> Path:
+        if not (MODELS / name).is_dir():
+            pytest.skip(f"requires {MODELS / name}; set INTERBASIS_MODELS to the folder of real models")
+        return MODELS / name
+
+    return folder
 
 
 @pytest.fixture(scope="session")
