@@ -1,7 +1,7 @@
 """Models and data by name, as the command line and configs spell them.
 
     models   modadd[:PATH]  cifar10-conv[:PATH]  mlp:PATH  hf:FOLDER-OR-HUB-ID  python:MODULE:FUNCTION
-    data     modadd  cifar10[:PATH]  mnist[:PATH]  tokens:PATH  text:PATH  hf:DATASET  npz:PATH
+    data     modadd  cifar10[:PATH]  mnist[:PATH]  images:FOLDER  tokens:PATH  text:PATH  hf:DATASET  npz:PATH
 
 Options follow a data spec's path after commas, `tokens:stories.uint16,context=256,bos=1`: samples=N takes the
 first N of any data; those of tokens and text are the fields of `interbasis.data.windows.Windows`, and part,
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from torch import nn
 
-from interbasis.data import arrays, cifar10, mnist, streams
+from interbasis.data import arrays, cifar10, images, mnist, streams
 from interbasis.data.modadd import split as split_pairs
 from interbasis.data.samples import Pair, Samples, Split
 from interbasis.models import mlp, modadd, residual
@@ -34,7 +34,7 @@ MODELS = (
     "modadd or cifar10-conv (those that are shipped), modadd:PATH, cifar10-conv:PATH, mlp:PATH, "
     "hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION"
 )
-DATA = "modadd, cifar10[:PATH], mnist[:PATH], tokens:PATH, text:PATH, hf:DATASET or npz:PATH"
+DATA = "modadd, cifar10[:PATH], mnist[:PATH], images:FOLDER, tokens:PATH, text:PATH, hf:DATASET or npz:PATH"
 MAX_DEFAULT_POSITIONS = 1024
 """Positions of a sample where neither the data's spec nor a smaller model says how many."""
 
@@ -114,6 +114,8 @@ def open_data(
         whole = _pairs(_integer(spec, "p", options.pop("p", None)) or 113, split)
     elif family in IMAGES:
         whole = IMAGES[family](path or None, split)
+    elif family == "images" and path:
+        whole = images.load(path, split)
     elif family == "npz" and path:
         whole = arrays.load(path, split)
     else:
