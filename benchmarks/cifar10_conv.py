@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--edges", type=int, default=5_000)
     parser.add_argument("--test", type=int, default=1_000)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--bases", nargs="+", default=BASES, choices=BASES)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     network = open_model("cifar10-conv").network
@@ -43,7 +44,7 @@ def main() -> None:
         "| basis | basis, s | in forward passes | edges, s | peak memory, GB | edges required |",
     )
     report(arguments.out, "|---|---|---|---|---|---|")
-    for basis in BASES:
+    for basis in arguments.bases:
         start = time.process_time()
         graph = interbasis.build(network, data, basis, edge_method=None, progress=False)
         fitted = time.process_time() - start
