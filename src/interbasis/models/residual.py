@@ -11,9 +11,10 @@ and `output`. Checkpoints are safetensors of the module's state, with its widths
 """
 
 import json
+from collections.abc import Mapping
+from copy import deepcopy
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -21,6 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from interbasis.models.matrices import changed_copy
 from interbasis.models.pixels import Pixels
 from interbasis.network.cores import Elementwise
 from interbasis.network.network import Network, NodeLayer
@@ -83,16 +85,17 @@ class Residual(nn.Module):
 @torch.no_grad()
 def network(module: Residual) -> Network:
     """The module as it computes in evaluation mode."""
+    module = deepcopy(module).eval()
     like = module.head.weight.detach()
     grid: Grid = (module.size, module.size)
     node = NodeLayer("stem", 1 + module.channels, grid=grid)
     first, *blocks = [f"blocks.{k}.conv1" for k in range(len(module.blocks))] + ["pool"]
-    stem = fuse_conv_bn_eval(module.stem.eval(), module.norm.eval())
+    stem = fuse_conv_bn_eval(module.stem, module.norm)
     stencil = Stencil.sliding(grid, Window.of((3, 3), padding=1))
     sections = [_activated(node, first, stencil, stem, like)]
     for k, (block, name) in enumerate(zip(module.blocks, blocks, strict=True)):
         assert isinstance(block, Block)
-        sections += _block(block.eval(), sections[-1].target, f"blocks.{k}.conv2", name)
+        sections += _block(block, sections[-1].target, f"blocks.{k}.conv2", name)
     pooled = Stencil.adaptive(sections[-1].stencil.target, (1, 1))
     head = NodeLayer("head", 1 + module.widths[-1], grid=(1, 1))
     sections.append(averaging_section(sections[-1].target, head, pooled, like))
@@ -102,7 +105,13 @@ def network(module: Residual) -> Network:
     matrix[0, 0], matrix[1:, 0] = 1, module.head.bias.detach()
     sections.append(linear_section(head, NodeLayer("output", 1 + module.classes, grid=()), matrix, stencil))
     prefix = Pixels(module.channels, grid, like.dtype)
-    return Network(prefix, tuple(sections), family=FAMILY, build_dtype="float32")
+    return Network(
+        prefix,
+        tuple(sections),
+        family=FAMILY,
+        build_dtype="float32",
+        remake=lambda change: network(changed_copy(module, change)),
+    )
 
 
 def _activated(
@@ -157,12 +166,12 @@ def _bias(conv: nn.Conv2d) -> Tensor:
     return conv.bias.detach()
 
 
-def save(module: Residual, path: Path, data: str, training: dict[str, Any]) -> Path:
+def save(module: Residual, path: Path, data: str, training: Mapping[str, object]) -> Path:
     """Write a checkpoint that `conv:PATH` reads."""
     about = {"family": FAMILY, "channels": module.channels, "size": module.size, "widths": module.widths}
     about |= {"classes": module.classes, "data": data}
     tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
-    metadata = {"architecture": json.dumps(about), "training": json.dumps(training)}
+    metadata = {"architecture": json.dumps(about), "training": json.dumps(dict(training))}
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
     return path
 

@@ -112,7 +112,11 @@ def augmented(images: Tensor, generator: torch.Generator) -> Tensor:  # [n, c, h
     rows, columns = down + torch.arange(height), right + torch.arange(width)  # [n, h], [n, w]
     columns = torch.where(mirrored[:, None], columns.flip(1), columns)
     sample = torch.arange(n)[:, None, None]
-    return padded.permute(0, 2, 3, 1)[sample, rows[:, :, None], columns[:, None]].permute(0, 3, 1, 2)
+    return (
+        padded.permute(0, 2, 3, 1)[sample, rows[:, :, None], columns[:, None]]
+        .permute(0, 3, 1, 2)
+        .contiguous()
+    )
 
 
 @torch.no_grad()
