@@ -23,7 +23,7 @@ from interbasis.data import arrays, cifar10, mnist, streams
 from interbasis.data.modadd import split as split_pairs
 from interbasis.data.samples import Pair, Samples, Split
 from interbasis.models import mlp, modadd
-from interbasis.models.sequential import from_torch
+from interbasis.models.module import from_torch
 from interbasis.network.network import Network
 from interbasis.runtime.errors import InterbasisError
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from interbasis.models.own_output import own_output
 from interbasis.models.traced.cuts import Cut, Planner, Step
+from interbasis.models.traced.chosen import chosen
 from interbasis.models.traced.names import names_of
 from interbasis.models.traced.prefix import TracedPrefix
 from interbasis.models.traced.recognise import Recogniser
@@ -17,7 +18,7 @@ from interbasis.models.traced.trace import trace
 from interbasis.models.traced.values import Early
 from interbasis.models.traced.wires import Misplaced, Wire
 from interbasis.models.traced.rules.foreign import Layout
-from interbasis.network.network import Network, NodeLayer, Section
+from interbasis.network.network import Head, Network, NodeLayer, Section
 from interbasis.network.stencil_section import StencilSection
 from interbasis.runtime.errors import InterbasisError
 
@@ -29,7 +30,7 @@ MAX_ROUNDED_ERROR = 1e-4
 
 
 @torch.no_grad()
-def network_of(module: nn.Module, example: Tensor) -> Network:
+def network_of(module: nn.Module, example: Tensor, layers: Sequence[str] | None = None) -> Network:
     """The network of a module with its natural node layers; outputs agree on the example."""
     traced = trace(module, example)
     made = Recogniser(traced)
@@ -50,11 +51,15 @@ def network_of(module: nn.Module, example: Tensor) -> Network:
         )
     steps = Planner(output, Cut(givens)).run()
     sections = _sections(steps)
+    before: tuple[Section, ...] = ()
+    if layers is not None:
+        before, sections = chosen(module, steps, sections, layers)
     fixed = made.fixed_lengths or any(isinstance(s, StencilSection) for s in sections)
     if not fixed and len(givens[0].grid) == 1:
-        sections = [_any_length(s) for s in sections]
+        sections, before = [_any_length(s) for s in sections], tuple(map(_any_length, before))
     prefix = TracedPrefix(traced, givens, fixed_lengths=fixed)
-    network = Network(prefix, tuple(sections), family=FAMILY, arrange=arrange)
+    whole = Head(prefix, before) if before else prefix
+    network = Network(whole, tuple(sections), family=FAMILY, arrange=arrange)
     _check(network, module, traced.example)
     return network
 

@@ -11,6 +11,8 @@ def names_of(steps: Sequence[Step]) -> list[str]:
     names: list[str] = []
     for step in steps:
         name = _reader(step) or _word(step)
+        if step.core is not None and isinstance(step.core.made, Divided):
+            name += "_out"
         names.append(_fresh(name, names))
     return [*names, "output"]
 
@@ -33,7 +35,7 @@ def _word(step: Step) -> str:
     if isinstance(made, MeanSquare):
         return "norm"
     if isinstance(made, Divided):
-        return "normalise"
+        return "norm"
     if isinstance(made, Foreign):
         return made.what.split()[0]
     activation = getattr(made, "activation", None)

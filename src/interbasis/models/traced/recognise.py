@@ -186,7 +186,8 @@ class Recogniser:
 
     def _early(self, node: fx.Node, args: Any, kwargs: Any) -> Value:
         """Part of the prefix, computed there from the graph."""
-        value = call(node, args, kwargs)
+        computed = any(isinstance(part, Wire) for part in _leaves((args, kwargs)))
+        value = on_example(self.traced, node) if computed else call(node, args, kwargs)
         if isinstance(value, Tensor):
             return Early(node, value)
         return Several(tuple(Early(node, part) for part in value))
@@ -210,14 +211,32 @@ class Recogniser:
 
     def _check_random(self, node: fx.Node, name: str) -> None:
         tags = getattr(node.target, "tags", ())
-        if torch.Tag.nondeterministic_seeded in tags and "dropout" not in name and name != RANDOM_ONLY_TRAINING:
+        if torch.Tag.nondeterministic_seeded in tags and "dropout" not in name and name not in RANDOM_ONLY_TRAINING:
             raise InterbasisError(
                 f"random numbers are drawn {place(node)} in evaluation mode, too; expected a module that computes "
                 "the same every time"
             )
 
 
-RANDOM_ONLY_TRAINING = "scaled_dot_product_attention"
+RANDOM_ONLY_TRAINING = {"scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"}
+"""Their dropout does nothing in evaluation mode."""
+
+
+def on_example(traced: Traced, node: fx.Node) -> Any:
+    """What a node computes on the example."""
+    values: dict[fx.Node, Any] = dict.fromkeys([traced.input], traced.example)
+
+    def value(node: fx.Node) -> Any:
+        if node not in values:
+            if node.op == "placeholder":
+                values[node] = traced.constants[node.name]
+            else:
+                target: Any = node.target
+                args, kwargs = fx.node.map_arg((node.args, node.kwargs), value)
+                values[node] = target(*args, **kwargs)
+        return values[node]
+
+    return value(node)
 
 
 def _trains(name: str, args: list[Any]) -> bool:

@@ -13,7 +13,7 @@ where the module leaves them open.
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,19 @@ class Traced:
     @property
     def samples(self) -> int:
         return len(self.example)
+
+    def in_groups(self, function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+        """function(inputs), by as many samples as were traced where the module fixes their number (len(x))."""
+        size = self.input.meta["val"].shape[0]
+        open_ones = isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
+        if open_ones or len(inputs) == self.samples:
+            return function(inputs)
+        parts = []
+        for some in inputs.split(self.samples):
+            missing = self.samples - len(some)
+            filled = torch.cat([some, some[-1:].expand(missing, *some.shape[1:])]) if missing else some
+            parts.append(function(filled)[: len(some)])
+        return torch.cat(parts)
 
 
 @torch.no_grad()
