@@ -102,12 +102,12 @@ class Recogniser:
         self.given[early.node, axis] = wire
         return wire
 
-    def placed(self, wire: Wire, attempt: Callable[[Wire], Any]) -> Any:
+    def placed(self, wire: Wire, attempt: Callable[[Wire], Any], *, flat: bool = True) -> Any:
         """attempt(wire), with some of the positions picked or all of them flattened where that is needed."""
         try:
             return attempt(wire)
         except Misplaced as reason:
-            for other in (self.picked(wire), self.flattened(wire)):
+            for other in (self.picked(wire), self.flattened(wire) if flat else None):
                 if other is not None:
                     try:
                         return attempt(other)

@@ -242,6 +242,11 @@ def composed(function: Callable[[Tensor], Tensor], ends: tuple[NodeLayer, NodeLa
     source, target = ends
     positions = prod(source.grid or (1,))
     single = positions > 1 and prod(target.grid or (1,)) == 1
+    if not single and source.grid != target.grid:
+        raise InterbasisError(
+            f"between {source.name} and {target.name} the grid changes from {source.grid} to {target.grid}, which a "
+            "section of several layers cannot; name a node layer on each side of the layer that changes it"
+        )
 
     def repeated(f: Tensor) -> Tensor:
         return function(f).expand(-1, f.shape[1], -1)
