@@ -27,6 +27,7 @@ docs: $(READY)  ## the documentation as a site, in build/site/index.html
 
 bench: $(READY)  ## speed, as ratios measured in one run
 	cd benchmarks && ../$(BIN)/python basis.py
+	cd benchmarks && ../$(BIN)/python convolution.py
 	cd benchmarks && ../$(BIN)/python wide_mlp.py
 	cd benchmarks && ../$(BIN)/python ablation.py
 	cd benchmarks && ../$(BIN)/python language.py

@@ -14,6 +14,7 @@ from interbasis.data.batches import Batches, Data
 from interbasis.fit.statistics import chunk_size
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
+from interbasis.network.stencil_section import StencilSection
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Metric
 
@@ -108,9 +109,10 @@ class Evaluation:
         cached: list[_Chunk] = []
         size = 0
         basis = self.graph.layers[layer]
+        stencil = any(isinstance(section, StencilSection) for section in self.network.sections[layer:][:1])
         for inputs, labels in self._chunks():
             f = self.network.activations_at(layer, inputs)
-            table = tabulate(f)
+            table = None if stencil else tabulate(f)
             features = basis.features_of(f) if table is None else table.map(basis.features_of)
             chunk = _Chunk(inputs, labels, features)
             size += _bytes(features)

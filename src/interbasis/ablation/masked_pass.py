@@ -23,6 +23,8 @@ from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.cores import Core, FastAblation, Linear
 from interbasis.network.network import Network, Section
+from interbasis.network.stencil_matmul import stencil_applier
+from interbasis.network.stencil_section import StencilSection
 from interbasis.runtime.errors import InterbasisError
 
 MAX_FOLDED_POSITIONS = 32
@@ -146,6 +148,9 @@ def ablated(section: Section, f: Tensor | Table, mask: Tensor) -> Tensor:
 
     f is [n, T, r_in], or a table of the tokens it is made of.
     """
+    if isinstance(section, StencilSection):
+        assert isinstance(f, Tensor)
+        return _ablated_stencil(section, f, mask)
     if isinstance(f, Table):
         outputs = section.positions_out(f.index.shape[1])
         tokens = f.rows @ (section.skip * mask).T
@@ -169,6 +174,40 @@ def ablated(section: Section, f: Tensor | Table, mask: Tensor) -> Tensor:
             part = section.core(read_outs.of(row), outputs) @ write.T
         result[..., rows] += part
     return result
+
+
+def _ablated_stencil(section: StencilSection, f: Tensor, mask: Tensor) -> Tensor:  # -> [n, S, r_out]
+    """The same for a section that reads a stencil: a feature that is masked is so at all taps."""
+    by_tap = section.taps_of(section.skip) * mask[:, None]
+    skip = torch.cat([section.skip[:, :1] * mask[:, :1], by_tap.flatten(1)], dim=1)
+    result = stencil_applier(section.stencil, skip)(f).contiguous()
+    if isinstance(section.core, Linear):
+        return result
+    outputs, whole = section.outputs(f), None
+    for columns, rows in equal_masks(mask):
+        rows = rows[section.write[rows].any(1)]  # the others see the input by the skip alone
+        if not len(rows):
+            continue
+        few = 2 * len(columns) <= mask.shape[1]
+        if few:
+            u = _read_columns(section, f, mask[rows[0]])
+        else:
+            whole = section.read_outs(f) if whole is None else whole
+            u = whole if len(columns) == mask.shape[1] else whole - _read_columns(section, f, ~mask[rows[0]])
+        result[..., rows] += section.core(u, outputs) @ section.write[rows].T
+    return result
+
+
+def _read_columns(section: StencilSection, f: Tensor, mask: Tensor) -> Tensor:  # -> [n, S, c_in]
+    """The read-outs of some features; the bias belongs to the constant, feature 0."""
+    columns = torch.cat([mask.new_zeros(1, dtype=torch.int64), 1 + mask[1:].nonzero()[:, 0]])
+    by_tap = section.taps_of(section.read)[..., columns]
+    bias = section.read[:, :1]
+    if not mask[0]:
+        by_tap, bias = by_tap.clone(), torch.zeros_like(bias)
+        by_tap[..., 0] = 0
+    matrix = torch.cat([bias, by_tap.flatten(1)], dim=1)
+    return stencil_applier(section.stencil, matrix)(f[..., columns])
 
 
 def _of_table(core: Core, u: Table, outputs: slice, write: Tensor) -> Tensor:

@@ -45,8 +45,8 @@ def build(
 
     MODEL is modadd for the modular-addition transformer that comes with interbasis, modadd:PATH or mlp:PATH
     for a checkpoint, hf:… for a language model, python:MODULE:FUNCTION for anything that returns a module.
-    Data are modadd, cifar10[:PATH], mnist[:PATH], tokens:PATH, text:PATH,tokenizer=FOLDER, hf:DATASET or
-    npz:PATH. An interrupted build resumes when the same command is given again.
+    Data are modadd, cifar10[:PATH], mnist[:PATH], images:FOLDER, tokens:PATH, text:PATH,tokenizer=FOLDER,
+    hf:DATASET or npz:PATH. An interrupted build resumes when the same command is given again.
 
     Example: interbasis build modadd --basis lib --out runs/lib
     Again, bit for bit: interbasis build --config runs/lib --out runs/again

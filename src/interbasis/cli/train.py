@@ -24,11 +24,11 @@ class TrainRequest(Record):
     out: Path | None = None
     """Checkpoint to write; default: TASK-seedN.safetensors."""
     data: str | None = None
-    """cifar10 only: where the images are, cifar10:PATH."""
+    """cifar10 and cifar10-conv only: where the images are, cifar10:PATH."""
     steps: int | None = Field(default=None, ge=1)
     """modadd only: at most this many steps."""
     epochs: int | None = Field(default=None, ge=1)
-    """cifar10 only: passes over the images."""
+    """cifar10 and cifar10-conv only: passes over the images."""
 
 
 class TrainResult(Record):
@@ -44,13 +44,13 @@ class TrainResult(Record):
 
 
 def train(
-    task: Annotated[Literal["modadd", "cifar10"], Parameter(help="What the model learns.")],
+    task: Annotated[Literal["modadd", "cifar10", "cifar10-conv"], Parameter(help="What the model learns.")],
     /,
     *,
     request: Annotated[TrainRequest | None, common.Flat] = None,
     as_json: common.AsJson = False,
 ) -> None:
-    """Train a model of the paper and write it as a safetensors checkpoint.
+    """Train a model of the paper, or a small residual network, and write it as a safetensors checkpoint.
 
     An interrupted training resumes when the same command is given again.
     Example: interbasis train modadd --seed 0 --out modadd.safetensors
@@ -72,7 +72,7 @@ def train(
         if task == "modadd":
             _modadd(request, path, line)
         else:
-            _cifar10(request, path, line)
+            _images(task, request, path, line)
     with safe_open(path, "pt") as file:
         recipe = json.loads(file.metadata()["training"])
     measured = {name: recipe.pop(name) for name in ("test_accuracy", "steps_per_second")}
@@ -89,18 +89,21 @@ def _modadd(request: TrainRequest, path: Path, line: "_Line") -> None:
     train(recipe, path, lambda step, loss, accuracy: line(step, recipe.steps, loss, accuracy))
 
 
-def _cifar10(request: TrainRequest, path: Path, line: "_Line") -> None:
+def _images(task: str, request: TrainRequest, path: Path, line: "_Line") -> None:
     from interbasis.run.specs import open_data
     from interbasis.runtime.errors import InterbasisError
-    from interbasis.training.cifar10 import Recipe, train
+    from interbasis.training import cifar10, cifar10_conv
 
     spec = request.data or "cifar10"
     if not spec.startswith("cifar10"):
-        raise InterbasisError(f"train cifar10 takes images as cifar10 or cifar10:PATH, not {spec!r}")
-    recipe = Recipe(seed=request.seed)
-    if request.epochs is not None:
-        recipe = replace(recipe, epochs=request.epochs)
-    train(recipe, (open_data(spec, "train"), open_data(spec, "test")), path, line)
+        raise InterbasisError(f"train {task} takes images as cifar10 or cifar10:PATH, not {spec!r}")
+    data = open_data(spec, "train"), open_data(spec, "test")
+    if task == "cifar10":
+        mlp = cifar10.Recipe(seed=request.seed)
+        cifar10.train(replace(mlp, epochs=request.epochs or mlp.epochs), data, path, line)
+    else:
+        conv = cifar10_conv.Recipe(seed=request.seed)
+        cifar10_conv.train(replace(conv, epochs=request.epochs or conv.epochs), data, path, line)
 
 
 class _Line:

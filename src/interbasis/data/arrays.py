@@ -2,6 +2,7 @@
 
 import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,13 @@ from interbasis.runtime.errors import InterbasisError
 
 NAMES = (("x", "y"), ("inputs", "labels"), ("data", "targets"))
 """What arrays of inputs and labels are called; with _train or _test where there are both."""
+
+CHANNELS = (1, 3)
+"""Of a picture: grey or colours."""
+MIN_SIDE = 4
+"""Pixels of the shorter side of a picture, at least; smaller arrays are rows of numbers."""
+PROBED = 256
+"""Samples that are looked at to tell pixels from other numbers."""
 
 
 def open_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
@@ -36,7 +44,8 @@ def load(path: str | Path, split: Split = "train") -> Samples:
     """Any inputs [n, …] with integer labels [n] or [n, T]: arrays x and y, or inputs and labels.
 
     A file with x_train, y_train, x_test, y_test has both splits; in one with x and y alone the last tenth of
-    the samples is the test set. Without labels they are all ignored (−100).
+    the samples is the test set. Without labels they are all ignored (−100). Arrays [n, h, w] and [n, h, w, c]
+    of pixels are shown as pictures (`as_pictures`).
     """
     path = Path(path)
     if not path.is_file():
@@ -63,7 +72,35 @@ def load(path: str | Path, split: Split = "train") -> Samples:
     def read(first: int, last: int) -> Pair:
         return torch.from_numpy(inputs[first:last]), torch.from_numpy(labels[first:last])
 
-    return Samples(len(inputs), read, "rows", f"npz:{path}")
+    return as_pictures(Samples(len(inputs), read, "rows", f"npz:{path}"), inputs)
+
+
+def as_pictures(samples: Samples, inputs: np.ndarray) -> Samples:
+    """Samples that say how they are shown, where arrays [n, h, w], [n, h, w, c] or [n, c, h, w] hold pixels.
+
+    Pixels are uint8, or floating-point numbers in [0, 1] or [−1, 1]; c is 1 or 3, and both sides have four
+    pixels or more. The numbers stay as they are.
+    """
+    shape = inputs.shape[1:]
+    if len(shape) == 2:
+        shape = (1, *shape)
+    last = len(shape) == 3 and shape[0] not in CHANNELS
+    if len(shape) != 3 or shape[2 if last else 0] not in CHANNELS:
+        return samples
+    channels, height, width = (shape[2], *shape[:2]) if last else shape
+    some = inputs[:PROBED]
+    whole = inputs.dtype == np.uint8
+    pixels = whole or (inputs.dtype.kind == "f" and np.isfinite(some).all() and np.abs(some).max() <= 1)
+    if not pixels or min(height, width) < MIN_SIDE:
+        return samples
+    low = 0.0 if whole or some.min() >= 0 else -1.0
+    return replace(
+        samples,
+        kind="images",
+        image=(channels, height, width),
+        pixel_range=(low, 255.0 if whole else 1.0),
+        channels_last=last,
+    )
 
 
 def _named(path: Path, there: set[str], split: Split) -> tuple[str, str, bool]:

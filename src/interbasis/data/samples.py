@@ -31,13 +31,17 @@ class Samples:
     classes: tuple[str, ...] = ()
     """What the labels 0, 1, … mean, where that is known."""
     image: tuple[int, int, int] | None = None
-    """Channels, height and width of a row of pixels in [−1, 1]."""
+    """Channels, height and width, where a sample is a picture."""
     tokenizer: Path | None = None
     """Folder of the tokenizer that made the tokens, where it is known."""
     batch: int = 1024
     """Samples that are read at a time."""
     lengths: Tensor | None = None  # [samples]
     """How many positions of each sample are real, the rest being padding at its end; None is all of them."""
+    pixel_range: tuple[float, float] = (-1.0, 1.0)
+    """The numbers for black and white in a picture."""
+    channels_last: bool = False
+    """Whether a picture's numbers are [height, width, channels]."""
 
     def __len__(self) -> int:
         return self.length
@@ -76,8 +80,14 @@ class Samples:
         """A sample as an image."""
         if self.image is None:
             raise InterbasisError(f"{self.spec or 'the data'} holds {self.kind}, not images")
-        row = self[index][0].view(self.image)
-        return ((row + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0)
+        low, high = self.pixel_range
+        pixels = (self[index][0].float() - low) * (255 / (high - low))
+        channels, height, width = self.image
+        if self.channels_last:
+            pixels = pixels.view(height, width, channels)
+        else:
+            pixels = pixels.view(self.image).permute(1, 2, 0)
+        return pixels.round().clamp(0, 255).to(torch.uint8)
 
 
 def scale_pixels(pixels: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ A *source* is any function from inputs to values [n, S, features]: the features 
 hook on somebody else's model. Values belong to the last S of a sample's positions.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -99,7 +100,8 @@ def chunk_size(source: Source, batches: Batches) -> int:
     weight = values_of(source, one, batches.name, 0).numel()
     if isinstance(source, Features):
         sections = source.network.sections[: source.index]
-        weight += sum(node.width for node in source.network.nodes) + sum(len(s.read) for s in sections)
+        weight += sum(node.width * math.prod(node.grid or ()) for node in source.network.nodes)
+        weight += sum(len(s.read) * math.prod(s.target.grid or ()) for s in sections)
     return max(1, CHUNK_BYTES // (8 * max(weight, one.numel())))
 
 

@@ -5,15 +5,15 @@ samples have a class, positions where layers have several; histograms, direct ef
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from interbasis.data.batches import Batches, Data
-from interbasis.features.activations import Chunk, checked, chunk_size, of
+from interbasis.features.activations import Chunk, Features, checked, chunk_size, of
 from interbasis.features.collecting import LayerSums, restore_all, state_of
-from interbasis.features.contexts import Rendering, Rows, Tokens, short
+from interbasis.features.contexts import Images, Rendering, Rows, Tokens, short
 from interbasis.features.dataset_examples import Plan, default_rendering
 from interbasis.features.effects import direct_effects
 from interbasis.features.fourier_labels import FourierLabel, fourier
@@ -33,6 +33,7 @@ from interbasis.features.records import (
 from interbasis.features.relevance import idle
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
+from interbasis.network.receptive_field import receptive_fields
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.progress import Progress, silent
@@ -71,7 +72,8 @@ class Analysis:
     ):
         self.graph, self.presentation = graph, shown
         self.network = network.to(graph.config.torch_dtype)
-        self.layers = [_Layer(of(self.network, layer), top, plan, shown.rendering) for layer in graph.layers]
+        sources = [of(self.network, layer) for layer in graph.layers]
+        self.layers = [_Layer(one, top, plan, _rendering(shown.rendering, one)) for one in sources]
 
     def run(
         self, batches: Batches, progress: Progress = silent, checkpoints: Checkpoints = NO_CHECKPOINTS
@@ -105,6 +107,14 @@ class Analysis:
     def examples(self) -> dict[str, tuple[FeatureExamples, ...]]:
         """Dataset examples, after the pass."""
         return {layer.basis.name: layer.shown() for layer in self.layers}
+
+
+def _rendering(rendering: Rendering, source: Features) -> Rendering:
+    """For one layer: of pictures, with the part of them that each of its positions depends on."""
+    if not isinstance(rendering, Images):
+        return rendering
+    fields = receptive_fields(source.network, source.index)
+    return rendering if fields is None or fields.shape[1] != 2 else replace(rendering, fields=fields)
 
 
 def _has_classes(batches: Batches) -> bool:

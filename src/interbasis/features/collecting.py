@@ -38,6 +38,8 @@ class LayerSums:
         self.chosen = list(range(first, min(last, self.basis.features)))
         self.examples = ExampleSums(plan, rendering)
         self.histograms, self.positions = HistogramSums(), PositionSums()
+        self.on_grid = bool(source.network.nodes[source.index].grid)
+        """Whether positions are pixels: then classes are told by the mean over them, not by the last."""
         self.classes: Grouped | None = None
         self.probed: list[tuple[Tensor, Tensor]] = []  # values [n, chosen], labels [n]
 
@@ -48,10 +50,11 @@ class LayerSums:
         self.histograms.add(chunk)
         self.positions.add(chunk)
         if chunk.labels is not None:
-            moments = Grouped.of(chunk.values[:, -1], chunk.labels)
+            values = chunk.values.mean(1) if self.on_grid else chunk.values[:, -1]
+            moments = Grouped.of(values, chunk.labels)
             self.classes = moments if self.classes is None else self.classes.merge(moments)
             if chunk.first < PROBED:
-                self.probed.append((chunk.values[:, -1], chunk.labels))
+                self.probed.append((values, chunk.labels))
 
     def areas(self) -> tuple[list[int], Tensor] | None:
         """(classes, AUROC [classes, chosen]) of each class against the others."""

@@ -14,6 +14,11 @@ from torch import Tensor
 from interbasis.features.records import Example, ExampleKind, ImageExample, RowExample, TokenExample
 from interbasis.runtime.errors import InterbasisError
 
+MAX_THUMBNAIL = 96
+"""Pixels of the longer side of a thumbnail."""
+DIMMED = 0.3
+"""How much of a pixel is left outside a receptive field, the rest being white."""
+
 
 @dataclass(frozen=True, eq=False)
 class Place:
@@ -22,7 +27,7 @@ class Place:
     value: float
     sample: int
     position: int
-    """In the sample's inputs."""
+    """In the sample's inputs; of images, in the layer's grid."""
     inputs: Tensor
     label: int | None
     around: tuple[int, Tensor]
@@ -75,6 +80,9 @@ class Images:
     classes: Sequence[str] = ()
     low: float = -1.0
     high: float = 1.0
+    channels_last: bool = False
+    fields: Tensor | None = None  # [positions, 2, 2]
+    """By position of the layer, its receptive field (top, bottom), (left, right) as shares of the picture."""
     kind: ExampleKind = field(default="images", init=False)
 
     def show(self, place: Place) -> Example:
@@ -84,12 +92,20 @@ class Images:
                 f"{place.inputs.numel()}"
             )
         pixels = (place.inputs.float() - self.low) * (255 / (self.high - self.low))
-        image = pixels.round().clamp(0, 255).to(torch.uint8).view(self.shape).permute(1, 2, 0)
+        seen = None if self.fields is None else self.fields[place.position]
+        if self.channels_last:
+            pixels = pixels.view(*self.shape[1:], self.shape[0]).permute(2, 0, 1)
+        image = thumbnail(pixels.reshape(self.shape).clamp(0, 255), seen)
+        box = None
+        if seen is not None:
+            (top, bottom), (left, right) = seen.tolist()
+            box = short(left), short(top), short(right), short(bottom)
         return ImageExample(
             value=short(place.value),
             sample=place.sample,
             image=png(image.numpy()),
             label=_name(place.label, self.classes),
+            field=box,
         )
 
 
@@ -108,6 +124,25 @@ class Rows:
             inputs=tuple(short(v) for v in place.inputs.flatten()[: self.limit].tolist()),
             label=_name(place.label, self.classes),
         )
+
+
+def thumbnail(pixels: Tensor, seen: Tensor | None) -> Tensor:  # [c, h, w] -> uint8 [height, width, c]
+    """At most `MAX_THUMBNAIL` pixels a side; what lies outside the field ``seen`` [2, 2] is dimmed."""
+    factor = -(-max(pixels.shape[1:]) // MAX_THUMBNAIL)
+    if factor > 1:
+        pixels = torch.nn.functional.avg_pool2d(
+            pixels[None], factor, ceil_mode=True, count_include_pad=False
+        )[0]
+    if seen is not None:
+        height, width = pixels.shape[1:]
+        scale = torch.tensor([[height], [width]])
+        (top, bottom), (left, right) = (seen * scale).round().int().tolist()
+        dimmed = DIMMED * pixels + (1 - DIMMED) * 255
+        dimmed[:, top : max(bottom, top + 1), left : max(right, left + 1)] = pixels[
+            :, top : max(bottom, top + 1), left : max(right, left + 1)
+        ]
+        pixels = dimmed
+    return pixels.round().to(torch.uint8).permute(1, 2, 0)
 
 
 def _name(label: int | None, classes: Sequence[str]) -> str:

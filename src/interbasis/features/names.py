@@ -16,7 +16,9 @@ def renderings(data: object) -> tuple[Rendering | None, Sequence[str], Sequence[
     kind, classes = getattr(data, "kind", None), tuple(getattr(data, "classes", ()))
     shape, folder = getattr(data, "image", None), getattr(data, "tokenizer", None)
     if kind == "images" and shape is not None:
-        return Images(tuple(shape), classes), classes, classes or None
+        low, high = getattr(data, "pixel_range", (-1.0, 1.0))
+        shown = Images(tuple(shape), classes, low, high, getattr(data, "channels_last", False))
+        return shown, classes, classes or None
     if kind == "tokens" and folder is not None:
         texts = vocabulary(Path(folder))
         return Tokens(lookup(texts)), (), texts or None

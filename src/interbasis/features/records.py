@@ -138,7 +138,10 @@ class ImageExample(Record):
     value: float
     sample: int
     image: str
+    """A thumbnail; where there is a field, the rest of the picture is dimmed."""
     label: str
+    field: tuple[float, float, float, float] | None = None
+    """What the value depends on, (left, top, right, bottom) as shares of the picture; None is all of it."""
 
 
 class RowExample(Record):

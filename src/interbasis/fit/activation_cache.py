@@ -71,7 +71,7 @@ class ActivationCache:
         """Before every section with a pass of its own but the first, the narrowest layer, as many as fit."""
         sections, nodes = self.network.sections, self.network.nodes
         passes = [k for k, section in enumerate(sections) if isinstance(section.core, PassCore)]
-        if any(section.last_only for section in sections[:-1]):
+        if any(section.last_only for section in sections[:-1]) or len({node.grid for node in nodes}) > 1:
             return {}  # not all layers have the same positions
         between = [range(before + 1, k + 1) for before, k in pairwise(passes)]
         narrowest = [min(some, key=lambda k: (nodes[k].width, -k)) for some in between]

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from interbasis.fit.stencils import has_closed_form, stencil_attributions
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.cores import SamplesQueries
 from interbasis.network.cores.core import into_groups
 from interbasis.network.network import Network, Section
+from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.integration import Rule
 from interbasis.runtime.errors import InterbasisError
 
@@ -58,6 +60,9 @@ def token_attributions(section: Section, f: Tensor, integral: Rule) -> Iterator[
     ``section`` and f [n, T, r_in] are in the coordinates of the bases. A block holds several samples, or some
     of one sample's output positions.
     """
+    if isinstance(section, StencilSection):
+        yield from _over_stencil(section, f, integral)
+        return
     outputs = section.outputs(f)
     count = outputs.stop - outputs.start
     tokens = max(MIN_BLOCK_TOKENS, MAX_BLOCK_ELEMENTS // (sum(section.write.shape) * f.shape[2]))
@@ -74,6 +79,17 @@ def token_attributions(section: Section, f: Tensor, integral: Rule) -> Iterator[
             yield slice(start, start + len(some)), places, block
 
 
+def _over_stencil(
+    section: StencilSection, f: Tensor, integral: Rule
+) -> Iterator[tuple[slice, slice, Tensor]]:
+    """By a closed form of the whole section, or, for other cores, patch by patch."""
+    if has_closed_form(section):
+        yield from stencil_attributions(section, f, integral)
+        return
+    for samples, outputs, block in token_attributions(section.over_patches(), section.patches(f), integral):
+        yield samples, outputs, section.folded(block)
+
+
 @dataclass(frozen=True, eq=False)
 class SignedTokens:
     """Which output positions of a batch are looked at, and their signs."""
@@ -83,7 +99,7 @@ class SignedTokens:
 
     def outputs(self, section: Section, f: Tensor) -> int:
         """Output positions per sample."""
-        return f[:, section.outputs(f)].shape[1] if self.positions is None else self.positions.shape[1]
+        return section.count_out(f.shape[1]) if self.positions is None else self.positions.shape[1]
 
     def blocks(self, section: Section, f: Tensor) -> "Iterator[tuple[Tensor, SignedTokens]]":
         """(samples, their tokens) in blocks of whole groups that fit in memory."""
@@ -101,7 +117,19 @@ class SignedTokens:
 
 
 def squared_sums(section: Section, f: Tensor, integral: Rule, tokens: SignedTokens) -> Tensor:
-    """X = (Σ φ A)² for every group and set of signs, [r_out, groups, R, r_in]."""
+    """X = (Σ φ A)² for every group and set of signs, [r_out, groups, R, r_in].
+
+    For a section that reads a stencil, f holds patches (`StencilSection.patches`).
+    """
+    if isinstance(section, StencilSection):
+        block = section.folded(_signed_sums(section.over_patches(), f, integral, tokens))
+    else:
+        block = _signed_sums(section, f, integral, tokens)
+    return block.square_().double().unflatten(1, tokens.signs.shape[::2])
+
+
+def _signed_sums(section: Section, f: Tensor, integral: Rule, tokens: SignedTokens) -> Tensor:
+    """Σ φ A, [r_out, groups · R, r_in]."""
     core, u, signs = section.core, f @ section.read.T, tokens.signs
     if tokens.positions is not None and isinstance(core, SamplesQueries):
         inner = core.signed_attributions_at(u, f, section.read, tokens.positions, integral, signs)
@@ -114,7 +142,7 @@ def squared_sums(section: Section, f: Tensor, integral: Rule, tokens: SignedToke
     signed = torch.einsum("gtj,gtr->grj", grouped, signs)
     block = _write(section.write, inner)
     block.addcmul_(section.skip[:, None], signed.flatten(0, 1)[None])
-    return block.square_().double().unflatten(1, signs.shape[::2])
+    return block
 
 
 def positions_of(f: Tensor, positions: Tensor) -> Tensor:  # [n, T, r], [n, Q] -> [n, Q, r]

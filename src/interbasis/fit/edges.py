@@ -10,7 +10,7 @@ sums over groups of tokens, Σ_x,s A² = E_φ Σ_groups (Σ φ A)².
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,9 +28,10 @@ from interbasis.fit.attributions import (
 )
 from interbasis.fit.statistics import check_finite, chunks
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.network.cores import ClosedFormSquares, SamplesQueries
+from interbasis.network.cores import ClosedFormSquares, Linear, SamplesQueries
 from interbasis.network.cores.core import into_groups
 from interbasis.network.network import Network, Section
+from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.integration import Rule, rule
 from interbasis.numerics.random_signs import Sources, random_positions, random_signs
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, State
@@ -67,7 +68,8 @@ class EdgeSums:
 
     @classmethod
     def zero(cls, section: Section, estimated: bool) -> "EdgeSums":
-        zeros = torch.zeros_like(section.skip, dtype=torch.float64)
+        size = len(section.skip), section.features_in
+        zeros = torch.zeros(size, dtype=torch.float64, device=section.skip.device)
         return cls(zeros, zeros.clone() if estimated else None)
 
     def merge(self, other: "EdgeSums") -> None:
@@ -172,10 +174,11 @@ def measure(
     if settings.sources is not None:
         require_fixed_order(batches)
     longest = network.prefix(batches.first().to(network.device)).shape[1]
+    sections, positions = [], longest
     pairs = zip(sections_in_bases(network, layers), _transforms(network, layers), strict=True)
-    sections = [
-        SectionEdges(section, settings, transform, k, longest) for k, (section, transform) in enumerate(pairs)
-    ]
+    for k, (in_bases, transform) in enumerate(pairs):
+        positions = in_bases.count_out(positions)
+        sections.append(SectionEdges(in_bases, settings, transform, k, max(longest, positions)))
     sums = [section.sums for section in sections]
     checkpoint = checkpoints.checkpoint("edges", len(batches))
     for k, total in enumerate(sums):
@@ -208,8 +211,10 @@ class SectionEdges:
         self.section, self.settings, self.transform = section, settings, transform
         self.number, self.longest = number, longest
         self.sums = EdgeSums.zero(section, settings.sources is not None)
-        core = section.core
-        self._squares = core.squares(section, settings.rule) if isinstance(core, ClosedFormSquares) else None
+        self._stencil = section if isinstance(section, StencilSection) else None
+        self._squares: Callable[[Tensor], Tensor] | None = None
+        if self._stencil is None and isinstance(section.core, ClosedFormSquares):
+            self._squares = section.core.squares(section, settings.rule)
 
     def add(self, f: Tensor, first: int = 0) -> None:  # [n, T, width]
         """Add a batch, ``first`` the number of its first sample in the data."""
@@ -218,31 +223,42 @@ class SectionEdges:
             self.sums.square += self._squares(_in_basis(f, self.transform))
             return
         section, sources = self.section, self.settings.sources
+        if self._stencil is not None and isinstance(section.core, Linear):
+            sources = None  # exact, and cheaper than any estimate
         positions = None if sources is None else self._positions(f, sources, first)
-        weight = 1.0 if positions is None else f.shape[1] / positions.shape[1]
-        if positions is not None and not section.core.mixes_positions:  # the others do not matter to these
-            f = positions_of(f, positions)
-        f = _in_basis(f, self.transform)
-        outputs = f[:, section.outputs(f)].shape[1] if positions is None else positions.shape[1]
+        count = section.count_out(f.shape[1])
+        outputs = count if positions is None else positions.shape[1]
         group = 1 if sources is None else outputs if sources.group == "positions" else sources.group
-        if sources is None or (group == 1 and positions is None):
+        alone = sources is None or (group == 1 and positions is None)
+        f = self._features(f, positions, alone)
+        if sources is None or alone:
             for _, _, block in token_attributions(section, f, self.settings.rule):
                 self.sums.square += block.square_().sum(1, dtype=torch.float64)
             return
         key, most = ("edges", sources.seed, self.number), min(self.longest, sources.positions or self.longest)
         signs = random_signs(key, first, len(f), outputs * sources.count, most * sources.count).to(f)
         groups = into_groups(signs.view(-1, sources.count), group)  # [groups, g, R]
-        self._add_groups(f, SignedTokens(groups, positions), weight)
+        self._add_groups(f, SignedTokens(groups, positions), count / outputs)
+
+    def _features(self, f: Tensor, positions: Tensor | None, alone: bool) -> Tensor:
+        """f̂ of the positions that matter; for groups of a stencil's outputs, their patches."""
+        if self._stencil is not None:
+            f = _in_basis(f, self.transform)
+            f = f if alone else self._stencil.patches(f)
+            return f if positions is None else positions_of(f, positions)
+        if positions is not None and not self.section.core.mixes_positions:
+            f = positions_of(f, positions)  # the others do not matter to these
+        return _in_basis(f, self.transform)
 
     def _positions(self, f: Tensor, sources: Sources, first: int) -> Tensor | None:
         """The output positions of every sample that are looked at, [n, Q]; None is all of them."""
-        core, wanted = self.section.core, sources.positions
-        if wanted is None or self.section.last_only or wanted >= f.shape[1]:
+        core, wanted, count = self.section.core, sources.positions, self.section.count_out(f.shape[1])
+        if wanted is None or self.section.last_only or wanted >= count:
             return None
         if core.mixes_positions and not isinstance(core, SamplesQueries):
             return None
         key = ("edge positions", sources.seed, self.number)
-        return random_positions(key, first, len(f), wanted, f.shape[1]).to(f.device)
+        return random_positions(key, first, len(f), wanted, count).to(f.device)
 
     def _add_groups(self, f: Tensor, tokens: SignedTokens, weight: float) -> None:
         """Squares of signed sums, a few groups at a time.

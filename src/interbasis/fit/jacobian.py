@@ -20,56 +20,16 @@ from torch import Tensor
 
 from interbasis.data.batches import Batches
 from interbasis.fit.activation_cache import ActivationCache
+from interbasis.fit.jacobian_gram import JacobianGram
 from interbasis.fit.statistics import Statistics, chunks
+from interbasis.fit.stencils import StencilJacobian, by_class, class_moments
 from interbasis.network.cores import Moments, PassCore, SamplesQueries
 from interbasis.network.network import Network, Section
+from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics import autograd
-from interbasis.numerics.linalg import eigenbasis, right_singular_basis, square_root_factor
 from interbasis.numerics.random_signs import random_positions, random_signs
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints, State
 from interbasis.runtime.progress import Progress, silent
-
-
-@dataclass(frozen=True)
-class JacobianGram:
-    """M′ as a product Xᵀ K X, whose inner side may be smaller than the layer. The constant is left out."""
-
-    X: Tensor  # [k, w]
-    K: Tensor  # [k, k]
-    noise: Tensor | None = None  # [k, k]
-    """How far K may be off where query positions were sampled, here or in layers after this one: half the
-    difference of two independent estimates, each made from half of the queries in all of these layers."""
-    terms: tuple[Tensor, Tensor] | None = None  # [k′, w], [k′]
-    """What M′ was summed from where X has been multiplied into K: rows Y = [ĈP; A] and the mean squares of
-    the Jacobian by each of them. They are X and the diagonal of K otherwise."""
-
-    def eigenbasis(self, W: Tensor) -> tuple[Tensor, Tensor]:
-        """Λ and V (rows) of M = W M′ Wᵀ, W [r, w], decomposed on the smaller side."""
-        if len(self.K) < len(W):
-            return right_singular_basis(square_root_factor(self.K) @ (self.X @ W.T))
-        inner = self.X @ W.T
-        return eigenbasis(inner.T @ self.K @ inner)
-
-    def along(self, directions: Tensor) -> Tensor:  # [r, w] -> [r]
-        """x M′ xᵀ for every row x."""
-        inner = directions @ self.X.T
-        return (inner @ self.K * inner).sum(1)
-
-    def magnitudes_along(self, directions: Tensor) -> Tensor:  # [r, w] -> [r]
-        """What x M′ xᵀ is the sum of before anything cancels, Σ_i (Y x)_i² size_i.
-
-        An entry ij of a Gram summed in rounded numbers is off by a few ε √(size_i size_j); where these errors
-        are independent, x M′ xᵀ is off by as many ε times this.
-        """
-        rows, sizes = self.terms or (self.X, self.K.diagonal())
-        return (directions @ rows.T).square() @ sizes
-
-    def deviations(self, directions: Tensor) -> Tensor | None:  # [r, w] -> [r, r]
-        """x δM′ yᵀ for all pairs of rows; each is one draw from what sampling may do to x M′ yᵀ."""
-        if self.noise is None:
-            return None
-        inner = directions @ self.X.T
-        return inner @ self.noise @ inner.T
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +107,8 @@ class Jacobians:
         ``deviation`` E [r, r] says how far CᵀC may be off, by CᵀEC, where that was sampled.
         """
         section = self.network.sections[index]
+        if isinstance(section, StencilSection):
+            return self._through_stencil(index, section, transform, deviation)
         jacobian = SectionJacobian.of(section, transform)
         source, target = self.statistics.layers[index : index + 2]
         metrics = [jacobian.metric]
@@ -166,6 +128,39 @@ class Jacobians:
         if deviation is None:
             return gram(moments[0])
         return replace(gram(moments[0]), noise=gram(moments[1], deviation).K)
+
+    def _through_stencil(
+        self, index: int, section: StencilSection, transform: Tensor | None, deviation: Tensor | None
+    ) -> JacobianGram:
+        """`to_next` for a section that reads a stencil."""
+        jacobian = StencilJacobian.of(section, transform)
+        metrics, samples = [jacobian.metric], self.statistics.samples
+        if deviation is not None:
+            metrics.append(jacobian.write.T @ deviation.cpu() @ jacobian.write)
+        sums = [self.statistics.cores[index]] * len(metrics)
+        if isinstance(section.core, PassCore):
+            sums = self._class_sums(index, section, section.core, metrics)
+        inputs = self.statistics.layers[index].count
+        moments = [class_moments(section, own, metric) for own, metric in zip(sums, metrics, strict=True)]
+        gram = jacobian.gram(moments[0], samples, inputs)
+        if deviation is None:
+            return gram
+        return replace(gram, noise=jacobian.gram(moments[1], samples, inputs, deviation).K)
+
+    def _class_sums(
+        self, index: int, section: StencilSection, core: PassCore, metrics: Sequence[Tensor]
+    ) -> list[dict[str, Tensor]]:
+        """Sums over every class of outputs for several metrics, from one pass."""
+        checkpoint = self.checkpoints.checkpoint(f"jacobian_moments.{index}", len(self.batches))
+        sums = {name: saved.to(self.network.device) for name, saved in checkpoint.tensors.items()}
+        phase = f"Jacobian at {section.source.name}"
+        for _, f in self._activations(index, phase, checkpoint, lambda: (sums, {})):
+            u = section.read_outs(f)
+            for k, metric in enumerate(metrics):
+                of_rows = partial(core.batch_sums, outputs=slice(0, 1), metric=metric.to(u), signs=None)
+                batch = by_class(section, u, of_rows)
+                _add(sums, {f"{name}.{k}": total for name, total in batch.items()})
+        return [_numbered(sums, k) for k in range(len(metrics))]
 
     def _samples(self, section: Section, tokens: int) -> bool:
         """Whether queries are sampled: where that is fewer than there are."""
@@ -228,7 +223,10 @@ class Jacobians:
         narrow = [_reads_only(section) for section in network.sections]
         checkpoint = self.checkpoints.checkpoint("jacobian.end", len(self.batches))
         sums = dict(checkpoint.tensors)  # by number of the section
-        mixing = any(section.core.mixes_positions or section.last_only for section in network.sections)
+        mixing = any(
+            section.core.mixes_positions or section.last_only or isinstance(section, StencilSection)
+            for section in network.sections
+        )
         phase = "Jacobians to the end"
         for signs, f in self._pass(0, network.sections, phase, checkpoint, lambda: (sums, {})):
             if not mixing:  # every token by itself: one backward pass per coordinate does for all
@@ -271,10 +269,10 @@ class Jacobians:
         state: Callable[[], State],
     ) -> Iterator[tuple[Tensor | None, Tensor]]:
         """(signs for the outputs of some sections, activations at a node layer) over the data, in chunks."""
-        last_only = any(section.last_only for section in sections)
         longest = self.network.prefix(self.batches.first().to(self.network.device)).shape[1]
+        longest = _count_out([*self.network.sections[:index], *sections], longest)
         for first, f in self._activations(index, phase, checkpoint, state):
-            outputs = 1 if last_only else f.shape[1]
+            outputs = _count_out(sections, f.shape[1])
             signs = None
             if self.sources is not None and outputs > 1:
                 key, most = ("jacobian", self.seed, index), longest * self.sources
@@ -308,6 +306,13 @@ def _add(sums: dict[str, Tensor], more: dict[str, Tensor], weight: float = 1.0) 
             sums[name] = weight * total.double()
 
 
+def _count_out(sections: Sequence[Section], positions: int) -> int:
+    """Positions that come out of some sections in a row."""
+    for section in sections:
+        positions = section.count_out(positions)
+    return positions
+
+
 def _numbered(sums: dict[str, Tensor], number: int) -> dict[str, Tensor]:
     """Those called name.number, by name."""
     end = f".{number}"
@@ -316,6 +321,8 @@ def _numbered(sums: dict[str, Tensor], number: int) -> dict[str, Tensor]:
 
 def _reads_only(section: Section) -> bool:
     """Whether a section sees its source through its read-outs alone, and they are fewer than coordinates."""
+    if isinstance(section, StencilSection):
+        return False
     first = section.source.first_coordinate
     return not section.skip[:, first:].any() and len(section.read) < section.source.width
 

@@ -6,6 +6,7 @@ centred as they grow (Chan, Golub & LeVeque 1979), so a mean that is a million t
 digits.
 """
 
+import math
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -15,8 +16,10 @@ import torch
 from torch import Tensor
 
 from interbasis.data.batches import Batches
+from interbasis.fit.stencils import by_class
 from interbasis.network.cores import StatisticsCore, Sums
-from interbasis.network.network import Network
+from interbasis.network.network import Network, Section
+from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.linalg import symmetric_product
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints, State
 from interbasis.runtime.errors import InterbasisError
@@ -201,11 +204,18 @@ def _of_chunk(network: Network, runs: list[Tensor], wanted: Wanted, name: str, f
         core_sums: Sums = {}
         us = [section.read_outs(f) for f in fs]
         if wanted.cores and isinstance(section.core, StatisticsCore):
-            out = _rows([u[:, section.outputs(f)] for f, u in zip(fs, us, strict=True)])
-            core_sums = section.core.statistics(out[:, None], slice(0, 1))
+            core_sums = _core_sums(section, section.core, fs, us)
         sums.append(core_sums)
         fs = [section.from_read_outs(f, u) for f, u in zip(fs, us, strict=True)]
     return Statistics(sum(map(len, runs)), layers, sums)
+
+
+def _core_sums(section: Section, core: StatisticsCore, fs: list[Tensor], us: list[Tensor]) -> Sums:
+    """The core's sums over all output positions, or over those of every class of a stencil's."""
+    out = [u[:, section.outputs(f)] for f, u in zip(fs, us, strict=True)]
+    if isinstance(section, StencilSection):
+        return by_class(section, torch.cat(out), partial(core.statistics, outputs=slice(0, 1)))
+    return core.statistics(_rows(out)[:, None], slice(0, 1))
 
 
 def _rows(runs: list[Tensor]) -> Tensor:  # [n, T, w] each -> [tokens, w]
@@ -250,7 +260,16 @@ def chunk_size(network: Network, batches: Batches, fine: bool = False) -> int:
     positions = network.prefix(batches.first().to(network.device)).shape[1]
     if positions == 0:
         raise InterbasisError(f"{batches.name}: samples have no positions; expected at least one")
-    pairs = zip(network.nodes, network.sections, strict=False)
-    coordinates = sum(node.width + len(section.read) for node, section in pairs) + network.nodes[-1].width
     size = FINE_CHUNK_BYTES if fine else CHUNK_BYTES
-    return max(1, size // (8 * positions * coordinates))
+    return max(1, size // (8 * _coordinates(network, positions)))
+
+
+def _coordinates(network: Network, positions: int) -> int:
+    """Numbers that a sample has at all node layers and read-outs, from its positions at the first."""
+    total = 0
+    for section in network.sections:
+        total += positions * section.source.width
+        grid = section.target.grid
+        positions = positions if grid is None else math.prod(grid)
+        total += positions * len(section.read)
+    return total + positions * network.nodes[-1].width

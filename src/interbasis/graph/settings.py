@@ -119,7 +119,7 @@ class BuildRequest(BuildConfig):
     """The settings of `interbasis.build` with the names of what they are for; unknown keys are refused."""
 
     model: str
-    """modadd[:PATH], mlp:PATH, hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION."""
+    """modadd[:PATH], cifar10-conv[:PATH], mlp:PATH, hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION."""
     data: str | None = None
     """Data of the basis; default: what the model was trained on."""
     jacobian_data: str | None = None

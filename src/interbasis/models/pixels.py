@@ -11,7 +11,7 @@ from interbasis.runtime.errors import InterbasisError
 
 
 class Pixels(Prefix):
-    """[n, channels, grid…], or rows [n, channels · pixels] of the same numbers, to [n, pixels, 1 + channels]."""
+    """Images [n, channels, grid…], or rows [n, channels · pixels], to [n, pixels, 1 + channels]."""
 
     def __init__(self, channels: int, grid: Grid, dtype: torch.dtype = torch.float32):
         super().__init__()

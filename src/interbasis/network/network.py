@@ -138,6 +138,16 @@ class Section(Step):
         """Those that come out of so many."""
         return slice(positions - 1 if self.last_only else 0, positions)
 
+    @property
+    def features_in(self) -> int:
+        """Coordinates or features of the source."""
+        return self.skip.shape[1]
+
+    def count_out(self, positions: int) -> int:
+        """How many positions come out of so many."""
+        here = self.positions_out(positions)
+        return here.stop - here.start
+
     def in_basis(self, inverse: Tensor | None, transform: Tensor | None) -> "Section":
         """The same map from source features to target features, F̂(f̂) = C_out F(C_in⁺ f̂).
 

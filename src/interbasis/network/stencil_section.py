@@ -66,6 +66,7 @@ class StencilSection(Section):
 
     @property
     def features_in(self) -> int:
+        """Coordinates or features of the source, at one position."""
         return (self.skip.shape[1] - 1) // self.stencil.taps
 
     def taps_of(self, matrix: Tensor) -> Tensor:  # [c, 1 + K·d] -> [c, K, d]
@@ -77,6 +78,16 @@ class StencilSection(Section):
         inner = self.stencil.patches(f).flatten(2)
         one = f[:, :1, :1].expand(-1, inner.shape[1], -1)
         return torch.cat([one, inner], dim=2)
+
+    def over_patches(self) -> Section:
+        """The same matrices and core as a section whose positions are patches."""
+        return Section(self.source, self.target, self.skip, self.read, self.write, self.core)
+
+    def folded(self, values: Tensor) -> Tensor:  # [..., 1 + K·d] -> [..., d]
+        """What belongs to coordinates of patches, summed over taps; the bias belongs to the constant."""
+        result = values[..., 1:].unflatten(-1, (self.stencil.taps, -1)).sum(-2)
+        result[..., 0] += values[..., 0]
+        return result
 
     def from_read_outs(self, f: Tensor, u: Tensor) -> Tensor:  # [n, T, d_in], [n, S, c_in] -> [n, S, d_out]
         """P p + B · core(u)."""

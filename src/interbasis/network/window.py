@@ -79,6 +79,12 @@ class Window:
                     f"expected a grid at least as large as the window, received {grid} for kernel "
                     f"{self.kernel} with dilation {self.dilation} and padding {self.padding}"
                 )
+            limit = {"reflect": size - 1, "circular": size}.get(self.mode)
+            if limit is not None and max(before, after) > limit:
+                raise InterbasisError(
+                    f"expected {self.mode} padding of at most {limit} for a grid of {grid}, received "
+                    f"{self.padding}"
+                )
             count = (room + (stride - 1 if self.ceil else 0)) // stride + 1
             if self.ceil and (count - 1) * stride >= size + before:  # it would begin beyond the grid
                 count -= 1

@@ -1,7 +1,7 @@
 """Models and data by name, as the command line and configs spell them.
 
-    models   modadd[:PATH]  mlp:PATH  hf:FOLDER-OR-HUB-ID  python:MODULE:FUNCTION
-    data     modadd  cifar10[:PATH]  mnist[:PATH]  tokens:PATH  text:PATH  hf:DATASET  npz:PATH
+    models   modadd[:PATH]  cifar10-conv[:PATH]  mlp:PATH  hf:FOLDER-OR-HUB-ID  python:MODULE:FUNCTION
+    data     modadd  cifar10[:PATH]  mnist[:PATH]  images:FOLDER  tokens:PATH  text:PATH  hf:DATASET  npz:PATH
 
 Options follow a data spec's path after commas, `tokens:stories.uint16,context=256,bos=1`: samples=N takes the
 first N of any data; those of tokens and text are the fields of `interbasis.data.windows.Windows`, and part,
@@ -19,19 +19,22 @@ from pathlib import Path
 
 from torch import nn
 
-from interbasis.data import arrays, cifar10, mnist, streams
+from interbasis.data import arrays, cifar10, images, mnist, streams
 from interbasis.data.modadd import split as split_pairs
 from interbasis.data.samples import Pair, Samples, Split
-from interbasis.models import mlp, modadd
+from interbasis.models import mlp, modadd, residual
 from interbasis.models.module import from_torch
 from interbasis.network.network import Network
 from interbasis.runtime.errors import InterbasisError
 
-SHIPPED = Path(__file__).parents[1] / "checkpoints" / "modadd-seed0.safetensors"
+CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
+SHIPPED = CHECKPOINTS / "modadd-seed0.safetensors"
+SHIPPED_CONV = CHECKPOINTS / "cifar10-conv-seed0.safetensors"
 MODELS = (
-    "modadd:PATH, modadd (the one that is shipped), mlp:PATH, hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION"
+    "modadd or cifar10-conv (those that are shipped), modadd:PATH, cifar10-conv:PATH, mlp:PATH, "
+    "hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION"
 )
-DATA = "modadd, cifar10[:PATH], mnist[:PATH], tokens:PATH, text:PATH, hf:DATASET or npz:PATH"
+DATA = "modadd, cifar10[:PATH], mnist[:PATH], images:FOLDER, tokens:PATH, text:PATH, hf:DATASET or npz:PATH"
 MAX_DEFAULT_POSITIONS = 1024
 """Positions of a sample where neither the data's spec nor a smaller model says how many."""
 
@@ -64,9 +67,9 @@ class Model:
 
 
 def open_model(spec: str) -> Model:
-    """A model by name; see the head of this file. `modadd` alone is the one that comes with interbasis."""
+    """A model by name; see the head of this file. Two names alone are models that come with interbasis."""
     family, _, rest = spec.partition(":")
-    if family in MODEL_FAMILIES and (rest or (family == spec == SHIPPED_FAMILY)):
+    if family in MODEL_FAMILIES and (rest or (family == spec and family in SHIPPED_FAMILIES)):
         return MODEL_FAMILIES[family](spec, rest)
     raise InterbasisError(f"expected a model as {MODELS}, received {spec!r}")
 
@@ -78,6 +81,11 @@ def _shipped_or_file(spec: str, path: str) -> Model:
     network = modadd.load(file)
     p = modadd.modulus(network)
     return Model(spec, network, "modadd" if p == 113 else f"modadd,p={p}", context=3)
+
+
+def _residual(spec: str, path: str) -> Model:
+    module, data = residual.load_module(path or SHIPPED_CONV)
+    return Model(spec, residual.network(module), data)
 
 
 def _mlp(spec: str, path: str) -> Model:
@@ -106,6 +114,8 @@ def open_data(
         whole = _pairs(_integer(spec, "p", options.pop("p", None)) or 113, split)
     elif family in IMAGES:
         whole = IMAGES[family](path or None, split)
+    elif family == "images" and path:
+        whole = images.load(path, split)
     elif family == "npz" and path:
         whole = arrays.load(path, split)
     else:
@@ -228,10 +238,11 @@ def _from_python(rest: str) -> Network:
 
 HUB_OPTIONS: dict[str, str | None] = {"blocks": None, "output": "no", "head": None}
 """Options of a Hugging Face model, with their defaults."""
-SHIPPED_FAMILY = "modadd"
-"""The family whose name alone is a model: the one that comes with interbasis."""
+SHIPPED_FAMILIES = ("modadd", "cifar10-conv")
+"""Families whose name alone is a model: those that come with interbasis."""
 MODEL_FAMILIES: dict[str, Callable[[str, str], Model]] = {
     "modadd": _shipped_or_file,
+    "cifar10-conv": _residual,
     "mlp": _mlp,
     "hf": _from_hub,
     "python": _python,

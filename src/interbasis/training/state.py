@@ -22,9 +22,13 @@ def save_state(
     weights: Weights,
     optimizer: torch.optim.Optimizer,
     counters: dict[str, int],
+    buffers: Weights | None = None,
 ) -> None:
-    """Write everything that the next step depends on; ``counters`` hold ``step`` and what else is counted."""
-    tensors: dict[str, Tensor] = {}
+    """Write everything that the next step depends on; ``counters`` hold ``step`` and what else is counted.
+
+    ``buffers`` are what is not trained but changes, a batch norm's running statistics, say.
+    """
+    tensors: dict[str, Tensor] = {f"buffer/{name}": buffer for name, buffer in (buffers or {}).items()}
     for name, weight in weights.items():
         moments = optimizer.state[weight]
         tensors |= {
@@ -42,6 +46,7 @@ def restore_state(
     weights: Weights,
     optimizer: torch.optim.Optimizer,
     counters: dict[str, int],
+    buffers: Weights | None = None,
 ) -> dict[str, int]:
     """Load the state of an interrupted run and give its counters; those given where there is none."""
     if not path.exists():
@@ -59,6 +64,8 @@ def restore_state(
                         "exp_avg": file.get_tensor(f"mean/{name}"),
                         "exp_avg_sq": file.get_tensor(f"square/{name}"),
                     }
+                for name, buffer in (buffers or {}).items():
+                    buffer.copy_(file.get_tensor(f"buffer/{name}"))
             return values
     except (SafetensorError, OSError, KeyError, TypeError, RuntimeError) as error:
         raise InterbasisError(

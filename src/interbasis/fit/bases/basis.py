@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from interbasis.fit.jacobian import JacobianGram
+from interbasis.fit.jacobian_gram import JacobianGram
 from interbasis.fit.statistics import Covariance
 from interbasis.graph.basis_kinds import BasisKind
 from interbasis.graph.layer_basis import LayerBasis

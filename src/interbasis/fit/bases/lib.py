@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from interbasis.fit.bases.principal import Principal
 from interbasis.fit.bases.whitened import WhitenedBasis
-from interbasis.fit.jacobian import JacobianGram
+from interbasis.fit.jacobian_gram import JacobianGram
 from interbasis.graph.basis_kinds import LIB
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.numerics.linalg import EPSILON, Cut, Floor

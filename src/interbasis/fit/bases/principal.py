@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interbasis.fit.jacobian import JacobianGram
+from interbasis.fit.jacobian_gram import JacobianGram
 from interbasis.fit.statistics import Covariance
 from interbasis.graph.layer_basis import IdentityBasis, LayerBasis
 from interbasis.network.network import NodeLayer

@@ -27,7 +27,7 @@ class Largest(StatisticsCore):
         return f"Largest({self.taps})"
 
     def __call__(self, u: Tensor, outputs: slice) -> Tensor:  # [n, S, K·c] -> [n, S, c]
-        return self._by_tap(u[:, outputs]).amax(-2)
+        return self._by_tap(u[:, outputs]).max(-2).values
 
     def _by_tap(self, u: Tensor) -> Tensor:  # [..., K·c] -> [..., K, c]
         return u.unflatten(-1, (self.taps, -1))

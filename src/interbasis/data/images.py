@@ -1,0 +1,104 @@
+"""Folders of pictures, `images:FOLDER`: a subfolder per class, all pictures of one size.
+
+    FOLDER/CLASS/*.png                      the last tenth of every class is the test set
+    FOLDER/train/CLASS/…, FOLDER/test/CLASS/…   splits of their own
+
+Pictures are read when they are wanted, as [channels, height, width] in [−1, 1]; grey ones have one channel.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+
+from interbasis.data.samples import Pair, Samples, Split, scale_pixels
+from interbasis.runtime.errors import InterbasisError
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+MODES = {"L": 1, "RGB": 3}
+"""How pictures are read, and with how many channels."""
+
+
+def load(folder: str | Path, split: Split = "train") -> Samples:
+    """The pictures of a folder; classes are its subfolders in alphabetical order.
+
+    Raises:
+        InterbasisError: There is no such folder, it holds no pictures, one cannot be read, or sizes differ.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise InterbasisError(
+            f"expected a folder with a subfolder of pictures per class at {root}, found none"
+        )
+    own = (root / "train").is_dir() and (root / "test").is_dir()
+    root = root / split if own else root
+    classes = sorted(part.name for part in root.iterdir() if part.is_dir() and not part.name.startswith("."))
+    files, labels = [], []
+    for label, name in enumerate(classes):
+        pictures = sorted(path for path in (root / name).iterdir() if path.suffix.lower() in ENDINGS)
+        if not own:
+            held_out = max(1, len(pictures) // 10) if pictures else 0
+            cut = len(pictures) - held_out
+            pictures = pictures[:cut] if split == "train" else pictures[cut:]
+        files += pictures
+        labels += [label] * len(pictures)
+    if not files:
+        raise InterbasisError(
+            f"{root}: expected a subfolder per class with pictures ({', '.join(ENDINGS)}), found none for "
+            f"the {split} split"
+        )
+    files, labels = _in_turn(files, labels)
+    mode, size = _format(files)
+    known = torch.tensor(labels)
+
+    def read(first: int, last: int) -> Pair:
+        pixels = np.stack([_pixels(path, mode, size) for path in files[first:last]])
+        return scale_pixels(torch.from_numpy(pixels)), known[first:last]
+
+    shape = MODES[mode], size[1], size[0]
+    return Samples(len(files), read, "images", f"images:{folder}", tuple(classes), shape, batch=256)
+
+
+def _in_turn(files: list[Path], labels: list[int]) -> tuple[list[Path], list[int]]:
+    """One of every class after the other, so that the first samples are of all classes."""
+    place: dict[int, int] = {}
+    keys = []
+    for label in labels:
+        place[label] = place.get(label, -1) + 1
+        keys.append((place[label], label))
+    order = sorted(range(len(files)), key=keys.__getitem__)
+    return [files[k] for k in order], [labels[k] for k in order]
+
+
+def _format(files: list[Path]) -> tuple[str, tuple[int, int]]:
+    """L or RGB, and (width, height), the same for all files; only their heads are read."""
+    first: tuple[int, int] | None = None
+    grey = True
+    for path in files:
+        with _opened(path) as image:
+            first = first or image.size
+            if image.size != first:
+                raise InterbasisError(
+                    f"expected pictures of one size, received {files[0].name} of {first[0]} × {first[1]} and "
+                    f"{path.name} of {image.size[0]} × {image.size[1]}; resize them first"
+                )
+            grey = grey and image.mode in ("1", "L")
+    assert first is not None
+    return ("L" if grey else "RGB"), first
+
+
+def _pixels(path: Path, mode: str, size: tuple[int, int]) -> np.ndarray:  # uint8 [channels, height, width]
+    with _opened(path) as image:
+        try:
+            values = np.asarray(image.convert(mode))
+        except (OSError, ValueError, SyntaxError) as error:
+            raise InterbasisError(f"could not read {path} as a picture ({error})") from error
+    return values.reshape(size[1], size[0], -1).transpose(2, 0, 1)
+
+
+def _opened(path: Path) -> Image.Image:
+    try:
+        return Image.open(path)
+    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+        raise InterbasisError(f"could not read {path} as a picture ({error})") from error

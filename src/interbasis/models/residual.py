@@ -1,0 +1,200 @@
+"""A small residual convolutional network: a stem, blocks that halve the grid, average pooling, a linear head.
+
+    stem   relu(norm(conv 3×3))
+    block  relu(norm(conv 3×3 (relu(norm(conv 3×3, stride 2)))) + norm(conv 1×1, stride 2))
+    head   linear(mean over all pixels)
+
+Batch norms are folded into the convolutions. Node layers are `stem` (pixels), then for each block
+`blocks.K.conv1` and `blocks.K.conv2`, the latter with the shortcut beside the hidden channels, `pool`, `head`
+and `output`. Checkpoints are safetensors of the module's state, with its widths as JSON in the metadata under
+``architecture``.
+"""
+
+import json
+from copy import deepcopy
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from interbasis.models.matrices import changed_copy
+from interbasis.models.pixels import Pixels
+from interbasis.network.cores import Elementwise
+from interbasis.network.network import Network, NodeLayer
+from interbasis.network.stencil import Stencil
+from interbasis.network.stencil_section import (
+    StencilSection,
+    add_taps,
+    averaging_section,
+    flattened_taps,
+    kernel_taps,
+    linear_section,
+    one_tap,
+    patch_matrix,
+)
+from interbasis.network.window import Grid, Window
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.files import write_atomically
+
+FAMILY = "residual convolutional network"
+
+
+class Block(nn.Module):
+    """Two convolutions and a shortcut, at half the resolution."""
+
+    def __init__(self, before: int, after: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(after)
+        self.conv2 = nn.Conv2d(after, after, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(after)
+        self.shortcut = nn.Conv2d(before, after, 1, stride=2, bias=False)
+        self.norm3 = nn.BatchNorm2d(after)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.relu(self.norm1(self.conv1(x)))
+        return torch.relu(self.norm2(self.conv2(hidden)) + self.norm3(self.shortcut(x)))
+
+
+class Residual(nn.Module):
+    """The module; it takes images [n, channels, size, size] or rows of the same numbers."""
+
+    def __init__(
+        self, channels: int = 3, size: int = 32, widths: tuple[int, ...] = (16, 32, 64), classes: int = 10
+    ):
+        super().__init__()
+        self.channels, self.size, self.widths, self.classes = channels, size, tuple(widths), classes
+        self.stem = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(widths[0])
+        self.blocks = nn.ModuleList(Block(before, after) for before, after in pairwise(widths))
+        self.head = nn.Linear(widths[-1], classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.reshape(len(x), self.channels, self.size, self.size)
+        x = torch.relu(self.norm(self.stem(x)))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean((2, 3)))
+
+
+@torch.no_grad()
+def network(module: Residual) -> Network:
+    """The module as it computes in evaluation mode."""
+    module = deepcopy(module).eval()
+    like = module.head.weight.detach()
+    grid: Grid = (module.size, module.size)
+    node = NodeLayer("stem", 1 + module.channels, grid=grid)
+    first, *blocks = [f"blocks.{k}.conv1" for k in range(len(module.blocks))] + ["pool"]
+    stem = fuse_conv_bn_eval(module.stem, module.norm)
+    stencil = Stencil.sliding(grid, Window.of((3, 3), padding=1))
+    sections = [_activated(node, first, stencil, stem, like)]
+    for k, (block, name) in enumerate(zip(module.blocks, blocks, strict=True)):
+        assert isinstance(block, Block)
+        sections += _block(block, sections[-1].target, f"blocks.{k}.conv2", name)
+    pooled = Stencil.adaptive(sections[-1].stencil.target, (1, 1))
+    head = NodeLayer("head", 1 + module.widths[-1], grid=(1, 1))
+    sections.append(averaging_section(sections[-1].target, head, pooled, like))
+    stencil = Stencil.flattened((1, 1))
+    matrix = patch_matrix(stencil, 1 + module.classes, head.width, like)
+    add_taps(matrix, stencil, flattened_taps(module.head.weight.detach(), module.widths[-1]), 1, 1)
+    matrix[0, 0], matrix[1:, 0] = 1, module.head.bias.detach()
+    sections.append(linear_section(head, NodeLayer("output", 1 + module.classes, grid=()), matrix, stencil))
+    prefix = Pixels(module.channels, grid, like.dtype)
+    return Network(
+        prefix,
+        tuple(sections),
+        family=FAMILY,
+        build_dtype="float32",
+        remake=lambda change: network(changed_copy(module, change)),
+    )
+
+
+def _activated(
+    source: NodeLayer, name: str, stencil: Stencil, conv: nn.Conv2d, like: Tensor
+) -> StencilSection:
+    """relu(conv f)."""
+    target = NodeLayer(name, 1 + conv.out_channels, grid=stencil.target)
+    read = patch_matrix(stencil, conv.out_channels, source.width, like)
+    read[:, 0] = _bias(conv)
+    add_taps(read, stencil, kernel_taps(conv.weight.detach()), 0, 1)
+    return _rectified(source, target, patch_matrix(stencil, target.width, source.width, like), read, stencil)
+
+
+def _block(block: Block, source: NodeLayer, middle: str, end: str) -> list[StencilSection]:
+    """[relu(conv1 x); shortcut x], then relu(conv2 h + shortcut)."""
+    assert source.grid is not None
+    first = fuse_conv_bn_eval(block.conv1, block.norm1)
+    second = fuse_conv_bn_eval(block.conv2, block.norm2)
+    shortcut = fuse_conv_bn_eval(block.shortcut, block.norm3)
+    width, like = first.out_channels, first.weight.detach()
+    stencil = Stencil.sliding(source.grid, Window.of((3, 3), stride=2, padding=1))
+    stencil, where = stencil.with_taps(Stencil.sliding(source.grid, Window.of((1, 1), stride=2)))
+    between = NodeLayer(middle, 1 + 2 * width, grid=stencil.target)
+    read = patch_matrix(stencil, width, source.width, like)
+    read[:, 0] = _bias(first)
+    add_taps(read, stencil, kernel_taps(first.weight.detach()), 0, 1)
+    skip = patch_matrix(stencil, between.width, source.width, like)
+    add_taps(skip, stencil, kernel_taps(shortcut.weight.detach()), 1 + width, 1, where)
+    skip[1 + width :, 0] = _bias(shortcut)
+    sections = [_rectified(source, between, skip, read, stencil)]
+    stencil = Stencil.sliding(stencil.target, Window.of((3, 3), padding=1))
+    stencil, centre = stencil.with_taps(Stencil.pointwise(stencil.source))
+    target = NodeLayer(end, 1 + width, grid=stencil.target)
+    read = patch_matrix(stencil, width, between.width, like)
+    read[:, 0] = _bias(second)
+    add_taps(read, stencil, kernel_taps(second.weight.detach()), 0, 1)
+    add_taps(read, stencil, one_tap(torch.eye(width, dtype=like.dtype)), 0, 1 + width, centre)
+    skip = patch_matrix(stencil, target.width, between.width, like)
+    return [*sections, _rectified(between, target, skip, read, stencil)]
+
+
+def _rectified(
+    source: NodeLayer, target: NodeLayer, skip: Tensor, read: Tensor, stencil: Stencil
+) -> StencilSection:
+    skip[0, 0] = 1
+    write = torch.eye(target.width, dtype=read.dtype)[:, 1 : 1 + len(read)]
+    return StencilSection(source, target, skip, read, write, Elementwise(nn.ReLU()), stencil=stencil)
+
+
+def _bias(conv: nn.Conv2d) -> Tensor:
+    assert conv.bias is not None
+    return conv.bias.detach()
+
+
+def save(module: Residual, path: Path, data: str, training: dict[str, Any]) -> Path:
+    """Write a checkpoint that `conv:PATH` reads."""
+    about = {"family": FAMILY, "channels": module.channels, "size": module.size, "widths": module.widths}
+    about |= {"classes": module.classes, "data": data}
+    tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
+    metadata = {"architecture": json.dumps(about), "training": json.dumps(training)}
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
+    return path
+
+
+def load_module(path: str | Path) -> tuple[Residual, str]:
+    """The module of a checkpoint, and the spec of the data it was trained on.
+
+    Raises:
+        InterbasisError: The file cannot be read, or its tensors do not match its architecture.
+    """
+    if not Path(path).is_file():
+        raise InterbasisError(f"expected a safetensors checkpoint at {path}, but there is no such file")
+    try:
+        with safe_open(path, "pt") as file:
+            about = json.loads((file.metadata() or {})["architecture"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if about["family"] != FAMILY:
+            raise KeyError(f"its family is {about['family']}")
+        module = Residual(about["channels"], about["size"], tuple(about["widths"]), about["classes"])
+        module.load_state_dict(tensors)
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise InterbasisError(
+            f"{path} is not a checkpoint of a {FAMILY} ({error}); expected one that interbasis train "
+            "cifar10-conv wrote"
+        ) from error
+    return module.eval(), str(about.get("data") or "")
