@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from interbasis.graph.store import load
     from interbasis.models import mlp, modadd
     from interbasis.models.hf.load import from_hf
-    from interbasis.models.sequential import from_torch
+    from interbasis.models.module import from_torch
     from interbasis.network.network import Network, NodeLayer, Section
     from interbasis.numerics.random_signs import Sources
     from interbasis.run.compare import compare
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "from_torch": "models.sequential",
+    "from_torch": "models.module",
     "from_hf": "models.hf.load",
     "mlp": "models",
     "modadd": "models",

@@ -8,23 +8,17 @@ first Linear is the prefix, whatever it is. The network's outputs are compared w
 
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import replace
 from typing import TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
 
 from interbasis.models.agreement import check_agreement
-from interbasis.models.matrices import changed_copy
-from interbasis.models.own_output import (
-    check_no_global_hooks,
-    check_own_forwards,
-    evaluation_mode,
-)
+from interbasis.models.own_output import evaluation_mode
 from interbasis.network.cores import Core, Elementwise, General, Linear
 from interbasis.network.cores.activations import bare
 from interbasis.network.cores.per_feature import PerFeatureNorm, PerFeaturePReLU
-from interbasis.network.network import Change, Network, NodeLayer, Prefix, Section, with_constant
+from interbasis.network.network import Network, NodeLayer, Prefix, Section, with_constant
 from interbasis.runtime.errors import InterbasisError
 
 ELEMENTWISE = (
@@ -34,6 +28,8 @@ ELEMENTWISE = (
 )  # fmt: skip
 IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.AlphaDropout)
 """Modules that return their input in evaluation mode."""
+COMPUTING = (nn.modules.conv._ConvNd, nn.modules.rnn.RNNBase, nn.MultiheadAttention, nn.Transformer)
+"""Layers that are sections of their own where they come first (`traced/`)."""
 FAMILY = "mlp"
 
 
@@ -77,35 +73,21 @@ class Rows(Prefix):
         return inputs if embeds and not inputs.is_floating_point() else inputs.to(self.like.dtype)
 
 
-def from_torch(module: nn.Module, example: Tensor | None = None, *, general: bool = False) -> Network:
-    """Convert a PyTorch MLP, as it computes now in evaluation mode (dropout does nothing).
+def is_plain(module: nn.Module) -> bool:
+    """Whether it is an `nn.Sequential` with nothing in front of its first linear layer that computes."""
+    if not _computes_as(module, nn.Sequential):
+        return False
+    parts = [part for _, part in _flatten(module, "") if not _computes_as(part, *IDENTITIES)]
+    first = next((k for k, part in enumerate(parts) if _computes_as(part, nn.Linear)), None)
+    return first is not None and not any(isinstance(part, COMPUTING) for part in parts[:first])
 
-    Args:
-        module: An `nn.Sequential` of linear layers and activations, nested or not.
-        example: A batch of inputs on which the network's outputs are compared with the module's own; default:
-            random inputs.
-        general: Accept modules that are neither linear nor known to act elementwise, by automatic
-            differentiation: exact too, but slower.
 
-    Returns:
-        The network, with node layers `linear.0`, `linear.1`, … and `output`.
-
-    Raises:
-        InterbasisError: A layer is not supported, or the module puts out something else than its layers say
-            (forward hooks, a changed `weight_norm` of the old style).
-    """
-    if not isinstance(module, nn.Module):
-        raise InterbasisError(f"expected a torch.nn.Module, received {type(module).__name__}")
-    check_no_global_hooks()
-    check_own_forwards(module)
+def from_sequential(module: nn.Module, example: Tensor | None, *, general: bool) -> Network:
+    """The network of an `nn.Sequential`; its outputs are compared with the module's own."""
     with evaluation_mode(module):
         network, prefix = _network(module, general)
     check_agreement(network, prefix, module, example)
-
-    def remake(change: Change) -> Network:
-        return from_torch(changed_copy(module, change), example, general=general)
-
-    return replace(network, remake=remake)
+    return network
 
 
 def _network(module: nn.Module, general: bool) -> tuple[Network, Rows]:

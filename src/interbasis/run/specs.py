@@ -23,7 +23,7 @@ from interbasis.data import arrays, cifar10, images, mnist, streams
 from interbasis.data.modadd import split as split_pairs
 from interbasis.data.samples import Pair, Samples, Split
 from interbasis.models import mlp, modadd, residual
-from interbasis.models.sequential import from_torch
+from interbasis.models.module import from_torch
 from interbasis.network.network import Network
 from interbasis.runtime.errors import InterbasisError
 
@@ -170,11 +170,11 @@ def _from_hub(spec: str, name: str) -> Model:
     Its folder may say how many positions it was made for.
     """
     name, options = split_options(name)
-    blocks, output = options.pop("blocks", None), options.pop("output", "no")
-    if options or output not in ("yes", "no"):
-        odd = next(iter(options), "output=" + output)
+    blocks, output, head = (options.pop(key, default) for key, default in HUB_OPTIONS.items())
+    if options or output not in ("yes", "no") or head not in (None, "tokens", "mean", "pooled"):
+        odd = next(iter(options), f"output={output}" if output not in ("yes", "no") else f"head={head}")
         raise InterbasisError(
-            f"{spec!r}: models have no option {odd!r}; blocks=FIRST-LAST and output=yes are"
+            f"{spec!r}: models have no option {odd!r}; blocks=FIRST-LAST, output=yes and head=tokens, mean or pooled are"
         )
     try:
         from interbasis.models.hf.load import from_hf
@@ -187,7 +187,7 @@ def _from_hub(spec: str, name: str) -> Model:
         from transformers.utils.logging import disable_progress_bar
 
         disable_progress_bar()
-    network = from_hf(name, blocks, output=output == "yes")
+    network = from_hf(name, blocks, output=output == "yes", head=head)  # type: ignore[arg-type]
     return Model(spec, network, context=_positions(Path(name)) or MAX_DEFAULT_POSITIONS, tokenizer=name)
 
 
@@ -236,6 +236,8 @@ def _from_python(rest: str) -> Network:
     )
 
 
+HUB_OPTIONS: dict[str, str | None] = {"blocks": None, "output": "no", "head": None}
+"""Options of a Hugging Face model, with their defaults."""
 SHIPPED_FAMILIES = ("modadd", "cifar10-conv")
 """Families whose name alone is a model: those that come with interbasis."""
 MODEL_FAMILIES: dict[str, Callable[[str, str], Model]] = {

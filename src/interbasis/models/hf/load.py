@@ -1,6 +1,7 @@
 """`from_hf`: a live model, a folder or a Hub id to a network."""
 
 import re
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from interbasis.models.hf import transformer_lens
 from interbasis.models.hf.assemble import assemble, entrance
+from interbasis.models.hf.encoders import Head, from_encoder, is_encoder
 from interbasis.models.hf.parts import GENERAL, Model
 from interbasis.models.matrices import change_matrices, changed_copy
 from interbasis.models.own_output import check_no_global_hooks, evaluation_mode, own_output
@@ -37,9 +39,13 @@ FAMILIES = {
 
 
 def from_hf(
-    model_or_path: nn.Module | str | Path, blocks: str | int | range | None = None, *, output: bool = False
+    model_or_path: nn.Module | str | Path,
+    blocks: str | int | range | None = None,
+    *,
+    output: bool = False,
+    head: Head | None = None,
 ) -> Network:
-    """Convert a Hugging Face causal language model.
+    """Convert a Hugging Face model: a causal language model, or an encoder (BERT, RoBERTa, ViT, …).
 
     Args:
         model_or_path: A live model (or a HookedTransformer or TransformerBridge of TransformerLens), a
@@ -48,6 +54,8 @@ def from_hf(
             ends of the cut are the first and the last node layer.
         output: Make the logits, which are never rotated, the last node layer `output`; default: it is
             `unembed`, with the unembedding after it.
+        head: What an encoder without logits puts out: its hidden states of all "tokens" (the default), their
+            "mean", or the "pooled" first one.
 
     Returns:
         The network; ``network(tokens)`` gives the logits.
@@ -59,6 +67,10 @@ def from_hf(
     check_no_global_hooks()
     live = isinstance(model_or_path, nn.Module)
     model: Any = model_or_path if live else _load(str(model_or_path))
+    if _kind(model) not in FAMILIES and is_encoder(model):
+        return _encoder(model, None if live else str(model_or_path), blocks, head)
+    if head is not None:
+        raise InterbasisError(f"a head is an option of encoders; {type(model).__name__} puts out logits")
     with torch.no_grad():
         inner = transformer_lens.behind(model)
         parts = _parts(inner)
@@ -75,9 +87,25 @@ def from_hf(
     return network if blocks is None else _cut(network, blocks, parts, output)
 
 
+def _encoder(model: Any, name: str | None, blocks: str | int | range | None, head: Head | None) -> Network:
+    if blocks is not None:
+        raise InterbasisError(
+            "blocks are chosen of causal language models; choose node layers of an encoder by name, "
+            "network.between([…])"
+        )
+    changed = partial(changed_copy, model) if name is None else partial(_load_changed, name)
+    network = from_encoder(model, head)
+    return replace(network, remake=lambda change: from_hf(changed(change), head=head))
+
+
+def _kind(model: Any) -> str | None:
+    return getattr(getattr(model, "config", None), "model_type", None)
+
+
 def _load(name: str) -> nn.Module:
     try:
-        from transformers import AutoModelForCausalLM
+        import transformers
+        from transformers import AutoConfig, AutoModelForCausalLM
     except ImportError as error:
         raise InterbasisError(
             "Hugging Face models need the package transformers; install it with pip install 'interbasis[hf]'"
@@ -88,7 +116,11 @@ def _load(name: str) -> nn.Module:
             f"expected a Hugging Face model's folder with a config.json, but {name} has none"
         )
     try:
-        return AutoModelForCausalLM.from_pretrained(name, dtype="auto", local_files_only=folder.is_dir())
+        local = folder.is_dir()
+        config = AutoConfig.from_pretrained(name, local_files_only=local)
+        named = (getattr(config, "architectures", None) or [""])[0]
+        kind = AutoModelForCausalLM if config.model_type in FAMILIES else getattr(transformers, named, None)
+        return (kind or AutoModelForCausalLM).from_pretrained(name, dtype="auto", local_files_only=local)
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise InterbasisError(
@@ -105,7 +137,7 @@ def _load_changed(name: str, change: Change) -> nn.Module:
 def _parts(model: Any) -> Model:
     if transformer_lens.made_by_transformer_lens(model, "HookedTransformer"):
         return transformer_lens.parts(model)
-    kind = getattr(getattr(model, "config", None), "model_type", None)
+    kind = _kind(model)
     known = ", ".join(FAMILIES)
     if kind not in FAMILIES:
         raise InterbasisError(

@@ -83,10 +83,11 @@ class Planner:
         cores = [stream for stream in order if isinstance(stream.made, CoreOp)]
         while cores:
             try:
-                self._step(cores[0])
-                cores = cores[1:]
-            except NeedsCut as needed:
-                self._materialise(needed.stream, cores)
+                try:
+                    self._step(cores[0])
+                    cores = cores[1:]
+                except NeedsCut as needed:
+                    self._materialise(needed.stream, cores)
             except Irregular:
                 cores = self._general(cores)
         while self.cut.streams != (self.output,):
@@ -137,6 +138,12 @@ class Planner:
             target = Cut((stream,))
         if target.streams == self.cut.streams:
             raise Irregular
+        here = self.cut.expressions()
+        try:
+            for part in target.streams:
+                here.of(part)
+        except NeedsCut as needed:
+            raise Irregular from needed
         self._go(target, None)
 
     def _after(self, made: Stream) -> Cut:
@@ -184,16 +191,16 @@ class Planner:
 
     def _written_back(self, made: Stream, held: set[Stream], streams: list[Stream]) -> list[Stream]:
         """With a stream in the place of several, or of a wider one, where what follows allows it."""
-        best, width = streams, sum(s.channels for s in streams)
+        width = sum(s.channels for s in streams)
         for mixed in self._mixes_of(made):
-            parts = {s for s in _direct(mixed, held)}
+            parts = set(_direct(mixed, held))
             bottleneck = mixed.channels < made.channels and self._read_by_a_map(mixed)
             if mixed.grid != made.grid or (len(parts) < 2 and not bottleneck) or not parts <= held:
                 continue
             found = self._leaves(held | {mixed})
             if sum(s.channels for s in found) < width:
-                best, width = found, sum(s.channels for s in found)
-        return best
+                return self._written_back(mixed, held | {mixed}, found)
+        return streams
 
     def _mixes_of(self, made: Stream) -> list[Stream]:
         """Streams that are made from one by `Mixed` alone."""

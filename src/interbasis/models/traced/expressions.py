@@ -94,9 +94,11 @@ class Expressions:
 
     def _spread(self, weight: Tensor, spread: Spread) -> Expression:
         inner, stencil = self.of(spread.inputs[0]), spread.stencil
-        if inner.spreads:
-            raise NeedsCut(spread.inputs[0])
         whole = spread.taps_after(weight)  # [rows, K, c]
+        if inner.spreads:
+            if spread.inputs[0] not in self.unfolded:
+                raise NeedsCut(spread.inputs[0])
+            return _composed(whole, stencil, inner)
         plain = spread.inputs[0] in self.cut
         terms = tuple(
             Term(
@@ -112,6 +114,30 @@ class Expressions:
         if (sums - sums[:1]).abs().max() > 1e-12:
             raise NeedsCut(spread.inputs[0])
         return Expression(torch.einsum("rkc,k,c->r", whole, sums[0], inner.bias), terms)
+
+
+def _composed(taps: Tensor, stencil: Stencil, inner: Expression) -> Expression:
+    """A stencil of single pixels after another, pair by pair of their taps."""
+    terms = []
+    for term in inner.terms:
+        assert term.stencil is not None
+        indices, weights, matrices = [], [], []
+        for k in range(stencil.taps):
+            index, weight = stencil.index[:, k, 0], stencil.weight[:, k, 0]
+            for other in range(term.stencil.taps):
+                both = weight * term.stencil.weight[index, other, 0]
+                if both.any():
+                    indices.append(term.stencil.index[index, other, 0])
+                    weights.append(both)
+                    matrices.append(taps[:, k] @ term.taps[:, other])
+        whole = Stencil(
+            term.stencil.source,
+            stencil.target,
+            torch.stack(indices, dim=1)[..., None],
+            torch.stack(weights, dim=1)[..., None],
+        )
+        terms.append(Term(term.stream, torch.stack(matrices, dim=1), whole))
+    return Expression(taps.new_zeros(len(taps)), tuple(terms))
 
 
 def _merged(terms: list[Term]) -> tuple[Term, ...]:

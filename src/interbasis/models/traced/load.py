@@ -8,16 +8,18 @@ from torch import Tensor, nn
 
 from interbasis.models.own_output import own_output
 from interbasis.models.traced.cuts import Cut, Planner, Step
+from interbasis.models.traced.chosen import chosen
 from interbasis.models.traced.names import names_of
 from interbasis.models.traced.prefix import TracedPrefix
 from interbasis.models.traced.recognise import Recogniser
 from interbasis.models.traced.sections import section
 from interbasis.models.traced.streams import Given, MeanSquare, Stream, in_order
-from interbasis.models.traced.trace import trace
+from interbasis.models.traced.tail import Tail
+from interbasis.models.traced.trace import Traced, trace
 from interbasis.models.traced.values import Early
 from interbasis.models.traced.wires import Misplaced, Wire
 from interbasis.models.traced.rules.foreign import Layout
-from interbasis.network.network import Network, NodeLayer, Section
+from interbasis.network.network import Head, Network, NodeLayer, Section
 from interbasis.network.stencil_section import StencilSection
 from interbasis.runtime.errors import InterbasisError
 
@@ -29,7 +31,7 @@ MAX_ROUNDED_ERROR = 1e-4
 
 
 @torch.no_grad()
-def network_of(module: nn.Module, example: Tensor) -> Network:
+def network_of(module: nn.Module, example: Tensor, layers: Sequence[str] | None = None) -> Network:
     """The network of a module with its natural node layers; outputs agree on the example."""
     traced = trace(module, example)
     made = Recogniser(traced)
@@ -49,18 +51,38 @@ def network_of(module: nn.Module, example: Tensor) -> Network:
             "expected all of its first layers to read the same positions"
         )
     steps = Planner(output, Cut(givens)).run()
-    sections = _sections(steps)
+    steps, tail = _with_tail(traced, steps, layers)
+    sections = _sections(steps, last="output" if tail is None else "pooled")
+    before: tuple[Section, ...] = ()
+    if layers is not None:
+        before, sections = chosen(module, steps, sections, layers)
+    after = () if tail is None else (replace(tail, source=replace(sections[-1].target, grid=None)),)
     fixed = made.fixed_lengths or any(isinstance(s, StencilSection) for s in sections)
     if not fixed and len(givens[0].grid) == 1:
-        sections = [_any_length(s) for s in sections]
+        sections, before = [_any_length(s) for s in sections], tuple(map(_any_length, before))
     prefix = TracedPrefix(traced, givens, fixed_lengths=fixed)
-    network = Network(prefix, tuple(sections), family=FAMILY, arrange=arrange)
-    _check(network, module, traced.example)
+    whole = Head(prefix, before) if before else prefix
+    network = Network(whole, tuple(sections), after, family=FAMILY, arrange=arrange)
+    _check(network, module, traced)
     return network
 
 
-def _sections(steps: Sequence[Step]) -> list[Section]:
-    names = names_of(steps)
+def _with_tail(
+    traced: Traced, steps: Sequence[Step], layers: Sequence[str] | None
+) -> tuple[Sequence[Step], Tail | None]:
+    """Sequences of tokens may have any length as long as nothing in the sections depends on it.
+
+    What pools them, the first token or the mean, then begins the tail, which takes any length too.
+    """
+    pools = next((k for k, step in enumerate(steps) if step.target.grid != step.source.grid), None)
+    if pools is None or pools == 0 or traced.example.is_floating_point() or not traced.open_lengths or layers:
+        return steps, None
+    tail = Tail.of(steps[pools:])
+    return (steps, None) if tail is None else (steps[:pools], tail)
+
+
+def _sections(steps: Sequence[Step], last: str) -> list[Section]:
+    names = names_of(steps, last)
     cuts = [steps[0].source, *(step.target for step in steps)]
     nodes = [_node(cut, name) for cut, name in zip(cuts, names, strict=True)]
     return [section(step, *nodes[k : k + 2]) for k, step in enumerate(steps)]
@@ -108,8 +130,9 @@ def _output(made: Recogniser, result: Wire) -> tuple[Stream, Callable[[Tensor], 
     return stream, arrange
 
 
-def _check(network: Network, module: nn.Module, example: Tensor) -> None:
+def _check(network: Network, module: nn.Module, traced: Traced) -> None:
     """The network's output is the module's own, in float64."""
+    example = traced.example
     expected = own_output(module, example.clone(), torch.float64)
     if not isinstance(expected, Tensor):
         values = expected.values() if isinstance(expected, dict) else expected
@@ -120,7 +143,7 @@ def _check(network: Network, module: nn.Module, example: Tensor) -> None:
             f"the network puts out {list(outputs.shape)} where {type(module).__name__} puts out {list(expected.shape)}"
         )
     error = ((outputs - expected).abs().max() / expected.abs().max().clamp_min(1e-300)).item()
-    if not error <= MAX_RELATIVE_ERROR:
+    if not error <= (MAX_ROUNDED_ERROR if traced.rounds else MAX_RELATIVE_ERROR):
         raise InterbasisError(
             f"{type(module).__name__} was traced, but the network's outputs are off by {error:.1e} of the largest; "
             "expected a module that computes the same every time it is called in evaluation mode"

@@ -6,13 +6,15 @@ from interbasis.models.traced.cuts import Step
 from interbasis.models.traced.streams import Divided, Foreign, MeanSquare, Mixed, Stream, in_order
 
 
-def names_of(steps: Sequence[Step]) -> list[str]:
-    """One for every cut; the last is `output`."""
+def names_of(steps: Sequence[Step], last: str = "output") -> list[str]:
+    """One for every cut; the last is given."""
     names: list[str] = []
     for step in steps:
         name = _reader(step) or _word(step)
+        if step.core is not None and isinstance(step.core.made, Divided):
+            name += "_out"
         names.append(_fresh(name, names))
-    return [*names, "output"]
+    return [*names, last]
 
 
 def computed(step: Step) -> list[Stream]:
@@ -33,7 +35,7 @@ def _word(step: Step) -> str:
     if isinstance(made, MeanSquare):
         return "norm"
     if isinstance(made, Divided):
-        return "normalise"
+        return "norm"
     if isinstance(made, Foreign):
         return made.what.split()[0]
     activation = getattr(made, "activation", None)

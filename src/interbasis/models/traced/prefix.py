@@ -29,6 +29,7 @@ class TracedPrefix(Prefix):
 
     def __init__(self, traced: Traced, streams: Sequence[Stream], *, fixed_lengths: bool):
         super().__init__()
+        self.traced = traced
         self.given = [stream.made for stream in streams if isinstance(stream.made, Given)]
         self.module, self.steps = _piece(traced, [given.node for given in self.given])
         self.shape = tuple(traced.example.shape[1:])
@@ -66,15 +67,18 @@ class TracedPrefix(Prefix):
             )
         taken = inputs.long() if self.takes_tokens else inputs.to(self.like.dtype)
         try:
-            tensors = self.module(taken)
+            f = self.traced.in_groups(self._run, taken)
         except (RuntimeError, IndexError) as error:
             reason = str(error).strip().splitlines()[0]
             raise InterbasisError(
                 f"inputs of shape {list(inputs.shape)} could not be taken ({reason}); expected inputs as the example, "
                 f"of shape [samples{''.join(f', {size}' for size in self.shape)}]"
             ) from error
-        parts = [_as_stream(given, tensor) for given, tensor in zip(self.given, tensors, strict=True)]
-        return with_constant(torch.cat(parts, dim=-1).to(self.like.dtype))
+        return with_constant(f.to(self.like.dtype))
+
+    def _run(self, inputs: Tensor) -> Tensor:
+        parts = zip(self.given, self.module(inputs), strict=True)
+        return torch.cat([_as_stream(given, tensor) for given, tensor in parts], dim=-1)
 
 
 def _as_stream(given: Given, tensor: Tensor) -> Tensor:  # -> [n, P, c]

@@ -30,17 +30,7 @@ MOVES = {
     "unfold", "index", "getitem", "moveaxis", "tensor_split", "hsplit", "vsplit", "_reshape_alias", "detach_",
 }  # fmt: skip
 """Operations that move numbers and compute nothing."""
-CASTS = {
-    "_to_copy",
-    "to",
-    "type_as",
-    "double",
-    "float",
-    "dropout",
-    "native_dropout",
-    "alpha_dropout",
-    "feature_dropout",
-}
+CASTS = {"_to_copy", "to", "type_as", "double", "float", "dropout", "native_dropout", "alpha_dropout", "feature_dropout"}
 """Operations that return their input in evaluation mode and float64."""
 CHECKS = {
     "_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async",
@@ -112,12 +102,12 @@ class Recogniser:
         self.given[early.node, axis] = wire
         return wire
 
-    def placed(self, wire: Wire, attempt: Callable[[Wire], Any]) -> Any:
+    def placed(self, wire: Wire, attempt: Callable[[Wire], Any], *, flat: bool = True) -> Any:
         """attempt(wire), with some of the positions picked or all of them flattened where that is needed."""
         try:
             return attempt(wire)
         except Misplaced as reason:
-            for other in (self.picked(wire), self.flattened(wire)):
+            for other in (self.picked(wire), self.flattened(wire) if flat else None):
                 if other is not None:
                     try:
                         return attempt(other)
@@ -141,10 +131,7 @@ class Recogniser:
         old = wire.stream
         if not old.grid:
             return None
-        return Wire(
-            self.stream(Flattened((old,), Stencil.flattened(old.grid)), (), old.positions * old.channels),
-            wire.where,
-        )
+        return Wire(self.stream(Flattened((old,), Stencil.flattened(old.grid)), (), old.positions * old.channels), wire.where)
 
     # running
 
@@ -199,7 +186,8 @@ class Recogniser:
 
     def _early(self, node: fx.Node, args: Any, kwargs: Any) -> Value:
         """Part of the prefix, computed there from the graph."""
-        value = call(node, args, kwargs)
+        computed = any(isinstance(part, Wire) for part in _leaves((args, kwargs)))
+        value = on_example(self.traced, node) if computed else call(node, args, kwargs)
         if isinstance(value, Tensor):
             return Early(node, value)
         return Several(tuple(Early(node, part) for part in value))
@@ -223,18 +211,32 @@ class Recogniser:
 
     def _check_random(self, node: fx.Node, name: str) -> None:
         tags = getattr(node.target, "tags", ())
-        if (
-            torch.Tag.nondeterministic_seeded in tags
-            and "dropout" not in name
-            and name != RANDOM_ONLY_TRAINING
-        ):
+        if torch.Tag.nondeterministic_seeded in tags and "dropout" not in name and name not in RANDOM_ONLY_TRAINING:
             raise InterbasisError(
                 f"random numbers are drawn {place(node)} in evaluation mode, too; expected a module that computes "
                 "the same every time"
             )
 
 
-RANDOM_ONLY_TRAINING = "scaled_dot_product_attention"
+RANDOM_ONLY_TRAINING = {"scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"}
+"""Their dropout does nothing in evaluation mode."""
+
+
+def on_example(traced: Traced, node: fx.Node) -> Any:
+    """What a node computes on the example."""
+    values: dict[fx.Node, Any] = dict.fromkeys([traced.input], traced.example)
+
+    def value(node: fx.Node) -> Any:
+        if node not in values:
+            if node.op == "placeholder":
+                values[node] = traced.constants[node.name]
+            else:
+                target: Any = node.target
+                args, kwargs = fx.node.map_arg((node.args, node.kwargs), value)
+                values[node] = target(*args, **kwargs)
+        return values[node]
+
+    return value(node)
 
 
 def _trains(name: str, args: list[Any]) -> bool:
@@ -263,11 +265,7 @@ def _concrete(arguments: Any) -> Any:
     if isinstance(arguments, dict):
         return {name: _concrete(value) for name, value in arguments.items()}
     if isinstance(arguments, (tuple, list)):
-        return (
-            type(arguments)(map(_concrete, arguments))
-            if type(arguments) in (tuple, list)
-            else [*map(_concrete, arguments)]
-        )
+        return type(arguments)(map(_concrete, arguments)) if type(arguments) in (tuple, list) else [*map(_concrete, arguments)]
     return arguments
 
 

@@ -1,6 +1,7 @@
 """From a step between two cuts to a section: skip, read, write and core."""
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -151,7 +152,9 @@ class _Stencils:
                 matrix[row : row + len(term.taps), column : column + term.taps.shape[2]] += term.taps[:, 0]
             else:
                 where = self.where[0 if term.stencil is None else id(term.stencil)]
-                add_taps(matrix, self.whole, term.taps, row, column, where)
+                for number in sorted(set(where)):  # several taps may be the same one of the whole stencil
+                    taps = term.taps[:, [k for k, other in enumerate(where) if other == number]].sum(1)
+                    add_taps(matrix, self.whole, taps[:, None], row, column, [number])
 
 
 def _places(cut: Cut) -> dict[Stream, int]:
@@ -163,59 +166,51 @@ def _places(cut: Cut) -> dict[Stream, int]:
     return places
 
 
-class Centred(nn.Module):
-    """function(u) − function(0), [n, T, c_in] → [n, T, c_out]."""
+class FromZero(nn.Module):
+    """function(u) − (1 − c) function(0) of [c | u] with c the constant, which is 1: a map of 0 to 0.
 
-    def __init__(self, function: Callable[[Tensor], Tensor], positions: int | None):
+    Along the line from 0 the constant takes the share of function(0), as it does where it is a bias.
+    """
+
+    def __init__(self, function: Callable[[Tensor], Tensor]):
         super().__init__()
         self.function = function
-        self.positions = positions
-        """The number that function(0) is taken for where it depends on it."""
 
-    def __deepcopy__(self, memo: dict) -> "Centred":
+    def __deepcopy__(self, memo: dict) -> "FromZero":
         return self
 
-    def at_zero(self, like: Tensor) -> Tensor:  # [..., c_in] -> [c_out], at the last position
-        return self.function(like.new_zeros(1, self.positions or 1, like.shape[-1]))[0, -1]
+    def forward(self, u: Tensor) -> Tensor:  # [n, T, 1 + c_in] -> [n, T, c_out]
+        inner, constant = u[..., 1:], u[:, :1, :1]
+        return self.function(inner) - (1 - constant) * self.function(torch.zeros_like(inner[:1]))
 
-    def forward(self, u: Tensor) -> Tensor:
-        return self.function(u) - self.function(torch.zeros_like(u[:1]))
+
+def _checked(function: Callable[[Tensor], Tensor], positions: int, width: int, what: str) -> FromZero:
+    with torch.no_grad():
+        zero = function(torch.zeros(1, positions, width, dtype=torch.float64))
+    if not zero.isfinite().all():
+        raise InterbasisError(
+            f"{what} is not finite where its input is 0, where integrated gradients begin; write what precedes or follows "
+            "it into the same function, or begin behind it with layers=[…]"
+        )
+    return FromZero(function)
 
 
 def _foreign(step: Step, made: Foreign, source: NodeLayer, target: NodeLayer) -> Section:
     """Its inputs side by side, the function, and its output."""
     assert step.core is not None
     here = step.source.expressions()
-    reads = [here.of(part) for part in step.core.inputs]
     widths = [part.channels for part in step.core.inputs]
+    one = Expression(torch.ones(1, dtype=torch.float64), ())
+    reads = [one, *(here.of(part) for part in step.core.inputs)]
 
     def function(u: Tensor) -> Tensor:
         return made.run(u.split(widths, dim=-1))
 
-    return _centred_section(step, (source, target), reads, function, made)
-
-
-def _centred_section(
-    step: Step,
-    ends: tuple[NodeLayer, NodeLayer],
-    reads: Sequence[Expression],
-    function: Callable[[Tensor], Tensor],
-    made: Foreign,
-) -> Section:
-    """A function whose value at 0 differs between positions has no constant column: it is refused there."""
-    assert step.core is not None
     positions = step.core.positions
-    width = sum(len(read.bias) for read in reads)
-    with torch.no_grad():
-        zero = function(torch.zeros(1, positions, width, dtype=torch.float64))[0]
-    centred = Centred(function, positions)
-    if not zero.isfinite().all() or (zero - zero[:1]).abs().max() > 1e-12 * zero.abs().max():
-        raise InterbasisError(
-            f"{made.what} is not finite, or differs between positions, where its input is 0, and a section maps 0 to 0; "
-            "start the cut behind it with layers=[…]"
-        )
-    core = General(centred, made.what, made.mixes_positions and positions > 1)
-    return _assembled(step, ends, reads, core, _targets(step))
+    core = General(
+        _checked(function, positions, sum(widths), made.what), made.what, made.mixes_positions and positions > 1
+    )
+    return _assembled(step, (source, target), reads, core, _targets(step))
 
 
 def _general(step: Step, source: NodeLayer, target: NodeLayer) -> Section:
@@ -233,38 +228,34 @@ def _general(step: Step, source: NodeLayer, target: NodeLayer) -> Section:
         known = dict(zip(cut.streams, parts, strict=True))
         for fine, reading in cut.unfolded.items():
             known[fine] = reading.run([known[reading.inputs[0]]])
-        result = torch.cat(evaluate(wanted, known), dim=-1)
-        return result.expand(-1, f.shape[1], -1) if single else result
+        return torch.cat(evaluate(wanted, known), dim=-1)
 
     names = ", ".join(dict.fromkeys(str(core.place) for core in step.region))
-    return composed(function, (source, target), f"{len(step.region)} cores {names}", last_only=single)
+    return composed(function, (source, target), names)
 
 
-def composed(
-    function: Callable[[Tensor], Tensor],
-    ends: tuple[NodeLayer, NodeLayer],
-    name: str,
-    *,
-    last_only: bool = False,
-) -> Section:
-    """A function of all streams of a node layer as a section."""
+def composed(function: Callable[[Tensor], Tensor], ends: tuple[NodeLayer, NodeLayer], name: str) -> Section:
+    """A function of all streams of a node layer as a section by automatic differentiation.
+
+    Where one position comes out of many it is the last: there the function's value is put.
+    """
     source, target = ends
-    positions = 1
-    for size in source.grid or ():
-        positions *= size
-    zero = torch.zeros(1, positions, source.width - 1, dtype=torch.float64)
-    with torch.no_grad():
-        value = function(zero)[0]
-    if last_only:
-        value = value[-1:]
-    if not value.isfinite().all() or (value - value[:1]).abs().max() > 1e-12 * value.abs().max():
+    positions = prod(source.grid or (1,))
+    single = positions > 1 and prod(target.grid or (1,)) == 1
+    if not single and source.grid != target.grid:
         raise InterbasisError(
-            f"what lies between {source.name} and {target.name} is not finite, or differs between positions, where its "
-            "input is 0; name other node layers with layers=[…]"
+            f"between {source.name} and {target.name} the grid changes from {source.grid} to {target.grid}, which a "
+            "section of several layers cannot; name a node layer on each side of the layer that changes it"
         )
+
+    def repeated(f: Tensor) -> Tensor:
+        return function(f).expand(-1, f.shape[1], -1)
+
+    core = General(
+        _checked(repeated if single else function, positions, source.width - 1, name), name, positions > 1
+    )
     skip = torch.zeros(target.width, source.width, dtype=torch.float64)
-    skip[0, 0], skip[1:, 0] = 1, value[-1]
-    read = torch.eye(source.width, dtype=torch.float64)[1:]
+    skip[0, 0] = 1
+    read = torch.eye(source.width, dtype=torch.float64)
     write = torch.eye(target.width, dtype=torch.float64)[:, 1:]
-    core = General(Centred(function, positions), name, positions > 1)
-    return Section(source, target, skip, read, write, core, last_only=last_only)
+    return Section(source, target, skip, read, write, core, last_only=single)

@@ -76,6 +76,10 @@ class Mixed(Op):
         return total
 
 
+MEAN = "the mean"
+"""What `Gathered` calls the mean over all positions."""
+
+
 class Spread(Op):
     """Linear, and reads several positions, by a stencil."""
 
@@ -98,8 +102,13 @@ class Gathered(Spread):
     def taps_after(self, weight: Tensor) -> Tensor:
         return weight[:, None]
 
+    @property
+    def any_length(self) -> bool:
+        """Whether it means the same for sequences of any length."""
+        return self.what == MEAN or self.stencil.index.flatten().tolist() == [0]
+
     def run(self, values: Sequence[Tensor]) -> Tensor:
-        return self.stencil.tap(values[0], 0)
+        return values[0].mean(1, keepdim=True) if self.what == MEAN else self.stencil.tap(values[0], 0)
 
 
 @dataclass(frozen=True, eq=False)

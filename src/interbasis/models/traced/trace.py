@@ -13,7 +13,7 @@ where the module leaves them open.
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,34 @@ class Traced:
     @property
     def samples(self) -> int:
         return len(self.example)
+
+    @property
+    def open_lengths(self) -> bool:
+        """Whether the module takes sequences of any length, dimension 1."""
+        return len(self.example.shape) > 1 and _is_open(self.input.meta["val"].shape[1])
+
+    @property
+    def rounds(self) -> bool:
+        """Whether the module itself rounds to a shorter type on its way."""
+        short = (torch.float32, torch.float16, torch.bfloat16)
+        return any(
+            isinstance(value := node.meta.get("val"), Tensor) and value.dtype in short for node in self.graph.nodes
+        )
+
+    def in_groups(self, function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+        """function(inputs), by as many samples as were traced where the module fixes their number (len(x))."""
+        if _is_open(self.input.meta["val"].shape[0]) or len(inputs) == self.samples:
+            return function(inputs)
+        parts = []
+        for some in inputs.split(self.samples):
+            missing = self.samples - len(some)
+            filled = torch.cat([some, some[-1:].expand(missing, *some.shape[1:])]) if missing else some
+            parts.append(function(filled)[: len(some)])
+        return torch.cat(parts)
+
+
+def _is_open(size: int | torch.SymInt) -> bool:
+    return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
 
 
 @torch.no_grad()

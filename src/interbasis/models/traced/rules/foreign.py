@@ -1,6 +1,6 @@
 """Operations without a closed form: run as they are, on streams laid out as they were traced."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,9 +32,7 @@ class Layout:
 
     def lay_out(self, stream: Tensor) -> Tensor:  # [n, P, c] -> the traced shape, for n samples
         numbers = stream.flatten(1)[:, self.index]  # [n, numbers]
-        tensor = (
-            numbers.unflatten(1, (*self.before, *self.after)) if self.before or self.after else numbers[:, 0]
-        )
+        tensor = numbers.unflatten(1, (*self.before, *self.after)) if self.before or self.after else numbers[:, 0]
         tensor = tensor.movedim(0, len(self.before))
         return tensor if self.merged is None else tensor.flatten(*self.merged)
 
@@ -70,16 +68,11 @@ def foreign(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, 
             f"scores of attention are used {place(node)} in a way that is not supported ({reason}); expected "
             "softmax(q kᵀ · scale + mask) v with a mask that is empty or causal, or scaled_dot_product_attention"
         )
-    early = [
-        part for part in _flat((args, kwargs)) if isinstance(part, Early) and part.value.is_floating_point()
-    ]
     args, kwargs = _with_wires(made, (args, kwargs))
     found: dict[Stream, None] = {}
     try:
         layouts = {
-            id(part): Layout.of(part, made.samples)
-            for part in _flat((args, kwargs))
-            if isinstance(part, Wire)
+            id(part): Layout.of(part, made.samples) for part in _flat((args, kwargs)) if isinstance(part, Wire)
         }
     except Misplaced as mixed:
         raise InterbasisError(
@@ -93,7 +86,6 @@ def foreign(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, 
                 f"{name} {place(node)} combines computed numbers with whole numbers of the input ({reason}), which is "
                 "not supported; expected inputs that are read once, before the first layer"
             )
-    del early
     made.fixed_lengths = True
     streams = tuple(found)
     function = _Function(made.traced, node, args, kwargs, layouts, streams)
@@ -142,8 +134,16 @@ def _result(
     channels = result.shape[axis] if result.ndim > 1 else 1
     order = [own[0], *rest, *([axis] if result.ndim > 1 else [])]
 
+    widths = [stream.channels for stream in streams]
+    positions = [stream.positions for stream in streams]
+
+    def once(together: Tensor) -> Tensor:  # [n, numbers of all streams]
+        parts = together.split([p * c for p, c in zip(positions, widths, strict=True)], dim=1)
+        values = [part.unflatten(1, (-1, c)) for part, c in zip(parts, widths, strict=True)]
+        return function(values).permute(*order).reshape(len(together), -1, channels)
+
     def run(values: Sequence[Tensor]) -> Tensor:
-        return function(values).permute(*order).reshape(len(values[0]), -1, channels)
+        return made.traced.in_groups(once, torch.cat([value.flatten(1) for value in values], dim=1))
 
     what = f"{op_name(node)} {place(node)}"
     stream = made.stream(Foreign(streams, run, what, not by_position), grid, channels)
@@ -251,5 +251,3 @@ def _flat(arguments: Any) -> list[Any]:
         return [leaf for part in arguments for leaf in _flat(part)]
     return [arguments]
 
-
-Function = Callable[[Sequence[Tensor]], Tensor]

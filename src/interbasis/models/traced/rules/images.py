@@ -10,7 +10,7 @@ from torch import Tensor, fx
 from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser, known
 from interbasis.models.traced.rules.linear import applied, average_of_all, by_constants
-from interbasis.models.traced.streams import Convolved, Gathered, MaxPooled, Mixed, Op, Stream, selection
+from interbasis.models.traced.streams import MEAN, Convolved, Gathered, MaxPooled, Mixed, Op, Stream, selection
 from interbasis.models.traced.values import Several, Value
 from interbasis.models.traced.wires import Misplaced, Wire
 from interbasis.network.stencil import Stencil
@@ -144,7 +144,7 @@ def adaptive_average(made: Recogniser, node: fx.Node, args: list[Any], kwargs: d
     given = known(args[1])
     sizes = _sizes([s if s is not None else g for s, g in zip(given, stream.grid, strict=True)], dimensions)
     if set(sizes) == {1}:
-        op = Gathered((stream,), average_of_all(stream.grid), "the mean")
+        op = Gathered((stream,), average_of_all(stream.grid), MEAN)
         result = image(made, op, (), stream.channels)
         return Wire(result.stream, result.where.view(*result.where.shape, *sizes))
     stencil = Stencil.adaptive(stream.grid, sizes)

@@ -8,7 +8,7 @@ from torch import Tensor, fx
 from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser, known
 from interbasis.models.traced.rules import products
-from interbasis.models.traced.streams import Gathered, Mixed, Stream, selection
+from interbasis.models.traced.streams import MEAN, Gathered, Mixed, Stream, selection
 from interbasis.models.traced.values import Early, Known, Scores, Several, Value
 from interbasis.models.traced.wires import Misplaced, Wire
 from interbasis.network.stencil import Stencil
@@ -89,7 +89,7 @@ def by_constants(made: Recogniser, x: Wire, scale: Tensor | float, shift: Tensor
         matrix = selection(aligned.channels[0], x.stream.channels) * rows[0][0][:, None]
         return Wire(mixed(made, [(x.stream, matrix)], rows[1][0].clone(), x.stream.grid), aligned.where)
 
-    return made.placed(x, attempt)
+    return made.placed(x, attempt, flat=False)
 
 
 def sum_of(made: Recogniser, first: Wire, second: Wire, sign: float) -> Wire:
@@ -284,7 +284,7 @@ def _over_positions(made: Recogniser, x: Wire) -> tuple[Tensor, Stream]:
         or not torch.equal(positions.sort(-1).values, torch.arange(old.positions).expand(x.where.shape))
     ):
         raise Misplaced("a mean over some of the positions has no rule")
-    stream = made.stream(Gathered((old,), average_of_all(old.grid), "the mean"), (), old.channels)
+    stream = made.stream(Gathered((old,), average_of_all(old.grid), MEAN), (), old.channels)
     return sample[..., 0] * old.channels + x.channels[..., 0], stream
 
 

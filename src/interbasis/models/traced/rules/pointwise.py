@@ -78,7 +78,7 @@ def apply(made: Recogniser, x: Wire, activation: nn.Module) -> Wire:
             stream = made.stream(Mixed((stream,), (matrix,), bias), stream.grid, len(matrix))
         return Wire(made.stream(Applied((stream,), activation), stream.grid, stream.channels), aligned.where)
 
-    return made.placed(x, attempt)
+    return made.placed(x, attempt, flat=False)
 
 
 def square(made: Recogniser, x: Wire) -> Wire:

@@ -1,0 +1,89 @@
+"""Encoders of Hugging Face (BERT, RoBERTa, MiniLM, DistilBERT, ELECTRA, ViT, DeiT, …): traced as any module is.
+
+What comes out is the logits where the model has a head (masked tokens, classes), else the last hidden states; ``head``
+chooses the mean of these over all tokens, or the pooled first token. Samples of different lengths are given without
+padding and without a mask: `Batches` cuts it off, so that sums run over real tokens only.
+"""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from interbasis.models.traced.load import network_of
+from interbasis.network.network import Network
+from interbasis.runtime.errors import InterbasisError
+
+Head = Literal["tokens", "mean", "pooled"]
+TOKENS = 8
+"""Length of the example of a model of tokens."""
+
+
+class Encoder(nn.Module):
+    """A model of transformers as a module of one tensor to one tensor."""
+
+    def __init__(self, model: nn.Module, head: Head | None):
+        super().__init__()
+        self.model = model
+        self.head = head
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs = self.model(inputs)
+        if self.head is None and hasattr(outputs, "logits"):
+            return outputs.logits
+        if self.head == "pooled":
+            return outputs.pooler_output
+        return outputs.last_hidden_state.mean(1) if self.head == "mean" else outputs.last_hidden_state
+
+
+def is_encoder(model: Any) -> bool:
+    """Whether it is one of transformers' models that put out nothing about the next token."""
+    config = getattr(model, "config", None)
+    from transformers import PreTrainedModel
+
+    return isinstance(model, PreTrainedModel) and not getattr(config, "is_decoder", False)
+
+
+def from_encoder(model: nn.Module, head: Head | None = None) -> Network:
+    """The network of an encoder; its outputs are compared with the model's own."""
+    from dataclasses import replace
+
+    if head == "pooled" and getattr(model, "pooler", None) is None:
+        raise InterbasisError(f"{type(model).__name__} has no pooler; expected head mean or tokens")
+    network = network_of(Encoder(model, head), example_for(model))
+    config: Any = model.config
+    return _without("model.", replace(network, family=config.model_type))
+
+
+def example_for(model: Any) -> Tensor:
+    """Tokens, an image or a spectrogram of the size that its configuration says."""
+    config = model.config
+    generator = torch.Generator().manual_seed(0)
+    if model.main_input_name == "pixel_values":
+        size = config.image_size
+        sides = (size, size) if isinstance(size, int) else tuple(size)
+        return torch.randn(2, config.num_channels, *sides, generator=generator)
+    if model.main_input_name == "input_features":
+        frames = 2 * config.max_source_positions
+        return torch.randn(2, config.num_mel_bins, frames, generator=generator)
+    if model.main_input_name != "input_ids":
+        raise InterbasisError(
+            f"{type(model).__name__} takes {model.main_input_name!r}, which is not supported; wrap it in an nn.Module and "
+            "give from_torch an example"
+        )
+    longest = getattr(config, "max_position_embeddings", None) or TOKENS
+    padding = getattr(config, "pad_token_id", None)
+    tokens = torch.randint(config.vocab_size, (2, min(TOKENS, max(2, longest - 2))), generator=generator)
+    return torch.where(tokens == padding, (tokens + 1) % config.vocab_size, tokens) if padding is not None else tokens
+
+
+def _without(prefix: str, network: Network) -> Network:
+    """Node layers by the names that the model itself has for its parts."""
+    from dataclasses import replace
+
+    def named(node: Any) -> Any:
+        return replace(node, name=node.name.removeprefix(prefix))
+
+    sections = tuple(replace(s, source=named(s.source), target=named(s.target)) for s in network.sections)
+    tail = tuple(replace(s, source=named(s.source), target=named(s.target)) for s in network.tail)  # type: ignore[type-var]
+    return replace(network, sections=sections, tail=tail)
