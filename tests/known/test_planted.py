@@ -33,7 +33,7 @@ def test_parts_act_on_each_other_through_cross_talk_alone():
         T = truth.mixings
         for k, section in enumerate(network.sections):
 
-            def true_coordinates(g, section=section, k=k):
+            def true_coordinates(g, section=section, k=k, T=T):
                 f = torch.cat([torch.ones(1), g @ T[k].T])[None, None]
                 return torch.linalg.solve(T[k + 1], section(f)[0, 0, 1:])
 
@@ -57,7 +57,7 @@ def test_a_knob_changes_what_it_is_about_and_nothing_else():
 
 
 def test_inputs_have_the_asked_moments():
-    spec = PlantedSpec(parts=2, size=1, samples=100_000, correlation=0.4, scale=5)
+    spec = PlantedSpec(parts=2, size=1, samples=40_000, correlation=0.4, scale=5)
     for inputs in ("normal", "uniform", "laplace", "sparse"):
         S = plant(spec.model_copy(update={"inputs": inputs})).truth.covariance(0)
         deviations = S.diagonal().sqrt()
@@ -74,7 +74,7 @@ def test_unread_directions_and_duplicates_are_labelled():
     twin = plant(PlantedSpec(**SMALL, duplicated=True)).truth
     assert twin.count == 2
     assert twin.parts[0].tolist() == [0, 0, 0, 0, 1, 1]
-    assert torch.equal(twin.values[-1][:, 0], twin.values[-1][:, 1])
+    assert torch.allclose(twin.values[-2][:, :2], twin.values[-2][:, 2:4], rtol=1e-12)
 
 
 def test_crowding_has_fewer_dimensions_than_features():

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from interbasis.known.truth import KnownNetwork, Truth
 
 _HOMES = {
-    "plant": "known.planted",
-    "PlantedSpec": "known.planted",
-    "KnownNetwork": "known.truth",
-    "Truth": "known.truth",
-    "fit": "known.bases",
-    "score": "known.scores",
-    "Scores": "known.records",
+    "plant": "planted",
+    "PlantedSpec": "planted",
+    "KnownNetwork": "truth",
+    "Truth": "truth",
+    "fit": "bases",
+    "score": "scores",
+    "Scores": "records",
 }
 
 __all__ = list(_HOMES)
