@@ -10,6 +10,13 @@ if TYPE_CHECKING:
     from interbasis.known.records import Scores
     from interbasis.known.scores import score
     from interbasis.known.truth import KnownNetwork, Truth
+    from interbasis.known.two_tasks import (
+        TwoTaskRecipe,
+        TwoTasks,
+        TwoTaskScores,
+        score_two_tasks,
+        train_two_tasks,
+    )
 
 _HOMES = {
     "plant": "planted",
@@ -19,6 +26,11 @@ _HOMES = {
     "fit": "bases",
     "score": "scores",
     "Scores": "records",
+    "train_two_tasks": "two_tasks",
+    "score_two_tasks": "two_tasks",
+    "TwoTaskRecipe": "two_tasks",
+    "TwoTasks": "two_tasks",
+    "TwoTaskScores": "two_tasks",
 }
 
 __all__ = list(_HOMES)

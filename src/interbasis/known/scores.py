@@ -17,6 +17,7 @@ from interbasis.communities.modules import IN_NONE, find_modules
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.known.records import Scores
 from interbasis.known.truth import KnownNetwork
+from interbasis.network.network import Network
 from interbasis.runtime.errors import InterbasisError
 
 EFFECT_SAMPLES = 1000
@@ -124,7 +125,7 @@ def _flat(
 def _effects(known: KnownNetwork, graph: InteractionGraph, modules: Sequence[np.ndarray]) -> float:
     """Ablate every module in all layers before the output; what the outputs of each part lose."""
     truth, inputs = known.truth, known.inputs[:EFFECT_SAMPLES]
-    lost = damage(known, graph, modules, inputs)  # [modules, parts]
+    lost = damage(known.network, graph, modules, inputs, truth.parts[-1])  # [modules, parts]
     if not len(lost):
         return 0.0
     contrast = lost - (lost.sum(1, keepdims=True) - lost) / max(truth.count - 1, 1)
@@ -133,11 +134,13 @@ def _effects(known: KnownNetwork, graph: InteractionGraph, modules: Sequence[np.
 
 
 def damage(
-    known: KnownNetwork, graph: InteractionGraph, modules: Sequence[np.ndarray], inputs: Tensor
+    network: Network, graph: InteractionGraph, modules: Sequence[np.ndarray], inputs: Tensor, parts: Tensor
 ) -> np.ndarray:  # [modules, parts]
-    """Share of each part's output variance that is lost when a module is put at its mean, at most 1."""
-    network, parts = known.network, known.truth.parts[-1]
-    untouched = network(inputs)
+    """Share of each part's output variance that is lost when a module is put at its mean, at most 1.
+
+    ``parts`` are those of the outputs. A module is ablated in all layers before the output at once.
+    """
+    untouched, count = network(inputs), int(parts.max()) + 1
     spread = untouched.var(0, unbiased=False)
     rows = []
     for module in range(1 + max(int(layer.max(initial=-1)) for layer in modules)):
@@ -145,6 +148,6 @@ def damage(
             k: torch.from_numpy(modules[k] != module) for k in range(len(graph.layers) - 1)
         }
         error = (ablate_nodes(network, graph, inputs, keep) - untouched).square().mean(0)
-        rows.append([min(1.0, (error[parts == k].sum() / spread[parts == k].sum()).item())
-                     for k in range(known.truth.count)])  # fmt: skip
-    return np.array(rows).reshape(-1, known.truth.count)
+        own = [(error[parts == k].sum() / spread[parts == k].sum()).item() for k in range(count)]
+        rows.append([min(1.0, share) for share in own])
+    return np.array(rows).reshape(-1, count)
