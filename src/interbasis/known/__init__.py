@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from interbasis.known.planted import PlantedSpec, plant
     from interbasis.known.records import Scores
     from interbasis.known.scores import score
+    from interbasis.known.transformers import plant_transformer
     from interbasis.known.truth import KnownNetwork, Truth
     from interbasis.known.two_tasks import (
         TwoTaskRecipe,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "plant": "planted",
     "PlantedSpec": "planted",
+    "plant_transformer": "transformers",
     "KnownNetwork": "truth",
     "Truth": "truth",
     "fit": "bases",
