@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from interbasis.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from interbasis import features, figures
+    from interbasis import features, figures, known
     from interbasis.ablation.controls import controls
     from interbasis.ablation.curves import sparsity_curves
     from interbasis.ablation.masked_pass import ablate_edges, ablate_nodes
@@ -74,6 +74,7 @@ _HOMES = {
     "TargetRequest": "traces.targets",
     "Steering": "traces.steering",
     "features": "features",
+    "known": "known",
     "figures": "figures",
     "InterbasisError": "runtime.errors",
 }

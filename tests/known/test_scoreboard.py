@@ -11,7 +11,7 @@ from interbasis.known.records import Estimate, Scoreboard, ScoreboardRequest
 
 SMALL = {"parts": 2, "size": 2, "hidden": 4, "depth": 1, "samples": 200}
 AXES = {"correlation": (("0", SMALL), ("0.6", {**SMALL, "correlation": 0.6}))}
-REQUEST = ScoreboardRequest(quick=True, seeds=2)
+REQUEST = ScoreboardRequest(quick=True, seeds=2, bases="lib,jib,ica,random,ceiling")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """A metric over data, for a network whose features act on each other through some edges or nodes only."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from interbasis.ablation.token_table import Table, tabulate
 from interbasis.data.batches import Batches, Data
 from interbasis.fit.statistics import chunk_size
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.network.network import Network
+from interbasis.network.network import Network, Section
 from interbasis.network.stencil_section import StencilSection
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Metric
@@ -66,6 +66,17 @@ class Evaluation:
     def nodes(self, layer: int, keep: int | Tensor) -> Score:
         """With some features of a layer kept only."""
         return self._score(self._through_nodes(layer, keep))
+
+    @property
+    def sections(self) -> Sequence[Section]:
+        """In the coordinates of the bases."""
+        return self._masked.sections
+
+    def features_and_labels(self, layer: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """f̂ of a node layer, labels and inputs of all data, in chunks."""
+        return [
+            (self._masked.features_at(layer, inputs), labels, inputs) for inputs, labels in self._chunks()
+        ]
 
     def _score(self, outputs: Iterator[tuple[Tensor, Tensor]], limit: float | None = None) -> Score:
         losses: list[Tensor] = []

@@ -87,6 +87,29 @@ class Stress(Record):
     tried: int
 
 
+class RobustCount(Record):
+    """How many edges must be kept so that no mask found within the rest costs more than the tolerance."""
+
+    level: float
+    """ρ: how far unneeded edges may be switched back on, from 0, not at all, to 1, fully."""
+    count: int
+    """The fewest edges on a logarithmic grid that no mask found breaks."""
+    plain: int
+    """The bisection's count, where all unneeded edges are ablated."""
+    worst_at_plain: float
+    """The metric with the worst mask found within what the plain count leaves out, over all data."""
+    worst_per_input: float
+    """The same with a mask of its own for every input, over the samples on which masks were sought."""
+    worst_at_count: float
+    """The metric with the worst mask found within what ``count`` leaves out."""
+    limit: float
+    """What the metric had to meet."""
+    starts: int
+    steps: int
+    ascent_samples: int
+    """Samples on which masks were sought."""
+
+
 class RequiredCount(Record):
     """Edges required of one section: the bisection's count, and the stable one."""
 

@@ -9,16 +9,30 @@ if TYPE_CHECKING:
     from interbasis.known.planted import PlantedSpec, plant
     from interbasis.known.records import Scores
     from interbasis.known.scores import score
+    from interbasis.known.transformers import plant_transformer
     from interbasis.known.truth import KnownNetwork, Truth
+    from interbasis.known.two_tasks import (
+        TwoTaskRecipe,
+        TwoTasks,
+        TwoTaskScores,
+        score_two_tasks,
+        train_two_tasks,
+    )
 
 _HOMES = {
-    "plant": "known.planted",
-    "PlantedSpec": "known.planted",
-    "KnownNetwork": "known.truth",
-    "Truth": "known.truth",
-    "fit": "known.bases",
-    "score": "known.scores",
-    "Scores": "known.records",
+    "plant": "planted",
+    "PlantedSpec": "planted",
+    "plant_transformer": "transformers",
+    "KnownNetwork": "truth",
+    "Truth": "truth",
+    "fit": "bases",
+    "score": "scores",
+    "Scores": "records",
+    "train_two_tasks": "two_tasks",
+    "score_two_tasks": "two_tasks",
+    "TwoTaskRecipe": "two_tasks",
+    "TwoTasks": "two_tasks",
+    "TwoTaskScores": "two_tasks",
 }
 
 __all__ = list(_HOMES)

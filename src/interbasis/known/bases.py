@@ -93,9 +93,11 @@ def _ceiling(known: KnownNetwork, index: int, layer: LayerBasis) -> LayerBasis:
     for part in range(truth.count):
         own = truth.parts[index] == part
         D, U = torch.linalg.eigh(S[own][:, own])
+        if not D.max() > SMALLEST_VARIANCE * S.diagonal().max():
+            continue
         spread = (U * D.clamp_min(0).sqrt())[:, SMALLEST_VARIANCE * D.max() < D]  # [size, directions]
         Λ, V = torch.linalg.eigh(spread.T @ M[own][:, own] @ spread)
-        used = SMALLEST_VARIANCE * Λ.max() < Λ
+        used = SMALLEST_VARIANCE * M.diagonal().max() < Λ
         Λ, V = Λ[used], V[:, used]
         forward.append((Λ.sqrt() * V).T @ torch.linalg.pinv(spread) @ undo[own])
         back.append(T[:, own] @ spread @ (V / Λ.sqrt()))

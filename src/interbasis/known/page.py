@@ -9,7 +9,7 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from interbasis.figures.style import STYLE, grid_of, looks, note, styled
+from interbasis.figures.style import GREY, INK, STYLE, grid_of, looks, note, styled
 from interbasis.known.conclusions import axis_conclusions, row_conclusion
 from interbasis.known.planted import PlantedSpec
 from interbasis.known.records import TITLES, Estimate, Scoreboard, Scores
@@ -23,6 +23,8 @@ PICTURED = {
     "modules": "modules",
     "effects": "effects",
 }
+OWN_COLOURS = {"ceiling": INK, "unwhitened": GREY}
+"""Of the series that the palette has no colour left for."""
 FILE = "scoreboard.html"
 DPI = 130
 
@@ -66,8 +68,8 @@ def _about(board: Scoreboard) -> str:
         f"Residual MLPs with known parts: {spec.parts} parts of {spec.size} features, {spec.depth} residual "
         f"sections, {1000 if board.request.quick else spec.samples:,} samples, mixed by a rotation in every "
         f"layer, unless a knob says otherwise. {board.request.seeds} networks per setting; intervals are "
-        "95 % over them. 1 is everything that is there; the best rotation knows the parts and is the ceiling, "
-        "the random rotation is the floor."
+        "95 % over them. 1 is everything that is there; the best rotation knows the parts and is the "
+        "ceiling, the random rotation is the floor."
     )
     fields = Scores.model_fields
     meanings = [(name.replace("_", " "), field.description or "") for name, field in fields.items()]
@@ -80,9 +82,8 @@ def _breakdowns(board: Scoreboard) -> str:
         for basis in board.bases
     ]
     caption = "Where the modules are lost: the first value of every knob at which the score is below 0.5."
-    return element(
-        "section", heading(2, "Where each basis breaks down") + table(["", *board.axes], rows, caption)
-    )
+    inside = heading(2, "Where each basis breaks down") + table(["", *board.axes], rows, caption)
+    return element("section", inside)
 
 
 def _axis(board: Scoreboard, axis: str) -> str:
@@ -126,7 +127,7 @@ def draw_axis(board: Scoreboard, axis: str) -> Figure:
             means = [e.mean for _, e in known]
             errors = [0.0 if isnan(e.high) else e.high - e.mean for _, e in known]
             at = [x + shift for x, _ in known]
-            look = {**styles[basis], "color": "#222222"} if basis == "ceiling" else styles[basis]
+            look = styles[basis] | ({"color": OWN_COLOURS[basis]} if basis in OWN_COLOURS else {})
             panel.errorbar(at, means, errors, elinewidth=0.6, capsize=0, label=TITLES[basis], **look)
         panel.set_title(title)
         panel.set_xticks(range(len(values)), values)

@@ -81,7 +81,7 @@ class Rows(Prefix):
         return with_constant(inputs)[:, None]
 
 
-class _Draws:
+class Draws:
     """Random numbers by purpose: other purposes do not change them."""
 
     def __init__(self, seed: int):
@@ -110,7 +110,7 @@ def plant(spec: PlantedSpec | None = None, seed: int = 0) -> KnownNetwork:
     spec = spec or PlantedSpec()
     if spec.width < 2:
         raise InterbasisError(f"the stream needs 2 dimensions, received {spec.width}; use less crowding")
-    draws = _Draws(seed)
+    draws = Draws(seed)
     blocks = [_Block.of(spec, draws, layer) for layer in range(spec.depth)]
     outputs = _outputs(spec, draws)  # [outputs, true]
     values = [_inputs(spec, draws)]
@@ -131,7 +131,7 @@ def plant(spec: PlantedSpec | None = None, seed: int = 0) -> KnownNetwork:
         (*mixings, torch.eye(len(outputs), dtype=torch.float64)),
         (*values, values[-1] @ outputs.T),
         (*[own] * (spec.depth + 1), of_outputs),
-        acts_on,
+        (*[acts_on] * spec.depth, torch.eye(len(acts_on), dtype=torch.bool)),
     )
     return KnownNetwork(network, values[0] @ mixings[0].T, truth)
 
@@ -143,7 +143,7 @@ class _Block:
         self.read, self.bias, self.write, self.core = read, bias, write, core
 
     @classmethod
-    def of(cls, spec: PlantedSpec, draws: _Draws, layer: int) -> "_Block":
+    def of(cls, spec: PlantedSpec, draws: Draws, layer: int) -> "_Block":
         m, w, h = spec.parts, spec.size, spec.hidden
         A = draws.normal("read", layer, m, h, w) / w**0.5
         other = draws.normal("cross-talk", layer, m, h, w) * (spec.cross_talk / w**0.5)
@@ -163,7 +163,7 @@ class _Block:
         return g + self.core.activation(g @ self.read.T + self.bias) @ self.write.T
 
 
-def _inputs(spec: PlantedSpec, draws: _Draws) -> Tensor:  # [samples, true]
+def _inputs(spec: PlantedSpec, draws: Draws) -> Tensor:  # [samples, true]
     m, w, n = spec.parts, spec.size, spec.samples
     own = _drawn(spec, draws("inputs"), (n, m, w))
     common = _drawn(spec, draws("common inputs"), (n, 1, w))
@@ -188,12 +188,12 @@ def _drawn(spec: PlantedSpec, generator: np.random.Generator, shape: tuple[int, 
     return torch.from_numpy(values)
 
 
-def _outputs(spec: PlantedSpec, draws: _Draws) -> Tensor:  # [outputs, true]
+def _outputs(spec: PlantedSpec, draws: Draws) -> Tensor:  # [outputs, true]
     blocks = draws.normal("outputs", 0, spec.parts, spec.outputs, spec.size) / spec.size**0.5
     return torch.nn.functional.pad(torch.block_diag(*blocks), (0, spec.unread))
 
 
-def _mixing(spec: PlantedSpec, draws: _Draws, layer: int) -> Tensor:  # [width, true]
+def _mixing(spec: PlantedSpec, draws: Draws, layer: int) -> Tensor:  # [width, true]
     true = spec.true_features
     if spec.crowding > 1:
         columns = draws.normal("crowding", layer, spec.width, true)

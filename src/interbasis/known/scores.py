@@ -4,6 +4,7 @@ A recovered feature is read off true features by c = C T; its *share* in a part 
 to its variance (`Truth.shares`), and the part with the largest share is the one the feature is counted for.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from interbasis.communities.modules import IN_NONE, find_modules
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.known.records import Scores
 from interbasis.known.truth import KnownNetwork
+from interbasis.network.network import Network
 from interbasis.runtime.errors import InterbasisError
 
 EFFECT_SAMPLES = 1000
@@ -41,9 +43,7 @@ def score(known: KnownNetwork, graph: InteractionGraph, seed: int = 0) -> Scores
     best = torch.cat([shares[k].amax(1) for k in inner])
     found = [{int(part) for part in labels[k][shares[k].amax(1) >= 0.9] if part < truth.count} for k in inner]
     precision, auroc, false = _edges(graph, labels, truth.acts_on)
-    modules = _modules(graph, seed)
-    together = [_flat(modules, labels, read, k) for k in range(len(graph.layers))]
-    mine, theirs = (np.concatenate(column) for column in zip(*together, strict=True))
+    undefined = {"modules": math.nan, "module_count": math.nan, "effects": math.nan}
     return Scores(
         features=best.mean().item(),
         matched=float(np.mean([_matched(shares[k], truth.parts[k]) for k in inner])),
@@ -52,10 +52,21 @@ def score(known: KnownNetwork, graph: InteractionGraph, seed: int = 0) -> Scores
         edge_precision=precision,
         edge_auroc=auroc,
         false_mass=false,
-        modules=float(adjusted_mutual_info_score(theirs, mine)) if len(mine) else 0.0,
-        module_count=(1 + max(int(layer.max(initial=-1)) for layer in modules)) / truth.count,
-        effects=_effects(known, graph, modules),
+        **(_module_scores(known, graph, labels, read, seed) if truth.modular else undefined),
     )
+
+
+def _module_scores(
+    known: KnownNetwork, graph: InteractionGraph, labels: list[Tensor], read: list[Tensor], seed: int
+) -> dict[str, float]:
+    modules = _modules(graph, seed)
+    together = [_flat(modules, labels, read, k) for k in range(len(graph.layers))]
+    mine, theirs = (np.concatenate(column) for column in zip(*together, strict=True))
+    return {
+        "modules": float(adjusted_mutual_info_score(theirs, mine)) if len(mine) else 0.0,
+        "module_count": (1 + max(int(layer.max(initial=-1)) for layer in modules)) / known.truth.count,
+        "effects": _effects(known, graph, modules),
+    }
 
 
 def _matched(shares: Tensor, parts: Tensor) -> float:
@@ -90,11 +101,13 @@ def _orthonormal(columns: Tensor) -> Tensor:
     return u[:, s > 1e-7 * s.max()]
 
 
-def _edges(graph: InteractionGraph, labels: Sequence[Tensor], acts_on: Tensor) -> tuple[float, float, float]:
+def _edges(
+    graph: InteractionGraph, labels: Sequence[Tensor], acts_on: Sequence[Tensor]
+) -> tuple[float, float, float]:
     """Average precision, area under the ROC curve, and false share of Ê², over all sections."""
     strengths, true = [], []
-    possible = torch.nn.functional.pad(acts_on, (0, 1, 0, 1))  # nothing acts on what is in no part
     for k in range(len(graph.edges)):
+        possible = torch.nn.functional.pad(acts_on[k], (0, 1, 0, 1))  # nothing acts on what is in no part
         strengths.append(graph.inner_edges(k).flatten())
         true.append(possible[labels[k + 1]][:, labels[k]].flatten())
     Ê, exists = torch.cat(strengths).numpy(), torch.cat(true).numpy()
@@ -124,7 +137,7 @@ def _flat(
 def _effects(known: KnownNetwork, graph: InteractionGraph, modules: Sequence[np.ndarray]) -> float:
     """Ablate every module in all layers before the output; what the outputs of each part lose."""
     truth, inputs = known.truth, known.inputs[:EFFECT_SAMPLES]
-    lost = damage(known, graph, modules, inputs)  # [modules, parts]
+    lost = damage(known.network, graph, modules, inputs, truth.parts[-1])  # [modules, parts]
     if not len(lost):
         return 0.0
     contrast = lost - (lost.sum(1, keepdims=True) - lost) / max(truth.count - 1, 1)
@@ -133,11 +146,13 @@ def _effects(known: KnownNetwork, graph: InteractionGraph, modules: Sequence[np.
 
 
 def damage(
-    known: KnownNetwork, graph: InteractionGraph, modules: Sequence[np.ndarray], inputs: Tensor
+    network: Network, graph: InteractionGraph, modules: Sequence[np.ndarray], inputs: Tensor, parts: Tensor
 ) -> np.ndarray:  # [modules, parts]
-    """Share of each part's output variance that is lost when a module is put at its mean, at most 1."""
-    network, parts = known.network, known.truth.parts[-1]
-    untouched = network(inputs)
+    """Share of each part's output variance that is lost when a module is put at its mean, at most 1.
+
+    ``parts`` are those of the outputs. A module is ablated in all layers before the output at once.
+    """
+    untouched, count = network(inputs), int(parts.max()) + 1
     spread = untouched.var(0, unbiased=False)
     rows = []
     for module in range(1 + max(int(layer.max(initial=-1)) for layer in modules)):
@@ -145,6 +160,6 @@ def damage(
             k: torch.from_numpy(modules[k] != module) for k in range(len(graph.layers) - 1)
         }
         error = (ablate_nodes(network, graph, inputs, keep) - untouched).square().mean(0)
-        rows.append([min(1.0, (error[parts == k].sum() / spread[parts == k].sum()).item())
-                     for k in range(known.truth.count)])  # fmt: skip
-    return np.array(rows).reshape(-1, known.truth.count)
+        own = [(error[parts == k].sum() / spread[parts == k].sum()).item() for k in range(count)]
+        rows.append([min(1.0, share) for share in own])
+    return np.array(rows).reshape(-1, count)

@@ -21,13 +21,15 @@ class Truth:
     """g [samples, true features] per node layer, as the parts compute it without mixing."""
     parts: tuple[Tensor, ...]
     """The part of every true feature, per node layer; `NO_PART` for what nothing reads."""
-    acts_on: Tensor
-    """[parts, parts], True where the second part is read by the first; the diagonal is True."""
+    acts_on: tuple[Tensor, ...]
+    """Per section [parts, parts], True where the second part is read by the first; the diagonal is True."""
+    modular: bool = True
+    """Whether the parts are modules of their own, or act on each other."""
 
     @property
     def count(self) -> int:
         """Number of parts."""
-        return len(self.acts_on)
+        return len(self.acts_on[0])
 
     def covariance(self, layer: int) -> Tensor:
         """Of the true features of a layer, [true, true]."""

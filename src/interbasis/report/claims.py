@@ -9,6 +9,7 @@ from math import isnan
 
 from interbasis.ablation.records import Control, Curve, Interval
 from interbasis.report.record import ReportedRun
+from interbasis.run.stages.ablate import AblationResult
 
 MIN_MODULARITY_Z = 2.0
 """Standard deviations above rewired graphs from which modularity counts as more than chance."""
@@ -138,6 +139,7 @@ def _ablation(run: ReportedRun) -> Iterator[Claim]:
             f"Edges are ranked by Ê and the metric is not monotone in their number{from_there}; other sets "
             "were not tried.",
         )
+        yield from _robust(ablation)
         missing = [section.name for section in run.sections.values() if section.edges_required is None]
         if missing:
             yield _no(
@@ -150,6 +152,34 @@ def _ablation(run: ReportedRun) -> Iterator[Claim]:
                 "The ablation was evaluated on data that the graph was built on.",
             )
     yield from _whole(run)
+
+
+def _robust(ablation: AblationResult) -> Iterator[Claim]:
+    """What the search for bad masks allows; without one, nothing."""
+    claim = "The edges that ablation declared unneeded do nothing, in whichever combination."
+    measured = {name: section.robust for name, section in ablation.sections.items() if section.robust}
+    if not measured:
+        yield _no(claim, "No bad combination was looked for; see 'interbasis ablate --robust'.")
+        return
+    numbers = ", ".join(
+        f"{ablation.sections[name].name} {found.count:,} (plain {found.plain:,})"
+        for name, found in measured.items()
+    )
+    level = next(iter(measured.values())).level
+    yield _yes(
+        f"With these numbers of edges no mask found within the rest, at level {level:g}, costs more than "
+        f"{ablation.tolerance:g}: {numbers}.",
+        "Masks were sought by gradient ascent from several starts; that none was found is no proof.",
+    )
+    broken = [name for name, found in measured.items() if found.count > found.plain]
+    if broken:
+        worst = ", ".join(
+            f"{ablation.sections[name].name} {measured[name].worst_at_plain:.4g}" for name in broken
+        )
+        yield _no(
+            claim,
+            f"Masks within them miss the limit {ablation.limit:.5g}; the worst found: {worst}.",
+        )
 
 
 def _named(spec: str) -> str:

@@ -16,6 +16,8 @@ def ablation_tables(result: AblationResult) -> list[RenderableType]:
     ]
     if result.sections:
         parts.append(_edge_table(result, metric))
+    if any(row.robust for row in result.sections.values()):
+        parts.append(_robust_table(result))
     if result.layers:
         parts.append(_node_table(result))
     return parts
@@ -36,6 +38,24 @@ def _edge_table(result: AblationResult, metric: str) -> Table:
         "Last column: the smallest count on a logarithmic grid from which every larger one passes; "
         "≠ marks where the bisection ended elsewhere, because the metric is not monotone. [ ]: 95 % "
         "bootstrap interval over the samples, with --intervals.\n"
+    )
+    return table
+
+
+def _robust_table(result: AblationResult) -> Table:
+    table = make_table(
+        "Robust counts", "section", "edges", "robust at level", "robust edges", "worst mask", "per input"
+    )
+    for row in result.sections.values():
+        if found := row.robust:
+            table.add_row(
+                row.name, f"{found.plain:,}", f"{found.level:g}", f"{found.count:,}",
+                f"{found.worst_at_plain:.5f}", f"{found.worst_per_input:.5f}",
+            )  # fmt: skip
+    table.caption = (
+        "Robust edges: the fewest on a logarithmic grid such that no mask found within the rest misses the "
+        "limit. Worst mask: the metric with the worst mask found within what the plain count leaves out; per "
+        "input: where every input has a mask of its own.\n"
     )
     return table
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from interbasis.ablation.records import Trial
+from interbasis.ablation.records import RobustCount, Trial
 from interbasis.run.records import DataUsed, Result
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Metric
@@ -41,6 +41,10 @@ class AblateRequest(Record):
     """Find the count from which every larger one passes, too."""
     intervals: bool = False
     """Add 95 % bootstrap intervals over the samples to the edges required."""
+    robust: bool = False
+    """Add counts that no mask within the unneeded edges breaks, as far as gradient ascent finds one."""
+    level: float = Field(1.0, gt=0, le=1)
+    """How far --robust may switch unneeded edges back on; 1 is fully."""
 
 
 class SectionEdges(Record):
@@ -62,6 +66,8 @@ class SectionEdges(Record):
     """95 % bootstrap interval of the count; None if not asked for."""
     trials: tuple[Trial, ...]
     """All masks tried, by the number of edges kept."""
+    robust: RobustCount | None = None
+    """The count that no mask found breaks; None if not asked for."""
 
     @property
     def name(self) -> str:
@@ -180,7 +186,8 @@ def _edges(
         tensors = {"edge_mask": edges.mask}
         if edges.draws is not None:
             tensors["count_draws"] = edges.draws
-        return tensors, _section(edges).model_dump(mode="json")
+        robust = _robust(opened, request, search, edges, checkpoints, advance)
+        return tensors, _section(edges, robust).model_dump(mode="json")
 
     return team.collected([opened.graph.section_names[k] for k in chosen], section)
 
@@ -213,7 +220,33 @@ def _stored(
     return dict(stored.sections), dict(stored.layers), opened.stored_tensors(AblationResult)
 
 
-def _section(edges: "EdgesRequired") -> SectionEdges:
+def _robust(
+    opened: "OpenedRun",
+    request: AblateRequest,
+    search: "Search",
+    edges: "EdgesRequired",
+    checkpoints: "Checkpoints",
+    advance: Progress,
+) -> RobustCount | None:
+    if not request.robust:
+        return None
+    from interbasis.ablation.masked_pass import top_edges
+    from interbasis.ablation.robust import Attack, RobustSearch
+
+    k = opened.graph.section_names.index(edges.source)
+    ranked, constant = opened.graph.edges[k], opened.graph.layers[k].constant
+    candidates = ranked[:, int(constant) :].numel()
+
+    def measured() -> "State":
+        robust = RobustSearch(search.evaluation, k, search.limit, Attack(request.level))
+        found = robust.count(edges.count, lambda kept: top_edges(ranked, kept, constant), candidates, advance)
+        return {}, found.model_dump()
+
+    _, values = checkpoints.remember(f"robust.{k}", measured)
+    return RobustCount(**values)
+
+
+def _section(edges: "EdgesRequired", robust: RobustCount | None) -> SectionEdges:
     return SectionEdges(
         source=edges.source,
         target=edges.target,
@@ -224,6 +257,7 @@ def _section(edges: "EdgesRequired") -> SectionEdges:
         stable_count=edges.stable_count,
         interval=edges.interval,
         trials=edges.curve,
+        robust=robust,
     )
 
 

@@ -1,0 +1,199 @@
+"""Harder than random halves: the worst mask within the edges that were declared unneeded.
+
+Every unneeded edge gets a number a between 0, its input at the mean, and the level ρ, where 1 is its input as
+it is; needed edges keep 1. Output feature i then sees the inputs m_i ∘ f̂ with real m,
+
+    f̂_out,i = P̂_i (m_i ∘ f̂) + B̂_i · core(Â (m_i ∘ f̂)).
+
+Gradient ascent on the cross-entropy looks for the worst a: by signs of the gradient, within [0, ρ], from
+several starts. One mask for all inputs, or one for every input, which is harder still. An edge count is
+*robust at level ρ* where no mask found costs more than the tolerance. ρ = 0 is the plain ablation.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from interbasis.ablation.evaluation import Evaluation
+from interbasis.ablation.metrics import Score, passes, sample_losses
+from interbasis.ablation.records import RobustCount
+from interbasis.ablation.trials import logarithmic
+from interbasis.network.cores import Linear
+from interbasis.network.network import Section
+from interbasis.runtime.progress import Progress, silent
+
+STEPS = 12
+STARTS = 3
+"""From 0 (the plain ablation), from ρ/2, and from random numbers."""
+FIRST_STEP = 0.4
+"""Of the level; steps shrink linearly to a tenth of it."""
+ASCENT_SAMPLES = 256
+"""Samples on which a mask is sought; what a common mask costs is measured on all data."""
+MAX_BLOCK_ELEMENTS = 2**23
+"""Read-outs held at once in a pass without gradients."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What the search for a bad mask may do."""
+
+    level: float = 1.0
+    steps: int = STEPS
+    starts: int = STARTS
+    samples: int = ASCENT_SAMPLES
+    seed: int = 0
+
+
+def soft_ablated(section: Section, f: Tensor, mask: Tensor) -> Tensor:  # [n, T, r_in] -> [n, S, r_out]
+    """The section through a real mask [r_out, r_in], or one for every sample [n, r_out, r_in].
+
+    Section and f are in the coordinates of the bases. Differentiable in the mask.
+    """
+    outputs = section.outputs(f)
+    mask = mask.expand(len(f), *mask.shape[-2:])
+    result = torch.einsum("nsj,nij,ij->nsi", f[:, outputs], mask, section.skip)
+    if isinstance(section.core, Linear):
+        return result
+    rows = section.write.any(1).nonzero()[:, 0]  # the others see the input by the skip alone
+    seen = mask[:, rows, None] * f[:, None]  # [n, rows, T, r_in]
+    u = (seen @ section.read.T).flatten(0, 1)
+    core = section.core(u, outputs).unflatten(0, (len(f), len(rows)))  # [n, rows, S, c_out]
+    written = torch.einsum("nisc,ic->nsi", core, section.write[rows])
+    return result.index_add(2, rows, written)
+
+
+class RobustSearch:
+    """Attacks on one section, whose edges are ranked by Ê."""
+
+    def __init__(self, evaluation: Evaluation, section: int, limit: float, attack: Attack | None = None):
+        self.evaluation, self.index, self.limit = evaluation, section, limit
+        self.attack = attack or Attack()
+        self._chunks = evaluation.features_and_labels(section)
+
+    def count(
+        self, plain: int, mask: Callable[[int], Tensor], candidates: int, progress: Progress = silent
+    ) -> RobustCount:
+        """The fewest edges that no mask found breaks, on a logarithmic grid from the plain count on.
+
+        ``mask(n)`` keeps the n largest edges of ``candidates``. The grid is bisected, as if more edges were
+        never worse.
+        """
+        grid = [n for n in sorted(logarithmic(candidates, plain)) if n >= plain]
+        worst: dict[int, float] = {}
+
+        def passed(place: int) -> bool:
+            kept = grid[place]
+            if kept not in worst:
+                worst[kept] = self.worst_common(mask(kept))
+                progress(f"robust edges of section {self.index}", len(worst), len(grid))
+            return passes(self.evaluation.metric, worst[kept], self.limit)
+
+        low, high = -1, len(grid) - 1  # all edges leave nothing to attack
+        if passed(0):
+            high = 0
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if passed(middle) else (middle, high)
+        passed(high)
+        return RobustCount(
+            level=self.attack.level,
+            count=grid[high],
+            plain=plain,
+            worst_at_plain=worst[plain],
+            worst_per_input=self.worst_per_input(mask(plain)),
+            worst_at_count=worst[grid[high]],
+            limit=self.limit,
+            starts=self.attack.starts,
+            steps=self.attack.steps,
+            ascent_samples=self._ascent()[0].shape[0],
+        )
+
+    def worst_common(self, kept: Tensor) -> float:
+        """The metric over all data with the worst mask found, the same for all inputs."""
+        free = ~kept
+        if not free.any():
+            return self.evaluation.baseline.value
+        f, labels = self._ascent()
+        tried = [torch.zeros(kept.shape, dtype=f.dtype)]
+        tried += [self._ascend(free, f, labels, start, common=True)[0] for start in range(self.attack.starts)]
+        values = []
+        for a in tried:
+            rounded = torch.where(a > self.attack.level / 2, self.attack.level, 0.0).to(a)
+            values += [self._value(kept, a), self._value(kept, rounded)]
+        return min(values) if self.evaluation.metric == "accuracy" else max(values)
+
+    def worst_per_input(self, kept: Tensor) -> float:
+        """The metric over the ascent's samples where every input has the worst mask found for it."""
+        free = ~kept
+        f, labels = self._ascent()
+        worst: Tensor | None = None
+        for start in range(self.attack.starts):
+            _, losses = self._ascend(free, f, labels, start, common=False)
+            worst = losses if worst is None else torch.maximum(worst, losses)
+        assert worst is not None
+        _, counts = sample_losses(self.evaluation.metric, self._outputs(f, kept.to(f)), labels)
+        return Score(self.evaluation.metric, worst, counts).value
+
+    def _ascend(
+        self, free: Tensor, f: Tensor, labels: Tensor, start: int, *, common: bool
+    ) -> tuple[Tensor, Tensor]:
+        """The numbers a with the largest cross-entropy met, and the largest loss of every sample."""
+        level, shape = self.attack.level, free.shape if common else (len(f), *free.shape)
+        a = self._start(start, shape).to(f) * free
+        best, best_loss = a, -torch.inf
+        worst = torch.zeros(len(f), dtype=torch.float64)
+        for step in range(self.attack.steps + 1):
+            a.requires_grad_()
+            outputs = self._outputs(f, torch.where(free, a, 1.0))
+            entropies, _ = sample_losses("cross_entropy", outputs, labels)
+            with torch.no_grad():
+                worst = torch.maximum(worst, sample_losses(self.evaluation.metric, outputs, labels)[0])
+            total = entropies.sum()
+            if total.item() > best_loss:
+                best, best_loss = a.detach().clone(), total.item()
+            if step == self.attack.steps:
+                break
+            (slope,) = torch.autograd.grad(total, a)
+            size = level * FIRST_STEP * (1 - 0.9 * step / self.attack.steps)
+            a = (a.detach() + size * slope.sign()).clamp(0, level) * free
+        return best, worst
+
+    def _start(self, number: int, shape: tuple[int, ...]) -> Tensor:
+        if number < 2:
+            return torch.full(shape, number * self.attack.level / 2, dtype=torch.float64)
+        generator = torch.Generator().manual_seed(self.attack.seed * 1000 + number)
+        return self.attack.level * torch.rand(shape, generator=generator, dtype=torch.float64)
+
+    def _outputs(self, f: Tensor, mask: Tensor) -> Tensor:
+        """The model's outputs with this section behind a real mask; gradients flow into the mask."""
+        evaluation, k = self.evaluation, self.index
+        features = soft_ablated(evaluation.sections[k], f, mask)
+        activations = evaluation.graph.layers[k + 1].back(features)
+        for section in evaluation.network.sections[k + 1 :]:
+            activations = section(activations)
+        return evaluation.network.finish(activations, self._inputs)
+
+    @torch.no_grad()
+    def _value(self, kept: Tensor, a: Tensor) -> float:
+        """The metric over all data with one mask."""
+        mask = torch.where(kept, 1.0, a)
+        losses, counts = [], []
+        section = self.evaluation.sections[self.index]
+        for f, labels, _ in self._chunks:
+            size = max(1, MAX_BLOCK_ELEMENTS // (f.shape[1] * len(mask) * max(1, len(section.read))))
+            for rows, own in zip(f.split(size), labels.split(size), strict=True):
+                loss, count = sample_losses(self.evaluation.metric, self._outputs(rows, mask.to(rows)), own)
+                losses.append(loss)
+                counts.append(count)
+        return Score(self.evaluation.metric, torch.cat(losses), torch.cat(counts)).value
+
+    def _ascent(self) -> tuple[Tensor, Tensor]:
+        """The first samples, on which masks are sought."""
+        f = torch.cat([chunk[0] for chunk in self._chunks])[: self.attack.samples]
+        return f, torch.cat([chunk[1] for chunk in self._chunks])[: self.attack.samples]
+
+    @property
+    def _inputs(self) -> Tensor:
+        return self._chunks[0][2]
