@@ -149,11 +149,15 @@ def test_value_key_and_query_paths_are_those_of_frozen_patterns():
         expected = torch.einsum("io,sotj,jr,tr->sitr", target.transform, J, source.inverse, features)
         for edge in trace.edges:
             if edge.source.startswith("attn_in.0:") and edge.paths is not None:
-                (j, t), (i, s) = (map(int, end.split(":")[1].split("@")) for end in (edge.source, edge.target))
+                (j, t), (i, s) = (
+                    map(int, end.split(":")[1].split("@")) for end in (edge.source, edge.target)
+                )
                 assert getattr(edge.paths, name) == pytest.approx(expected[s, i, t, j].item(), abs=1e-10)
 
 
-@pytest.mark.parametrize(("name", "points"), [("mlp", 0), ("mlp", 24), ("modadd", 0), ("gpt2", 0), ("llama", 2)])
+@pytest.mark.parametrize(
+    ("name", "points"), [("mlp", 0), ("mlp", 24), ("modadd", 0), ("gpt2", 0), ("llama", 2)]
+)
 def test_effects_are_slopes_between_the_mean_and_the_activations(name, points):
     case = family(name)
     trace = traced(name, effect_points=points, **ALL)

@@ -28,6 +28,21 @@ class Effects(Record):
     down: tuple[Push, ...]
 
 
+class MeanPush(Record):
+    """How far a feature moves one output on average, with the estimate's standard error."""
+
+    name: str
+    value: float
+    error: float
+
+
+class MeanEffects(Record):
+    """The outputs that a feature moves most at its own position, averaged over the data."""
+
+    up: tuple[MeanPush, ...]
+    down: tuple[MeanPush, ...]
+
+
 class FourierTerm(Record):
     """One trigonometric term of a feature of modular addition."""
 
@@ -67,6 +82,19 @@ class PositionStatistics(Record):
     """Share of the feature's variance that the position explains."""
 
 
+EvidenceKind = Literal["position", "variance", "token", "previous", "next", "context", "class", "fourier"]
+
+
+class Evidence(Record):
+    """Something that explains a part of a feature."""
+
+    kind: EvidenceKind
+    text: str
+    """For people: "position 1", "“ Lily / Tom”", "after “the”"."""
+    share: float
+    """Of the feature's variance; for tokens adjusted for how many there are."""
+
+
 class Feature(Record):
     """One feature; what does not apply to its network or data is None."""
 
@@ -78,6 +106,11 @@ class Feature(Record):
     classes: ClassStatistics | None = None
     positions: PositionStatistics | None = None
     effects: Effects | None = None
+    """Along the path that no core bends."""
+    mean_effects: "MeanEffects | None" = None
+    """Through all blocks above, averaged over the data."""
+    evidence: tuple[Evidence, ...] = ()
+    """What explains the feature, the largest share first; the label is the first where it explains enough."""
 
 
 class MonosemanticCount(Record):

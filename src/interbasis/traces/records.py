@@ -11,6 +11,7 @@ from pydantic import Field
 from interbasis.runtime.literals import Method
 from interbasis.runtime.records import Measured, Record
 
+TargetKind = Literal["logit", "difference", "feature"]
 TARGET = "target"
 """The name of the target, where an edge ends there."""
 
@@ -50,7 +51,7 @@ class TraceTarget(Record):
 
     name: str
     """For people: " Lily", " Lily − Tom", "mlp_in.3:17"."""
-    kind: Literal["logit", "difference", "feature"]
+    kind: TargetKind
     position: int
     value: float
     """What it is for this input; a logit is counted from the mean of all logits."""

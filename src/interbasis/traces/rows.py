@@ -92,7 +92,6 @@ class Rows(ABC):
     """The edges into k nodes."""
 
     source: LayerState
-    own: Tensor | None  # [k] positions in the source where the node itself stands
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
@@ -211,7 +210,7 @@ class AttentionRows(Rows):
         return EdgeBlock(skip + value + key + query, skip, value, key, query)
 
     @cached_property
-    def errors(self) -> Tensor:  # type: ignore[override]
+    def errors(self) -> Tensor:
         dropped = self.source.dropped
         u = self.section.read_outs(dropped)
         parts = []
@@ -252,7 +251,7 @@ class GeneralRows(Rows):
         return EdgeBlock(torch.cat(rows))
 
     @cached_property
-    def errors(self) -> Tensor:  # type: ignore[override]
+    def errors(self) -> Tensor:
         return torch.cat([(rows * self.source.dropped).sum(2) for _, rows in self._gradients()])
 
 

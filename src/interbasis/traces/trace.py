@@ -19,7 +19,6 @@ from interbasis.traces.targets import TargetRequest, resolve
 from interbasis.traces.walk import walk
 
 
-
 def trace(
     network: Network,
     graph: InteractionGraph,

@@ -89,8 +89,8 @@ def run(opened: "OpenedRun", request: SteerRequest) -> SteerResult:
     steering = Steering(network, basis, feature, request.by * unit, request.start)
     before, after = (outputs[0, -1].double() for outputs in steering.outputs(prompt.inputs[None]))
     change = (after - before) - (after - before).mean()
-    chosen = change.abs().topk(min(request.top, len(change))).indices
-    chosen = chosen[change[chosen].argsort(descending=True)].tolist()
+    most = change.abs().topk(min(request.top, len(change))).indices
+    chosen = most[change[most].argsort(descending=True)].tolist()
     shares = before.softmax(0), after.softmax(0)
     told = opened.stored(FeaturesResult)
     labelled = told.layers[layer].by_index() if told and layer in told.layers else {}
