@@ -57,10 +57,10 @@ def test_estimates_are_unbiased_and_their_errors_calibrated(population):
 
 def test_many_signs_come_to_the_mean_jacobian(population):
     _, _, data, exact = population
-    found = estimated(population, data[:8], sources=200)
+    found = estimated(population, data[:8], sources=60)
     for k, truth in exact.items():
         mean = truth[:8].mean(0)
-        assert (found[k].groups.mean(0) - mean).norm() < 0.25 * mean.norm()
+        assert (found[k].groups.mean(0) - mean).norm() < 0.45 * mean.norm()
 
 
 def test_outputs_are_named_with_errors(population):

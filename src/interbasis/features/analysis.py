@@ -6,6 +6,7 @@ samples have a class, positions where layers have several; histograms, direct ef
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from interbasis.features.dataset_examples import Plan, default_rendering
 from interbasis.features.effects import direct_effects
 from interbasis.features.fourier_labels import fourier
 from interbasis.features.labels import evidence, label
+from interbasis.features.mean_effects import mean_jacobians, records_of
 from interbasis.features.monosemanticity import monosemantic
 from interbasis.features.names import renderings
 from interbasis.features.records import (
@@ -27,6 +29,7 @@ from interbasis.features.records import (
     FeatureExamples,
     Idle,
     LayerFeatures,
+    MeanEffects,
     MonosemanticCount,
     PositionStatistics,
 )
@@ -66,9 +69,16 @@ class Analysis:
     """All layers of a graph, analysed in one pass over the data."""
 
     def __init__(
-        self, graph: InteractionGraph, network: Network, top: int | None, plan: Plan, shown: Presentation
+        self,
+        graph: InteractionGraph,
+        network: Network,
+        top: int | None,
+        plan: Plan,
+        shown: Presentation,
+        mean_effect_samples: int = 0,
     ):
         self.graph, self.presentation = graph, shown
+        self.mean_effect_samples = mean_effect_samples
         self.network = network.to(graph.config.torch_dtype)
         self.layers = [_Layer(of(self.network, layer), top, plan, shown.rendering) for layer in graph.layers]
 
@@ -96,6 +106,21 @@ class Analysis:
             described[layer.basis.name] = features.with_mean_effects(moved.get(layer.basis.name, []))
             progress("direct effects", k + 1, len(self.layers))
         return described
+
+    def _mean_effects(self, batches: Batches, progress: Progress) -> dict[str, list[MeanEffects]]:
+        """What the features of every layer but the last do to the outputs on average."""
+        if not self.mean_effect_samples:
+            return {}
+        some = min(self.mean_effect_samples, len(batches))
+        inputs = [inputs for _, inputs in islice(batches.chunks(1), some)]
+        network, last = self.network, self.graph.layers[-1]
+        progress("mean effects", 0, some)
+        jacobians = mean_jacobians(
+            network, self.graph.layers, inputs, [layer.chosen for layer in self.layers[:-1]]
+        )
+        progress("mean effects", some, some)
+        names = self.presentation.outputs
+        return {one.layer.name: records_of(one, network, last, names) for one in jacobians}
 
     def _described(self, layer: "_Layer", index: TokenIndex | None, checkpoint: Checkpoint) -> LayerFeatures:
         if checkpoint.complete:

@@ -71,7 +71,7 @@ def label(feature: Feature, fourier: FourierLabel | None, examples: FeatureExamp
         return fourier.text
     if best is not None and best.kind == "variance":
         return best.text
-    if best is not None and best.share >= MIN_SHARE:
+    if best is not None and best.share >= MIN_SHARE and best.kind != "class":
         return f"{_cut(best.text)} {best.share:.0%}"
     if feature.classes is not None:
         separated = feature.classes.auroc

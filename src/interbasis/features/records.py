@@ -1,5 +1,6 @@
 """What is known about features, as records; layers and features by name and index."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from interbasis.runtime.records import Record
@@ -129,6 +130,16 @@ class LayerFeatures(Record):
     name: str
     features: tuple[Feature, ...]
     monosemantic: MonosemanticCount | None = None
+
+    def with_mean_effects(self, effects: Sequence[MeanEffects]) -> "LayerFeatures":
+        """The same with mean effects of the features, in order; none leave it as it is."""
+        if not effects:
+            return self
+        features = (
+            feature.model_copy(update={"mean_effects": one})
+            for feature, one in zip(self.features, effects, strict=True)
+        )
+        return self.model_copy(update={"features": tuple(features)})
 
     def by_index(self) -> dict[int, Feature]:
         return {feature.index: feature for feature in self.features}
