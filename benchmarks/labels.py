@@ -3,8 +3,8 @@
     python benchmarks/labels.py RUN…
 
 Runs are of one model on the same data in different bases, after `interbasis features`. Features with several
-layers of a block are counted in each; the variance of a norm, which is a feature by construction, is left out.
-Intervals are Wilson's at 95 %, over features.
+layers of a block are counted in each; the variance of a norm, which is a feature by construction, is left
+out. Intervals are Wilson's at 95 %, over features.
 """
 
 import sys

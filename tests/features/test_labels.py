@@ -14,7 +14,8 @@ NAMES = ["the", " cat", " dog", " sat", " Lily", " Tom", "\n"]
 
 @pytest.fixture(scope="module")
 def text():
-    """Tokens, and features that follow the token, the one before, the one after, one in the context, nothing."""
+    """Tokens, and features that follow the token, the one before, the one after, one in the context,
+    nothing."""
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, 7, (60, 20), generator=generator)
     tokens[:, ::9] = torch.randint(0, 3, tokens[:, ::9].shape, generator=generator)

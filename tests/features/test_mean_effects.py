@@ -64,7 +64,7 @@ def test_many_signs_come_to_the_mean_jacobian(population):
 
 
 def test_outputs_are_named_with_errors(population):
-    network, graph, data, exact = population
+    network, graph, data, _ = population
     k = network.layers.index("attn_in.1")
     jacobian = estimated(population, data[:16])[k]
     records = records_of(jacobian, network, graph.layers[-1], [f"t{i}" for i in range(23)])

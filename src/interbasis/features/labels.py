@@ -1,8 +1,8 @@
 """The label of a feature: what explains most of it, with the evidence and its share, short enough for a box.
 
 Every kind of evidence explains a share of the feature's variance; of modular addition's Fourier terms that is
-the share of what the position leaves. The largest share is the label, where it is at least `MIN_SHARE`. Below that
-nothing is claimed: the strongest example stands in.
+the share of what the position leaves. The largest share is the label, where it is at least `MIN_SHARE`.
+Below that nothing is claimed: the strongest example stands in.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -91,7 +91,7 @@ def promoted(effects: Effects | None) -> str:
 
 
 def _position(means: Sequence[float]) -> str:
-    """ "position 0" where one position stands out, else "position"."""
+    """The position that stands out by itself, "position 0", or "position"."""
     middle = sum(means) / len(means)
     squares = [(mean - middle) ** 2 for mean in means]
     largest = max(range(len(means)), key=lambda k: squares[k])
@@ -118,7 +118,8 @@ def _cut(text: str) -> str:
 
 
 def _example(examples: FeatureExamples | None) -> str:
-    """The end of the strongest example of a language model: the token, with those before it as far as fits."""
+    """The end of the strongest example of a language model: the token, with those before it as far as
+    fits."""
     places = [one for band in examples.bands for one in band.examples] if examples else []
     tokens = [one for one in places if isinstance(one, TokenExample)]
     if not tokens:

@@ -2,12 +2,12 @@
 
 The mean Jacobian of the last node layer h in feature j of an earlier one, at the token's own position,
 
-    E_t[∂h_t/∂f̂_jt] = E[φ_t g_jt],      g_jt = Σ_s φ_s · ∂h_s/∂f̂_jt,      φ random signs per position and coordinate,
+    E_t[∂h_t/∂f̂_jt] = E[φ_t g_jt],      g_jt = Σ_s φ_s · ∂h_s/∂f̂_jt,
 
-since E[φ_si φ_ti'] is 1 for the same entry and 0 otherwise. One backward pass per set of signs gives g at all
-layers and positions at once. The estimate is unbiased; its standard error is taken from the spread over samples
-(or, of many samples, groups of them). What follows h is linear and comes last, nothing of vocabulary size is held
-per sample.
+with random signs φ per position and coordinate, since E[φ_si φ_ti'] is 1 for the same entry and 0
+otherwise. One backward pass per set of signs gives g at all layers and positions at once. The estimate is
+unbiased; its standard error is taken from the spread over samples (or, of many samples, groups of them).
+What follows h is linear and comes last, nothing of vocabulary size is held per sample.
 """
 
 from collections.abc import Sequence
@@ -75,8 +75,8 @@ def mean_jacobians(
     """
     if len(layers) != len(network.nodes) or len(features) != len(layers) - 1:
         raise InterbasisError(
-            f"expected a basis for each of {len(network.nodes)} node layers and features for all but the last, "
-            f"received {len(layers)} and {len(features)}"
+            f"expected a basis for each of {len(network.nodes)} node layers and features for all but the "
+            f"last, received {len(layers)} and {len(features)}"
         )
     batches = data if isinstance(data, Batches) else Batches(data)
     groups = min(MAX_GROUPS, len(batches))

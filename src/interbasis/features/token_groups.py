@@ -1,8 +1,8 @@
 """How much of a feature is the token it stands on, the one before, the one after, or one that came before.
 
-A share of variance by groups of tokens is adjusted for the number of groups, 1 − (1 − η²)(n − 1)/(n − k), so that
-many rare tokens explain nothing by themselves. A context is one token among the `WINDOW` before: its share is
-the squared correlation of the feature with whether that token is there.
+A share of variance by groups of tokens is adjusted for the number of groups, 1 − (1 − η²)(n − 1)/(n − k),
+so that many rare tokens explain nothing by themselves. A context is one token among the `WINDOW` before:
+its share is the squared correlation of the feature with whether that token is there.
 """
 
 from collections.abc import Mapping

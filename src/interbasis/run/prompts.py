@@ -49,8 +49,8 @@ def _from_text(opened: "OpenedRun", text: str) -> Prompt:
     folder = _tokenizer_of(opened)
     if not folder:
         raise InterbasisError(
-            "a prompt requires a tokenizer, and this run's model and data have none; trace one of its samples "
-            "with --sample"
+            "a prompt requires a tokenizer, and this run's model and data have none; name a sample of the "
+            "data with --sample"
         )
     tokenizer = open_tokenizer(folder)
 

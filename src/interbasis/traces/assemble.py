@@ -302,8 +302,8 @@ def _summary(target: TraceTarget, checks: TraceChecks | None) -> str:
         return f"{what}: not checked by interventions."
     found = checks.node_agreement
     figures = (
-        f"{found.sign_agreement:.0%} of {found.count} measured changes have the predicted sign, rank correlation "
-        f"{found.rank_correlation:.2f}"
+        f"{found.sign_agreement:.0%} of {found.count} measured changes have the predicted sign, "
+        f"rank correlation {found.rank_correlation:.2f}"
     )
     if predictions_hold(found):
         return f"{what}: predictions hold; {figures}."

@@ -4,10 +4,10 @@ For a node (i, s) with cotangent g = C_out[i], the coefficient of input feature 
 
     w_jt = g · ∫dα ∂F_s/∂f_t C⁺_j       along the line from 0 to the activations f,
 
-and the edge is f̂_jt w_jt. The dropped directions e_t = f_t − C⁺f̂_t have edges too, g · ∫dα ∂F_s/∂f_t e_t, so
-that with an exact integral the edges into a node add up to it. Where positions do not mix, a node has edges
-from its own position alone. Where they do, edges from all positions are made for few nodes at once and summed;
-only those of kept nodes are ever stored.
+and the edge is f̂_jt w_jt. The dropped directions e_t = f_t − C⁺f̂_t have edges too, g · ∫dα ∂F_s/∂f_t e_t,
+so that with an exact integral the edges into a node add up to it. Where positions do not mix, a node has
+edges from its own position alone. Where they do, edges from all positions are made for few nodes at once
+and summed; only those of kept nodes are ever stored.
 """
 
 from abc import ABC, abstractmethod

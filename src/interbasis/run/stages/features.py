@@ -27,7 +27,8 @@ class FeaturesRequest(Record):
     per_band: int = Field(4, ge=1)
     """Examples in each band."""
     mean_effect_samples: int = Field(64, ge=0)
-    """Samples over which effects on a language model's outputs through all blocks above are averaged; 0 is none."""
+    """Samples over which effects on a language model's outputs through all blocks above are averaged; 0 is
+    none."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Seed of the examples in between."""
 
