@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from cases import ACTIVATIONS, activations, as_general, attention_section, batch_moments, normal
+from cases import ACTIVATIONS, activations, as_general, attention_section, batch_moments, normal, seeded
 from interbasis.fit.attributions import token_attributions
 from interbasis.fit.jacobian import SectionJacobian
 from interbasis.models.sequential import ELEMENTWISE
 from interbasis.network.cores import AttentionShape, Elementwise, Gated, Linear, Normalize, Rotary, Variance
+from interbasis.network.cores.attention import turned_edges
 from interbasis.network.cores.core import into_groups
 from interbasis.network.network import NodeLayer, Section
 from interbasis.numerics.integration import rule
@@ -94,6 +95,7 @@ def test_attention_over_several_blocks_of_queries_and_samples(monkeypatch):
 
     monkeypatch.setattr(core, "MAX_QUERIES_PER_BLOCK", 3)
     monkeypatch.setattr(core, "MAX_BLOCK_ELEMENTS", 60)
+    monkeypatch.setattr(core, "MAX_PATTERN_ELEMENTS", 100)
     monkeypatch.setattr(moments, "MAX_COVARIANCE_ELEMENTS", 2)
     for causal in (True, False):
         for kind in ({}, {"rotary": Rotary((1.0,))}, {"cap": 2.0}, {"window": 2} if causal else {}):
@@ -150,8 +152,47 @@ def check_signed(section: Section, f: torch.Tensor) -> None:
             assert relative_error(found, wanted) <= CLOSE
 
 
-def test_moments_at_some_queries_add_up_to_those_at_all():
-    section = attention_section(AttentionShape(2, 3, window=3))
+@pytest.mark.parametrize("small_blocks", [True, False])
+@given(
+    causal=st.booleans(),
+    heads=st.integers(1, 3),
+    head=st.integers(2, 6),
+    positions=st.integers(2, 7),
+    groups=st.integers(1, 3),
+    turned=st.integers(1, 3),
+    cap=st.sampled_from([None, 0.7]),
+    window=st.sampled_from([None, 1, 3]),
+    seed=st.integers(0, 10_000),
+)
+def test_rotary_sums_with_signs_are_those_of_the_general_path(
+    small_blocks, causal, heads, head, positions, groups, turned, cap, window, seed
+):
+    """At some positions of each sample, in groups of any size, by blocks that skip unseen keys."""
+    rotary = Rotary(tuple(0.9**i for i in range(min(turned, head // 2))), 1.3)
+    shape = AttentionShape(heads, head, causal, cap=cap, window=window if causal else None, rotary=rotary)
+    section = attention_section(shape, False, seed, groups)
+    f, integral = activations(section, 2, positions, seed=seed + 3), rule("quadrature", 2)
+    u, everywhere = f @ section.read.T, slice(0, positions)
+    each = as_general(section).core.attributions(u, f, section.read, everywhere, integral)
+    each = each.unflatten(1, (2, positions)).permute(1, 2, 0, 3)  # [n, S, c_out, r]
+    count = seed % positions + 1
+    order = torch.stack([torch.randperm(positions, generator=seeded(seed + k))[:count] for k in range(2)])
+    at = order.sort(1).values
+    chosen = each.gather(1, at[:, :, None, None].expand(-1, -1, *each.shape[2:])).flatten(0, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        if small_blocks:
+            patch.setattr(turned_edges, "POSITIONS_PER_BLOCK", 2)
+            patch.setattr(turned_edges, "MAX_ELEMENTS", 40)
+        for size in {1, 2, count, 2 * count}:
+            signs = into_groups(normal(2 * count, 2, seed=seed).sign(), size)  # [groups, g, R]
+            found = section.core.signed_attributions_at(u, f, section.read, at, integral, signs)
+            wanted = torch.einsum("gtcj,gtr->cgrj", into_groups(chosen, size), signs).flatten(1, 2)
+            assert relative_error(found, wanted) <= CLOSE
+
+
+@pytest.mark.parametrize("rotary", [None, Rotary((1.0,), 1.2)])
+def test_moments_at_some_queries_add_up_to_those_at_all(rotary):
+    section = attention_section(AttentionShape(2, 3, window=3, rotary=rotary))
     f = activations(section, 3, 6)
     u, metric = f @ section.read.T, normal(6, 6) @ normal(6, 6).T
     order = torch.stack([torch.randperm(6, generator=torch.Generator().manual_seed(k)) for k in range(3)])

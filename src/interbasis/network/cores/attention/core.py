@@ -10,7 +10,8 @@ from interbasis.network.cores.attention import edges, folded, table
 from interbasis.network.cores.attention.heads import AttentionShape, Heads
 from interbasis.network.cores.attention.moments import add_block, value_products
 from interbasis.network.cores.attention.sums import HeadSums
-from interbasis.network.cores.core import MAX_TOKENS_PER_SUM, Moments, PassCore, Sums
+from interbasis.network.cores.attention.turned_moments import add_key_terms
+from interbasis.network.cores.core import Moments, PassCore, Sums
 from interbasis.numerics.integration import Rule
 
 MAX_QUERIES_PER_BLOCK = 128
@@ -19,8 +20,14 @@ MAX_QUERIES_PER_BLOCK = 128
 MAX_QUERIES_PER_SUM = 512
 """Queries summed with signs at once: more share what is done per key, fewer skip more keys."""
 
+MAX_TURNED_QUERIES_PER_SUM = 4096
+"""The same with rotary positions, where much more is done per key."""
+
 MAX_BLOCK_ELEMENTS = 2**22
 """Elements that the covariances, or the patterns, of the queries handled at once may hold."""
+
+MAX_PATTERN_ELEMENTS = 2**25
+"""Elements of the patterns that are held at once where rotary positions turn queries and keys."""
 
 
 class Attention(PassCore, SamplesQueries, FastAblation):
@@ -102,7 +109,22 @@ class Attention(PassCore, SamplesQueries, FastAblation):
             for start in range(0, positions.shape[1], block):
                 x = whole.queries(start, start + block)
                 add_block(sums, x, metric, products[..., x.first : x.first + x.k.shape[2]])
+        if self.shape.rotary is not None:
+            self._add_turned_key_terms(sums, u, positions, metric)
         return vars(sums)
+
+    def _add_turned_key_terms(self, sums: HeadSums, u: Tensor, positions: Tensor, metric: Tensor) -> None:
+        """For as many samples, and queries of them, at once as fit in memory."""
+        heads, width = self.shape.heads, self.shape.width
+        block = min(MAX_QUERIES_PER_BLOCK, positions.shape[1])
+        patterns = heads * u.shape[1]  # elements per query
+        few = MAX_PATTERN_ELEMENTS // (patterns * positions.shape[1])
+        samples = max(1, min(MAX_BLOCK_ELEMENTS // (block * width**2), few))
+        queries = max(1, MAX_PATTERN_ELEMENTS // (samples * patterns * block)) * block
+        for some, their in zip(u.split(samples), positions.split(samples), strict=True):
+            whole = _centred(Heads.of(self.shape, some, their))
+            for start in range(0, positions.shape[1], queries):
+                add_key_terms(sums, whole.queries(start, start + queries), metric, block)
 
     def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
         """Gradient or quadrature; attention has no closed form along the line."""
@@ -126,8 +148,7 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         groups, size, sources = signs.shape
         count = positions.shape[1]
         by_token = signs.flatten(0, 1)
-        signed = edges.signed if self.shape.rotary is None else edges.signed_by_query
-        longest = MAX_QUERIES_PER_SUM if self.shape.rotary is None else MAX_TOKENS_PER_SUM
+        longest = MAX_QUERIES_PER_SUM if self.shape.rotary is None else MAX_TURNED_QUERIES_PER_SUM
         result = f.new_zeros(self.shape.heads * self.shape.width, groups, sources, f.shape[2])
         for node, weight in zip(rule.nodes, rule.weights, strict=True):
             for sample in range(len(u)):
@@ -138,8 +159,9 @@ class Attention(PassCore, SamplesQueries, FastAblation):
                     group = token // size
                     stop = min((group + 1) * size, end, token + longest)
                     some = x.queries(token - sample * count, stop - sample * count)
-                    block = signed(some, f[one], read, by_token[None, token:stop])
-                    result[:, group] += weight * block[:, 0]
+                    few = 2 * (stop - token) < self.shape.turned
+                    signed = edges.signed_by_query if few else edges.signed
+                    result[:, group] += weight * signed(some, f[sample], read, by_token[token:stop])
                     token = stop
         return result.flatten(1, 2)
 

@@ -34,6 +34,11 @@ class AttentionShape:
         """σ, the factor of the scores."""
         return self.width**-0.5 if self.scale is None else self.scale
 
+    @property
+    def turned(self) -> int:
+        """Coordinates of a head that are turned, its first ones."""
+        return 0 if self.rotary is None else 2 * len(self.rotary.frequencies)
+
     def visible(self, queries: Tensor, keys: Tensor) -> Tensor:  # [..., S], [T] -> [..., S, T]
         """Which key positions a query position sees where attention is causal."""
         distance = queries[..., None] - keys
@@ -84,6 +89,28 @@ class Heads:
             v=self.v[:, :, left:right],
             first=self.first + left,
         )
+
+    def head(self, number: int) -> "Heads":
+        """One of the heads."""
+        one = slice(number, number + 1)
+        return replace(self, q=self.q[one], turned_q=self.turned_q[one], k=self.k[one], v=self.v[one])
+
+    def queries_that_see(self, keys: slice) -> slice:
+        """The queries of one sample, in order, from the first to the last that sees any of these keys."""
+        if not self.shape.causal:
+            return slice(0, self.positions.shape[1])
+        stop = min(keys.stop, self.k.shape[2]) + self.first
+        ends = [keys.start + self.first, stop if self.shape.window is None else stop + self.shape.window - 1]
+        start, end = torch.searchsorted(self.positions[0].contiguous(), torch.tensor(ends).to(self.positions))
+        return slice(int(start), self.positions.shape[1] if self.shape.window is None else int(end))
+
+    def keys_seen_by(self, queries: slice) -> slice:
+        """The keys from the first to the last that any of these queries of one sample sees."""
+        if not self.shape.causal:
+            return slice(0, self.k.shape[2])
+        positions = self.positions[0, queries] - self.first
+        start = 0 if self.shape.window is None else max(0, int(positions[0]) + 1 - self.shape.window)
+        return slice(start, int(positions[-1]) + 1)
 
     @property
     def keys(self) -> Tensor:  # [T]

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from interbasis.network.cores.attention.heads import Heads
-from interbasis.network.cores.attention.rotary import Rotary
 from interbasis.network.cores.attention.sums import HeadSums
 
 MAX_COVARIANCE_ELEMENTS = 786_432
@@ -12,14 +11,15 @@ MAX_COVARIANCE_ELEMENTS = 786_432
 
 
 def add_block(sums: HeadSums, x: Heads, metric: Tensor, value_products: Tensor) -> None:
-    """Add a block of queries; the values are centred, value_products as below for the keys of x."""
+    """Add a block of queries; the values are centred, value_products as below for the keys of x.
+
+    Where rotary positions turn them, the key terms are left to `turned_moments`.
+    """
     a, b = x.pattern()  # [H, n, S, T]
     z = a @ x.v  # [H, n, S, h]
     sums.pattern += a.flatten(1) @ a.flatten(1).T
-    if x.shape.rotary is None:
+    if x.shape.rotary is None:  # else `turned_moments`
         _add_key_terms(sums, x, (a, b, z), metric, value_products)
-    else:
-        _add_turned_key_terms(sums, x, (a, b, z), metric, x.shape.rotary)
     diagonal = x.own_weights(a)  # a_ss, [H, n, S]
     deviation = x.own_weights(b)[..., None] * (x.own_values() - z)  # b_ss (v_s − z_s)
     sums.diagonal += diagonal.sum((1, 2))
@@ -71,33 +71,6 @@ def _add_key_terms(
         else:  # soft-capped scores: v,k goes with a^h b^g
             mixed = (a[h] * b) @ torch.cat([x.v, torch.ones_like(x.v[..., :1])], dim=-1)
             sums.vk[h] += by_values(mixed[..., :width], mixed[..., width:], z, queries)
-
-
-def _add_turned_key_terms(
-    sums: HeadSums, x: Heads, patterns: tuple[Tensor, Tensor, Tensor], metric: Tensor, rotary: Rotary
-) -> None:
-    """The same where the key sees R_tᵀR_s q_s: Σ_t R_tᵀ(Σ_s …)R_t, for k,k over h ≤ g."""
-    a, b, z = patterns
-    heads, width, keys = x.shape.heads, x.shape.width, x.keys
-    Q = metric.unflatten(0, (heads, width)).unflatten(2, (heads, width))  # [h, i, g, j]
-    for h in range(heads):
-        ab = a[h] * b  # [g, n, S, T]
-        pulled = rotary.turn(ab.mT @ x.turned_q, keys, back=True)  # R_tᵀ Σ_s ab_st q̃^g_s, [g, n, T, h]
-        sums.vk[h] += x.v.flatten(1, 2).mT @ pulled.flatten(1, 2)
-        for g in range(heads):
-            # Σ_st ab_st z_s (R_tᵀq̃_s)ᵀ; [n, T, h·h] is summed over s first
-            outer = (z[g, ..., :, None] * x.turned_q[g, ..., None, :]).flatten(2)
-            by_key = (ab[g].mT @ outer).unflatten(2, (width, width))
-            sums.vk[h, g] -= rotary.turn(by_key, keys[:, None], back=True).sum((0, 1))
-        for g in range(h, heads):
-            spread = x.v[h] @ Q[h, :, g]  # v^hᵀQ, [n, T, h]
-            weight = (spread * x.v[g]).sum(-1)[:, None] + ((z[h] @ Q[h, :, g]) * z[g]).sum(-1)[..., None]
-            weight = weight - z[g] @ spread.mT - (z[h] @ Q[h, :, g]) @ x.v[g].mT
-            outer = (x.turned_q[h, ..., :, None] * x.turned_q[g, ..., None, :]).flatten(2)
-            by_key = ((weight * b[h] * b[g]).mT @ outer).unflatten(2, (width, width))  # [n, T, h, h]
-            by_key = rotary.turn(by_key, keys[:, None], back=True)
-            by_key = rotary.turn(by_key.mT, keys[:, None], back=True).mT
-            sums.kk[h, g] += by_key.sum((0, 1)) * (0.5 if g == h else 1.0)
 
 
 def _covariances(x: Heads, b: Tensor, z: Tensor) -> Tensor:

@@ -25,10 +25,15 @@ class Rotary:
     def turn(self, x: Tensor, positions: Tensor, back: bool = False) -> Tensor:
         """R_t x, or R_tᵀ x for ``back``; x [..., T, h], positions [..., T]."""
         pairs = len(self.frequencies)
-        frequencies = torch.tensor(self.frequencies, dtype=torch.float64, device=x.device)
-        angle = positions[..., None] * frequencies  # [..., T, p]
-        cos, sin = (self.stretch * wave.to(x.dtype) for wave in (angle.cos(), angle.sin()))
+        cos, sin = self.waves(positions, x)
         if back:
             sin = -sin
         first, second, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
         return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)
+
+    def waves(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin of all angles, stretched, in the dtype of ``like``; [..., p] for positions [...]."""
+        frequencies = torch.tensor(self.frequencies, dtype=torch.float64, device=positions.device)
+        angle = positions[..., None] * frequencies
+        cos, sin = (self.stretch * wave.to(like.dtype) for wave in (angle.cos(), angle.sin()))
+        return cos, sin

@@ -1,0 +1,121 @@
+"""Attributions through attention with rotary positions, at about the cost of those without.
+
+R_t turns coordinates by angles that grow with the position t; q̃_s = R_s q_s and k̃_t = R_t k_t. What a feature
+does to a score through a key depends on both positions, q̃_sᵀR_t W_K c_j, so the order of the sums differs
+from that of `edges.py`.
+"""
+
+import torch
+from torch import Tensor
+
+from interbasis.network.cores.attention.heads import Heads
+
+MAX_ELEMENTS = 2**19
+"""Elements of a product that is used at once: few enough to stay in the cache."""
+POSITIONS_PER_BLOCK = 128
+"""Positions summed for at once: fewer skip more of what causal attention does not see, and run slower."""
+
+
+def moved_by_keys(x: Heads, weighted: Tensor, f: Tensor, columns: Tensor) -> Tensor:
+    """Σ_t b_st (v_t − z_s)_i f_jt (R_tᵀq̃_s)ᵀ W_K c_j for every query; x is one head.
+
+    weighted b_st (v_t − z_s)_i [n, S, h, T], f [n, T, r], columns W_K c_j [h, r] -> [n, S, h, r]. Twice the
+    multiplications that are needed without rotary positions: one product makes what stands beside
+    b_st (v_t − z_s)_i, the other sums over the keys.
+    """
+    assert x.shape.rotary is not None
+    turned = x.turned_q[0]
+    n, queries, _, keys = weighted.shape
+    result = f.new_zeros(n, queries, columns.shape[0], f.shape[2])
+    some = max(1, min(keys, MAX_ELEMENTS // f.shape[2]))  # keys
+    many = max(1, MAX_ELEMENTS // (n * some * f.shape[2]))  # queries
+    for start in range(0, queries, many):
+        of = slice(start, start + many)
+        for first in range(0, keys, some):
+            at = slice(first, first + some)
+            asked = turned[:, of, None].expand(-1, -1, len(x.keys[at]), -1)
+            asked = x.shape.rotary.turn(asked, x.keys[at], back=True)  # R_tᵀq̃_s [n, S, T, h]
+            product = (asked @ columns).mul_(f[:, None, at])
+            result[:, of] += weighted[:, of, :, at] @ product
+    return result
+
+
+def add_signed(
+    result: Tensor,
+    x: Heads,
+    weights: Tensor,
+    z: Tensor,
+    f: tuple[Tensor, Tensor],
+    read: tuple[Tensor, Tensor],
+) -> None:
+    """Add the sum over the queries, with signs, of what the turned coordinates of queries and keys move.
+
+    x is one head and one sample, weights σ φ_s b_st [S, T], z [S, h], f is f_js [S, r] and f_jt [T, r], read
+    is W_Q c_j and W_K c_j [h, r]; result [h, r] grows by
+
+        Σ_t X_t W_K c_j f_jt + Σ_s Y_s W_Q c_j f_js,
+        X_t = (Σ_s σ φ_s b_st (v_t − z_s) q̃_sᵀ) R_t,    Y_s = (Σ_t σ φ_s b_st (v_t − z_s) k̃_tᵀ) R_s.
+
+    Each is a product [h², T] × [T, r], and nothing of size [queries, h, r] is made: per token about
+    2 T h² + 2 r h² multiplications, of which causality saves half of the first.
+    """
+    rotary, size = x.shape.rotary, x.shape.turned
+    assert rotary is not None
+    (own, seen), (read_q, read_k) = f, (columns[:size].T.contiguous()[..., None] for columns in read)
+    k, q, v = x.k[0, 0, :, :size], x.turned_q[0, 0, :, :size], x.v[0, 0]
+    pulled, pushed = weights.T @ q, weights @ k  # Σ_s w_st q̃_s [T, 2p], Σ_t w_st k̃_t [S, 2p]
+    query_waves, key_waves = rotary.waves(x.positions[0], v), rotary.waves(x.keys, v)
+    blocks = _Blocks(x, weights)
+    rows = max(1, MAX_ELEMENTS // (size * max(len(v), f[0].shape[1])))
+    for some in range(0, len(result), rows):
+        values, mixed = v[:, some : some + rows, None], z[:, some : some + rows, None]
+        by_key = blocks.over_queries(mixed * q[:, None]).addcmul_(values, pulled[:, None], value=-1)  # −X_t
+        _turn_back(by_key, key_waves)
+        result[some : some + rows] -= _contracted(by_key, seen, read_k)
+        by_query = blocks.over_keys(values * k[:, None]).addcmul_(mixed, pushed[:, None], value=-1)  # Y_s
+        _turn_back(by_query, query_waves)
+        result[some : some + rows] += _contracted(by_query, own, read_q)
+
+
+class _Blocks:
+    """Products with weights [S, T] that leave out what causal attention does not see."""
+
+    def __init__(self, x: Heads, weights: Tensor):
+        self.weights = weights
+        queries, keys = (_cut(length) for length in weights.shape)
+        self.by_queries = [(some, x.keys_seen_by(some)) for some in queries]
+        self.by_keys = [(x.queries_that_see(some), some) for some in keys]
+
+    def over_queries(self, pairs: Tensor) -> Tensor:  # [S, h, k] -> [T, h, k]
+        """Σ_s w_st pairs_s."""
+        result = pairs.new_empty(self.weights.shape[1], *pairs.shape[1:])
+        for queries, keys in self.by_keys:
+            torch.mm(self.weights[queries, keys].T, pairs[queries].flatten(1), out=result[keys].flatten(1))
+        return result
+
+    def over_keys(self, pairs: Tensor) -> Tensor:  # [T, h, k] -> [S, h, k]
+        """Σ_t w_st pairs_t."""
+        result = pairs.new_empty(len(self.weights), *pairs.shape[1:])
+        for queries, keys in self.by_queries:
+            torch.mm(self.weights[queries, keys], pairs[keys].flatten(1), out=result[queries].flatten(1))
+        return result
+
+
+def _cut(length: int) -> list[slice]:
+    starts = range(0, length, POSITIONS_PER_BLOCK)
+    return [slice(start, min(start + POSITIONS_PER_BLOCK, length)) for start in starts]
+
+
+def _turn_back(x: Tensor, waves: tuple[Tensor, Tensor]) -> None:
+    """x_t R_t in place; x [T, h, 2p], cos and sin [T, p]."""
+    cos, sin = (wave[:, None] for wave in waves)
+    first, second = x.chunk(2, dim=-1)
+    moved = first * sin
+    first.mul_(cos).addcmul_(second, sin)
+    second.mul_(cos).sub_(moved)
+
+
+def _contracted(brackets: Tensor, f: Tensor, columns: Tensor) -> Tensor:
+    """Σ_t X_t c_j f_jt: brackets X_t [T, h, k], f [T, r], columns c_j [r, k, 1] -> [h, r]."""
+    product = (f.T @ brackets.flatten(1)).unflatten(1, brackets.shape[1:])  # [r, h, k]
+    return (product @ columns)[..., 0].T
