@@ -33,7 +33,11 @@ def test_a_run_is_described_and_its_results_are_stored(run, cli):
     graph = interbasis.load(run)
     network = interbasis.modadd.load(graph.provenance.model.removeprefix("modadd:"))
     label = features.fourier(network, graph.layers[0])[1]
-    assert first.label == label.text
+    assert first.evidence[0].kind == "position"  # which explains more than the Fourier term of the rest
+    assert first.label == f"{first.evidence[0].text} {first.positions.share:.0%}"
+    inner = stored.layers["mlp_in.0"].features[0]
+    assert inner.label == features.fourier(network, graph.layers[1])[1].text
+    assert inner.evidence[0].share == pytest.approx(inner.fourier.terms[0].share)
     assert first.fourier.terms[0].share == label.share
     assert len(first.positions.means) == 3
     assert sum(first.histogram.counts) == 3 * graph.provenance.samples["data"]

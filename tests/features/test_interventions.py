@@ -104,3 +104,17 @@ def test_bad_input_is_refused(case, layers):
         features.intervene(network, layers[0], data, 1, mean_data=(data[0][:2], data[1][:2]))
     with pytest.raises(interbasis.InterbasisError, match="labels are needed"):
         features.intervene(network, layers[0], data[0], 1)
+
+
+def test_a_value_needs_no_labels(case, layers):
+    made, _ = case
+    found = features.intervene(made.network, layers[1], made.inputs, 2, 0.7, outputs=True)
+    assert all(number != number for number in (*found.accuracy, *found.loss))  # NaN
+    before, after = found.outputs
+    assert torch.allclose(before, made.original(made.inputs))
+    labelled = features.intervene(made.network, layers[1], case_data(case), 2, 0.7, outputs=True)
+    assert torch.equal(after, labelled.outputs[1])
+    assert labelled.loss[1] == pytest.approx(cross_entropy(after, case[1]).item())
+    assert features.intervene(made.network, layers[1], case_data(case), 2, 0.7).outputs is None
+    with pytest.raises(interbasis.InterbasisError, match="labels are needed"):
+        features.intervene(made.network, layers[1], made.inputs, 2)

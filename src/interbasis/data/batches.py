@@ -107,6 +107,12 @@ class Batches:
         """The first sample of the whole, as a batch of one."""
         return next((self._whole or self)._inputs())[:1]
 
+    @property
+    def labelled(self) -> bool:
+        """Whether samples have labels, or tokens that follow; looked at in the first batch."""
+        inputs, labels = next(self._checked())
+        return labels is not None or (self.predicts_next and inputs.ndim == 2)
+
     def chunks(self, size: int, start: int = 0, *, padded: bool = False) -> Iterator[tuple[int, Tensor]]:
         """(index of the first sample, inputs) with ``size`` samples each, fewer in the last.
 

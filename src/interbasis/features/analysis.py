@@ -6,6 +6,7 @@ samples have a class, positions where layers have several; histograms, direct ef
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -16,10 +17,11 @@ from interbasis.features.collecting import LayerSums, restore_all, state_of
 from interbasis.features.contexts import Images, Rendering, Rows, Tokens, short
 from interbasis.features.dataset_examples import Plan, default_rendering
 from interbasis.features.effects import direct_effects
-from interbasis.features.fourier_labels import FourierLabel, fourier
+from interbasis.features.fourier_labels import fourier
+from interbasis.features.labels import evidence, label
+from interbasis.features.mean_effects import mean_jacobians, records_of
 from interbasis.features.monosemanticity import monosemantic
 from interbasis.features.names import renderings
-from interbasis.features.probes import separation
 from interbasis.features.records import (
     ClassStatistics,
     Effects,
@@ -27,10 +29,12 @@ from interbasis.features.records import (
     FeatureExamples,
     Idle,
     LayerFeatures,
+    MeanEffects,
     MonosemanticCount,
     PositionStatistics,
 )
 from interbasis.features.relevance import idle
+from interbasis.features.token_groups import TokenIndex
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
 from interbasis.network.receptive_field import receptive_fields
@@ -40,8 +44,6 @@ from interbasis.runtime.progress import Progress, silent
 
 MAX_CLASSES = 64
 """Labels with more different values than this (modular addition's, tokens) are not treated as classes."""
-POSITION_LABEL_SHARE = 0.5
-"""A feature is labelled by its position where that explains at least this share of its variance."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,16 @@ class Analysis:
     """All layers of a graph, analysed in one pass over the data."""
 
     def __init__(
-        self, graph: InteractionGraph, network: Network, top: int | None, plan: Plan, shown: Presentation
+        self,
+        graph: InteractionGraph,
+        network: Network,
+        top: int | None,
+        plan: Plan,
+        shown: Presentation,
+        mean_effect_samples: int = 0,
     ):
         self.graph, self.presentation = graph, shown
+        self.mean_effect_samples = mean_effect_samples
         self.network = network.to(graph.config.torch_dtype)
         sources = [of(self.network, layer) for layer in graph.layers]
         self.layers = [_Layer(one, top, plan, _rendering(shown.rendering, one)) for one in sources]
@@ -81,22 +90,44 @@ class Analysis:
         """What is said of every layer; unfinished work is stored chunk by chunk, then layer by layer."""
         checkpoint = checkpoints.checkpoint("pass", len(batches))
         restore_all(self.layers, checkpoint.tensors)
+        index = TokenIndex()
+        if "token_index" in checkpoint.tensors:
+            index.restore(checkpoint.tensors["token_index"])
+        text = self.network.predicts_next and self.presentation.rendering.kind == "tokens"
         for chunk in _passes(self.layers, batches, _has_classes(batches), checkpoint.done):
+            groups = index.groups(chunk.inputs) if text else None
             for layer, values in zip(self.layers, chunk.values, strict=True):
-                layer.add(Chunk(chunk.first, chunk.inputs, chunk.labels, values))
+                layer.add(Chunk(chunk.first, chunk.inputs, chunk.labels, values), groups)
             done = chunk.first + len(chunk.inputs) - batches.offset
-            checkpoint.save(done, lambda: (state_of(self.layers), {}))
+            checkpoint.save(done, lambda: (state_of(self.layers) | {"token_index": index.tokens}, {}))
             progress("features", done, len(batches))
         described = {}
+        moved = self._mean_effects(batches, progress) if text else {}
         for k, layer in enumerate(self.layers):
-            described[layer.basis.name] = self._described(layer, checkpoints.checkpoint(f"layer.{k}"))
+            features = self._described(layer, index if text else None, checkpoints.checkpoint(f"layer.{k}"))
+            described[layer.basis.name] = features.with_mean_effects(moved.get(layer.basis.name, []))
             progress("direct effects", k + 1, len(self.layers))
         return described
 
-    def _described(self, layer: "_Layer", checkpoint: Checkpoint) -> LayerFeatures:
+    def _mean_effects(self, batches: Batches, progress: Progress) -> dict[str, list[MeanEffects]]:
+        """What the features of every layer but the last do to the outputs on average."""
+        if not self.mean_effect_samples:
+            return {}
+        some = min(self.mean_effect_samples, len(batches))
+        inputs = [inputs for _, inputs in islice(batches.chunks(1), some)]
+        network, last = self.network, self.graph.layers[-1]
+        progress("mean effects", 0, some)
+        jacobians = mean_jacobians(
+            network, self.graph.layers, inputs, [layer.chosen for layer in self.layers[:-1]]
+        )
+        progress("mean effects", some, some)
+        names = self.presentation.outputs
+        return {one.layer.name: records_of(one, network, last, names) for one in jacobians}
+
+    def _described(self, layer: "_Layer", index: TokenIndex | None, checkpoint: Checkpoint) -> LayerFeatures:
         if checkpoint.complete:
             return LayerFeatures.model_validate(checkpoint.values)
-        features = layer.describe(self.network, self.presentation)
+        features = layer.describe(self.network, self.presentation, index)
         checkpoint.save(1, lambda: ({}, features.model_dump(mode="json")))
         return features
 
@@ -152,13 +183,15 @@ def _passes(layers: "list[_Layer]", batches: Batches, labelled: bool, start: int
 class _Layer(LayerSums):
     """What is collected about one layer, and what is said of it."""
 
-    def describe(self, network: Network, shown: Presentation) -> LayerFeatures:
+    def describe(self, network: Network, shown: Presentation, index: TokenIndex | None) -> LayerFeatures:
         labels = fourier(network, self.basis) if network.modulus else None
         effects: list[Effects | None] = [None] * len(self.chosen)
         if not self._is_output():
             effects = list(direct_effects(network, self.basis, shown.outputs, features=self.chosen))
         histograms, positions = self.histograms.result(), self.positions.result()
-        areas = self.areas()
+        areas, examples = self.areas(), self.shown()
+        tokens = self.tokens.shares(index) if index is not None and self.chosen else {}
+        name = shown.rendering.decode if isinstance(shown.rendering, Tokens) else str
         features = []
         for k, j in enumerate(self.chosen):
             classes = self._classes(k, areas, shown.classes) if areas is not None else None
@@ -175,9 +208,12 @@ class _Layer(LayerSums):
                 positions=placed,
                 effects=effects[k],
             )
-            features.append(
-                feature.model_copy(update={"label": _label(feature, labels[j] if labels else None)})
-            )
+            term = labels[j] if labels else None
+            isolated = self.basis.first_feature <= j < self.basis.first_feature + self.basis.isolated
+            shares = {kind: of_kind[k] for kind, of_kind in tokens.items()}
+            known = evidence(feature, term, shares, name, isolated)
+            feature = feature.model_copy(update={"evidence": known})
+            features.append(feature.model_copy(update={"label": label(feature, term, examples[k])}))
         counts = None
         if labels is not None:
             counted = monosemantic(labels, constant=self.basis.constant)
@@ -213,19 +249,3 @@ class _Layer(LayerSums):
             auroc=tuple(short(v) for v in area[:, k].tolist()),
             explained=short(self.classes.explained[k].item()),
         )
-
-
-def _label(feature: Feature, fourier: FourierLabel | None) -> str:
-    """The one line that says most about a feature."""
-    if fourier is not None:
-        return fourier.text
-    if feature.positions is not None and feature.positions.share >= POSITION_LABEL_SHARE:
-        return f"position ({feature.positions.share:.0%})"
-    if feature.classes is not None:
-        area = torch.tensor(feature.classes.auroc)
-        best = int(separation(area).argmax())
-        sign = "+" if area[best] >= 0.5 else "−"
-        return f"{sign}{feature.classes.names[best]} (AUROC {separation(area)[best]:.2f})"
-    if feature.effects is not None:
-        return f"↑ {feature.effects.up[0].name} ↓ {feature.effects.down[0].name}"
-    return ""

@@ -17,6 +17,7 @@ from interbasis.features.dataset_examples import ExampleSums, Plan
 from interbasis.features.histograms import HistogramSums
 from interbasis.features.moments import Grouped
 from interbasis.features.probes import auroc
+from interbasis.features.token_groups import TokenSums
 
 PROBED = 2**16
 """Samples that AUROC is taken from, at most: the first of the data, since ranks need all values at once."""
@@ -37,18 +38,21 @@ class LayerSums:
         last = self.basis.features if features is None else first + features
         self.chosen = list(range(first, min(last, self.basis.features)))
         self.examples = ExampleSums(plan, rendering)
-        self.histograms, self.positions = HistogramSums(), PositionSums()
+        self.histograms, self.positions, self.tokens = HistogramSums(), PositionSums(), TokenSums()
         self.on_grid = bool(source.network.nodes[source.index].grid)
         """Whether positions are pixels: then classes are told by the mean over them, not by the last."""
         self.classes: Grouped | None = None
         self.probed: list[tuple[Tensor, Tensor]] = []  # values [n, chosen], labels [n]
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, chunk: Chunk, groups: Tensor | None = None) -> None:
+        """Some samples; ``groups`` [n, T] are their tokens' numbers, where they are text."""
         columns = self.chosen or [0]  # a layer of the constant alone has nothing to tell, but has a column
         chunk = replace(chunk, values=chunk.values[:, :, columns])
         self.examples.add(chunk)
         self.histograms.add(chunk)
         self.positions.add(chunk)
+        if groups is not None:
+            self.tokens.add(chunk, groups)
         if chunk.labels is not None:
             values = chunk.values.mean(1) if self.on_grid else chunk.values[:, -1]
             moments = Grouped.of(values, chunk.labels)
@@ -74,6 +78,7 @@ class LayerSums:
         tensors = _under("examples", self.examples.state()) | _under("histograms", self.histograms.state())
         if self.positions.moments is not None:
             tensors |= _under("positions", vars(self.positions.moments))
+        tensors |= _under("tokens", self.tokens.state())
         if self.classes is not None:
             tensors |= _under("classes", vars(self.classes))
         if self.probed:
@@ -86,6 +91,8 @@ class LayerSums:
         self.histograms.restore(_within("histograms", tensors))
         if moments := _within("positions", tensors):
             self.positions.moments = Grouped(**moments)
+        if tokens := _within("tokens", tensors):
+            self.tokens.restore(tokens)
         if classes := _within("classes", tensors):
             self.classes = Grouped(**classes)
         if probed := _within("probed", tensors):

@@ -4,7 +4,7 @@ In feature coordinates: f' = f + C⁺[:, j] (value − f̂_j). Everything else t
 is, dropped directions too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
@@ -31,10 +31,12 @@ class Intervention:
     values: tuple[float, ...]
     """What the feature was set to: one value, or one for each group of classes."""
     accuracy: tuple[float, float]
-    """Before and after."""
+    """Before and after; NaN without labels."""
     loss: tuple[float, float]
-    """Cross-entropy before and after."""
+    """Cross-entropy before and after; NaN without labels."""
     samples: int
+    outputs: tuple[Tensor, Tensor] | None = None
+    """The model's outputs of every sample before and after, where they were asked for."""
 
 
 class InterventionOptions(TypedDict, total=False):
@@ -42,6 +44,7 @@ class InterventionOptions(TypedDict, total=False):
 
     groups: Sequence[int] | None
     mean_data: Data | None
+    outputs: bool
     progress: Progress
 
 
@@ -58,11 +61,13 @@ def intervene(
     Args:
         network: The network.
         layer: The basis of one of its node layers.
-        data: (inputs, labels), or a language model's tokens alone, whose labels are the tokens that follow.
+        data: (inputs, labels), or a language model's tokens alone, whose labels are the tokens that follow;
+            where a value is given, inputs without labels do.
         feature: Index of the feature.
         value: What it is set to; default: its mean given the true label.
         **options: ``groups`` gives every class a group, and the mean is the group's: [1, 1, 0, …];
-            ``mean_data`` are the data of the means (default: ``data``); ``progress`` is told how far it is.
+            ``mean_data`` are the data of the means (default: ``data``); ``outputs`` keeps the outputs of
+            every sample; ``progress`` is told how far it is.
 
     Returns:
         Accuracy and cross-entropy before and after.
@@ -76,6 +81,7 @@ def intervene(
     if not 0 <= feature < layer.features:
         raise InterbasisError(f"{layer.name!r} has features 0 to {layer.features - 1}, not {feature}")
     batches = Batches(data, predicts_next=network.predicts_next)
+    labelled = value is None or batches.labelled
     targets = torch.tensor([0.0 if value is None else value], dtype=torch.float64)
     if value is None:
         means = (
@@ -86,17 +92,29 @@ def intervene(
         moments = class_means(_only(features, feature), means, groups)
         targets = moments.means[:, 0].where(moments.counts > 0, torch.nan)
     before, after = _Score(), _Score()
+    kept: list[tuple[Tensor, Tensor]] = []
     size = chunk_size(features, batches)
-    for _, inputs, labels in batches.tracked(batches.labelled_chunks(size), "intervention", progress):
+    chunks = batches.labelled_chunks(size) if labelled else _unlabelled(batches, size, network)
+    for _, inputs, labels in batches.tracked(chunks, "intervention", progress):
         inputs, labels = inputs.to(network.device), labels.to(network.device)
         group = _group(labels, groups) if value is None else labels.where(labels == IGNORED_LABEL, 0)
         untouched, changed = _outputs(features, feature, inputs, labels, _goal(targets, group))
-        before.add(untouched, labels)
-        after.add(changed, labels)
+        if labelled:
+            before.add(untouched, labels)
+            after.add(changed, labels)
+        if options.get("outputs"):
+            kept.append((untouched.cpu(), changed.cpu()))
     return Intervention(
         layer.name, feature, tuple(targets.tolist()),
         (before.accuracy, after.accuracy), (before.loss, after.loss), len(batches),
+        (torch.cat([pair[0] for pair in kept]), torch.cat([pair[1] for pair in kept])) if kept else None,
     )  # fmt: skip
+
+
+def _unlabelled(batches: Batches, size: int, network: Network) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Chunks with a label 0 for each sample, or for each position of a model that answers at every one."""
+    for first, inputs in batches.chunks(size):
+        yield first, inputs, torch.zeros(inputs.shape[:2] if network.predicts_next else len(inputs)).long()
 
 
 def _only(features: Features, feature: int) -> Features:
@@ -197,8 +215,8 @@ class _Score:
 
     @property
     def accuracy(self) -> float:
-        return self.right / max(self.count, 1)
+        return self.right / self.count if self.count else float("nan")
 
     @property
     def loss(self) -> float:
-        return self.nats / max(self.count, 1)
+        return self.nats / self.count if self.count else float("nan")

@@ -1,5 +1,6 @@
 """What is known about features, as records; layers and features by name and index."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from interbasis.runtime.records import Record
@@ -26,6 +27,21 @@ class Effects(Record):
 
     up: tuple[Push, ...]
     down: tuple[Push, ...]
+
+
+class MeanPush(Record):
+    """How far a feature moves one output on average, with the estimate's standard error."""
+
+    name: str
+    value: float
+    error: float
+
+
+class MeanEffects(Record):
+    """The outputs that a feature moves most at its own position, averaged over the data."""
+
+    up: tuple[MeanPush, ...]
+    down: tuple[MeanPush, ...]
 
 
 class FourierTerm(Record):
@@ -67,6 +83,19 @@ class PositionStatistics(Record):
     """Share of the feature's variance that the position explains."""
 
 
+EvidenceKind = Literal["position", "variance", "token", "previous", "next", "context", "class", "fourier"]
+
+
+class Evidence(Record):
+    """Something that explains a part of a feature."""
+
+    kind: EvidenceKind
+    text: str
+    """For people: "position 1", "“ Lily / Tom”", "after “the”"."""
+    share: float
+    """Of the feature's variance; for tokens adjusted for how many there are."""
+
+
 class Feature(Record):
     """One feature; what does not apply to its network or data is None."""
 
@@ -78,6 +107,11 @@ class Feature(Record):
     classes: ClassStatistics | None = None
     positions: PositionStatistics | None = None
     effects: Effects | None = None
+    """Along the path that no core bends."""
+    mean_effects: "MeanEffects | None" = None
+    """Through all blocks above, averaged over the data."""
+    evidence: tuple[Evidence, ...] = ()
+    """What explains the feature, the largest share first; the label is the first where it explains enough."""
 
 
 class MonosemanticCount(Record):
@@ -96,6 +130,16 @@ class LayerFeatures(Record):
     name: str
     features: tuple[Feature, ...]
     monosemantic: MonosemanticCount | None = None
+
+    def with_mean_effects(self, effects: Sequence[MeanEffects]) -> "LayerFeatures":
+        """The same with mean effects of the features, in order; none leave it as it is."""
+        if not effects:
+            return self
+        features = (
+            feature.model_copy(update={"mean_effects": one})
+            for feature, one in zip(self.features, effects, strict=True)
+        )
+        return self.model_copy(update={"features": tuple(features)})
 
     def by_index(self) -> dict[int, Feature]:
         return {feature.index: feature for feature in self.features}

@@ -16,7 +16,14 @@ from interbasis.runtime.literals import Group
 
 BITS_PER_COUNTER = 256
 
-PURPOSES = {"jacobian": 1, "edges": 2, "queries": 3, "other queries": 4, "edge positions": 5}
+PURPOSES = {
+    "jacobian": 1,
+    "edges": 2,
+    "queries": 3,
+    "other queries": 4,
+    "edge positions": 5,
+    "mean effects": 6,
+}
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.layer_basis import LayerBasis
 from interbasis.runtime.errors import InterbasisError
 
 if TYPE_CHECKING:
@@ -49,8 +51,8 @@ def _from_text(opened: "OpenedRun", text: str) -> Prompt:
     folder = _tokenizer_of(opened)
     if not folder:
         raise InterbasisError(
-            "a prompt requires a tokenizer, and this run's model and data have none; trace one of its samples "
-            "with --sample"
+            "a prompt requires a tokenizer, and this run's model and data have none; name a sample of the "
+            "data with --sample"
         )
     tokenizer = open_tokenizer(folder)
 
@@ -109,7 +111,9 @@ def named_output(prompt: Prompt, word: str | None) -> int | None:
     for candidate in (word, f" {word}"):
         if prompt.names is not None and candidate in prompt.names:
             return list(prompt.names).index(candidate)
-    if prompt.encode is not None and len(tokens := prompt.encode(word)) == 1:
+    tokens = prompt.encode(word) if prompt.encode is not None else []
+    # a tokenizer may have a token for all that it does not know
+    if len(tokens) == 1 and prompt.name_of(tokens[0]).strip() == word.strip():
         return tokens[0]
     if word.isdecimal():
         return int(word)
@@ -118,15 +122,19 @@ def named_output(prompt: Prompt, word: str | None) -> int | None:
     )
 
 
-def split_feature(text: str, layers: Sequence[str]) -> tuple[str, int]:
-    """`mlp_in.3:17` as a layer and a number.
+def feature_of(graph: InteractionGraph, text: str) -> tuple[LayerBasis, int]:
+    """`mlp_in.3:17` as the basis of a layer and a number.
 
     Raises:
-        InterbasisError: It is not of this form, or there is no such layer.
+        InterbasisError: It is not of this form, or there is no such layer or feature.
     """
     layer, colon, number = text.rpartition(":")
-    if not colon or not number.isdecimal() or layer not in layers:
+    if not colon or not number.isdecimal() or layer not in graph.layer_names:
+        names = ", ".join(graph.layer_names)
         raise InterbasisError(
-            f"expected a feature as LAYER:NUMBER with a layer of {', '.join(layers)}, received {text!r}"
+            f"expected a feature as LAYER:NUMBER with a layer of {names}, received {text!r}"
         )
-    return layer, int(number)
+    basis = graph.layers[graph.layer_names.index(layer)]
+    if int(number) >= basis.features:
+        raise InterbasisError(f"{layer!r} has features 0 to {basis.features - 1}, received {number}")
+    return basis, int(number)

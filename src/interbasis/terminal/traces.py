@@ -19,9 +19,9 @@ def trace_tables(result: TraceResult) -> list[RenderableType]:
     scores = trace.scores
     return [
         Text(trace.summary),
-        f"{len(trace.nodes)} nodes, {len(trace.edges)} edges; replacement {scores.replacement:.3f}, completeness "
-        f"{scores.completeness:.3f}, {scores.error_share:.1%} of the influence ends at dropped directions; in every "
-        f"layer the features followed hold {scores.coverage:.0%} of it or more",
+        f"{len(trace.nodes)} nodes, {len(trace.edges)} edges; replacement {scores.replacement:.3f}, "
+        f"completeness {scores.completeness:.3f}, {scores.error_share:.1%} of the influence ends at dropped "
+        f"directions; in every layer the features followed hold {scores.coverage:.0%} of it or more",
         _nodes_table(trace),
     ]
 

@@ -1,5 +1,6 @@
 """The records of a trace from its walk."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,11 +10,13 @@ from interbasis.traces.checks import Change, agreement, changed, measured
 from interbasis.traces.pruning import Kept
 from interbasis.traces.records import (
     TARGET,
+    Agreement,
     AttentionPaths,
     EdgeCheck,
     ErrorNode,
     LayerTrace,
     NodeCheck,
+    TargetKind,
     Trace,
     TraceChecks,
     TraceEdge,
@@ -86,10 +89,10 @@ class Assembled:
     def _target(self) -> TraceTarget:
         target = self.tracing.target
         own = self.tracing.states[target.index]
-        kind = "feature" if target.basis else "logit" if target.minus is None else "difference"
+        kind: TargetKind = "feature" if target.basis else "logit" if target.minus is None else "difference"
         return TraceTarget(
             name=target_name(target, self.tracing.names),
-            kind=kind,  # type: ignore[arg-type]
+            kind=kind,
             position=target.position,
             value=target.value_of(own.f[None], own.first).item(),
             constant=self.steps[0].constants[0].item(),
@@ -288,7 +291,7 @@ def _paths(step: Step, k: int, c: int) -> AttentionPaths | None:
     return AttentionPaths(**dict(zip(("skip", "value", "key", "query"), parts, strict=True)))
 
 
-def _agreement(checks: "tuple[NodeCheck, ...] | tuple[EdgeCheck, ...]"):  # type: ignore[no-untyped-def]
+def _agreement(checks: Sequence[NodeCheck] | Sequence[EdgeCheck]) -> Agreement:
     return agreement([check.predicted for check in checks], [check.measured for check in checks])
 
 
@@ -299,8 +302,8 @@ def _summary(target: TraceTarget, checks: TraceChecks | None) -> str:
         return f"{what}: not checked by interventions."
     found = checks.node_agreement
     figures = (
-        f"{found.sign_agreement:.0%} of {found.count} measured changes have the predicted sign, rank correlation "
-        f"{found.rank_correlation:.2f}"
+        f"{found.sign_agreement:.0%} of {found.count} measured changes have the predicted sign, "
+        f"rank correlation {found.rank_correlation:.2f}"
     )
     if predictions_hold(found):
         return f"{what}: predictions hold; {figures}."

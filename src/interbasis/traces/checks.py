@@ -1,4 +1,5 @@
-"""What a trace predicts, beside what is measured: features are set to a value, and the rest of the network run."""
+"""What a trace predicts, beside what is measured: features are set to a value, and the rest of the network
+run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -11,6 +11,7 @@ from pydantic import Field
 from interbasis.runtime.literals import Method
 from interbasis.runtime.records import Measured, Record
 
+TargetKind = Literal["logit", "difference", "feature"]
 TARGET = "target"
 """The name of the target, where an edge ends there."""
 
@@ -50,7 +51,7 @@ class TraceTarget(Record):
 
     name: str
     """For people: " Lily", " Lily − Tom", "mlp_in.3:17"."""
-    kind: Literal["logit", "difference", "feature"]
+    kind: TargetKind
     position: int
     value: float
     """What it is for this input; a logit is counted from the mean of all logits."""
@@ -76,8 +77,8 @@ class TraceNode(Record):
     influence: float
     """Share of the target's influence that passes through it; those of a layer add up to at most 1."""
     effect: float
-    """Activation × slope of the target, along all paths, the slope averaged on the way from the layer's mean: what
-    the target loses when the feature is set to its mean there, as far as effects add up."""
+    """Activation × slope of the target, along all paths, the slope averaged on the way from the layer's
+    mean: what the target loses when the feature is set to its mean there, as far as effects add up."""
     constant: float
     """The edge into it from the constant of the layer before, over all positions."""
     label: str = ""
@@ -206,8 +207,8 @@ class TraceSettings(Record):
     edge_threshold: float = Field(0.98, gt=0, le=1)
     """Keep the edges with most influence that hold this share of all of it."""
     effect_points: int = Field(6, ge=0)
-    """Points between a layer's mean and its activations at which slopes are averaged for the effects; 0 is the
-    gradient at the activations alone, which takes least time and memory."""
+    """Points between a layer's mean and its activations at which slopes are averaged for the effects; 0 is
+    the gradient at the activations alone, which takes least time and memory."""
     checks: int = Field(20, ge=0)
     """Strongest nodes, and edges, that are checked by interventions."""
 

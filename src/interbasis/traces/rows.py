@@ -4,10 +4,10 @@ For a node (i, s) with cotangent g = C_out[i], the coefficient of input feature 
 
     w_jt = g · ∫dα ∂F_s/∂f_t C⁺_j       along the line from 0 to the activations f,
 
-and the edge is f̂_jt w_jt. The dropped directions e_t = f_t − C⁺f̂_t have edges too, g · ∫dα ∂F_s/∂f_t e_t, so
-that with an exact integral the edges into a node add up to it. Where positions do not mix, a node has edges
-from its own position alone. Where they do, edges from all positions are made for few nodes at once and summed;
-only those of kept nodes are ever stored.
+and the edge is f̂_jt w_jt. The dropped directions e_t = f_t − C⁺f̂_t have edges too, g · ∫dα ∂F_s/∂f_t e_t,
+so that with an exact integral the edges into a node add up to it. Where positions do not mix, a node has
+edges from its own position alone. Where they do, edges from all positions are made for few nodes at once
+and summed; only those of kept nodes are ever stored.
 """
 
 from abc import ABC, abstractmethod
@@ -92,7 +92,6 @@ class Rows(ABC):
     """The edges into k nodes."""
 
     source: LayerState
-    own: Tensor | None  # [k] positions in the source where the node itself stands
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
@@ -211,7 +210,7 @@ class AttentionRows(Rows):
         return EdgeBlock(skip + value + key + query, skip, value, key, query)
 
     @cached_property
-    def errors(self) -> Tensor:  # type: ignore[override]
+    def errors(self) -> Tensor:
         dropped = self.source.dropped
         u = self.section.read_outs(dropped)
         parts = []
@@ -252,7 +251,7 @@ class GeneralRows(Rows):
         return EdgeBlock(torch.cat(rows))
 
     @cached_property
-    def errors(self) -> Tensor:  # type: ignore[override]
+    def errors(self) -> Tensor:
         return torch.cat([(rows * self.source.dropped).sum(2) for _, rows in self._gradients()])
 
 

@@ -1,8 +1,8 @@
 """The slope D of the target in every activation, along all paths at once.
 
-Averaged along the line from a layer's mean f̄ to its activations f, D = ∫dα ∇target(f̄ + α (f − f̄)), the effects
-f̂_jt (D C⁺)_jt of all features and D · e of what was dropped add up to target(f) − target(f̄), layer by layer. The
-gradient at f alone costs one walk back for all layers.
+Averaged along the line from a layer's mean f̄ to its activations f, D = ∫dα ∇target(f̄ + α (f − f̄)), the
+effects f̂_jt (D C⁺)_jt of all features and D · e of what was dropped add up to target(f) − target(f̄),
+layer by layer. The gradient at f alone costs one walk back for all layers.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,8 @@ GRADIENT = rule("gradient")
 def target_slopes(
     network: Network, target: Target, states: Sequence[LayerState], points: int
 ) -> list[Tensor]:  # [T, width] each
-    """D at every layer before the target, or with it where it is an output; ``points`` 0 is the gradient at f."""
+    """D at every layer before the target, or with it where it is an output; ``points`` 0 is the gradient at
+    f."""
     own = states[target.index]
     slope = target.row(own.f, own.first, GRADIENT)
     count = target.index + (target.basis is None)

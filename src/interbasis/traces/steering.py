@@ -42,7 +42,8 @@ class Steering:
 
     @torch.no_grad()
     def continuations(self, tokens: Tensor, count: int) -> tuple[list[int], list[int]]:  # [T]
-        """The most likely ``count`` tokens after a prompt, one after the other, without the change and with."""
+        """The most likely ``count`` tokens after a prompt, one after the other, without the change and
+        with."""
         return self._continued(tokens, count, 0), self._continued(tokens, count, 1)
 
     def _continued(self, tokens: Tensor, count: int, which: int) -> list[int]:

@@ -28,6 +28,9 @@ class FeaturesRequest(Record):
     """Quantile bands of examples in between."""
     per_band: int = Field(4, ge=1)
     """Examples in each band."""
+    mean_effect_samples: int = Field(64, ge=0)
+    """Samples over which effects on a language model's outputs through all blocks above are averaged; 0 is
+    none."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Seed of the examples in between."""
 
@@ -93,7 +96,9 @@ def analyse(opened: "OpenedRun", request: FeaturesRequest) -> tuple[FeaturesResu
     plan = Plan(ends=request.ends, bands=request.bands, per_band=request.per_band, seed=request.seed)
     batches = data if isinstance(data, Batches) else Batches(data)
     presentation = Presentation.of(opened.network, data, batches)
-    analysis = Analysis(opened.graph, opened.network, request.top, plan, presentation)
+    analysis = Analysis(
+        opened.graph, opened.network, request.top, plan, presentation, request.mean_effect_samples
+    )
     checkpoints = opened.checkpoints("features", request, fingerprint=used.fingerprint)
     with progress_bar(opened.progress) as advance:
         layers = analysis.run(batches, advance, checkpoints)

@@ -27,7 +27,7 @@ class SteerRequest(Record):
     top: int = Field(10, ge=1)
     """Outputs shown: those that change most."""
     tokens: int = Field(20, ge=0)
-    """Length of the continuations of a language model, in tokens."""
+    """Length of the continuations of a language model, in tokens, as far as its context reaches."""
 
 
 class SteeredOutput(Record):
@@ -77,26 +77,29 @@ def run(opened: "OpenedRun", request: SteerRequest) -> SteerResult:
     Raises:
         InterbasisError: There is no such feature, or no tokenizer for a prompt.
     """
-    from interbasis.run.prompts import prompt_of, split_feature
+    from interbasis.run.prompts import feature_of, prompt_of
     from interbasis.run.stages.features import FeaturesResult
     from interbasis.traces.steering import Steering
 
-    layer, feature = split_feature(request.feature, opened.graph.layer_names)
-    basis = opened.graph.layers[opened.graph.layer_names.index(layer)]
+    basis, feature = feature_of(opened.graph, request.feature)
+    layer = basis.name
     prompt = prompt_of(opened, request.prompt, request.sample)
     unit = basis.deviation(feature)
     network = opened.network.to(opened.graph.config.torch_dtype)
     steering = Steering(network, basis, feature, request.by * unit, request.start)
     before, after = (outputs[0, -1].double() for outputs in steering.outputs(prompt.inputs[None]))
     change = (after - before) - (after - before).mean()
-    chosen = change.abs().topk(min(request.top, len(change))).indices
-    chosen = chosen[change[chosen].argsort(descending=True)].tolist()
+    most = change.abs().topk(min(request.top, len(change))).indices
+    chosen = most[change[most].argsort(descending=True)].tolist()
     shares = before.softmax(0), after.softmax(0)
     told = opened.stored(FeaturesResult)
     labelled = told.layers[layer].by_index() if told and layer in told.layers else {}
     texts: tuple[str | None, str | None] = (None, None)
     if network.predicts_next and request.tokens and prompt.names is not None:
-        plain, steered = steering.continuations(prompt.inputs, request.tokens)
+        left = request.tokens
+        if opened.model is not None and opened.model.context is not None:
+            left = min(left, opened.model.context + 1 - len(prompt.inputs))
+        plain, steered = steering.continuations(prompt.inputs, max(0, left))
         texts = "".join(map(prompt.name_of, plain)), "".join(map(prompt.name_of, steered))
     return SteerResult(
         prompt=prompt.text,

@@ -64,14 +64,14 @@ def run(opened: "OpenedRun", request: TraceRequest) -> TraceResult:
     Raises:
         InterbasisError: There is no tokenizer for a prompt, or no such output, feature or sample.
     """
-    from interbasis.run.prompts import named_output, prompt_of, split_feature
+    from interbasis.run.prompts import feature_of, named_output, prompt_of
     from interbasis.traces.targets import TargetRequest
     from interbasis.traces.trace import trace
 
     prompt = prompt_of(opened, request.prompt, request.sample)
     if request.feature is not None:
-        layer, number = split_feature(request.feature, opened.graph.layer_names)
-        target = TargetRequest(layer=layer, feature=number, position=request.position)
+        basis, number = feature_of(opened.graph, request.feature)
+        target = TargetRequest(layer=basis.name, feature=number, position=request.position)
     else:
         output, minus = (named_output(prompt, word) for word in (request.output, request.minus))
         target = TargetRequest(output=output, minus=minus, position=request.position)

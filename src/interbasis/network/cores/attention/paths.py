@@ -77,7 +77,7 @@ class QueryPaths:
 
     def on_vectors(self, u: Tensor) -> Tensor:  # [T, 3·H·h] -> [k, T]
         """The same for one vector of read-outs at every key; the query's own counts at its position."""
-        q, k, v = u.unflatten(1, (3, self.shape.heads, self.shape.width)).permute(1, 2, 0, 3)  # [H, T, h]
+        _, k, v = u.unflatten(1, (3, self.shape.heads, self.shape.width)).permute(1, 2, 0, 3)  # [H, T, h]
         if self.shape.rotary is not None:
             k = self.shape.rotary.turn(k, torch.arange(k.shape[1], device=k.device))
         total = (self.moved * (self.cotangents @ v.mT)).sum(0)
