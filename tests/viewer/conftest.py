@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from interbasis.run.opened import open_run
-from interbasis.viewer import ViewerServer
+from interbasis.viewer import ViewerServer, write_page
 from viewer import runs
 
 
@@ -61,3 +61,15 @@ def serving(*folders: Path) -> Iterator[ViewerServer]:
 def server(lib) -> Iterator[ViewerServer]:
     with serving(lib) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def stories(made_once) -> Path:
+    """A run of a small language model with a traced prompt, which nobody writes to."""
+    return made_once("stories", runs.story_run) / "run"
+
+
+@pytest.fixture(scope="session")
+def stories_page(stories, tmp_path_factory) -> str:
+    """The address of its page as one file."""
+    return write_page([stories], tmp_path_factory.mktemp("stories") / "page.html").as_uri()

@@ -9,7 +9,7 @@ import { hint } from "./panel.js";
 
 const WIDE = 420;
 const TALL = 220;
-const MARGIN = { left: 54, right: 14, top: 12, bottom: 34 };
+const MARGIN = { left: 54, right: 14, top: 20, bottom: 34 };
 
 export function curvesTab(page) {
   const runs = page.parts.map(({ run }) => run).filter(({ record }) => record.curves || record.ablation);
@@ -49,7 +49,7 @@ function sectionChart(runs, { source, target }, words) {
   const most = Math.max(...all.map(({ kept }) => kept), 2);
   const baselines = series.map(({ run, section }) => baselineOf(run, section));
   const values = [...all.map(({ value }) => value), ...baselines];
-  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const [low, high] = range(Math.min(...values), Math.max(...values));
   const x = (kept) => MARGIN.left + (Math.log1p(kept) / Math.log1p(most)) * (WIDE - MARGIN.left - MARGIN.right);
   const y = (value) => TALL - MARGIN.bottom - ((value - low) / (high - low || 1)) * (TALL - MARGIN.top - MARGIN.bottom);
   const areas = series.filter(({ section }) => section.curve && section.curve.area !== null)
@@ -63,7 +63,13 @@ function sectionChart(runs, { source, target }, words) {
         svg("line", { class: "axis", x1: x(power), x2: x(power), y1: MARGIN.top, y2: TALL - MARGIN.bottom }),
         svg("text", { x: x(power), y: TALL - MARGIN.bottom + 14, "text-anchor": "middle" }, integer(power)),
       ]),
-      [low, high].map((value) => svg("text", { x: MARGIN.left - 6, y: y(value) + 3, "text-anchor": "end" }, decimal(value, 4))),
+      levels(low, high).map((value) => [
+        svg("line", { class: "axis", x1: MARGIN.left, x2: WIDE - MARGIN.right, y1: y(value), y2: y(value) }),
+        svg("text", { class: "tick-y", x: MARGIN.left - 6, y: y(value) + 3, "text-anchor": "end" }, decimal(value, 4)),
+      ]),
+      svg("line", { class: "axis-line", x1: MARGIN.left, x2: MARGIN.left, y1: MARGIN.top, y2: TALL - MARGIN.bottom }),
+      svg("line", { class: "axis-line", x1: MARGIN.left, x2: WIDE - MARGIN.right, y1: TALL - MARGIN.bottom, y2: TALL - MARGIN.bottom }),
+      svg("text", { x: 4, y: 9 }, words),
       svg("text", { x: WIDE - MARGIN.right, y: TALL - 4, "text-anchor": "end" }, "edges kept"),
       series.map((one, k) => seriesLines(one, x, y, baselines[k])),
     ),
@@ -74,6 +80,23 @@ function sectionChart(runs, { source, target }, words) {
 // One value per count, in order: a bisection comes back to the same counts.
 function thinned(points) {
   return [...new Map(points.map((point) => [point.kept, point])).values()];
+}
+
+// The axis ends at round numbers, so that every tick has one.
+function range(low, high) {
+  const step = roundStep(high - low || Math.abs(high) || 1);
+  return [Math.floor(low / step + 1e-9) * step, Math.ceil(high / step - 1e-9) * step || step];
+}
+
+function levels(low, high) {
+  const step = roundStep(high - low);
+  return Array.from({ length: Math.round((high - low) / step) + 1 }, (_, k) => Number((low + k * step).toPrecision(12)));
+}
+
+// A step of 1, 2 or 5 times a power of ten, about a quarter of the span.
+function roundStep(span) {
+  const power = 10 ** Math.floor(Math.log10(span / 4));
+  return [1, 2, 5, 10].find((factor) => factor * power >= (span / 4) * 0.999) * power;
 }
 
 // None, and powers of ten.

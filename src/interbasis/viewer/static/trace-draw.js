@@ -10,12 +10,12 @@ const LEFT = 96;
 const TOP = 14;
 const MOST_LABEL = 120;
 const EMPTY_TOKEN = 13;
-const MOST_EDGES = 1500;
+const MOST_EDGES = 500;
 // Nodes of a layer at one position that stand below each other; more stand beside them.
 const TALLEST = 4;
 
 // Where every node stands: positions with nodes have room for their labels, the others only for their token.
-export function traceLayout(nodes, order, tokens, labelOf) {
+export function traceLayout(nodes, { order, trace: { tokens } }, labelOf, room) {
   const stacks = new Map();
   for (const node of nodes) {
     const key = `${node.layer}@${node.position}`;
@@ -26,6 +26,8 @@ export function traceLayout(nodes, order, tokens, labelOf) {
   const labels = tokens.map(() => 0);
   for (const node of nodes) labels[node.position] = Math.max(labels[node.position], Math.min(textWidth(labelOf(node)), MOST_LABEL) * 0.87 + 26);
   for (const [{ position }, ...rest] of stacks.values()) needs[position] = Math.max(needs[position], labels[position] * Math.ceil((rest.length + 1) / TALLEST));
+  const spare = Math.max(room - LEFT - 20 - needs.reduce((sum, need) => sum + need, 0), 0) / tokens.length;
+  needs.forEach((need, position) => (needs[position] = need + spare));
   const x = [];
   needs.reduce((at, need, position) => ((x[position] = at), at + need), LEFT);
   const layers = order.filter((layer) => nodes.some((node) => node.layer === layer));
@@ -49,8 +51,8 @@ export function traceLayout(nodes, order, tokens, labelOf) {
 
 export function tracePicture(view) {
   const { box, nodes, edges, graph, labelOf } = view;
-  const most = Math.max(...edges.map(({ weight }) => Math.abs(weight)), 1e-300);
-  const drawn = edges.slice(0, MOST_EDGES);
+  const drawn = byInfluence(nodes, edges).slice(0, MOST_EDGES);
+  const most = Math.max(...drawn.map(({ influence }) => influence), 1e-300);
   const picture = svg(
     "svg", { class: "trace", viewBox: `0 0 ${box.width} ${box.height}`, width: box.width, height: box.height, role: "group", "aria-label": `Trace of ${graph.trace.prompt}` },
     box.rows.map(({ layer, top, height }, k) => [
@@ -75,9 +77,19 @@ function tokenMark({ position, text, influence }, box) {
   );
 }
 
-function edgePath({ source, target, weight }, box, most) {
+// Edges by the influence that they carry: their share of what comes into a node, times the node's own influence.
+// Weights themselves are in the units of each target and do not compare.
+function byInfluence(nodes, edges) {
+  const influence = new Map(nodes.map((node) => [node.name, node.influence]));
+  const into = new Map();
+  for (const { target, weight } of edges) into.set(target, (into.get(target) ?? 0) + Math.abs(weight));
+  const weighed = edges.map((edge) => ({ ...edge, influence: (Math.abs(edge.weight) / (into.get(edge.target) || 1)) * influence.get(edge.target) }));
+  return weighed.sort((a, b) => b.influence - a.influence);
+}
+
+function edgePath({ source, target, weight, influence }, box, most) {
   const [from, to] = [box.places.get(source), box.places.get(target)];
-  const share = Math.abs(weight) / most;
+  const share = influence / most;
   const bend = (from.y - to.y) / 2;
   return svg(
     "path",

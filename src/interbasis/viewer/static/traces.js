@@ -108,7 +108,8 @@ export class Traces {
 
   draw(graph) {
     const view = this.view(graph);
-    view.box = traceLayout(view.nodes, graph.order, graph.trace.tokens, view.labelOf);
+    const room = (this.scroll.clientWidth || window.innerWidth - 260) - 12;
+    view.box = traceLayout(view.nodes, graph, view.labelOf, room);
     view.picture = tracePicture(view);
     this.shown = view;
     this.fit(view);
@@ -120,7 +121,7 @@ export class Traces {
   // As large as fits the window across, between a half and its own size, unless somebody zoomed.
   fit({ box, picture }) {
     const room = this.scroll.clientWidth || window.innerWidth - 260;
-    const zoom = this.state.get("zoom") * Math.min(Math.max(room / box.width, 0.62), 1.25);
+    const zoom = this.state.get("zoom") * Math.min(Math.max(room / box.width, 0.62), 1);
     picture.setAttribute("width", Math.round(box.width * Math.max(zoom, LEAST_ZOOM)));
     picture.setAttribute("height", Math.round(box.height * Math.max(zoom, LEAST_ZOOM)));
   }
