@@ -11,6 +11,9 @@ from interbasis.graph.layer_basis import IdentityBasis, LayerBasis
 from interbasis.network.network import NodeLayer
 from interbasis.numerics.linalg import EPSILON, Cut, Floor, eigenbasis, right_singular_basis
 
+MASSIVE_SHARE = 0.9
+"""Share of a layer's variance from which on its largest direction is called massive."""
+
 
 @dataclass(frozen=True)
 class Principal:
@@ -58,6 +61,12 @@ class Principal:
             varies = own > floor.levels(own, EPSILON, squares[:alone], largest=squares[:alone])
             D, U, own, units = D[above], U[above], own[varies], units[varies]
         return cls(node, covariance.mean.cpu(), torch.cat([own, D]), torch.cat([units, U]), cut, len(units))
+
+    @property
+    def massive(self) -> bool:
+        """Whether one of the directions that do not stand alone has nearly all of their variance."""
+        D = self.D[self.isolated :]
+        return len(D) > 1 and bool(D[0] > MASSIVE_SHARE * D.sum())
 
     def with_largest_alone(self) -> "Principal":
         """The first direction after those that stand alone joins them."""
