@@ -11,8 +11,8 @@ from interbasis.graph.layer_basis import IdentityBasis, LayerBasis
 from interbasis.network.network import NodeLayer
 from interbasis.numerics.linalg import EPSILON, Cut, Floor, eigenbasis, right_singular_basis
 
-MASSIVE_SHARE = 0.9
-"""Share of a layer's variance from which on its largest direction is called massive."""
+MASSIVE_RATIO = 1000
+"""How many times the next variance the largest of a layer is where it is called massive."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Principal:
 
     @property
     def massive(self) -> bool:
-        """Whether one of the directions that do not stand alone has nearly all of their variance."""
+        """Whether one of the directions that do not stand alone has far more variance than all others."""
         D = self.D[self.isolated :]
-        return len(D) > 1 and bool(D[0] > MASSIVE_SHARE * D.sum())
+        return len(D) > 1 and bool(D[0] > MASSIVE_RATIO * D[1])
 
     def with_largest_alone(self) -> "Principal":
         """The first direction after those that stand alone joins them."""
