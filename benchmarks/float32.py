@@ -3,8 +3,8 @@
     python float32.py FOLDER TOKENS [--massive] [--block N]
 
 FOLDER is a Hugging Face model, TOKENS a file of uint16 tokens of which 12 windows of 256 are read. With
-``--massive`` one coordinate of the first position is raised by 1,000, as real models have it (GPT-2 only). All
-tokens count in the sums unless a ``--norm-limit`` is given.
+``--massive`` one coordinate of the first position is raised by 1,000, as real models have it (GPT-2 only).
+All tokens count in the sums unless a ``--norm-limit`` is given.
 The tables are Markdown, as in docs/results/float32.md.
 """
 

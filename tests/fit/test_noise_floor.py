@@ -37,7 +37,7 @@ def test_the_real_tinystories_model_keeps_in_float32_what_it_keeps_in_float64(sh
 
 
 def test_a_massive_coordinate_hides_no_other_feature():
-    """As in real models: one coordinate of the first position a thousand times all else, and all tokens count.
+    """As in real models: one coordinate of the first position a thousand times all else; all tokens count.
 
     By default the first position is left out of the sums (`tests/fit/test_counted_tokens.py`).
     """

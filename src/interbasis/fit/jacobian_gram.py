@@ -4,7 +4,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from interbasis.numerics.linalg import eigenbasis, right_singular_basis, square_root_factor
+from interbasis.numerics.linalg import (
+    eigenbasis,
+    graded_root_factor,
+    right_singular_basis,
+    square_root_factor,
+)
 
 
 @dataclass(frozen=True)
@@ -20,8 +25,13 @@ class JacobianGram:
     """What M′ was summed from where X has been multiplied into K: rows Y = [ĈP; A] and the mean squares of
     the Jacobian by each of them. They are X and the diagonal of K otherwise."""
 
-    def eigenbasis(self, W: Tensor) -> tuple[Tensor, Tensor]:
-        """Λ and V (rows) of M = W M′ Wᵀ, W [r, w], decomposed on the smaller side."""
+    def eigenbasis(self, W: Tensor, factored: bool = False) -> tuple[Tensor, Tensor]:
+        """Λ and V (rows) of M = W M′ Wᵀ, W [r, w], decomposed on the smaller side.
+
+        ``factored`` decomposes a factor of M instead of M, which knows Λ to ε² of the largest, not to ε.
+        """
+        if factored:
+            return right_singular_basis(graded_root_factor(self.K) @ (self.X @ W.T))
         if len(self.K) < len(W):
             return right_singular_basis(square_root_factor(self.K) @ (self.X @ W.T))
         inner = self.X @ W.T
@@ -40,6 +50,14 @@ class JacobianGram:
         """
         rows, sizes = self.terms or (self.X, self.K.diagonal())
         return (directions @ rows.T).square() @ sizes
+
+    def products_along(self, directions: Tensor) -> Tensor:  # [r, w] -> [r]
+        """The same before anything cancels within Y x either, Σ_i (|Y| |x|)_i² size_i.
+
+        M′ is multiplied out in float64, so that x M′ xᵀ is off by width · ε times this.
+        """
+        rows, sizes = self.terms or (self.X, self.K.diagonal())
+        return (directions.abs() @ rows.abs().T).square() @ sizes
 
     def deviations(self, directions: Tensor) -> Tensor | None:  # [r, w] -> [r, r]
         """x δM′ yᵀ for all pairs of rows; each is one draw from what sampling may do to x M′ yᵀ."""

@@ -63,6 +63,13 @@ def square_root_factor(matrix: Tensor) -> Tensor:  # [k, k] -> [k, k]
     return values.clamp_min(0).sqrt()[:, None] * vectors
 
 
+def graded_root_factor(matrix: Tensor) -> Tensor:  # [k, k] -> [k, k]
+    """The same for a matrix whose entries are scales apart: each is known to ε √(entry_ii entry_jj)."""
+    scale = matrix.diagonal().clamp_min(0).sqrt()
+    safe = torch.where(scale > 0, scale, 1.0)
+    return square_root_factor(matrix / safe / safe[:, None]) * scale
+
+
 def haar_rotation(width: int, key: tuple[int, int]) -> Tensor:  # [width, width]
     """A rotation drawn uniformly from the orthogonal group: QR of a Gaussian matrix, signs of R fixed.
 

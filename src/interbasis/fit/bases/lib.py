@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import torch
+
 from interbasis.fit.bases.principal import Principal
 from interbasis.fit.bases.whitened import WhitenedBasis
 from interbasis.fit.jacobian_gram import JacobianGram
@@ -24,8 +26,13 @@ class LocalInteractionBasis(WhitenedBasis):
 def interacting(principal: Principal, gram: JacobianGram, floor: Floor) -> LayerBasis:
     """The features of one layer: eigenvectors of the Jacobian Gram M in whitened coordinates."""
     spread = principal.spread[principal.isolated :]
-    Λ, V = gram.eigenbasis(spread)
-    floors = floor.levels(Λ, principal.node.width * EPSILON, gram.magnitudes_along(V @ spread))
+    Λ, V = gram.eigenbasis(spread, principal.massive)
+    resolution = principal.node.width * EPSILON
+    if principal.massive and floor.relative is None:
+        floors = floor.levels(Λ, resolution**2, gram.magnitudes_along(V @ spread))
+        floors = torch.maximum(floors, resolution * gram.products_along(V @ spread))
+    else:
+        floors = floor.levels(Λ, resolution, gram.magnitudes_along(V @ spread))
     cut, above = Cut.of(Λ, floors), floors < Λ
     # directions that the decomposition's small side never saw have Λ = 0 and count as dropped
     cut = replace(cut, dropped=len(spread) - cut.kept)

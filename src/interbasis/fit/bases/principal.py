@@ -11,6 +11,9 @@ from interbasis.graph.layer_basis import IdentityBasis, LayerBasis
 from interbasis.network.network import NodeLayer
 from interbasis.numerics.linalg import EPSILON, Cut, Floor, eigenbasis, right_singular_basis
 
+MASSIVE_RATIO = 1000
+"""How many times the next variance the largest of a layer is where it is called massive."""
+
 
 @dataclass(frozen=True)
 class Principal:
@@ -58,6 +61,12 @@ class Principal:
             varies = own > floor.levels(own, EPSILON, squares[:alone], largest=squares[:alone])
             D, U, own, units = D[above], U[above], own[varies], units[varies]
         return cls(node, covariance.mean.cpu(), torch.cat([own, D]), torch.cat([units, U]), cut, len(units))
+
+    @property
+    def massive(self) -> bool:
+        """Whether one of the directions that do not stand alone has far more variance than all others."""
+        D = self.D[self.isolated :]
+        return len(D) > 1 and bool(D[0] > MASSIVE_RATIO * D[1])
 
     def with_largest_alone(self) -> "Principal":
         """The first direction after those that stand alone joins them."""
