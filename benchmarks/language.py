@@ -1,9 +1,13 @@
-"""One block of GPT2-small's shape (random weights, T = 1,024, float32): every phase, per 1,000 tokens.
+"""One block of a language model's shape (random weights, T = 1,024, float32): every phase, per 1,000 tokens.
 
-python benchmarks/language.py statistics   the one pass: means, Grams, the cores' sums
-python benchmarks/language.py mlp          basis and edges of the MLP section, beside backward passes
-python benchmarks/language.py attention    the same of the attention section; also with sampled queries
-python benchmarks/language.py whole        a build of the block, and the time of the paper's setting from it
+python benchmarks/language.py statistics [MODEL …]   the one pass: means, Grams, the cores' sums
+python benchmarks/language.py mlp [MODEL …]          basis and edges of the MLP, beside backward passes
+python benchmarks/language.py attention [MODEL …]    the same of attention; also with sampled queries
+python benchmarks/language.py whole [MODEL …]        a build of the block, and the time of all blocks from it
+python benchmarks/language.py all [MODEL …]          all of these
+
+MODEL is gpt2 (GPT2-small), smollm2 (SmolLM2-135M) or llama (Llama-3.2-1B, as much as a block tells); default:
+gpt2 and smollm2.
 
 Backward passes are those of reference.py, looped and batched, the fastest of them counted; for attention they
 take one stochastic source over positions, where the closed form is exact. Edges are estimated with signed
@@ -12,10 +16,11 @@ sums over groups of tokens, and judged by exact ones on the same tokens.
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import interbasis
 from common import machine, peak_gigabytes, report, seconds
@@ -40,21 +45,58 @@ QUERIES = 64
 ROWS, COLUMNS = 16, 64
 """Output features that backward passes are timed for; input features from which edges are exact, too."""
 PHASES = ("statistics", "Jacobians", "bases", "edges")
-PAPER_SAMPLES, PAPER_BLOCKS = 500, 12
-SETTING = "12 blocks on 500 × 1,024 tokens"
+PAPER_SAMPLES = 500
 RULE = rule("gradient")
+SMALL_VOCABULARY = {"vocab_size": 1000, "bos_token_id": 0, "eos_token_id": 1}
 
 
-def gpt2_block() -> Network:
-    """The first block of a random GPT2-small, its weights larger than at initialisation."""
-    torch.manual_seed(0)
-    config = GPT2Config(n_layer=1, vocab_size=1000, bos_token_id=0, eos_token_id=1)
-    model = GPT2LMHeadModel(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.mul_(2)
-    return interbasis.from_hf(model, 0)
+@dataclass(frozen=True)
+class Shape:
+    """A block's shape, and how many of them the model has."""
+
+    name: str
+    blocks: int
+    llama: dict[str, float] | None = None
+    """What a Llama's configuration says; None is GPT2-small."""
+
+    @property
+    def setting(self) -> str:
+        return f"{self.blocks} blocks on {PAPER_SAMPLES} × {POSITIONS:,} tokens"
+
+    def block(self) -> Network:
+        """The first block of a random model of this shape, its weights larger than at initialisation."""
+        torch.manual_seed(0)
+        model: GPT2LMHeadModel | LlamaForCausalLM
+        if self.llama is None:
+            model = GPT2LMHeadModel(GPT2Config(n_layer=1, **SMALL_VOCABULARY))
+        else:
+            model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=1, **self.llama, **SMALL_VOCABULARY))
+        with torch.no_grad():
+            for parameter in model.eval().parameters():
+                if parameter.ndim > 1:
+                    parameter.mul_(2)
+        return interbasis.from_hf(model, 0)
+
+
+SHAPES = {
+    "gpt2": Shape("GPT2-small", 12),
+    "smollm2": Shape(
+        "SmolLM2-135M",
+        30,
+        {
+            "hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 1536,
+            "rope_theta": 100_000.0,
+        },
+    ),
+    "llama": Shape(
+        "Llama-1B",
+        16,
+        {
+            "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8,
+            "intermediate_size": 8192, "rope_theta": 500_000.0,
+        },
+    ),
+}  # fmt: skip
 
 
 def rotation(width: int) -> Tensor:
@@ -178,7 +220,7 @@ def compare_edges(section: Section, f: Tensor) -> dict[str, object]:
     }
 
 
-def whole_build(network: Network, tokens: Tensor) -> None:
+def whole_build(shape: Shape, network: Network, tokens: Tensor) -> None:
     """LIB and edges of one block, every node layer; from it all blocks on as many tokens as in the paper.
 
     What goes with the tokens is told from what is done once by two builds, on a part of the samples and on
@@ -199,21 +241,21 @@ def whole_build(network: Network, tokens: Tensor) -> None:
         by_sample["bases"] = 0.0  # decompositions know nothing of the data's length
         once = {phase: took[0][phase] - by_sample[phase] * len(part) for phase in PHASES}
         hours[name] = {
-            phase: PAPER_BLOCKS * (once[phase] + PAPER_SAMPLES * by_sample[phase]) / 3600 for phase in PHASES
+            phase: shape.blocks * (once[phase] + PAPER_SAMPLES * by_sample[phase]) / 3600 for phase in PHASES
         }
         figures = machine() | {
             f"s {phase} per 1,000 tokens": 1000 / POSITIONS * value for phase, value in by_sample.items()
         }
         figures |= {f"s {phase} once": value for phase, value in once.items()}
-        figures |= {f"hours {phase}, {SETTING}": value for phase, value in hours[name].items()}
-        figures |= {f"hours, {SETTING}": sum(hours[name].values()), "GB peak": peak_gigabytes()}
+        figures |= {f"hours {phase}, {shape.setting}": value for phase, value in hours[name].items()}
+        figures |= {f"hours, {shape.setting}": sum(hours[name].values()), "GB peak": peak_gigabytes()}
         if name == "exact":
             exact = graphs[1]
         else:
             mixed = sum((hours["exact"] | {"edges": hours[name]["edges"]}).values())
-            figures |= {f"hours, {SETTING}, basis exact": mixed} | errors(exact, graphs[1])
+            figures |= {f"hours, {shape.setting}, basis exact": mixed} | errors(exact, graphs[1])
         how = "exact basis, edges from all" if queries is None else f"basis and edges from {queries}"
-        report(f"LIB with edges, one block, {how} positions of a sequence", figures)
+        report(f"LIB with edges, one block of {shape.name}, {how} positions of a sequence", figures)
 
 
 def errors(exact: InteractionGraph, sampled: InteractionGraph) -> dict[str, object]:
@@ -227,21 +269,26 @@ def errors(exact: InteractionGraph, sampled: InteractionGraph) -> dict[str, obje
 
 
 def main() -> None:
-    which = sys.argv[1] if len(sys.argv) > 1 else "all"
-    network = gpt2_block()
+    which, models = (sys.argv[1] if len(sys.argv) > 1 else "all"), sys.argv[2:] or ["gpt2", "smollm2"]
+    for shape in (SHAPES[model] for model in models):
+        measure(which, shape)
+
+
+def measure(which: str, shape: Shape) -> None:
+    network = shape.block()
     tokens = torch.randint(0, 1000, (SAMPLES, POSITIONS), generator=torch.Generator().manual_seed(1))
     if which in ("statistics", "all"):
         took = per_thousand(lambda some: collect(network, Batches(some)), tokens, 2)
         figures = machine() | {"s statistics": took, "GB peak": peak_gigabytes()}
-        report("statistics of one block (PCA, and the cores' sums)", figures)
+        report(f"statistics of one block of {shape.name} (PCA, and the cores' sums)", figures)
     with torch.no_grad():
         activations = dict(zip(network.layers, network.activations(tokens), strict=True))
     sections = {section.source.name: section for section in network.sections}
     for name, layer in (("mlp", "mlp_in.0"), ("attention", "attn_in.0")):
         if which in (name, "all"):
-            compare(f"{name}, GPT2-small, T = 1,024", sections[layer], activations[layer])
+            compare(f"{name}, {shape.name}, T = 1,024", sections[layer], activations[layer])
     if which in ("whole", "all"):
-        whole_build(network, tokens)
+        whole_build(shape, network, tokens)
 
 
 if __name__ == "__main__":

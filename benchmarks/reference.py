@@ -15,13 +15,16 @@ from interbasis.network.network import Section
 
 
 class FusedAttention(Attention):
-    """Plain causal attention by torch's fused kernel, forward and backward: no pattern is ever written down.
+    """Causal attention by torch's fused kernel, forward and backward: no pattern is ever written down.
 
     It cannot be batched over output features, nor differentiated twice.
     """
 
     def __call__(self, u: Tensor, outputs: slice) -> Tensor:
         q, k, v = u.unflatten(2, (3, self.shape.heads, self.shape.width)).permute(2, 0, 3, 1, 4)
+        if self.shape.rotary is not None:
+            positions = torch.arange(u.shape[1])
+            q, k = (self.shape.rotary.turn(x, positions) for x in (q, k))
         z = scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.shape.sigma)
         return z.transpose(1, 2).flatten(2)
 
@@ -31,7 +34,10 @@ def fused(section: Section) -> Section:
     if not isinstance(section.core, Attention):
         return section
     shape = section.core.shape
-    return replace(section, core=FusedAttention(AttentionShape(shape.heads, shape.width, scale=shape.scale)))
+    plain = AttentionShape(shape.heads, shape.width, scale=shape.scale, rotary=shape.rotary)
+    if shape != plain:
+        raise ValueError(f"expected causal attention without window or cap, received {section.core}")
+    return replace(section, core=FusedAttention(plain))
 
 
 def signed_output(section: Section, transform: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import interbasis
-from cases import mlp, modular_addition, normal
+from cases import CASES, mlp, modular_addition, normal
 from interbasis.data import Batches
 from interbasis.fit.statistics import Covariance, Statistics, collect
 from reference import relative_error
@@ -102,3 +102,29 @@ def test_a_mean_a_million_times_the_spread_in_a_whole_build(small_chunks):
     # the far network itself rounds at 2²⁰ · ε relative to the spread, about 1e-9
     assert relative_error(found.variances, expected.variances) <= 1e-10
     assert relative_error(found.transform[:, 1:], expected.transform[:, 1:]) <= 1e-7
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt-neox", "llama", "modadd-2-blocks"])
+def test_columns_that_neighbouring_layers_share_are_multiplied_once(name, monkeypatch):
+    """A residual stream is a part of three Grams of a block."""
+    from interbasis.fit import statistics
+
+    monkeypatch.setattr(statistics, "MAX_ROOT_WIDTH", 0)
+    shared = []
+    scatter = statistics.Known.scatter
+
+    def counting(known, centred):
+        shared.append(len(known.target))
+        return scatter(known, centred)
+
+    monkeypatch.setattr(statistics.Known, "scatter", counting)
+    case = CASES[name]()
+    network = case.network.double()
+    layers = collect(network, Batches(case.inputs)).layers
+    for node, layer, f in zip(network.nodes, layers, network.activations(case.inputs), strict=True):
+        x = f[..., node.first_coordinate :].flatten(0, 1)
+        expected = (x - x.mean(0)).T @ (x - x.mean(0))
+        assert relative_error(layer.scatter, expected) <= 1e-12
+    if name != "modadd-2-blocks":
+        width = network.nodes[0].width - 1
+        assert shared.count(width) >= 4  # ln1_out and attn_in, ln2_out and mlp_in

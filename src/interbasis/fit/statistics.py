@@ -52,14 +52,18 @@ class Covariance:
     root: Tensor | None = None  # R [at most w, w]
 
     @classmethod
-    def of(cls, x: Tensor, full: bool = True) -> "Covariance":
+    def of(cls, x: Tensor, full: bool = True, known: "Known | None" = None) -> "Covariance":
         """Of the rows x [n, w]; their full scatter, or its diagonal alone."""
         mean = x.mean(0, dtype=torch.float64) if len(x) else x.new_zeros(x.shape[1], dtype=torch.float64)
         centred = x - mean  # float64, whatever x is
         if not full:
             return cls(len(x), mean, centred.square().sum(0))
         exact = x.dtype == torch.float64 and x.shape[1] <= MAX_ROOT_WIDTH
-        return cls(len(x), mean, symmetric_product(centred), _triangle(centred) if exact else None)
+        if exact:
+            return cls(len(x), mean, symmetric_product(centred), _triangle(centred))
+        if known is None or not known.holds(x):
+            return cls(len(x), mean, symmetric_product(centred))
+        return cls(len(x), mean, known.scatter(centred))
 
     def merge(self, other: "Covariance") -> None:
         """Take in another stream: scatters add, plus the scatter of the two means about their common one."""
@@ -92,6 +96,43 @@ class Covariance:
     def squares(self) -> Tensor:
         """E[x²] of every coordinate, the mean included, [w]."""
         return self.variances + self.mean.square()
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """The rows of the layer before, some of whose columns the next layer holds again (a residual stream)."""
+
+    rows: Tensor  # [n, w]
+    covariance: Covariance
+    target: Tensor  # [c], columns of the next layer
+    source: Tensor  # [c], what they are columns of here
+
+    def holds(self, x: Tensor) -> bool:
+        """Whether x holds these columns again, bit for bit, and their scatter is known."""
+        if not len(self.target) or len(x) != len(self.rows) or self.covariance.scatter.ndim != 2:
+            return False
+        return torch.equal(x[:, self.target], self.rows[:, self.source])
+
+    def scatter(self, centred: Tensor) -> Tensor:  # [n, w′] -> [w′, w′]
+        """centredᵀ·centred, in which what the two layers share is not multiplied again."""
+        width, target = centred.shape[1], self.target
+        fresh = torch.ones(width, dtype=torch.bool, device=centred.device).index_fill_(0, target, False)
+        fresh = fresh.nonzero()[:, 0]
+        others, shared = centred[:, fresh], centred[:, target]
+        result = centred.new_empty(width, width)
+        result[target[:, None], target] = self.covariance.scatter[self.source[:, None], self.source]
+        result[fresh[:, None], fresh] = symmetric_product(others)
+        corner = others.T @ shared
+        result[fresh[:, None], target], result[target[:, None], fresh] = corner, corner.T
+        return result
+
+
+def _known(section: Section, rows: Tensor, covariance: Covariance) -> Known:
+    """What a section's target shares with its source, the constants left out."""
+    target, source = section.copies
+    first, before = section.target.first_coordinate, section.source.first_coordinate
+    kept = (target >= first) & (source >= before)
+    return Known(rows, covariance, target[kept] - first, source[kept] - before)
 
 
 def _triangle(rows: Tensor) -> Tensor:  # [m, w] -> [min(m, w), w]
@@ -221,18 +262,19 @@ def _of_chunk(network: Network, runs: list[Tensor], wanted: Wanted, name: str, f
     """Of some samples in a row, in runs of one length."""
     layers, sums, pairs = [], [], []
     fs = [network.prefix(inputs.to(network.device)) for inputs in runs]
-    everything = wanted.counted.all
+    everything, known = wanted.counted.all, None
     for index, node in enumerate(network.nodes):
         last = index == len(network.sections)
         counts = None if everything else [wanted.counted.at(index, node, f) for f in fs]
         x = _rows([f[..., node.first_coordinate :] for f in fs], counts)
-        covariance = Covariance.of(x, wanted.grams and (wanted.last_gram or not last))
+        covariance = Covariance.of(x, wanted.grams and (wanted.last_gram or not last), known)
         if not covariance.scatter.isfinite().all():
             check_runs(node.name, fs, name, first)
         layers.append(covariance)
         if last:
             break
         section = network.sections[index]
+        known = None if isinstance(section, StencilSection) else _known(section, x, covariance)
         core_sums: Sums = {}
         us = [section.read_outs(f) for f in fs]
         outputs = [section.outputs(f) for f in fs]

@@ -130,6 +130,14 @@ class Section(Step):
     def _apply_write(self) -> Callable[[Tensor], Tensor]:
         return applier(self.write)
 
+    @cached_property
+    def copies(self) -> tuple[Tensor, Tensor]:
+        """Coordinates of the target that are coordinates of the source, and which: [c], [c]."""
+        one = (self.skip != 0).sum(1) == 1
+        largest, source = self.skip.max(1)
+        target = (one & (largest == 1) & ~self.write.any(1)).nonzero()[:, 0]
+        return target, source[target]
+
     def outputs(self, f: Tensor) -> slice:  # [n, T, d]
         """The positions that come out."""
         return self.positions_out(f.shape[1])

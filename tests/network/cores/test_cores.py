@@ -1,5 +1,6 @@
 """Every closed form against per-sample Jacobians and against the general path, in float64."""
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -13,7 +14,8 @@ from interbasis.fit.attributions import token_attributions
 from interbasis.fit.jacobian import SectionJacobian
 from interbasis.models.sequential import ELEMENTWISE
 from interbasis.network.cores import AttentionShape, Elementwise, Gated, Linear, Normalize, Rotary, Variance
-from interbasis.network.cores.attention import turned_edges
+from interbasis.network.cores.attention import key_brackets, turned_edges
+from interbasis.network.cores.attention.key_brackets import band
 from interbasis.network.cores.core import into_groups
 from interbasis.network.network import NodeLayer, Section
 from interbasis.numerics.integration import rule
@@ -188,6 +190,36 @@ def test_rotary_sums_with_signs_are_those_of_the_general_path(
             found = section.core.signed_attributions_at(u, f, section.read, at, integral, signs)
             wanted = torch.einsum("gtcj,gtr->cgrj", into_groups(chosen, size), signs).flatten(1, 2)
             assert relative_error(found, wanted) <= CLOSE
+
+
+@pytest.mark.parametrize("length", [128, 384])
+@pytest.mark.parametrize("highest", [0.0, 1e-4, 0.03, 0.3, 1.0])
+def test_few_functions_span_a_band_of_frequencies(highest, length):
+    functions = key_brackets.band(length, highest)
+    assert functions.shape[1] <= min(length, 2 * highest * length / math.pi + 2 * key_brackets.MORE_FUNCTIONS)
+    angle = torch.arange(length).double()[:, None] * 2 * highest * torch.linspace(0, 1, 101).double()
+    for wave in (angle.cos(), angle.sin()):
+        assert (functions @ (functions.T @ wave) - wave).abs().max() <= 1e-12
+
+
+@pytest.mark.parametrize("kind", [{}, {"causal": False}, {"window": 60}])
+@pytest.mark.parametrize("pairs", [12, 10])
+def test_slow_coordinates_by_few_functions_give_the_same_moments(pairs, kind, monkeypatch):
+    """Key–key terms without a sum for every key, for full and partial rotary positions."""
+    monkeypatch.setattr(key_brackets, "KEYS_AT_ONCE", 64)
+    rotary = Rotary(tuple(0.5 * 300.0 ** (-i / pairs) for i in range(pairs)), 1.1)
+    section = attention_section(AttentionShape(1, 24, rotary=rotary, **kind))
+    f = activations(section, 2, 150)
+    u, metric, at = f @ section.read.T, normal(24, 24) @ normal(24, 24).T, slice(0, 150)
+    made = []
+    monkeypatch.setattr(key_brackets, "band", lambda *key: made.append(key) or band(*key))
+    found = batch_moments(section.core, u, at, metric)
+    assert made
+    monkeypatch.setattr(key_brackets, "WORTH_WHILE", 0.0)
+    made.clear()
+    wanted = batch_moments(section.core, u, at, metric)
+    assert not made
+    assert relative_error(found.gram, wanted.gram) <= 1e-12
 
 
 @pytest.mark.parametrize("rotary", [None, Rotary((1.0,), 1.2)])

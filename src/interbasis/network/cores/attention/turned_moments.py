@@ -3,12 +3,12 @@
 A key sees R_tᵀq̃_s, which depends on both positions. With bb = b^h ∘ b^g, ab = a^h ∘ b^g and
 w_st = bb_st (v^h_t − z^h_s)ᵀ Q (v^g_t − z^g_s) the two terms of a pair of heads are
 
-    k,k  Σ_t R_tᵀ (Σ_s w_st q̃^h_s q̃^g_sᵀ) R_t                                     T h² per query
+    k,k  Σ_t R_tᵀ (Σ_s w_st q̃^h_s q̃^g_sᵀ) R_t                                     at most T h² per query
     v,k  Σ_t v^g_t (R_tᵀ Σ_s ab_st q̃^g_s)ᵀ − Σ_s z^g_s (Σ_t ab_st R_tᵀq̃^g_s)ᵀ      T h per query:
 
 R_tᵀq̃_s is linear in cos tθ_e and sin tθ_e, so that the last sum over keys needs ab·cos and ab·sin alone. They
-serve both orders of a pair where scores are not capped. Brackets of k,k are summed over samples and blocks of
-queries before they are turned.
+serve both orders of a pair where scores are not capped. Brackets of k,k (`key_brackets.py`) are summed over
+samples and blocks of queries before they are turned.
 """
 
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from interbasis.network.cores.attention.heads import Heads
+from interbasis.network.cores.attention.key_brackets import KeyBrackets
 from interbasis.network.cores.attention.sums import HeadSums
 
 
@@ -45,20 +46,15 @@ def add_key_terms(sums: HeadSums, x: Heads, metric: Tensor, queries: int) -> Non
     blocks = [_Block.of(x.queries(start, start + queries)) for start in range(0, count, queries)]
     for h in range(heads):
         for g in range(h, heads):
-            brackets = x.v.new_zeros(x.k.shape[2], width**2)
+            brackets = KeyBrackets(x)
             for block in blocks:
                 bb = block.b[h] * block.b[g]
-                first = block.x.first - x.first
-                seen = brackets[first : first + bb.shape[2]]
                 weights = (_deviations(block, h, g, Q[h, :, g]) * bb).flatten(0, 1)  # w_st [n·S, T]
-                seen.addmm_(weights.T, _pairs(block.x.turned_q[h], block.x.turned_q[g]))
+                queries_of = (block.x.turned_q[head].flatten(0, 1) for head in (h, g))
+                brackets.add(block.x.first - x.first, weights, *queries_of)
                 _add_value_terms(sums, block, h, g, bb)
-            total = _turned_sum(brackets.view(-1, width, width), x)
-            sums.kk[h, g] += total * (0.5 if h == g else 1.0)  # its transpose is the other half
-
-
-def _pairs(one: Tensor, other: Tensor) -> Tensor:  # [n, S, h] each -> [n·S, h²]
-    return (one[..., :, None] * other[..., None, :]).flatten(0, 1).flatten(1)
+            # the transpose of a head with itself is the other half
+            sums.kk[h, g] += brackets.turned_sum() * (0.5 if h == g else 1.0)
 
 
 def _deviations(block: _Block, h: int, g: int, Q: Tensor) -> Tensor:
@@ -95,18 +91,3 @@ def _add_value_term(sums: HeadSums, block: _Block, ab: Tensor, pairs: list[tuple
         by_query = torch.cat([first * cos + second * sin, second * cos - first * sin, rest * rows], dim=-1)
         sums.vk[h, g] += x.v[g].flatten(0, 1).T @ turned.flatten(0, 1)
         sums.vk[h, g] -= block.z[g].flatten(0, 1).T @ by_query.flatten(0, 1)
-
-
-def _turned_sum(brackets: Tensor, x: Heads) -> Tensor:
-    """Σ_t R_tᵀ X_t R_t of brackets X_t [T, h, h]."""
-    rotary, size = x.shape.rotary, x.shape.turned
-    assert rotary is not None
-    cos, sin = rotary.waves(x.keys, brackets)  # [T, p]
-    first, second = brackets[..., :size].chunk(2, dim=-1)
-    moved = first * sin[:, None]
-    first.mul_(cos[:, None]).addcmul_(second, sin[:, None])  # X_t R_t
-    second.mul_(cos[:, None]).sub_(moved)
-    waves = torch.stack([cos.T, sin.T], dim=1)  # [p, 2, T]
-    upper, lower = (waves @ part.transpose(0, 1) for part in brackets[:, :size].chunk(2, dim=1))  # [p, 2, h]
-    rest = brackets[:, size:].sum(0)
-    return torch.cat([upper[:, 0] + lower[:, 1], lower[:, 0] - upper[:, 1], rest])
