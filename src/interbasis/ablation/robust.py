@@ -29,7 +29,7 @@ STARTS = 3
 """From 0 (the plain ablation), from ρ/2, and from random numbers."""
 FIRST_STEP = 0.4
 """Of the level; steps shrink linearly to a tenth of it."""
-ASCENT_SAMPLES = 256
+ASCENT_SAMPLES = 128
 """Samples on which a mask is sought; what a common mask costs is measured on all data."""
 MAX_BLOCK_ELEMENTS = 2**23
 """Read-outs held at once in a pass without gradients."""
@@ -62,6 +62,17 @@ def soft_ablated(section: Section, f: Tensor, mask: Tensor) -> Tensor:  # [n, T,
     core = section.core(u, outputs).unflatten(0, (len(f), len(rows)))  # [n, rows, S, c_out]
     written = torch.einsum("nisc,ic->nsi", core, section.write[rows])
     return result.index_add(2, rows, written)
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Where one ascent ended."""
+
+    mask: Tensor
+    entropy: float
+    """Summed over the samples of the ascent."""
+    losses: Tensor
+    """Of every sample, the largest met on the way, [samples]."""
 
 
 class RobustSearch:
@@ -116,12 +127,10 @@ class RobustSearch:
         if not free.any():
             return self.evaluation.baseline.value
         f, labels = self._ascent()
-        tried = [torch.zeros(kept.shape, dtype=f.dtype)]
-        tried += [self._ascend(free, f, labels, start, common=True)[0] for start in range(self.attack.starts)]
-        values = []
-        for a in tried:
-            rounded = torch.where(a > self.attack.level / 2, self.attack.level, 0.0).to(a)
-            values += [self._value(kept, a), self._value(kept, rounded)]
+        found = [self._ascend(free, f, labels, start, common=True) for start in range(self.attack.starts)]
+        a = max(found, key=lambda one: one.entropy).mask
+        rounded = torch.where(a > self.attack.level / 2, self.attack.level, 0.0).to(a) * free
+        values = [self._value(kept, mask) for mask in (a, rounded, torch.zeros_like(a))]
         return min(values) if self.evaluation.metric == "accuracy" else max(values)
 
     def worst_per_input(self, kept: Tensor) -> float:
@@ -130,15 +139,13 @@ class RobustSearch:
         f, labels = self._ascent()
         worst: Tensor | None = None
         for start in range(self.attack.starts):
-            _, losses = self._ascend(free, f, labels, start, common=False)
+            losses = self._ascend(free, f, labels, start, common=False).losses
             worst = losses if worst is None else torch.maximum(worst, losses)
         assert worst is not None
         _, counts = sample_losses(self.evaluation.metric, self._outputs(f, kept.to(f)), labels)
         return Score(self.evaluation.metric, worst, counts).value
 
-    def _ascend(
-        self, free: Tensor, f: Tensor, labels: Tensor, start: int, *, common: bool
-    ) -> tuple[Tensor, Tensor]:
+    def _ascend(self, free: Tensor, f: Tensor, labels: Tensor, start: int, *, common: bool) -> "_Found":
         """The numbers a with the largest cross-entropy met, and the largest loss of every sample."""
         level, shape = self.attack.level, free.shape if common else (len(f), *free.shape)
         a = self._start(start, shape).to(f) * free
@@ -158,7 +165,7 @@ class RobustSearch:
             (slope,) = torch.autograd.grad(total, a)
             size = level * FIRST_STEP * (1 - 0.9 * step / self.attack.steps)
             a = (a.detach() + size * slope.sign()).clamp(0, level) * free
-        return best, worst
+        return _Found(best, best_loss, worst)
 
     def _start(self, number: int, shape: tuple[int, ...]) -> Tensor:
         if number < 2:

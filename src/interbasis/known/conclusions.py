@@ -13,7 +13,9 @@ def row_conclusion(board: Scoreboard, axis: str, value: str) -> str:
     """Which bases find the parts at one value of a knob, and whether LIB is one of them."""
     estimates = {basis: board.estimate(axis, value, basis, "modules") for basis in board.bases}
     scores = {basis: estimate for basis, estimate in estimates.items() if estimate is not None}
-    fitted = {basis: estimate for basis, estimate in scores.items() if basis != "ceiling"}
+    fitted: dict[ScoredBasis, Estimate] = {
+        basis: estimate for basis, estimate in scores.items() if basis != "ceiling"
+    }
     good = [TITLES[basis] for basis, estimate in fitted.items() if estimate.mean >= GOOD]
     sentence = f"The parts are found by {_listed(good)}." if good else "No basis finds the parts."
     return f"{sentence} {_about_lib(fitted)}".strip()

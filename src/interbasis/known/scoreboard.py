@@ -7,13 +7,14 @@ scores of all bases; it is stored as soon as it is known, so an interrupted scor
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from interbasis.known.bases import fit
 from interbasis.known.planted import PlantedSpec, plant
 from interbasis.known.records import SCORED, Estimate, Row, Scoreboard, ScoreboardRequest, ScoredBasis, Scores
 from interbasis.known.scores import score
-from interbasis.runtime.checkpoints import Checkpoints, versions
+from interbasis.runtime.checkpoints import Checkpoints, State, versions
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import check_writable, write_text_atomically
 from interbasis.runtime.progress import progress_bar
@@ -78,9 +79,7 @@ def run(request: ScoreboardRequest, out: Path, progress: bool | None = None) -> 
         total = len(cells) * request.seeds
         for number, (key, spec) in enumerate(cells.items()):
             for seed in range(request.seeds):
-                _, stored = checkpoints.remember(
-                    f"{key}.{seed}", lambda spec=spec, seed=seed: ({}, _cell(spec, seed, bases))
-                )
+                _, stored = checkpoints.remember(f"{key}.{seed}", partial(_state, spec, seed, bases))
                 scores.setdefault(key, []).append({name: Scores(**values) for name, values in stored.items()})
                 advance("networks", number * request.seeds + seed + 1, total)
     rows = tuple(
@@ -102,10 +101,14 @@ def _estimates(basis: str, over_seeds: Sequence[Mapping[str, Scores]]) -> dict[s
     }
 
 
+def _state(spec: PlantedSpec, seed: int, bases: Sequence[ScoredBasis]) -> State:
+    return {}, dict(_cell(spec, seed, bases))
+
+
 def _cell(spec: PlantedSpec, seed: int, bases: Sequence[ScoredBasis]) -> dict[str, dict[str, float | None]]:
     """The scores of all bases for one network, as JSON holds them."""
     known = plant(spec, seed)
-    result = {}
+    result: dict[str, dict[str, float | None]] = {}
     for basis in bases:
         if basis == "ceiling" and spec.crowding > 1:
             continue  # parts that overlap cannot be told apart by any rotation

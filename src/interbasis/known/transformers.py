@@ -32,7 +32,7 @@ SUBSPACES = {
     "looked up": TABLE,
 }
 """Their sizes, in the order of the true coordinates."""
-READS = (
+READS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"previous": ("token", "position"), "count": ("token",)},
     {"copied": ("token", "previous")},
     {"looked up": ("copied",)},
@@ -44,6 +44,8 @@ OUTPUTS = ("previous", "count", "copied", "looked up")
 
 class MixedEmbedding(Prefix):
     """One-hot tokens and positions, mixed."""
+
+    mixing: Tensor
 
     def __init__(self, mixing: Tensor):
         super().__init__()

@@ -1,17 +1,18 @@
-"""The Joint Interaction Basis: LIB's metric, turned so that Jacobians are sparse on every slice of the data.
+"""The Joint Interaction Basis: LIB's metric, turned by the covariance and by Jacobians on slices of the data.
 
 LIB's features are one of many bases with C⁺ᵀM′C⁺ = 1, which all have the same CᵀC, and so the same metric for
 the layer before; they differ by a rotation R. LIB takes the R that makes features uncorrelated. If the
 network is made of parts and the parts' activations are correlated, or the covariance is known from few
 samples, uncorrelated features mix the parts. Jacobians do not: between parts they are 0 for every sample. So
-this basis takes the R that makes, over slices s of the data,
+this basis takes the R that makes the covariance and, over slices s of the data,
 
     M̂_s − M̂ of the section after the layer,    M̂_s = E_s[ĴᵀĴ],
     J̄_sJ̄_sᵀ − J̄J̄ᵀ of the section before it,    J̄_s = E_s[Ĵ]
 
 as diagonal as possible, all at once. Where a section is linear all slices are alike, and the section before
-decides; where nothing does, R is the identity, and the features are LIB's. Features are correlated, as the
-parts are, and ordered by their variance, which is LIB's Λ when R is the identity.
+decides; where nothing does, R is the identity, and the features are LIB's. Without the covariance parts that
+do not touch are found exactly, but features of trained networks spread over everything (docs/evidence.md).
+Features are ordered by their variance, which is LIB's Λ when R is the identity.
 """
 
 from collections.abc import Sequence
@@ -57,9 +58,12 @@ class JointInteractionBasis(LocalInteractionBasis):
 
 
 def _matrices(layer: LayerBasis, after: SlicedSection, before: SlicedSection | None) -> Tensor:
-    """What is to be diagonal, [k, r, r]: how slices differ from all data, both groups equally weighted."""
+    """What is to be diagonal, [k, r, r]: how slices differ from all data, and the features' covariance.
+
+    The groups of both sections weigh the same, and the covariance as much as all slices together.
+    """
     groups = [after.grams] if before is None else [after.grams, before.means @ before.means.mT]
-    alone = layer.isolated
+    alone, first = layer.isolated, layer.first_feature + layer.isolated
     result = []
     for group in groups:
         inner = group[:, alone:, alone:]
@@ -67,8 +71,13 @@ def _matrices(layer: LayerBasis, after: SlicedSection, before: SlicedSection | N
         size, whole = deviations.square().mean().sqrt(), inner.square().mean().sqrt()
         if size > ROUNDING * whole:
             result.append(deviations / size)
-    width = after.grams.shape[1] - alone
-    return torch.cat(result) if result else torch.eye(width, dtype=torch.float64)[None]
+    assert layer.eigenvalues is not None
+    Λ = layer.eigenvalues[first:]
+    covariance = torch.diag(Λ - Λ.mean())[None]  # of LIB's features; a multiple of 1 is diagonal anyway
+    if not result or not covariance.any():
+        return torch.cat([covariance, *result])
+    weight = sum(len(group) for group in result) ** 0.5
+    return torch.cat([weight * covariance / covariance.square().mean().sqrt(), *result])
 
 
 def _turned(layer: LayerBasis, matrices: Tensor) -> LayerBasis:
