@@ -207,8 +207,8 @@ class TraceSettings(Record):
     edge_threshold: float = Field(0.98, gt=0, le=1)
     """Keep the edges with most influence that hold this share of all of it."""
     effect_points: int = Field(6, ge=0)
-    """Points between the mean and the activations of a position at which slopes are averaged for effects; 0 is
-    the gradient at the activations alone, which takes least time and memory."""
+    """Points between the mean and the activations of a position at which slopes are averaged for effects; 0
+    is the gradient at the activations alone, which takes least time and memory."""
     checks: int = Field(20, ge=0)
     """Strongest nodes, and edges, that are checked by interventions."""
 
