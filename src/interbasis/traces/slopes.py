@@ -2,8 +2,8 @@
 
 At a position t, averaged along the line from the layer's mean f̄ to the activation f_t while all other
 positions stay as they are, D_t = ∫dα ∇_t target(f̄ + α (f_t − f̄)). The effects f̂_jt (D C⁺)_jt of all
-features and D_t · e_t of what was dropped then add up to what the target loses when the position is set to the
-mean. The gradient at f alone costs one walk back for all layers and positions.
+features and D_t · e_t of what was dropped then add up to what the target loses when the position is set to
+the mean. The gradient at f alone costs one walk back for all layers and positions.
 """
 
 from collections.abc import Sequence
