@@ -16,7 +16,7 @@ from interbasis.traces.targets import TargetRequest
 
 PROMPTS: dict[str, tuple[tuple[str, str, str | None, str | None], ...]] = {
     "stories": (
-        ("a name again", "Once upon a time, there was a girl named Lily. One day,", " Lily", " Tom"),
+        ("a name again", "Once upon a time, there was a girl named Lily. One day,", " Lily", " Tim"),
         ("pronoun", "Tom was a boy. Tom had a big red ball. One day,", " he", " she"),
         ("closing a quote", 'Mom said, "I love you', None, None),
         ("fixed phrase", "Once upon a", " time", None),
@@ -37,7 +37,7 @@ def repeated(opened: interbasis.OpenedRun) -> tuple[Prompt, int]:
     known = prompt_of(opened, "a", None)
     assert known.names is not None
     generator = torch.Generator().manual_seed(0)
-    some = torch.randint(30, len(known.names), (REPEATED,), generator=generator)
+    some = torch.randint(len(known.names) // 2 + 10, len(known.names), (REPEATED,), generator=generator)
     tokens = torch.cat([known.inputs[:1], some, some[:-1]])
     return Prompt("random tokens, twice", tokens, known.names, known.encode), int(some[-1])
 

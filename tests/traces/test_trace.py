@@ -172,18 +172,25 @@ def test_effects_are_slopes_between_the_mean_and_the_activations(name, points):
     for layer, f in enumerate(case.network.activations(case.sample[None])):
         basis, first = case.graph.layers[layer], position + 1 - f.shape[1]
         mean = basis.inverse[:, 0].expand_as(f) if basis.constant else torch.zeros_like(f)
-        gradient = sum(
-            w * torch.func.jacrev(lambda x, layer=layer: value(layer, x))(mean + a * (f - mean))[0]
-            for a, w in zip(integral.nodes, integral.weights, strict=True)
-        )  # [T, d]
-        effects = (gradient @ basis.inverse) * (f[0] @ basis.transform.T)
         nodes = [node for node in trace.nodes if node.layer == basis.name]
-        for node in nodes:
-            expected = effects[node.position - first, node.feature].item()
-            assert node.effect == pytest.approx(expected, abs=1e-10)
-        if points == 24:
-            parts = [one.effect for one in (*nodes, *trace.errors) if one.layer == basis.name]
-            assert sum(parts) == pytest.approx((value(layer, f) - value(layer, mean)).item(), abs=1e-8)
+        for t in range(f.shape[1]):  # all other positions stay as they are
+            way = torch.zeros_like(f)
+            way[0, t] = (f - mean)[0, t]
+            gradient = sum(
+                w * torch.func.jacrev(lambda x, layer=layer: value(layer, x))(f - (1 - a) * way)[0, t]
+                for a, w in zip(integral.nodes, integral.weights, strict=True)
+            )
+            effects = (gradient @ basis.inverse) * (f[0, t] @ basis.transform.T)
+            for node in nodes:
+                if node.position - first == t:
+                    assert node.effect == pytest.approx(effects[node.feature].item(), abs=1e-10)
+            if points == 24:
+                parts = [
+                    one.effect
+                    for one in (*nodes, *trace.errors)
+                    if (one.layer, one.position) == (basis.name, t + first)
+                ]
+                assert sum(parts) == pytest.approx((value(layer, f) - value(layer, f - way)).item(), abs=1e-8)
 
 
 def test_a_feature_or_a_difference_is_explained_as_a_logit_is():

@@ -77,8 +77,8 @@ class TraceNode(Record):
     influence: float
     """Share of the target's influence that passes through it; those of a layer add up to at most 1."""
     effect: float
-    """Activation × slope of the target, along all paths, the slope averaged on the way from the layer's
-    mean: what the target loses when the feature is set to its mean there, as far as effects add up."""
+    """Activation × slope of the target, along all paths, the slope averaged on the way from the mean at its
+    position: what the target loses when the feature is set to its mean there, as far as effects add up."""
     constant: float
     """The edge into it from the constant of the layer before, over all positions."""
     label: str = ""
@@ -207,8 +207,8 @@ class TraceSettings(Record):
     edge_threshold: float = Field(0.98, gt=0, le=1)
     """Keep the edges with most influence that hold this share of all of it."""
     effect_points: int = Field(6, ge=0)
-    """Points between a layer's mean and its activations at which slopes are averaged for the effects; 0 is
-    the gradient at the activations alone, which takes least time and memory."""
+    """Points between the mean and the activations of a position at which slopes are averaged for effects; 0
+    is the gradient at the activations alone, which takes least time and memory."""
     checks: int = Field(20, ge=0)
     """Strongest nodes, and edges, that are checked by interventions."""
 

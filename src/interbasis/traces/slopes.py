@@ -1,8 +1,9 @@
-"""The slope D of the target in every activation, along all paths at once.
+"""The slope D of the target in the activations of a layer, along all paths at once.
 
-Averaged along the line from a layer's mean f̄ to its activations f, D = ∫dα ∇target(f̄ + α (f − f̄)), the
-effects f̂_jt (D C⁺)_jt of all features and D · e of what was dropped add up to target(f) − target(f̄),
-layer by layer. The gradient at f alone costs one walk back for all layers.
+At a position t, averaged along the line from the layer's mean f̄ to the activation f_t while all other
+positions stay as they are, D_t = ∫dα ∇_t target(f̄ + α (f_t − f̄)). The effects f̂_jt (D C⁺)_jt of all
+features and D_t · e_t of what was dropped then add up to what the target loses when the position is set to
+the mean. The gradient at f alone costs one walk back for all layers and positions.
 """
 
 from collections.abc import Sequence
@@ -21,33 +22,44 @@ GRADIENT = rule("gradient")
 
 
 def target_slopes(
-    network: Network, target: Target, states: Sequence[LayerState], points: int
+    network: Network, target: Target, states: Sequence[LayerState], points: int, at: Sequence[Tensor]
 ) -> list[Tensor]:  # [T, width] each
-    """D at every layer before the target, or with it where it is an output; ``points`` 0 is the gradient at
-    f."""
-    own = states[target.index]
-    slope = target.row(own.f, own.first, GRADIENT)
-    count = target.index + (target.basis is None)
+    """D at every layer before the target, or with it where it is an output, at the positions ``at`` of each.
+
+    With ``points`` 0 it is the gradient at f, at all positions; otherwise it is 0 at others.
+    """
     if points:
-        return [_integrated(network, target, states[layer], layer, points) for layer in range(count)]
-    slopes = [slope]
+        return [
+            _integrated(network, target, (layer, states[layer], some), points)
+            for layer, some in enumerate(at)
+        ]
+    own = states[target.index]
+    slopes = [target.row(own.f, own.first, GRADIENT)]
     for layer in range(target.index - 1, -1, -1):
         slopes.insert(0, slope_before(network.sections[layer], states[layer].f, slopes[0], GRADIENT))
-    return slopes[:count]
+    return slopes[: len(at)]
 
 
-def _integrated(network: Network, target: Target, state: LayerState, layer: int, points: int) -> Tensor:
-    """The mean gradient between the layer's mean and its activations, by Gauss–Legendre."""
-    total, mean = torch.zeros_like(state.f), state.mean
-    integral = rule("quadrature", points)
-    for node, weight in zip(integral.nodes, integral.weights, strict=True):
-        with torch.enable_grad():
-            at = (mean + node * (state.f - mean)).detach().requires_grad_()
-            f = at[None]
-            for section in network.sections[layer : target.index]:
-                f = section(f)
-            value = target.value_of(f, state.first + len(state.f) - f.shape[1]).sum()
-        total += weight * torch.autograd.grad(value, at)[0]
+def _integrated(
+    network: Network, target: Target, where: tuple[int, LayerState, Tensor], points: int
+) -> Tensor:  # [T, width]
+    """The mean gradient at each position between the layer's mean and its activation, by Gauss–Legendre."""
+    layer, state, positions = where
+    total, integral = torch.zeros_like(state.f), rule("quadrature", points)
+    first = state.first + len(state.f)
+    for some in positions.split(max(1, MAX_ROW_ELEMENTS // (16 * state.f.numel()))):
+        here = torch.arange(len(some))
+        away = state.f[some] - state.mean
+        for node, weight in zip(integral.nodes, integral.weights, strict=True):
+            at = state.f.repeat(len(some), 1, 1)  # [k, T, width], one position changed in each
+            at[here, some] -= (1 - node) * away
+            with torch.enable_grad():
+                at = at.detach().requires_grad_()
+                f = at
+                for section in network.sections[layer : target.index]:
+                    f = section(f)
+                value = target.value_of(f, first - f.shape[1]).sum()
+            total[some] += weight * torch.autograd.grad(value, at)[0][here, some]
     return total
 
 

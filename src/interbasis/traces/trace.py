@@ -11,12 +11,12 @@ from interbasis.network.network import Network
 from interbasis.numerics.integration import Rule, rule
 from interbasis.runtime.errors import InterbasisError
 from interbasis.traces.assemble import Assembled
-from interbasis.traces.pruning import prune
+from interbasis.traces.pruning import Kept, prune
 from interbasis.traces.records import Trace, TraceSettings
 from interbasis.traces.rows import LayerState, LinearRow, Places, Rows, rows_into
 from interbasis.traces.slopes import target_slopes
 from interbasis.traces.targets import TargetRequest, resolve
-from interbasis.traces.walk import walk
+from interbasis.traces.walk import Step, walk
 
 
 def trace(
@@ -106,9 +106,11 @@ class Tracing:
         """The walk, pruned and checked."""
         used, rows = self._start()
         steps = list(walk(self.network.sections, used, rows, self.rule, self.settings.max_nodes))
-        slopes = target_slopes(self.network, self.target, self.states, self.settings.effect_points)
-        effects = [self._effects(used[step.layer], slopes[step.layer]) for step in steps]
         kept = prune(steps, self.settings.node_threshold, self.settings.edge_threshold)
+        places = [_positions(step, left) for step, left in zip(reversed(steps), reversed(kept), strict=True)]
+        points = self.settings.effect_points
+        slopes = target_slopes(self.network, self.target, self.states, points, places)
+        effects = [self._effects(used[step.layer], slopes[step.layer]) for step in steps]
         return Assembled(self, used, steps, effects, kept).trace()
 
     def _start(self) -> tuple[list[LayerState], Rows]:
@@ -132,3 +134,9 @@ class Tracing:
     def _effects(state: LayerState, slope: Tensor) -> tuple[Tensor, Tensor]:
         """f̂ × slope of every feature [T, r], and of what was dropped [T]."""
         return state.directions(slope) * state.features, (slope * state.dropped).sum(1)
+
+
+def _positions(step: Step, kept: Kept) -> Tensor:
+    """Where a layer has nodes or errors that pruning left."""
+    both = torch.cat([step.nodes.positions[kept.nodes], kept.errors.nonzero()[:, 0]])
+    return both.unique()
