@@ -15,6 +15,7 @@ from interbasis.fit.bases import BASES, FitSettings, JacobianSource
 from interbasis.fit.edges import EdgeSettings, measure, require_fixed_order
 from interbasis.fit.jacobian import Jacobians
 from interbasis.fit.statistics import Wanted, collect
+from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis
 from interbasis.graph.settings import BuildConfig, BuildRequest
@@ -87,7 +88,10 @@ def build(
     if config.dtype is None:
         config = config.model_copy(update={"dtype": network.build_dtype})
     batches = _batches(config, data, jacobian_data, edge_data)
-    return _Build(network, batches, config, execution).graph()
+    graph = _Build(network, batches, config, execution).graph()
+    kept = companion(graph)
+    kept.network, kept.data = network, data
+    return graph
 
 
 def _execution(options: dict[str, Any]) -> Execution:
