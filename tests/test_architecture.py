@@ -25,6 +25,8 @@ AT_THE_ROOT = {"__init__.py", "__main__.py", "py.typed", "checkpoints"}
 
 ALLOWED_BACK_EDGES = {
     ("graph/interaction_graph.py", "viewer"),  # _repr_html_: a graph shows itself in a notebook, as a page
+    ("graph/interaction_graph.py", "run"),  # graph.label, .ablate, .trace: one-liners that open its run
+    ("graph/interaction_graph.py", "traces"),  # the type of what graph.trace returns
 }
 
 

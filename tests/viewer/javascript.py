@@ -33,7 +33,7 @@ BROWSER = set(
         """Array Boolean Float32Array Float64Array Int16Array Int32Array Intl JSON Map Math Node Number Object
         Path2D ResizeObserver Set String URLSearchParams Uint32Array Uint8Array Error Infinity NaN atob
         clearTimeout document Image XMLSerializer encodeURIComponent fetch getComputedStyle history localStorage location parseInt
-        requestAnimationFrame setTimeout window""",
+        performance requestAnimationFrame setTimeout window""",
     )
 )
 """What the page takes from the browser and the language."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import ModuleType
 
 from command_line import run_command
-from interbasis import build
+from interbasis import build, from_hf
 from interbasis.run.opened import open_run
 from interbasis.run.specs import open_model
 from pages import ROOT
@@ -55,3 +55,21 @@ def load_example(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def long_trace(folder: Path) -> Path:
+    """A run of a random GPT-2 with a traced prompt of 200 tokens, not pruned below 300 nodes."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=64, n_positions=200, n_embd=24, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0
+    )
+    GPT2LMHeadModel(config).eval().save_pretrained(folder / "model")
+    tokens = torch.randint(64, (4, 200))
+    network = from_hf(folder / "model")
+    build(network, tokens, edge_group=64).save(folder / "run")
+    run = open_run(folder / "run", network, tokens)
+    run.trace(sample=0, checks=0, node_threshold=0.99, max_nodes=100)
+    return folder / "run"

@@ -19,6 +19,7 @@ from interbasis.fit.jacobian import Jacobians
 from interbasis.fit.slices import jacobians_on_slices
 from interbasis.fit.statistics import Wanted, collect
 from interbasis.fit.survey import Survey, survey
+from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis
 from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig, BuildRequest
@@ -103,7 +104,10 @@ def build(
         limited = network.predicts_next and not config.isolate_largest
         config = config.model_copy(update={"norm_limit": DEFAULT_NORM_LIMIT if limited else 0.0})
     batches = _batches(config, data, jacobian_data, edge_data)
-    return _Build(network, batches, config, execution).graph()
+    graph = _Build(network, batches, config, execution).graph()
+    kept = companion(graph)
+    kept.network, kept.data = network, data
+    return graph
 
 
 def _execution(options: dict[str, Any]) -> Execution:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
@@ -11,6 +11,11 @@ from interbasis.graph.largest_direction import LargestDirection
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.settings import BuildConfig, BuildRequest
 from interbasis.runtime.records import Record
+
+if TYPE_CHECKING:
+    from interbasis.run.stages.ablate import AblationResult
+    from interbasis.run.stages.features import FeaturesResult
+    from interbasis.traces.records import Trace
 
 
 class Provenance(Record):
@@ -73,6 +78,71 @@ class InteractionGraph:
         from interbasis.viewer import html_of_graph
 
         return html_of_graph(self)
+
+    def to_html(self, file: str | Path) -> Path:
+        """Write the graph as one HTML file that works from disk, with all results of its run.
+
+        Args:
+            file: The file; an older one is replaced.
+
+        Returns:
+            The file.
+
+        Raises:
+            InterbasisError: It cannot be written.
+        """
+        from interbasis.viewer import write_graph
+
+        return write_graph(self, file)
+
+    def label(self, **settings: Any) -> "FeaturesResult":
+        """Find out what the features respond to and do; from then on the graph shows their labels.
+
+        Args:
+            **settings: Fields of `FeaturesRequest`: ``top``, ``ends``, ``data``, …
+
+        Returns:
+            Labels, statistics and effects, by layer; stored in the run, if the graph was saved.
+
+        Raises:
+            InterbasisError: The graph was loaded from a run that does not name its model.
+        """
+        from interbasis.run.opened import open_graph
+
+        return open_graph(self).features(**settings)
+
+    def ablate(self, **settings: Any) -> "AblationResult":
+        """Find the fewest edges that keep the metric; from then on the graph shows them.
+
+        Args:
+            **settings: Fields of `AblateRequest`: ``sections``, ``tolerance``, ``data``, …
+
+        Returns:
+            Edges and nodes required, by section and layer; stored in the run, if the graph was saved.
+
+        Raises:
+            InterbasisError: The graph was loaded from a run that does not name its model.
+        """
+        from interbasis.run.opened import open_graph
+
+        return open_graph(self).ablate(**settings)
+
+    def trace(self, prompt: str | None = None, **settings: Any) -> "Trace":
+        """Trace one computation; from then on it is among the graph's prompts.
+
+        Args:
+            prompt: A text, for a model with a tokenizer; else ``sample=``, a sample of the data.
+            **settings: Fields of `TraceRequest`: ``output``, ``minus``, ``feature``, ``position``, …
+
+        Returns:
+            The graph of that computation; stored in the run, if the graph was saved.
+
+        Raises:
+            InterbasisError: There is no tokenizer, output, feature or sample of that name.
+        """
+        from interbasis.run.opened import open_graph
+
+        return open_graph(self).trace(prompt, **settings).trace
 
     @property
     def layer_names(self) -> list[str]:

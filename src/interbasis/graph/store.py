@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import IdentityBasis, LayerBasis
 from interbasis.graph.settings import BuildConfig
@@ -107,6 +108,7 @@ def save(graph: InteractionGraph, folder: str | Path) -> Path:
     )
     write_text_atomically(folder / CONFIG, header.to_json(indent=2) + "\n")
     clear_older(folder)
+    companion(graph).folder = folder
     return folder
 
 
@@ -139,6 +141,7 @@ def load(folder: str | Path) -> InteractionGraph:
     except KeyError as error:
         raise InterbasisError(f"{folder} is damaged: {error} is missing; build the run again") from error
     _check_shapes(folder, graph)
+    companion(graph).folder = Path(folder)
     return graph
 
 

@@ -1,7 +1,7 @@
 """A graph with the network and the data it was made from: what every stage after the build works on."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -9,6 +9,7 @@ import torch
 
 from interbasis.data.batches import Data
 from interbasis.data.samples import Split
+from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.store import graph_digest, load
 from interbasis.network.network import Network
@@ -35,7 +36,7 @@ R = TypeVar("R", bound=Result)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunGraph:
-    """A graph, saved or not. Results are stored in ``folder``; where it is None, they are only returned."""
+    """A graph, saved or not. Results are stored in ``folder``; where it is None, they are kept beside the graph."""
 
     graph: InteractionGraph
     folder: Path | None = None
@@ -57,16 +58,26 @@ class RunGraph:
 
     def stored(self, kind: type[R]) -> R | None:
         """A result that a stage has stored in the run's folder."""
-        return None if self.folder is None else load_result(self.folder, kind)
+        if self.folder is not None:
+            return load_result(self.folder, kind)
+        kept = companion(self.graph).results.get(kind.file)
+        return kept if isinstance(kept, kind) else None
 
     def stored_tensors(self, kind: type[Result]) -> dict[str, torch.Tensor]:
         """The tensors that belong to a stored result."""
-        return {} if self.folder is None else load_tensors(self.folder, kind)
+        if self.folder is not None:
+            return load_tensors(self.folder, kind)
+        return companion(self.graph).tensors.get(kind.file, {})
 
     def store(self, result: Result, tensors: dict[str, torch.Tensor] | None = None) -> None:
-        """Store a result in the run's folder, if there is one."""
-        if self.folder is not None and self.team.is_first:
-            save_result(self.folder, result, tensors)
+        """Store a result in the run's folder; without one, keep it beside the graph in memory."""
+        if self.folder is not None:
+            if self.team.is_first:
+                save_result(self.folder, result, tensors)
+            return
+        kept = companion(self.graph)
+        kept.results[result.stem()] = result
+        kept.tensors[result.stem()] = dict(tensors or {})
 
     def finish(self, checkpoints: Checkpoints, *results: str) -> None:
         """Remove the unfinished work of a stage whose results are stored; all processes end together."""
@@ -219,3 +230,15 @@ def open_run(
         test_data=test_data,
         model=opened,
     )
+
+
+def open_graph(graph: InteractionGraph) -> OpenedRun:
+    """Open a graph with what it is kept with: the network and data of its build, the folder of its run.
+
+    Raises:
+        InterbasisError: The graph was loaded from a run that does not name its model.
+    """
+    kept = companion(graph)
+    if graph.provenance.request is not None:  # a model by name, with its tokenizer and its own data
+        return replace(open_run(kept.folder or graph), graph=graph)
+    return replace(open_run(kept.folder or graph, kept.network, kept.data), graph=graph)

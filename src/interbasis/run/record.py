@@ -1,19 +1,21 @@
 """A graph with everything that stages have stored beside it, read without its network or data."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 from torch import Tensor
 
+from interbasis.graph.companions import Companion, companion
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.store import load
-from interbasis.run.results import Result, load_result, load_tensors
+from interbasis.run.results import Result, load_named, load_result, load_tensors
 from interbasis.run.stages.ablate import AblationResult
 from interbasis.run.stages.controls import ControlsResult
 from interbasis.run.stages.curves import CurvesResult
 from interbasis.run.stages.features import ExamplesResult, FeaturesResult
 from interbasis.run.stages.modules import ModulesResult
+from interbasis.run.stages.trace import TraceResult
 from interbasis.runtime.errors import InterbasisError
 
 R = TypeVar("R", bound=Result)
@@ -33,6 +35,8 @@ class RunRecord:
     modules: ModulesResult | None = None
     features: FeaturesResult | None = None
     examples: ExamplesResult | None = None
+    traces: dict[str, TraceResult] = field(default_factory=dict)
+    """By name."""
     unreadable: tuple[str, ...] = ()
     """Why results that are there could not be read, a sentence each."""
 
@@ -64,8 +68,34 @@ def read_run(folder: str | Path, *, skip_unreadable: bool = False) -> RunRecord:
         modules=reader.read(ModulesResult),
         features=reader.read(FeaturesResult),
         examples=reader.read(ExamplesResult),
+        traces=reader.traces(),
         unreadable=tuple(reader.problems),
     )
+
+
+def record_of(graph: InteractionGraph) -> RunRecord:
+    """A graph with its results: those of the folder it is stored in, or those that are kept in memory."""
+    kept = companion(graph)
+    if kept.folder is not None and kept.folder.is_dir():
+        return replace(read_run(kept.folder, skip_unreadable=True), graph=graph)
+    ablation = _kept(kept, AblationResult)
+    masks = kept.tensors.get(AblationResult.file, {})
+    return RunRecord(
+        graph=graph,
+        ablation=ablation,
+        edge_masks={} if ablation is None else {name: masks[f"edge_mask.{name}"] for name in ablation.sections},
+        curves=_kept(kept, CurvesResult),
+        controls=_kept(kept, ControlsResult),
+        modules=_kept(kept, ModulesResult),
+        features=_kept(kept, FeaturesResult),
+        examples=_kept(kept, ExamplesResult),
+        traces={one.name: one for one in kept.results.values() if isinstance(one, TraceResult)},
+    )
+
+
+def _kept(kept: Companion, kind: type[R]) -> R | None:
+    result = kept.results.get(kind.file)
+    return result if isinstance(result, kind) else None
 
 
 class _Reader:
@@ -79,6 +109,13 @@ class _Reader:
         except InterbasisError as error:
             self._problem(error)
             return None
+
+    def traces(self) -> dict[str, TraceResult]:
+        try:
+            return load_named(self.folder, TraceResult)
+        except InterbasisError as error:
+            self._problem(error)
+            return {}
 
     def edge_masks(self, ablation: AblationResult) -> dict[str, Tensor]:
         try:

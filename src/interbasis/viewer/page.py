@@ -77,12 +77,20 @@ def html_of_graph(graph: InteractionGraph, height: int = 620) -> str:
     )
 
 
+def write_graph(graph: InteractionGraph, file: str | Path) -> Path:
+    """Write the page of a graph, with the results of its run or those in memory, as one file; atomically."""
+    data = PageData(token=None, runs=(graph_payload(graph),))
+    return _write(_page(data, PageFiles.read()), Path(file))
+
+
 def write_page(runs: Sequence[str | Path], file: str | Path) -> Path:
     """Write the page of one run, or of two side by side, as one file; atomically."""
-    file = Path(file)
+    return _write(html_of_runs(runs), Path(file))
+
+
+def _write(page: str, file: Path) -> Path:
     if file.is_dir():
         raise InterbasisError(f"{file} is a folder; name the HTML file to write")
-    page = html_of_runs(runs)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from interbasis.features.records import Feature
+from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.store import graph_digest
-from interbasis.run.record import RunRecord, read_run
-from interbasis.run.results import load_named, load_result
+from interbasis.run.record import RunRecord, read_run, record_of
+from interbasis.run.results import load_result
 from interbasis.run.rows import EDGE_LIMIT, LayerRows, SectionRows, layer_rows, section_rows
 from interbasis.run.stages.ablate import SectionEdges
-from interbasis.run.stages.trace import TraceResult
 from interbasis.run.summary import LayerSummary, summarise
 from interbasis.runtime.errors import InterbasisError
 from interbasis.viewer.notes import Notes
@@ -49,19 +49,15 @@ def run_payload(run: str | Path, limit: int = EDGE_LIMIT) -> PageRun:
         notes = load_result(run, Notes)
     except InterbasisError as error:
         unreadable += (str(error),)
-    traces: tuple[PageTrace, ...] = ()
-    try:
-        named = load_named(run, TraceResult)
-        traces = tuple(PageTrace(name=name, trace=one.trace) for name, one in named.items())
-    except InterbasisError as error:
-        unreadable += (str(error),)
     identity = {"name": run.resolve().name, "digest": graph_digest(run)}
-    return payload.model_copy(update=identity | {"notes": notes, "traces": traces, "unreadable": unreadable})
+    return payload.model_copy(update=identity | {"notes": notes, "unreadable": unreadable})
 
 
 def graph_payload(graph: InteractionGraph, limit: int = EDGE_LIMIT) -> PageRun:
-    """Everything the page shows of a graph in memory."""
-    return record_payload(RunRecord(graph), limit)
+    """Everything the page shows of a graph in memory, with the results of its run, or those in memory."""
+    payload = record_payload(record_of(graph), limit)
+    folder = companion(graph).folder
+    return payload if folder is None else payload.model_copy(update={"name": folder.resolve().name})
 
 
 def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:
@@ -98,7 +94,7 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:
         labelled=record.features is not None,
         examples=record.examples and record.examples.kind,
         notes=None,
-        traces=(),
+        traces=tuple(PageTrace(name=name, trace=one.trace) for name, one in record.traces.items()),
         unreadable=record.unreadable,
     )
 

@@ -115,6 +115,7 @@ export class Traces {
     this.fit(view);
     replace(this.head, this.heading(view));
     replace(this.scroll, view.picture);
+    if (this.paintedAt === undefined) requestAnimationFrame(() => setTimeout(() => (this.paintedAt = performance.now())));
     this.mark();
   }
 
