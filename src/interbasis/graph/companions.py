@@ -6,8 +6,7 @@ the labels. What is kept here lives as long as the graph does.
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -32,9 +31,7 @@ class Companion:
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
 
 
-_COMPANIONS: "WeakKeyDictionary[Any, Companion]" = WeakKeyDictionary()
-
-
 def companion(graph: "InteractionGraph") -> Companion:
     """What this graph is kept with; empty at first."""
-    return _COMPANIONS.setdefault(graph, Companion())
+    kept: Companion = graph.__dict__.setdefault("_companion", Companion())
+    return kept

@@ -18,7 +18,7 @@ from interbasis.ablation.masked_pass import ablate_nodes
 from interbasis.communities.modules import find_modules
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.known.scores import damage
-from interbasis.models.sequential import from_torch
+from interbasis.models.module import from_torch
 from interbasis.network.network import Network
 from interbasis.runtime.records import Measured, Record
 
