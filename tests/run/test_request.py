@@ -54,7 +54,9 @@ def test_a_run_builds_itself_again_bit_for_bit(model, tmp_path, build):
     assert one.provenance.request == two.provenance.request
     assert one.provenance.request.data == "modadd,p=11"
     assert one.provenance.request.threads == torch.get_num_threads()
-    assert one.provenance.request.settings.model_copy(update={"dtype": "float64"}) == one.config
+    assert (
+        one.provenance.request.settings.model_copy(update={"dtype": "float64", "norm_limit": 0}) == one.config
+    )
     assert one.provenance.samples == {"data": 36, "jacobian_data": 36, "edge_data": 20}
     build(tmp_path / "three", "--config", str(tmp_path / "one/config.json"), "--seed", "8")
     assert not equal(tmp_path / "one", tmp_path / "three")
@@ -99,6 +101,16 @@ def test_what_is_done_to_a_run_later_sees_as_many_samples(model, tmp_path, build
     assert opened.data().spec == "modadd,p=11,samples=20"
     build(tmp_path / "most", model, "--data", "modadd,p=11,samples=36")
     assert len(open_run(tmp_path / "most").data("modadd,p=11,samples=7")) == 7
+
+
+def test_a_run_of_an_older_version_counts_all_tokens_again(model, tmp_path, build):
+    build(tmp_path / "run", model)
+    assert read_request(tmp_path / "run")["norm_limit"] is None  # the default of this version
+    path = tmp_path / "run" / "config.json"
+    header = json.loads(path.read_text())
+    del header["provenance"]["request"]["norm_limit"]
+    path.write_text(json.dumps(header))
+    assert read_request(tmp_path / "run")["norm_limit"] == 0
 
 
 def test_requests_are_frozen_and_know_their_keys():

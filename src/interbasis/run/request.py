@@ -49,7 +49,7 @@ def read_request(path: Path) -> dict[str, Any]:
         raise InterbasisError(
             f"{path.parent} was built from Python, so it does not say with which model and data by name"
         )
-    return request
+    return {"norm_limit": 0} | request  # all tokens counted in runs that do not say
 
 
 def _parse(path: Path) -> Any:

@@ -94,6 +94,8 @@ def _difference(graph: InteractionGraph, request: BuildRequest, model: str) -> s
     built = graph.provenance.request
     if built is None:
         return "in Python"
+    if request.norm_limit is None and graph.config.norm_limit is None and graph.provenance.predicts_next:
+        return "by a version that left no massive tokens out"
     for name, value in request:
         if getattr(built, name) != value and not (name == "threads" and value is None):
             return f"with {name} = {getattr(built, name)}, not {value}"
