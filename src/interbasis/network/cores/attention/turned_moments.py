@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from interbasis.network.cores.attention.heads import Heads
-from interbasis.network.cores.attention.key_brackets import KeyBrackets
+from interbasis.network.cores.attention.key_brackets import KeyBrackets, KeyTurns
 from interbasis.network.cores.attention.sums import HeadSums
 
 
@@ -44,9 +44,10 @@ def add_key_terms(sums: HeadSums, x: Heads, metric: Tensor, queries: int) -> Non
     heads, width, count = x.shape.heads, x.shape.width, x.positions.shape[1]
     Q = metric.unflatten(0, (heads, width)).unflatten(2, (heads, width))  # [h, i, g, j]
     blocks = [_Block.of(x.queries(start, start + queries)) for start in range(0, count, queries)]
+    turns = KeyTurns(x)
     for h in range(heads):
         for g in range(h, heads):
-            brackets = KeyBrackets(x)
+            brackets = KeyBrackets(turns)
             for block in blocks:
                 bb = block.b[h] * block.b[g]
                 weights = (_deviations(block, h, g, Q[h, :, g]) * bb).flatten(0, 1)  # w_st [n·S, T]
