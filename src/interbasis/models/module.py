@@ -38,7 +38,8 @@ def from_torch(
             taken.
 
     Returns:
-        The network. Its sections and what comes before the first node layer are in ``network.summary()``.
+        The network. ``interbasis show`` and `interbasis.network.summary.describe` list its sections and what comes before
+        the first node layer.
 
     Raises:
         InterbasisError: The module cannot be traced or has a part that is not supported, which is named with its line, or

@@ -231,8 +231,11 @@ def _from_python(rest: str) -> Network:
         return made
     if isinstance(made, nn.Module):
         return from_torch(made)
+    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module):
+        return from_torch(made[0], made[1])
     raise InterbasisError(
-        f"{rest}() returned {type(made).__name__}, expected an interbasis Network or a torch module"
+        f"{rest}() returned {type(made).__name__}, expected an interbasis Network, a torch module, or a pair "
+        "(module, example)"
     )
 
 

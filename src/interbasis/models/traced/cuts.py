@@ -9,10 +9,12 @@ the way, and what stays on a finer grid is folded.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from interbasis.models.traced.expressions import Expressions, NeedsCut
 from interbasis.models.traced.folding import fold, folds
 from interbasis.models.traced.streams import (
+    Attended,
     CoreOp,
     Foreign,
     MeanSquare,
@@ -246,8 +248,7 @@ class Planner:
             done.add(core)
             streams = self._leaves(done)
             if len({s.grid for s in streams}) == 1 and not set(streams) <= self.cut.held:
-                grid = streams[0].grid
-                if grid in (self.cut.grid, ()):
+                if prod(streams[0].grid) <= prod(self.cut.grid):
                     self._go(Cut(_ordered(streams)), None, tuple(cores[: number + 1]))
                     return cores[number + 1 :]
         self._go(Cut((self.output,)), None, tuple(cores))
@@ -262,8 +263,6 @@ def _direct(stream: Stream, held: set[Stream]) -> list[Stream]:
 
 
 def _mixes(core: Stream) -> bool:
-    from interbasis.models.traced.streams import Attended
-
     return isinstance(core.made, Attended)
 
 

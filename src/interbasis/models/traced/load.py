@@ -133,7 +133,13 @@ def _output(made: Recogniser, result: Wire) -> tuple[Stream, Callable[[Tensor], 
 def _check(network: Network, module: nn.Module, traced: Traced) -> None:
     """The network's output is the module's own, in float64."""
     example = traced.example
-    expected = own_output(module, example.clone(), torch.float64)
+    try:
+        expected = own_output(module, example.clone(), torch.float64)
+    except Exception as error:  # somebody else's code
+        raise InterbasisError(
+            f"{type(module).__name__} could not be run in float64 to be compared ({str(error).splitlines()[0]}); expected a "
+            "module that computes in the type of its weights"
+        ) from error
     if not isinstance(expected, Tensor):
         values = expected.values() if isinstance(expected, dict) else expected
         expected = next(value for value in values if isinstance(value, Tensor))

@@ -16,7 +16,7 @@ from torch import Tensor, fx
 from interbasis.models.traced import wires
 from interbasis.models.traced.streams import CoreOp, Flattened, Gathered, Given, Op, Stream, in_order
 from interbasis.models.traced.trace import Traced, callers, place
-from interbasis.models.traced.values import Early, Known, Scores, Several, Value
+from interbasis.models.traced.values import Early, Keywords, Known, Scores, Several, Value
 from interbasis.models.traced.wires import Misplaced, Wire
 from interbasis.network.stencil import Stencil
 from interbasis.network.window import Grid
@@ -42,7 +42,7 @@ SUMS = {
 }  # fmt: skip
 """What a prefix may do with the input and constants before the first node layer."""
 
-Rule = Callable[["Recogniser", fx.Node, list[Any], dict[str, Any]], Value]
+Rule = Callable[["Recogniser", fx.Node, list[Any], Keywords], Value]
 
 
 @dataclass
@@ -162,7 +162,7 @@ class Recogniser:
             return self._early(node, args, kwargs)
         return self._by_rule(node, name, list(args), kwargs)
 
-    def _by_rule(self, node: fx.Node, name: str, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    def _by_rule(self, node: fx.Node, name: str, args: list[Any], kwargs: Keywords) -> Value:
         from interbasis.models.traced.rules import RULES
         from interbasis.models.traced.rules.foreign import foreign
 
@@ -192,7 +192,7 @@ class Recogniser:
             return Early(node, value)
         return Several(tuple(Early(node, part) for part in value))
 
-    def _move(self, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    def _move(self, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
         moved = args[0]
         if isinstance(moved, Several):
             return moved.parts[args[1]]

@@ -1,6 +1,7 @@
 """From a step between two cuts to a section: skip, read, write and core."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -216,12 +217,6 @@ def _foreign(step: Step, made: Foreign, source: NodeLayer, target: NodeLayer) ->
 def _general(step: Step, source: NodeLayer, target: NodeLayer) -> Section:
     """Several cores in one section, by automatic differentiation."""
     wanted, cut = step.target.streams, step.source
-    single = not step.target.grid and bool(cut.grid)
-    if step.target.grid != cut.grid and not single:
-        raise InterbasisError(
-            f"between {source.name} and {target.name} the grid changes from {cut.grid} to {step.target.grid} where no "
-            "closed form fits; name node layers that enclose it with layers=[…], or write it with torch's own layers"
-        )
 
     def function(f: Tensor) -> Tensor:  # [n, T, width - 1] -> [n, T, width' - 1]
         parts = f.split([s.channels for s in cut.streams], dim=-1)
@@ -234,28 +229,27 @@ def _general(step: Step, source: NodeLayer, target: NodeLayer) -> Section:
     return composed(function, (source, target), names)
 
 
+@dataclass(frozen=True, eq=False)
+class Regridded(Section):
+    """A general section whose outputs are on a coarser grid; its skip holds the constant alone."""
+
+    def positions_out(self, positions: int) -> slice:
+        return slice(0, prod(self.target.grid or (1,)))
+
+
 def composed(function: Callable[[Tensor], Tensor], ends: tuple[NodeLayer, NodeLayer], name: str) -> Section:
-    """A function of all streams of a node layer as a section by automatic differentiation.
-
-    Where one position comes out of many it is the last: there the function's value is put.
-    """
+    """A function of all streams of a node layer as a section by automatic differentiation."""
     source, target = ends
-    positions = prod(source.grid or (1,))
-    single = positions > 1 and prod(target.grid or (1,)) == 1
-    if not single and source.grid != target.grid:
+    positions, outputs = (prod(node.grid or (1,)) for node in ends)
+    if outputs > positions:
         raise InterbasisError(
-            f"between {source.name} and {target.name} the grid changes from {source.grid} to {target.grid}, which a "
-            "section of several layers cannot; name a node layer on each side of the layer that changes it"
+            f"between {source.name} and {target.name} the grid grows from {source.grid} to {target.grid}, which a section of "
+            "several layers cannot; name a node layer on each side of the layer that enlarges it"
         )
-
-    def repeated(f: Tensor) -> Tensor:
-        return function(f).expand(-1, f.shape[1], -1)
-
-    core = General(
-        _checked(repeated if single else function, positions, source.width - 1, name), name, positions > 1
-    )
+    core = General(_checked(function, positions, source.width - 1, name), name, positions > 1)
     skip = torch.zeros(target.width, source.width, dtype=torch.float64)
     skip[0, 0] = 1
     read = torch.eye(source.width, dtype=torch.float64)
     write = torch.eye(target.width, dtype=torch.float64)[:, 1:]
-    return Section(source, target, skip, read, write, core, last_only=single)
+    kind = Section if source.grid == target.grid else Regridded
+    return kind(source, target, skip, read, write, core)

@@ -10,7 +10,7 @@ from interbasis.models.traced.recognise import Recogniser, known
 from interbasis.models.traced.rules.linear import mixed
 from interbasis.models.traced.streams import Attended, selection
 from interbasis.models.traced.trace import place
-from interbasis.models.traced.values import Early, Scores, Value
+from interbasis.models.traced.values import Early, Keywords, Scores, Value
 from interbasis.models.traced.wires import Misplaced, Wire
 from interbasis.network.cores import AttentionShape
 from interbasis.runtime.errors import InterbasisError
@@ -19,7 +19,7 @@ NEGLIGIBLE = -1e4
 """Masks add this or less to scores that are not to count."""
 
 
-def scaled_dot_product(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def scaled_dot_product(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     query, key, value = (made.wire(arg) for arg in args[:3])
     mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
     dropout = known(kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0))
@@ -82,7 +82,7 @@ def masked(scores: Scores, mask: Tensor | float) -> Scores:
     raise Misplaced("an attention mask that is not causal has no closed form")
 
 
-def softmax(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def softmax(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     scores, axis = args[0], int(known(args[1]))
     if not isinstance(scores, Scores) or axis not in (-1, len(scores.shape) - 1) or scores.softmax:
         raise Misplaced("a softmax has no closed form")

@@ -11,7 +11,7 @@ from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser, default_axis, op_name
 from interbasis.models.traced.streams import Foreign, Stream
 from interbasis.models.traced.trace import Traced, place
-from interbasis.models.traced.values import Early, Known, Scores, Several, Value
+from interbasis.models.traced.values import Early, Keywords, Known, Scores, Several, Value
 from interbasis.models.traced.wires import Misplaced, Wire
 from interbasis.runtime.errors import InterbasisError
 
@@ -60,7 +60,7 @@ class Layout:
         raise Misplaced("samples of the batch are mixed")
 
 
-def foreign(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any], reason: str) -> Value:
+def foreign(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords, reason: str) -> Value:
     """A core that is differentiated automatically; ``reason`` says why it has no closed form."""
     name = op_name(node)
     if any(isinstance(part, Scores) for part in _flat((args, kwargs))):

@@ -11,7 +11,7 @@ from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser, known
 from interbasis.models.traced.rules.linear import applied, average_of_all, by_constants
 from interbasis.models.traced.streams import MEAN, Convolved, Gathered, MaxPooled, Mixed, Op, Stream, selection
-from interbasis.models.traced.values import Several, Value
+from interbasis.models.traced.values import Keywords, Several, Value
 from interbasis.models.traced.wires import Misplaced, Wire
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import kernel_taps
@@ -47,7 +47,7 @@ def _sizes(value: Any, dimensions: int) -> Grid:
     return tuple(sizes * dimensions) if len(sizes) == 1 else tuple(sizes)
 
 
-def convolution(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def convolution(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     weight = known(args[1]).double()
     dimensions = weight.ndim - 2
     options = {k: known(arg) for k, arg in enumerate(args)  if k > 2}
@@ -78,7 +78,7 @@ def _biased(made: Recogniser, x: Wire, bias: Tensor | None) -> Wire:
     return by_constants(made, x, 1.0, bias.view(1, -1, *[1] * (x.where.ndim - 2)))
 
 
-def transposed(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def transposed(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     weight = known(args[1]).double()
     dimensions = weight.ndim - 2
     options = {k: known(arg) for k, arg in enumerate(args) if k > 2}
@@ -97,7 +97,7 @@ def transposed(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[st
     return _biased(made, result, known(args[2]) if len(args) > 2 else None)
 
 
-def general_convolution(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def general_convolution(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     """aten.convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)."""
     x, weight, bias, stride, padding, dilation, is_transposed, extra, groups = args
     if known(is_transposed):
@@ -116,7 +116,7 @@ def _window(args: list[Any], dimensions: int, *, dilates: bool) -> Window:
     return replace(window, ceil=bool(options[place]) if len(options) > place else False)
 
 
-def max_pool(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def max_pool(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     dimensions = _dimensions(node)
     stream = pixels(made, args[0], dimensions)
     window = replace(_window(args, dimensions, dilates=True), mode="inside")
@@ -125,7 +125,7 @@ def max_pool(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str,
     return Several((result,)) if "indices" in str(node.target) else result
 
 
-def average_pool(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def average_pool(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     dimensions = _dimensions(node)
     stream = pixels(made, args[0], dimensions)
     window = _window(args, dimensions, dilates=False)
@@ -136,7 +136,7 @@ def average_pool(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[
     return image(made, op, stencil.target, stream.channels)
 
 
-def adaptive_average(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def adaptive_average(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     dimensions = _dimensions(node)
     stream = pixels(made, args[0], dimensions)
     given = known(args[1])
@@ -149,7 +149,7 @@ def adaptive_average(made: Recogniser, node: fx.Node, args: list[Any], kwargs: d
     return image(made, Gathered((stream,), stencil, "averages"), sizes, stream.channels)
 
 
-def adaptive_maximum(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def adaptive_maximum(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     dimensions = _dimensions(node)
     stream = pixels(made, args[0], dimensions)
     stencil = Stencil.adaptive(stream.grid, _sizes(known(args[1]), dimensions), maximum=True)
@@ -161,7 +161,7 @@ def _dimensions(node: fx.Node) -> int:
     return next(d for d in (1, 2, 3) if f"{d}d" in str(node.target))
 
 
-def nearest(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def nearest(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     """Enlarged: every pixel reads the nearest one, as torch itself picks it."""
     x = made.wire(args[0], 1)
     dimensions = x.where.ndim - 2
@@ -175,7 +175,7 @@ def nearest(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, 
     return image(made, Gathered((stream,), stencil, "the nearest pixel"), grid, stream.channels)
 
 
-def linear_in_pixels(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def linear_in_pixels(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     """Any map that treats channels alike and is linear in the pixels: its matrix is what it makes of unit images."""
     x = made.wire(args[0], 1)
     stream = pixels(made, args[0], x.where.ndim - 2)

@@ -9,7 +9,7 @@ from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser, known
 from interbasis.models.traced.rules import products
 from interbasis.models.traced.streams import MEAN, Gathered, Mixed, Stream, selection
-from interbasis.models.traced.values import Early, Known, Scores, Several, Value
+from interbasis.models.traced.values import Early, Keywords, Known, Scores, Several, Value
 from interbasis.models.traced.wires import Misplaced, Wire
 from interbasis.network.stencil import Stencil
 from interbasis.network.window import Grid
@@ -46,17 +46,17 @@ def applied(made: Recogniser, x: Wire, weight: Tensor, bias: Tensor | None, axis
     return made.placed(x, attempt)
 
 
-def linear(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def linear(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     x, weight, bias = made.wire(args[0], -1), known(args[1]), known(args[2]) if len(args) > 2 else None
     return applied(made, x, weight.double(), bias, x.where.ndim - 1)
 
 
-def addmm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def addmm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     x = made.wire(args[1], -1)
     return applied(made, x, known(args[2]).double().T, known(args[0]), x.where.ndim - 1)
 
 
-def matmul(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def matmul(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     first, second = args
     if isinstance(first, Scores) or (is_computed(first) and is_computed(second)):
         from interbasis.models.traced.rules.attention import product_of_computed
@@ -130,7 +130,7 @@ def _beside(made: Recogniser, early: Early, other: Wire) -> Wire:
     return made.wire(early)
 
 
-def add(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any], sign: float = 1.0) -> Value:
+def add(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords, sign: float = 1.0) -> Value:
     first, second = args[:2]
     sign = sign * float(known(kwargs.get("alpha", 1)))
     if isinstance(first, Scores) or isinstance(second, Scores):
@@ -144,19 +144,19 @@ def add(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]
     return by_constants(made, made.wire(second), sign, known(first))
 
 
-def sub(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def sub(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return add(made, node, args, kwargs, -1.0)
 
 
-def rsub(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def rsub(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return add(made, node, [args[1], args[0]], kwargs, -1.0)
 
 
-def neg(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def neg(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return by_constants(made, made.wire(args[0]), -1.0, 0.0)
 
 
-def mul(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def mul(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     first, second = args[:2]
     for scores, factor in ((first, second), (second, first)):
         if isinstance(scores, Scores):
@@ -167,7 +167,7 @@ def mul(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]
     return by_constants(made, made.wire(x), known(factor), 0.0)
 
 
-def div(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def div(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     first, second = args[:2]
     if kwargs.get("rounding_mode") is not None:
         raise Misplaced("a rounded division has no rule")
@@ -188,7 +188,7 @@ def _scaled(scores: Scores, factor: float) -> Scores:
     return replace(scores, scale=scores.scale * factor)
 
 
-def batch_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def batch_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     """In evaluation mode a scale and a shift of every channel, dimension 1."""
     gain, bias, mean, variance = (known(arg) for arg in args[1:5])
     epsilon = float(known(args[6]))
@@ -200,11 +200,11 @@ def batch_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[st
     return Several((by_constants(made, x, scale.view(shape), shift.view(shape)),))
 
 
-def cat(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def cat(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return _joined(made, args[0], lambda parts: torch.cat(parts, *[known(a) for a in args[1:]]))
 
 
-def stack(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def stack(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return _joined(made, args[0], lambda parts: torch.stack(parts, *[known(a) for a in args[1:]]))
 
 
@@ -233,15 +233,15 @@ def _joined(made: Recogniser, parts: Any, join: Any) -> Value:
     return Wire(whole, join(where))
 
 
-def mean(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def mean(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return _reduced(made, args, kwargs, is_mean=True)
 
 
-def sum_(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def sum_(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return _reduced(made, args, kwargs, is_mean=False)
 
 
-def _reduced(made: Recogniser, args: list[Any], kwargs: dict[str, Any], *, is_mean: bool) -> Value:
+def _reduced(made: Recogniser, args: list[Any], kwargs: Keywords, *, is_mean: bool) -> Value:
     """Over channels a row of ones; over all positions a mean."""
     if len(args) < 2 or known(args[1]) is None:
         raise Misplaced("a mean over everything mixes samples")

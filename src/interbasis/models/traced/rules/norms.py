@@ -10,27 +10,27 @@ from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser, known
 from interbasis.models.traced.rules.linear import by_constants
 from interbasis.models.traced.streams import Divided, MeanSquare, Mixed, selection
-from interbasis.models.traced.values import Several, Value
+from interbasis.models.traced.values import Keywords, Several, Value
 from interbasis.models.traced.wires import Misplaced, Wire
 
 
-def layer_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def layer_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     gain, bias, epsilon = (known(args[k]) if len(args) > k else None for k in (2, 3, 4))
     x = made.wire(args[0], -1)
     return normed(made, x, list(known(args[1])), 1e-5 if epsilon is None else epsilon, (gain, bias), centred=True)
 
 
-def native_layer_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def native_layer_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return Several((layer_norm(made, node, args, kwargs),))
 
 
-def rms_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def rms_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     gain, epsilon = (known(args[k]) if len(args) > k else None for k in (2, 3))
     epsilon = torch.finfo(torch.float64).eps if epsilon is None else epsilon
     return normed(made, made.wire(args[0], -1), list(known(args[1])), epsilon, (gain, None), centred=False)
 
 
-def fused_rms_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def fused_rms_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return Several((rms_norm(made, node, args, kwargs),))
 
 
@@ -70,7 +70,7 @@ def normed(
     return by_constants(made, normal, 1.0 if gain is None else gain, 0.0 if bias is None else bias)
 
 
-def variance(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def variance(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     """x.var(-1, unbiased=False): the mean square of the centred channels."""
     x = made.wire(args[0])
     axes = known(args[1]) if len(args) > 1 else kwargs.get("dim")

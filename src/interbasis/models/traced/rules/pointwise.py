@@ -8,7 +8,7 @@ from torch import Tensor, fx, nn
 from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser, call, known, op_name
 from interbasis.models.traced.streams import Applied, Mixed, Product, selection
-from interbasis.models.traced.values import Known, Scores, Value
+from interbasis.models.traced.values import Keywords, Known, Scores, Value
 from interbasis.models.traced.wires import Misplaced, Wire
 from interbasis.network.cores.per_feature import PerFeaturePReLU
 
@@ -24,7 +24,7 @@ NAMES = (
 class Pointwise(nn.Module):
     """One of torch's functions of a number, with the options it was called with."""
 
-    def __init__(self, node: fx.Node, options: list[Any], named: dict[str, Any], name: str = ""):
+    def __init__(self, node: fx.Node, options: list[Any], named: Keywords, name: str = ""):
         super().__init__()
         self.target: Any = node.target
         self.name = name or op_name(node)
@@ -53,7 +53,7 @@ class Square(nn.Module):
         return u.square()
 
 
-def pointwise(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def pointwise(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     options = [known(arg) for arg in args[1:]]
     named = {name: known(value) for name, value in kwargs.items()}
     if any(isinstance(option, Tensor) for option in [*options, *named.values()]):
@@ -85,7 +85,7 @@ def square(made: Recogniser, x: Wire) -> Wire:
     return apply(made, x, Square())
 
 
-def power(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def power(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     exponent = known(args[1])
     if isinstance(exponent, Tensor) or isinstance(args[0], Known):
         raise Misplaced("a power with a computed exponent has no rule")
@@ -93,7 +93,7 @@ def power(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, An
     return square(made, x) if exponent == 2 else apply(made, x, Pointwise(node, [exponent], {}))
 
 
-def prelu(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def prelu(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     x, slopes = made.wire(args[0], 1), known(args[1]).double()
     if slopes.numel() == 1:
         return apply(made, x, nn.LeakyReLU(slopes.item()))
@@ -108,7 +108,7 @@ def prelu(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, An
     return apply(made, x, PerFeaturePReLU(module))
 
 
-def glu(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def glu(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     """a ∘ sigmoid(b), the two halves along a dimension."""
     x = made.wire(args[0])
     axis = int(known(args[1])) if len(args) > 1 else -1
@@ -123,7 +123,7 @@ def glu(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]
     return Wire(stream, aligned.where)
 
 
-def masked_fill(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def masked_fill(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     if isinstance(args[0], Scores):
         from interbasis.models.traced.rules.attention import masked
 
@@ -132,7 +132,7 @@ def masked_fill(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[s
     raise Misplaced("filling in numbers has no rule")
 
 
-def where(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def where(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     if isinstance(args[1], Scores):
         from interbasis.models.traced.rules.attention import masked
 
