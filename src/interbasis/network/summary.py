@@ -72,7 +72,11 @@ def _cost(section: Section) -> str:
     if isinstance(core, General):
         width = section.write.shape[1]
         positions = prod(section.target.grid or (1,)) if core.mixes_positions else 1
-        each = "every position" if section.target.grid is None and core.mixes_positions else f"{positions} positions"
+        each = (
+            "every position"
+            if section.target.grid is None and core.mixes_positions
+            else f"{positions} positions"
+        )
         return f"general: a backward pass for each of {width} coordinates" + (
             f" at {each}" if core.mixes_positions else ""
         )

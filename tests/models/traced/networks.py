@@ -57,7 +57,11 @@ class VGG(nn.Module):
         before = 3
         for width in (4, 0, 6, 6, 0):
             if width:
-                layers += [nn.Conv2d(before, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+                layers += [
+                    nn.Conv2d(before, width, 3, padding=1),
+                    nn.BatchNorm2d(width),
+                    nn.ReLU(inplace=True),
+                ]
                 before = width
             else:
                 layers.append(nn.MaxPool2d(2, 2))
@@ -97,7 +101,11 @@ class InvertedResidual(nn.Module):
         layers: list[nn.Module] = []
         if expansion != 1:
             layers.append(convolution(i, hidden, 1))
-        layers += [convolution(hidden, hidden, 3, stride, hidden), nn.Conv2d(hidden, o, 1, bias=False), nn.BatchNorm2d(o)]
+        layers += [
+            convolution(hidden, hidden, 3, stride, hidden),
+            nn.Conv2d(hidden, o, 1, bias=False),
+            nn.BatchNorm2d(o),
+        ]
         self.conv = nn.Sequential(*layers)
         self.residual = stride == 1 and i == o
 
@@ -114,7 +122,15 @@ def convolution(i: int, o: int, kernel: int, stride: int = 1, groups: int = 1) -
     )
 
 
-FULL = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+FULL = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
 """MobileNetV2's stages: expansion, channels, blocks, stride."""
 
 

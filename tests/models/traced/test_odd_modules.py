@@ -136,7 +136,10 @@ RIGHT: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {
     "used after in place": lambda: (Written(input_used_after_in_place, **layers()), normal(4, 6)),
     "loop": lambda: (Written(early_stop, **layers()), normal(4, 6)),
     "residual of the input": lambda: (Written(residual_of_the_input, **layers()), normal(4, 6)),
-    "two streams": lambda: (Written(two_streams, l=linear(3, 4), r=linear(3, 2), out=linear(6, 2)), normal(4, 6)),
+    "two streams": lambda: (
+        Written(two_streams, l=linear(3, 4), r=linear(3, 2), out=linear(6, 2)),
+        normal(4, 6),
+    ),
     "gate": lambda: (Written(gate, **layers()), normal(4, 6)),
     "norm by hand": lambda: (Written(norm_by_hand, **layers()), normal(4, 6)),
     "softmax of features": lambda: (Written(softmax_of_features, **layers()), normal(4, 6)),
@@ -151,9 +154,15 @@ RIGHT: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {
     "transposed batch": lambda: (Written(transposed_batch, **layers()), normal(3, 4, 6)),
     "positions mixed": lambda: (Written(mixer, t=linear(4, 4), out=linear(6, 2)), normal(3, 4, 6)),
     "float16": lambda: (Written(shared, **layers()).half(), normal(4, 6)),
-    "training mode": lambda: (nn.Sequential(nn.Conv1d(2, 3, 3), nn.BatchNorm1d(3), nn.ReLU()).train(), normal(4, 2, 6)),
+    "training mode": lambda: (
+        nn.Sequential(nn.Conv1d(2, 3, 3), nn.BatchNorm1d(3), nn.ReLU()).train(),
+        normal(4, 2, 6),
+    ),
     "rounds to float32": lambda: (Written(rounded, **layers()), normal(4, 6)),
-    "group norm": lambda: (nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU()), normal(2, 2, 5, 5)),
+    "group norm": lambda: (
+        nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU()),
+        normal(2, 2, 5, 5),
+    ),
 }
 
 
@@ -212,10 +221,22 @@ def padding_mask(m: Written, x: Tensor) -> Tensor:
 
 
 REFUSED: dict[str, tuple[Callable[[], tuple[nn.Module, object]], str]] = {
-    "data branch": (lambda: (Written(data_branch, **layers()), normal(4, 6)), r"test_odd_modules\.py:\d+: return m\.a"),
-    "data in numbers": (lambda: (Written(data_in_numbers, **layers()), normal(4, 6)), r"test_odd_modules\.py:\d+"),
-    "random numbers": (lambda: (Written(random_numbers, **layers()), normal(4, 6)), "random numbers are drawn"),
-    "dropout(x)": (lambda: (Written(forgotten_training_flag, **layers()), normal(4, 6)), r"test_odd_modules\.py:\d+"),
+    "data branch": (
+        lambda: (Written(data_branch, **layers()), normal(4, 6)),
+        r"test_odd_modules\.py:\d+: return m\.a",
+    ),
+    "data in numbers": (
+        lambda: (Written(data_in_numbers, **layers()), normal(4, 6)),
+        r"test_odd_modules\.py:\d+",
+    ),
+    "random numbers": (
+        lambda: (Written(random_numbers, **layers()), normal(4, 6)),
+        "random numbers are drawn",
+    ),
+    "dropout(x)": (
+        lambda: (Written(forgotten_training_flag, **layers()), normal(4, 6)),
+        r"test_odd_modules\.py:\d+",
+    ),
     "mixed samples": (lambda: (Written(mixes_samples, **layers()), normal(4, 6)), "mixes the samples"),
     "two results": (lambda: (Written(two_results, **layers()), normal(4, 6)), "returns 2 tensors"),
     "two inputs": (lambda: (Written(two_inputs, **layers()), (normal(4, 6), normal(4, 6))), "one tensor"),

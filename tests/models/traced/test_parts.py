@@ -60,13 +60,25 @@ PARTS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "first position": (lambda: Function(lambda x: x[:, 0].relu()), SEQUENCES),
     "mean of positions": (lambda: Function(lambda x: x.relu().mean(1)), SEQUENCES),
     "convolution": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3, 2, 1, bias=True), nn.SiLU()), (2, 5, 5)),
-    "reflected": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"), nn.ReLU()), (2, 4, 4)),
-    "depthwise": (lambda: nn.Sequential(nn.Conv1d(4, 4, 3, padding=2, dilation=2, groups=4), nn.GELU()), (4, 6)),
+    "reflected": (
+        lambda: nn.Sequential(nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"), nn.ReLU()),
+        (2, 4, 4),
+    ),
+    "depthwise": (
+        lambda: nn.Sequential(nn.Conv1d(4, 4, 3, padding=2, dilation=2, groups=4), nn.GELU()),
+        (4, 6),
+    ),
     "three dimensions": (lambda: nn.Sequential(nn.Conv3d(1, 2, 2), nn.ReLU()), (1, 3, 3, 3)),
     "transposed": (lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 3, 2, 1, 1), nn.ReLU()), (2, 3, 3)),
     "pools": (lambda: nn.Sequential(nn.Conv2d(2, 3, 1), nn.MaxPool2d(2), nn.AvgPool2d(2, 1, 1)), (2, 6, 6)),
-    "flatten": (lambda: nn.Sequential(nn.Conv2d(2, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(12, 4)), (2, 3, 3)),
-    "enlarged": (lambda: nn.Sequential(nn.Conv2d(2, 3, 1), nn.Upsample(scale_factor=2, mode="bilinear")), (2, 3, 3)),
+    "flatten": (
+        lambda: nn.Sequential(nn.Conv2d(2, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(12, 4)),
+        (2, 3, 3),
+    ),
+    "enlarged": (
+        lambda: nn.Sequential(nn.Conv2d(2, 3, 1), nn.Upsample(scale_factor=2, mode="bilinear")),
+        (2, 3, 3),
+    ),
     "group norm": (lambda: nn.Sequential(nn.Conv2d(2, 4, 2), nn.GroupNorm(2, 4)), (2, 3, 3)),
 }
 

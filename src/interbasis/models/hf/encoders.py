@@ -74,7 +74,11 @@ def example_for(model: Any) -> Tensor:
     longest = getattr(config, "max_position_embeddings", None) or TOKENS
     padding = getattr(config, "pad_token_id", None)
     tokens = torch.randint(config.vocab_size, (2, min(TOKENS, max(2, longest - 2))), generator=generator)
-    return torch.where(tokens == padding, (tokens + 1) % config.vocab_size, tokens) if padding is not None else tokens
+    return (
+        torch.where(tokens == padding, (tokens + 1) % config.vocab_size, tokens)
+        if padding is not None
+        else tokens
+    )
 
 
 def _without(prefix: str, network: Network) -> Network:

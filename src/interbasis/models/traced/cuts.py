@@ -218,7 +218,8 @@ class Planner:
     def _read_by_a_map(self, stream: Stream) -> bool:
         readers = self.consumers.get(stream, [])
         return any(
-            (isinstance(r.made, Mixed) and r.made.is_linear_map) or isinstance(r.made, Spread) for r in readers
+            (isinstance(r.made, Mixed) and r.made.is_linear_map) or isinstance(r.made, Spread)
+            for r in readers
         ) and not (isinstance(stream.made, Mixed) and not self._has_a_map(stream))
 
     def _has_a_map(self, stream: Stream) -> bool:

@@ -55,5 +55,7 @@ def _blocks(fine: Grid, coarse: Grid) -> Tensor:  # [coarse positions, block]
     numbers = numbers.view(fine)
     sizes = [f // c for f, c in zip(fine, coarse, strict=True)]
     offsets = product(*map(range, sizes))
-    parts = [numbers[tuple(slice(o, None, s) for o, s in zip(offset, sizes, strict=True))] for offset in offsets]
+    parts = [
+        numbers[tuple(slice(o, None, s) for o, s in zip(offset, sizes, strict=True))] for offset in offsets
+    ]
     return torch.stack([part.flatten() for part in parts], dim=1)

@@ -11,7 +11,17 @@ from interbasis.models.traced.trace import Traced, place
 from interbasis.network.network import Prefix, with_constant
 from interbasis.runtime.errors import InterbasisError
 
-SILENT = {"sym_size", "_assert_tensor_metadata", "_assert_scalar", "getitem", "_to_copy", "to", "clone", "mul", "eq"}
+SILENT = {
+    "sym_size",
+    "_assert_tensor_metadata",
+    "_assert_scalar",
+    "getitem",
+    "_to_copy",
+    "to",
+    "clone",
+    "mul",
+    "eq",
+}
 
 
 class TracedPrefix(Prefix):
@@ -52,7 +62,9 @@ class TracedPrefix(Prefix):
             )
         if self.takes_tokens == inputs.is_floating_point():
             kind = "integers" if self.takes_tokens else "real numbers"
-            raise InterbasisError(f"expected inputs that are {kind}, as the example's, received {inputs.dtype}")
+            raise InterbasisError(
+                f"expected inputs that are {kind}, as the example's, received {inputs.dtype}"
+            )
         taken = inputs.long() if self.takes_tokens else inputs.to(self.like.dtype)
         try:
             f = self.traced.in_groups(self._run, taken)

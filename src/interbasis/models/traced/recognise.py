@@ -30,7 +30,17 @@ MOVES = {
     "unfold", "index", "getitem", "moveaxis", "tensor_split", "hsplit", "vsplit", "_reshape_alias", "detach_",
 }  # fmt: skip
 """Operations that move numbers and compute nothing."""
-CASTS = {"_to_copy", "to", "type_as", "double", "float", "dropout", "native_dropout", "alpha_dropout", "feature_dropout"}
+CASTS = {
+    "_to_copy",
+    "to",
+    "type_as",
+    "double",
+    "float",
+    "dropout",
+    "native_dropout",
+    "alpha_dropout",
+    "feature_dropout",
+}
 """Operations that return their input in evaluation mode and float64."""
 CHECKS = {
     "_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async",
@@ -131,7 +141,10 @@ class Recogniser:
         old = wire.stream
         if not old.grid:
             return None
-        return Wire(self.stream(Flattened((old,), Stencil.flattened(old.grid)), (), old.positions * old.channels), wire.where)
+        return Wire(
+            self.stream(Flattened((old,), Stencil.flattened(old.grid)), (), old.positions * old.channels),
+            wire.where,
+        )
 
     # running
 
@@ -211,7 +224,11 @@ class Recogniser:
 
     def _check_random(self, node: fx.Node, name: str) -> None:
         tags = getattr(node.target, "tags", ())
-        if torch.Tag.nondeterministic_seeded in tags and "dropout" not in name and name not in RANDOM_ONLY_TRAINING:
+        if (
+            torch.Tag.nondeterministic_seeded in tags
+            and "dropout" not in name
+            and name not in RANDOM_ONLY_TRAINING
+        ):
             raise InterbasisError(
                 f"random numbers are drawn {place(node)} in evaluation mode, too; expected a module that computes "
                 "the same every time"
@@ -265,7 +282,11 @@ def _concrete(arguments: Any) -> Any:
     if isinstance(arguments, dict):
         return {name: _concrete(value) for name, value in arguments.items()}
     if isinstance(arguments, (tuple, list)):
-        return type(arguments)(map(_concrete, arguments)) if type(arguments) in (tuple, list) else [*map(_concrete, arguments)]
+        return (
+            type(arguments)(map(_concrete, arguments))
+            if type(arguments) in (tuple, list)
+            else [*map(_concrete, arguments)]
+        )
     return arguments
 
 

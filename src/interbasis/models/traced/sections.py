@@ -209,7 +209,9 @@ def _foreign(step: Step, made: Foreign, source: NodeLayer, target: NodeLayer) ->
 
     positions = step.core.positions
     core = General(
-        _checked(function, positions, sum(widths), made.what), made.what, made.mixes_positions and positions > 1
+        _checked(function, positions, sum(widths), made.what),
+        made.what,
+        made.mixes_positions and positions > 1,
     )
     return _assembled(step, (source, target), reads, core, _targets(step))
 

@@ -73,7 +73,8 @@ class Traced:
         """Whether the module itself rounds to a shorter type on its way."""
         short = (torch.float32, torch.float16, torch.bfloat16)
         return any(
-            isinstance(value := node.meta.get("val"), Tensor) and value.dtype in short for node in self.graph.nodes
+            isinstance(value := node.meta.get("val"), Tensor) and value.dtype in short
+            for node in self.graph.nodes
         )
 
     def in_groups(self, function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:

@@ -32,7 +32,9 @@ class Layout:
 
     def lay_out(self, stream: Tensor) -> Tensor:  # [n, P, c] -> the traced shape, for n samples
         numbers = stream.flatten(1)[:, self.index]  # [n, numbers]
-        tensor = numbers.unflatten(1, (*self.before, *self.after)) if self.before or self.after else numbers[:, 0]
+        tensor = (
+            numbers.unflatten(1, (*self.before, *self.after)) if self.before or self.after else numbers[:, 0]
+        )
         tensor = tensor.movedim(0, len(self.before))
         return tensor if self.merged is None else tensor.flatten(*self.merged)
 
@@ -72,7 +74,9 @@ def foreign(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords, 
     found: dict[Stream, None] = {}
     try:
         layouts = {
-            id(part): Layout.of(part, made.samples) for part in _flat((args, kwargs)) if isinstance(part, Wire)
+            id(part): Layout.of(part, made.samples)
+            for part in _flat((args, kwargs))
+            if isinstance(part, Wire)
         }
     except Misplaced as mixed:
         raise InterbasisError(
@@ -250,4 +254,3 @@ def _flat(arguments: Any) -> list[Any]:
     if isinstance(arguments, (tuple, list)):
         return [leaf for part in arguments for leaf in _flat(part)]
     return [arguments]
-

@@ -10,7 +10,16 @@ from torch import Tensor, fx
 from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser, known
 from interbasis.models.traced.rules.linear import applied, average_of_all, by_constants
-from interbasis.models.traced.streams import MEAN, Convolved, Gathered, MaxPooled, Mixed, Op, Stream, selection
+from interbasis.models.traced.streams import (
+    MEAN,
+    Convolved,
+    Gathered,
+    MaxPooled,
+    Mixed,
+    Op,
+    Stream,
+    selection,
+)
 from interbasis.models.traced.values import Keywords, Several, Value
 from interbasis.models.traced.wires import Misplaced, Wire
 from interbasis.network.stencil import Stencil
@@ -50,13 +59,15 @@ def _sizes(value: Any, dimensions: int) -> Grid:
 def convolution(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     weight = known(args[1]).double()
     dimensions = weight.ndim - 2
-    options = {k: known(arg) for k, arg in enumerate(args)  if k > 2}
+    options = {k: known(arg) for k, arg in enumerate(args) if k > 2}
     bias = known(args[2]) if len(args) > 2 else None
     stride, dilation = (_sizes(options.get(k, 1), dimensions) for k in (3, 5))
     padding = options.get(4, 0)
     groups = int(options.get(6, 1))
     if isinstance(padding, str):
-        total = [d * (k - 1) if padding == "same" else 0 for d, k in zip(dilation, weight.shape[2:], strict=True)]
+        total = [
+            d * (k - 1) if padding == "same" else 0 for d, k in zip(dilation, weight.shape[2:], strict=True)
+        ]
         pads = tuple((t // 2, t - t // 2) for t in total)
     else:
         pads = tuple((p, p) for p in _sizes(padding, dimensions))
@@ -168,7 +179,9 @@ def nearest(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) 
     stream = pixels(made, args[0], dimensions)
     numbers = torch.arange(prod(stream.grid), dtype=torch.float64).view(1, 1, *stream.grid)
     target: Any = node.target
-    index = target(numbers, *(known(arg) for arg in args[1:]), **{k: known(v) for k, v in kwargs.items()}).long()
+    index = target(
+        numbers, *(known(arg) for arg in args[1:]), **{k: known(v) for k, v in kwargs.items()}
+    ).long()
     grid = tuple(index.shape[2:])
     index = index.flatten()[:, None, None]
     stencil = Stencil(stream.grid, grid, index, torch.ones(index.shape, dtype=torch.float64))

@@ -19,7 +19,9 @@ def is_computed(value: Any) -> bool:
     return isinstance(value, (Wire, Early))
 
 
-def mixed(made: Recogniser, parts: list[tuple[Stream, Tensor]], bias: Tensor, grid: Grid, of: bool = False) -> Stream:
+def mixed(
+    made: Recogniser, parts: list[tuple[Stream, Tensor]], bias: Tensor, grid: Grid, of: bool = False
+) -> Stream:
     """Σ W_i x_i + b."""
     streams, weights = tuple(s for s, _ in parts), tuple(w for _, w in parts)
     return made.stream(Mixed(streams, weights, bias, of), grid, len(bias))
@@ -276,8 +278,10 @@ def _over_positions(made: Recogniser, x: Wire) -> tuple[Tensor, Stream]:
     positions, sample = x.spots % old.positions, x.spots // old.positions
     same = (sample == sample[..., :1]).all() and (x.channels == x.channels[..., :1]).all()
     every = x.where.shape[-1] == old.positions
-    if not same or not every or not torch.equal(
-        positions.sort(-1).values, torch.arange(old.positions).expand(x.where.shape)
+    if (
+        not same
+        or not every
+        or not torch.equal(positions.sort(-1).values, torch.arange(old.positions).expand(x.where.shape))
     ):
         raise Misplaced("a mean over some of the positions has no rule")
     stream = made.stream(Gathered((old,), average_of_all(old.grid), MEAN), (), old.channels)
@@ -299,4 +303,3 @@ RULES = {
     "rsub": rsub, "neg": neg, "mul": mul, "div": div, "cat": cat, "stack": stack, "mean": mean, "sum": sum_,
     "_native_batch_norm_legit_no_training": batch_norm,
 }  # fmt: skip
-

@@ -17,7 +17,9 @@ from interbasis.models.traced.wires import Misplaced, Wire
 def layer_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     gain, bias, epsilon = (known(args[k]) if len(args) > k else None for k in (2, 3, 4))
     x = made.wire(args[0], -1)
-    return normed(made, x, list(known(args[1])), 1e-5 if epsilon is None else epsilon, (gain, bias), centred=True)
+    return normed(
+        made, x, list(known(args[1])), 1e-5 if epsilon is None else epsilon, (gain, bias), centred=True
+    )
 
 
 def native_layer_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:

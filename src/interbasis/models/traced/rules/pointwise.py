@@ -127,7 +127,9 @@ def masked_fill(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywor
     if isinstance(args[0], Scores):
         from interbasis.models.traced.rules.attention import masked
 
-        filled = torch.zeros(args[0].shape, dtype=torch.float64).masked_fill(known(args[1]), float(known(args[2])))
+        filled = torch.zeros(args[0].shape, dtype=torch.float64).masked_fill(
+            known(args[1]), float(known(args[2]))
+        )
         return masked(args[0], filled)
     raise Misplaced("filling in numbers has no rule")
 

@@ -83,7 +83,9 @@ def mean_square(made: Recogniser, x: Wire) -> Wire | None:
     if not isinstance(stream.made, Applied) or getattr(stream.made.activation, "name", "") != "square":
         return None
     rows = wires.group(x, x.where.ndim - 1, made.samples)
-    if len(rows.channels) != 1 or not torch.equal(rows.channels[0].sort().values, torch.arange(stream.channels)):
+    if len(rows.channels) != 1 or not torch.equal(
+        rows.channels[0].sort().values, torch.arange(stream.channels)
+    ):
         return None
     result = made.stream(MeanSquare((stream.inputs[0],)), stream.grid, 1)
     return Wire(result, rows.rows[..., None])
