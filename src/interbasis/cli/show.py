@@ -16,7 +16,8 @@ def show(
 ) -> None:
     """Summarise a run, or list the sections that a model becomes before anything is built.
 
-    Of a model: what comes before the first node layer, and every section with its core and how its Jacobians are
+    Of a model: what comes before the first node layer, and every section with its core and how its
+    Jacobians are
     computed, in closed form or by automatic differentiation.
 
     Example: interbasis show runs/lib

@@ -174,7 +174,8 @@ def _from_hub(spec: str, name: str) -> Model:
     if options or output not in ("yes", "no") or head not in (None, "tokens", "mean", "pooled"):
         odd = next(iter(options), f"output={output}" if output not in ("yes", "no") else f"head={head}")
         raise InterbasisError(
-            f"{spec!r}: models have no option {odd!r}; blocks=FIRST-LAST, output=yes and head=tokens, mean or pooled are"
+            f"{spec!r}: models have no option {odd!r}; blocks=FIRST-LAST, output=yes and head=tokens, "
+            "mean or pooled are"
         )
     try:
         from interbasis.models.hf.load import from_hf

@@ -1,7 +1,7 @@
 """Architectures as people write them, small and with random weights."""
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 

@@ -99,7 +99,8 @@ def _assembled(
     at_zero = core.at_zero(read.new_zeros(read_rows))
     if not at_zero.isfinite().all():
         raise InterbasisError(
-            f"{core} {step.core.place if step.core else ''} is not finite at 0, where integrated gradients begin; add "
+            f"{core} {step.core.place if step.core else ''} is not finite at 0, where integrated "
+            "gradients begin; add "
             "what follows or precedes it to the same function, or start the cut behind it with layers=[…]"
         )
     for stream, expression in zip(step.target.streams, targets, strict=True):
@@ -128,9 +129,9 @@ class _Stencils:
             return
         for stencil in sorted(spread.values(), key=lambda s: s.window is None):
             self._join(stencil)
-        if self.whole is None or any(t.stencil is None for t in terms):
-            if source.grid == target.grid:
-                self._join(Stencil.pointwise(source.grid), key=0)
+        own = self.whole is None or any(t.stencil is None for t in terms)
+        if own and source.grid == target.grid:
+            self._join(Stencil.pointwise(source.grid), key=0)
 
     def _join(self, stencil: Stencil, key: int | None = None) -> None:
         key = id(stencil) if key is None else key
@@ -190,7 +191,8 @@ def _checked(function: Callable[[Tensor], Tensor], positions: int, width: int, w
         zero = function(torch.zeros(1, positions, width, dtype=torch.float64))
     if not zero.isfinite().all():
         raise InterbasisError(
-            f"{what} is not finite where its input is 0, where integrated gradients begin; write what precedes or follows "
+            f"{what} is not finite where its input is 0, where integrated gradients begin; write what "
+            "precedes or follows "
             "it into the same function, or begin behind it with layers=[…]"
         )
     return FromZero(function)
@@ -245,7 +247,8 @@ def composed(function: Callable[[Tensor], Tensor], ends: tuple[NodeLayer, NodeLa
     positions, outputs = (prod(node.grid or (1,)) for node in ends)
     if outputs > positions:
         raise InterbasisError(
-            f"between {source.name} and {target.name} the grid grows from {source.grid} to {target.grid}, which a section of "
+            f"between {source.name} and {target.name} the grid grows from {source.grid} to {target.grid}, "
+            "which a section of "
             "several layers cannot; name a node layer on each side of the layer that enlarges it"
         )
     core = General(_checked(function, positions, source.width - 1, name), name, positions > 1)

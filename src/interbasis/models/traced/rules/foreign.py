@@ -12,7 +12,7 @@ from interbasis.models.traced.recognise import Recogniser, default_axis, op_name
 from interbasis.models.traced.streams import Foreign, Stream
 from interbasis.models.traced.trace import Traced, place
 from interbasis.models.traced.values import Early, Keywords, Known, Scores, Several, Value
-from interbasis.models.traced.wires import Misplaced, Wire
+from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.runtime.errors import InterbasisError
 
 BY_POSITION = ("softmax", "_softmax", "log_softmax", "_log_softmax")
@@ -59,7 +59,7 @@ class Layout:
                     before, after = tuple(shape[:axis]), tuple(shape[axis + 1 :])
                 merged = None if alone else (axis, axis + 1)
                 return cls(moved[0], before, after, merged)
-        raise Misplaced("samples of the batch are mixed")
+        raise MisplacedError("samples of the batch are mixed")
 
 
 def foreign(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords, reason: str) -> Value:
@@ -68,7 +68,8 @@ def foreign(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords, 
     if any(isinstance(part, Scores) for part in _flat((args, kwargs))):
         raise InterbasisError(
             f"scores of attention are used {place(node)} in a way that is not supported ({reason}); expected "
-            "softmax(q kᵀ · scale + mask) v with a mask that is empty or causal, or scaled_dot_product_attention"
+            "softmax(q kᵀ · scale + mask) v with a mask that is empty or causal, or "
+            "scaled_dot_product_attention"
         )
     args, kwargs = _with_wires(made, (args, kwargs))
     found: dict[Stream, None] = {}
@@ -78,16 +79,18 @@ def foreign(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords, 
             for part in _flat((args, kwargs))
             if isinstance(part, Wire)
         }
-    except Misplaced as mixed:
+    except MisplacedError as mixed:
         raise InterbasisError(
-            f"{name} {place(node)} mixes the samples of the batch; expected a module that treats every sample by itself"
+            f"{name} {place(node)} mixes the samples of the batch; expected a module that treats every "
+            "sample by itself"
         ) from mixed
     for part in _flat((args, kwargs)):
         if isinstance(part, Wire):
             found.setdefault(part.stream)
         elif isinstance(part, Early):
             raise InterbasisError(
-                f"{name} {place(node)} combines computed numbers with whole numbers of the input ({reason}), which is "
+                f"{name} {place(node)} combines computed numbers with whole numbers of the input "
+                f"({reason}), which is "
                 "not supported; expected inputs that are read once, before the first layer"
             )
     made.fixed_lengths = True
@@ -125,7 +128,8 @@ def _result(
     own = [k for k, size in enumerate(result.shape) if size == made.samples]
     if not own:
         raise InterbasisError(
-            f"{op_name(node)} {place(node)} mixes the samples of the batch; expected a module that treats every sample "
+            f"{op_name(node)} {place(node)} mixes the samples of the batch; expected a module that treats "
+            "every sample "
             "by itself"
         )
     axis = default_axis(result.ndim) % result.ndim
@@ -229,7 +233,7 @@ def _treats_positions_alone(made: Recogniser, name: str, args: Any) -> bool:
     try:
         rows = wires.group(args[0], int(axis), made.samples)
         return len(rows.channels) == 1
-    except Misplaced:
+    except MisplacedError:
         return False
 
 

@@ -21,7 +21,7 @@ from interbasis.models.traced.streams import (
     selection,
 )
 from interbasis.models.traced.values import Keywords, Several, Value
-from interbasis.models.traced.wires import Misplaced, Wire
+from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import kernel_taps
 from interbasis.network.window import Grid, Window
@@ -31,12 +31,12 @@ def pixels(made: Recogniser, value: Value, dimensions: int) -> Stream:
     """The stream of a tensor [n, c, grid…], its channels and pixels in order."""
     x = made.wire(value, 1)
     if x.where.ndim != dimensions + 2:
-        raise Misplaced("an image without samples has no rule")
+        raise MisplacedError("an image without samples has no rule")
     rows = wires.group(x, 1, made.samples)
     grid = tuple(x.where.shape[2:])
     order = torch.arange(made.samples * prod(grid)).view(made.samples, *grid)
     if len(rows.channels) != 1 or not torch.equal(rows.rows, order):
-        raise Misplaced("pixels lie in another order than in the stream")
+        raise MisplacedError("pixels lie in another order than in the stream")
     stream, channels = x.stream, rows.channels[0]
     if stream.grid == grid and torch.equal(channels, torch.arange(stream.channels)):
         return stream
@@ -189,18 +189,19 @@ def nearest(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) 
 
 
 def linear_in_pixels(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    """Any map that treats channels alike and is linear in the pixels: its matrix is what it makes of unit images."""
+    """Any map that treats channels alike and is linear in the pixels: its matrix is what it makes of
+    unit images."""
     x = made.wire(args[0], 1)
     stream = pixels(made, args[0], x.where.ndim - 2)
     P = prod(stream.grid)
     if P > MAX_PROBED_PIXELS:
-        raise Misplaced("an image of this size is not probed for what is linear in its pixels")
+        raise MisplacedError("an image of this size is not probed for what is linear in its pixels")
     target: Any = node.target
     unit = torch.eye(P, dtype=torch.float64).view(P, 1, *stream.grid)
     rest, named = [known(arg) for arg in args[1:]], {k: known(v) for k, v in kwargs.items()}
     result = target(unit, *rest, **named)  # [P, 1, grid…]
     if target(torch.zeros_like(unit), *rest, **named).any():
-        raise Misplaced("it adds a constant to pixels")
+        raise MisplacedError("it adds a constant to pixels")
     grid, weights = tuple(result.shape[2:]), result.flatten(1).T  # [S, P]
     depth = int((weights != 0).sum(1).max())
     index = weights.abs().topk(max(depth, 1), dim=1).indices[:, None]
@@ -222,8 +223,9 @@ RULES = {
     **{f"upsample_nearest{d}d": nearest for d in (1, 2, 3)},
     "convolution": general_convolution,
     **dict.fromkeys(
-        ("upsample_bilinear2d", "upsample_linear1d", "upsample_bicubic2d", "reflection_pad1d", "reflection_pad2d",
-         "replication_pad1d", "replication_pad2d", "constant_pad_nd", "pad", "upsample_trilinear3d"),
+        ("upsample_bilinear2d", "upsample_linear1d", "upsample_bicubic2d", "reflection_pad1d",
+         "reflection_pad2d", "replication_pad1d", "replication_pad2d", "constant_pad_nd", "pad",
+         "upsample_trilinear3d"),
         linear_in_pixels,
     ),
 }  # fmt: skip

@@ -11,7 +11,7 @@ from interbasis.models.traced.recognise import Recogniser, known
 from interbasis.models.traced.rules.linear import by_constants
 from interbasis.models.traced.streams import Divided, MeanSquare, Mixed, selection
 from interbasis.models.traced.values import Keywords, Several, Value
-from interbasis.models.traced.wires import Misplaced, Wire
+from interbasis.models.traced.wires import MisplacedError, Wire
 
 
 def layer_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
@@ -51,7 +51,7 @@ def normed(
     def attempt(flat: Wire) -> Wire:
         rows = wires.group(flat, flat.where.ndim - 1, made.samples)
         if len(rows.channels) > 1:
-            raise Misplaced("a norm of parts of the channels has no closed form")
+            raise MisplacedError("a norm of parts of the channels has no closed form")
         width = prod(shape)
         read = selection(rows.channels[0], flat.stream.channels)
         if centred:
@@ -75,15 +75,15 @@ def normed(
 def variance(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     """x.var(-1, unbiased=False): the mean square of the centred channels."""
     x = made.wire(args[0])
-    axes = known(args[1]) if len(args) > 1 else kwargs.get("dim")
+    axes: Any = known(args[1] if len(args) > 1 else kwargs.get("dim"))
     correction = known(kwargs.get("correction", args[2] if len(args) > 2 else 1))
     axes = [axes] if isinstance(axes, int) else axes
     if axes is None or len(axes) != 1 or correction not in (0, False):
-        raise Misplaced("this variance has no closed form")
+        raise MisplacedError("this variance has no closed form")
     keep = bool(known(kwargs.get("keepdim", args[3] if len(args) > 3 else False)))
     rows = wires.group(x, axes[0], made.samples)
     if len(rows.channels) > 1:
-        raise Misplaced("a variance of parts of the channels has no closed form")
+        raise MisplacedError("a variance of parts of the channels has no closed form")
     read = selection(rows.channels[0], x.stream.channels)
     read = read - read.mean(0, keepdim=True)
     centred = made.stream(Mixed((x.stream,), (read,), read.new_zeros(len(read))), x.stream.grid, len(read))

@@ -9,15 +9,16 @@ from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser, call, known, op_name
 from interbasis.models.traced.streams import Applied, Mixed, Product, selection
 from interbasis.models.traced.values import Keywords, Known, Scores, Value
-from interbasis.models.traced.wires import Misplaced, Wire
+from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.network.cores.per_feature import PerFeaturePReLU
 
 NAMES = (
-    "relu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "elu", "selu", "celu", "softplus", "mish", "hardtanh",
-    "relu6", "hardswish", "hardsigmoid", "log_sigmoid", "softshrink", "hardshrink", "exp", "expm1", "sin", "cos",
-    "atan", "abs", "erf", "clamp", "clamp_min", "clamp_max", "threshold", "sign", "sqrt", "rsqrt", "log1p", "cosh",
-    "sinh", "asinh", "square", "log_sigmoid_forward", "rrelu", "hardtanh_", "softsign", "tanhshrink", "logit", "log",
-    "reciprocal", "erfc", "exp2", "sinc", "floor", "ceil", "round", "trunc", "frac", "asin", "acos", "tan", "atanh",
+    "relu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "elu", "selu", "celu", "softplus", "mish",
+    "hardtanh", "relu6", "hardswish", "hardsigmoid", "log_sigmoid", "softshrink", "hardshrink", "exp",
+    "expm1", "sin", "cos", "atan", "abs", "erf", "clamp", "clamp_min", "clamp_max", "threshold", "sign",
+    "sqrt", "rsqrt", "log1p", "cosh", "sinh", "asinh", "square", "log_sigmoid_forward", "rrelu",
+    "hardtanh_", "softsign", "tanhshrink", "logit", "log", "reciprocal", "erfc", "exp2", "sinc",
+    "floor", "ceil", "round", "trunc", "frac", "asin", "acos", "tan", "atanh",
 )  # fmt: skip
 
 
@@ -57,7 +58,7 @@ def pointwise(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords
     options = [known(arg) for arg in args[1:]]
     named = {name: known(value) for name, value in kwargs.items()}
     if any(isinstance(option, Tensor) for option in [*options, *named.values()]):
-        raise Misplaced("a function with tensors as options has no rule")
+        raise MisplacedError("a function with tensors as options has no rule")
     result = apply(made, made.wire(args[0]), Pointwise(node, options, named))
     if op_name(node) == "log_sigmoid_forward":
         from interbasis.models.traced.values import Several
@@ -88,7 +89,7 @@ def square(made: Recogniser, x: Wire) -> Wire:
 def power(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     exponent = known(args[1])
     if isinstance(exponent, Tensor) or isinstance(args[0], Known):
-        raise Misplaced("a power with a computed exponent has no rule")
+        raise MisplacedError("a power with a computed exponent has no rule")
     x = made.wire(args[0])
     return square(made, x) if exponent == 2 else apply(made, x, Pointwise(node, [exponent], {}))
 
@@ -102,7 +103,7 @@ def prelu(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) ->
     k = len(aligned.channels[0])
     rows = slopes.view(shape).expand(x.where.shape).flatten()[aligned.order].view(-1, k)
     if (rows != rows[:1]).any():
-        raise Misplaced("slopes differ between positions")
+        raise MisplacedError("slopes differ between positions")
     module = nn.PReLU(k).double()
     module.weight.data = rows[0].clone()
     return apply(made, x, PerFeaturePReLU(module))
@@ -131,7 +132,7 @@ def masked_fill(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywor
             known(args[1]), float(known(args[2]))
         )
         return masked(args[0], filled)
-    raise Misplaced("filling in numbers has no rule")
+    raise MisplacedError("filling in numbers has no rule")
 
 
 def where(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
@@ -139,7 +140,7 @@ def where(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) ->
         from interbasis.models.traced.rules.attention import masked
 
         return masked(args[1], call(node, [args[0], Known(torch.zeros(args[1].shape).double()), args[2]], {}))
-    raise Misplaced("a choice between values has no rule")
+    raise MisplacedError("a choice between values has no rule")
 
 
 RULES = {
