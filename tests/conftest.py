@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SHARED_DATA = Path(os.environ.get("INTERBASIS_SHARED_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
+REAL_MODELS = Path(os.environ.get("INTERBASIS_MODELS") or Path(__file__).parents[2] / "models")
+
 LONG_FILES = (
     "paper/test_edges_required.py", "cli/test_demo.py", "viewer/test_browser.py", "docs/test_docs.py",
     "paper/test_language.py", "paper/test_reproduction_figures.py", "network/cores/test_cores.py",
@@ -43,6 +45,18 @@ def shared() -> Path:
             "set INTERBASIS_SHARED_DATA to their folder"
         )
     return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def real_model() -> Callable[[str], Path]:
+    """real_model(name): the folder of real weights, which a user's clone does not have."""
+
+    def folder(name: str) -> Path:
+        if not (REAL_MODELS / name).is_dir():
+            pytest.skip(f"requires the real model {name}; set INTERBASIS_MODELS to the folder that holds it")
+        return REAL_MODELS / name
+
+    return folder
 
 
 @pytest.fixture(scope="session")

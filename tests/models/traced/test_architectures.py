@@ -92,3 +92,14 @@ def test_a_graph_is_built_of_a_traced_network():
     graph = build(network, normal(6, 2, 4, 4, seed=2))
     assert len(graph.edges) == len(network.sections)
     assert all(edges.isfinite().all() for edges in graph.edges)
+
+
+@pytest.mark.slow
+def test_mobilenet(real_model):
+    from safetensors.torch import load_file
+
+    module = networks.MobileNetV2(networks.FULL, (32, 1280), 1000)
+    module.load_state_dict(load_file(real_model("mobilenet") / "mobilenet_v2.safetensors"))
+    module.double().eval()
+    images = normal(2, 3, 64, 64)
+    assert relative_error(from_torch(module, images)(images), module(images)) <= 1e-9

@@ -156,7 +156,7 @@ def _check(network: Network, module: nn.Module, traced: Traced) -> None:
     off = ((outputs - expected).abs().max() / expected.abs().max().clamp_min(1e-300)).item()
     if not off <= (MAX_ROUNDED_ERROR if traced.rounds else MAX_RELATIVE_ERROR):
         raise InterbasisError(
-            f"{type(module).__name__} was traced, but the network's outputs are off by {error:.1e} of the "
+            f"{type(module).__name__} was traced, but the network's outputs are off by {off:.1e} of the "
             "largest; "
             "expected a module that computes the same every time it is called in evaluation mode"
         )
