@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from interbasis import InteractionGraph
 
 SHARED_DATA = Path(os.environ.get("INTERBASIS_SHARED_DATA") or Path(__file__).parents[2] / "shared" / "data")
-MODELS = Path(os.environ.get("INTERBASIS_MODELS") or Path(__file__).parents[2] / "models")
+REAL_MODELS = Path(os.environ.get("INTERBASIS_MODELS") or Path(__file__).parents[2] / "models")
 
 LONG_FILES = (
     "paper/test_edges_required.py", "cli/test_demo.py", "viewer/test_browser.py", "docs/test_docs.py",
@@ -48,12 +48,12 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def real_model() -> Callable[[str], Path]:
-    """The folder of a real model by name, "smollm2", which a user's clone does not have."""
+    """real_model(name): the folder of real weights, which a user's clone does not have."""
 
     def folder(name: str) -> Path:
-        if not (MODELS / name).is_dir():
-            pytest.skip(f"requires {MODELS / name}; set INTERBASIS_MODELS to the folder of real models")
-        return MODELS / name
+        if not (REAL_MODELS / name).is_dir():
+            pytest.skip(f"requires the real model {name}; set INTERBASIS_MODELS to the folder that holds it")
+        return REAL_MODELS / name
 
     return folder
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from interbasis.models import mlp, modadd
     from interbasis.models.hf.load import from_hf
     from interbasis.models.module import from_torch
+    from interbasis.network.cores import General
     from interbasis.network.network import Network, NodeLayer, Section
     from interbasis.numerics.random_signs import Sources
     from interbasis.run.compare import compare
@@ -64,6 +65,7 @@ _HOMES = {
     "Network": "network.network",
     "NodeLayer": "network.network",
     "Section": "network.network",
+    "General": "network.cores",
     "OpenedRun": "run.opened",
     "open_run": "run.opened",
     "compare": "run.compare",

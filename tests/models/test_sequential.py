@@ -187,15 +187,6 @@ def test_backward_hooks_change_no_derivative():
 
 PREFIXES = {
     "flattened": (lambda: [nn.Flatten(), nn.Linear(12, 4)], (3, 4)),
-    "images": (
-        lambda: [nn.Conv2d(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 4)],
-        (2, 6, 6),
-    ),
-    "signals": (lambda: [nn.Conv1d(2, 3, 3), nn.BatchNorm1d(3), nn.Flatten(), nn.Linear(12, 4)], (2, 6)),
-    "unflattened": (
-        lambda: [nn.Unflatten(1, (1, 6, 6)), nn.Conv2d(1, 3, 3), nn.Flatten(), nn.Linear(48, 4)],
-        (36,),
-    ),
     "tokens": (lambda: [nn.Embedding(7, 3), nn.Flatten(), nn.Linear(6, 4)], None),
     "tokens with positions": (lambda: [nn.Embedding(7, 6), nn.Linear(6, 4)], None),
 }

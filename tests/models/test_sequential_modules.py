@@ -20,9 +20,11 @@ def test_flattened_images_and_what_precedes_the_first_linear():
         nn.Linear(5, 2),
     ).double()
     images = torch.randn(3, 1, 6, 6, dtype=torch.float64)
-    network = interbasis.from_torch(module)
-    assert network.layers == ["linear.0", "linear.1", "output"]
+    network = interbasis.from_torch(module, images)
+    assert network.layers == ["0", "3.0", "4", "output"]  # the convolution is a section, too
     assert relative_error(network(images), module(images)) <= 1e-12
+    with pytest.raises(InterbasisError, match="traced on an example, and none was given"):
+        interbasis.from_torch(module)
 
 
 def test_unsupported_modules_are_named_with_a_way_around():
@@ -34,7 +36,7 @@ def test_unsupported_modules_are_named_with_a_way_around():
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (nn.Sequential(nn.ReLU()), "at least one nn.Linear"),
+        (nn.Sequential(nn.ReLU()), "traced on an example"),
         (nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(5, 2)), "give 4 values, but 2 takes 5"),
     ],
 )

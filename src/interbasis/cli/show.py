@@ -1,15 +1,37 @@
-"""`interbasis show`: a run in a few numbers."""
+"""`interbasis show`: a run in a few numbers, or the sections that a model becomes."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from interbasis.cli import common
 
 
-def show(run: common.Run, /, *, as_json: common.AsJson = False) -> None:
-    """Summarise a run.
+def show(
+    run: Annotated[str, Parameter(help="Folder of a run, or a model as `interbasis build` takes it.")],
+    /,
+    *,
+    as_json: common.AsJson = False,
+) -> None:
+    """Summarise a run, or list the sections that a model becomes before anything is built.
+
+    Of a model: what comes before the first node layer, and every section with its core and how its
+    Jacobians are
+    computed, in closed form or by automatic differentiation.
 
     Example: interbasis show runs/lib
+    A model: interbasis show hf:FOLDER
     """
     from interbasis.graph.store import load
+    from interbasis.network.summary import describe
+    from interbasis.run.specs import MODEL_FAMILIES, open_model
     from interbasis.run.summary import summarise
-    from interbasis.terminal import summary_tables
+    from interbasis.terminal import section_tables, summary_tables
 
-    common.show(summarise(load(run)), as_json, lambda summary: summary_tables(summary, str(run)), run)
+    if not Path(run).is_dir() and run.partition(":")[0] in MODEL_FAMILIES:
+        described = describe(open_model(run).network)
+        common.show(described, as_json, lambda summary: section_tables(summary, run))
+        return
+    folder = Path(run)
+    common.show(summarise(load(folder)), as_json, lambda summary: summary_tables(summary, run), folder)

@@ -24,24 +24,26 @@ def from_torch(
     layers: Sequence[str] | None = None,
     general: bool | None = None,
 ) -> Network:
-    """Convert a PyTorch module, as it computes now in evaluation mode (dropout does nothing, batch norms fold).
+    """Convert a PyTorch module, as it computes now in evaluation mode (dropout does nothing, batch norms
+    fold).
 
     Args:
-        module: Any module of one tensor. A plain `nn.Sequential` of linear layers and activations is read as it is;
-            anything else is traced on the example.
-        example: A batch of inputs, on which the network's outputs are compared with the module's own. Required for all
-            but a plain `nn.Sequential`, where the default is random inputs.
-        layers: Names of modules whose inputs are to be the node layers, in order, as ``named_modules`` has them;
-            ``"output"`` comes last and may be left out. Default: the natural ones, an input of every layer with weights.
-        general: What to do with operations that have no closed form: True takes them by automatic differentiation
-            (exact, slower), False refuses them. Default: those of a plain `nn.Sequential` are refused, others are
-            taken.
+        module: Any module of one tensor. A plain `nn.Sequential` of linear layers and activations is read as
+            it is; anything else is traced on the example.
+        example: A batch of inputs, on which the network's outputs are compared with the module's own.
+            Required for all but a plain `nn.Sequential`, where the default is random inputs.
+        layers: Names of modules whose inputs are to be the node layers, in order, as ``named_modules`` has
+            them; ``"output"`` comes last and may be left out. Default: an input of every layer with weights.
+        general: What to do with operations that have no closed form: True takes them by automatic
+            differentiation (exact, slower), False refuses them. Default: those of a plain `nn.Sequential` are
+            refused, others are taken.
 
     Returns:
-        The network. Its sections and what comes before the first node layer are in ``network.summary()``.
+        The network; ``interbasis show`` lists its sections and what comes before the first node layer.
 
     Raises:
-        InterbasisError: The module cannot be traced or has a part that is not supported, which is named with its line, or
+        InterbasisError: The module cannot be traced or has a part that is not supported, which is named
+        with its line, or
             the network's outputs are not the module's.
     """
     if not isinstance(module, nn.Module):
@@ -66,13 +68,15 @@ def _traced(module: nn.Module, example: Tensor | None, layers: Sequence[str] | N
 
     if example is None:
         raise InterbasisError(
-            f"{type(module).__name__} is traced on an example, and none was given; expected a batch of its inputs, "
+            f"{type(module).__name__} is traced on an example, and none was given; expected a batch of "
+            "its inputs, "
             "from_torch(module, example)"
         )
     if not isinstance(example, Tensor) or example.ndim < 2:
         received = f"shape {list(example.shape)}" if isinstance(example, Tensor) else type(example).__name__
         raise InterbasisError(
-            f"expected an example that is one tensor [samples, …], received {received}; a module of several inputs is "
+            f"expected an example that is one tensor [samples, …], received {received}; a module of "
+            "several inputs is "
             "wrapped in an nn.Module that takes one"
         )
     return network_of(module, example, layers)
@@ -82,6 +86,7 @@ def _refuse_general(network: Network) -> None:
     for section in network.sections:
         if isinstance(section.core, General):
             raise InterbasisError(
-                f"between {section.source.name} and {section.target.name}: {section.core.name} has no closed form; pass "
+                f"between {section.source.name} and {section.target.name}: {section.core.name} has no "
+                "closed form; pass "
                 "general=True to take it by automatic differentiation (exact, slower)"
             )

@@ -174,7 +174,8 @@ def _from_hub(spec: str, name: str) -> Model:
     if options or output not in ("yes", "no") or head not in (None, "tokens", "mean", "pooled"):
         odd = next(iter(options), f"output={output}" if output not in ("yes", "no") else f"head={head}")
         raise InterbasisError(
-            f"{spec!r}: models have no option {odd!r}; blocks=FIRST-LAST, output=yes and head=tokens, mean or pooled are"
+            f"{spec!r}: models have no option {odd!r}; blocks=FIRST-LAST, output=yes and head=tokens, "
+            "mean or pooled are"
         )
     try:
         from interbasis.models.hf.load import from_hf
@@ -231,8 +232,11 @@ def _from_python(rest: str) -> Network:
         return made
     if isinstance(made, nn.Module):
         return from_torch(made)
+    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module):
+        return from_torch(made[0], made[1])
     raise InterbasisError(
-        f"{rest}() returned {type(made).__name__}, expected an interbasis Network or a torch module"
+        f"{rest}() returned {type(made).__name__}, expected an interbasis Network, a torch module, or a pair "
+        "(module, example)"
     )
 
 

@@ -1,7 +1,10 @@
-"""Encoders of Hugging Face (BERT, RoBERTa, MiniLM, DistilBERT, ELECTRA, ViT, DeiT, …): traced as any module is.
+"""Encoders of Hugging Face (BERT, RoBERTa, MiniLM, DistilBERT, ELECTRA, ViT, DeiT, …): traced as any
+module is.
 
-What comes out is the logits where the model has a head (masked tokens, classes), else the last hidden states; ``head``
-chooses the mean of these over all tokens, or the pooled first token. Samples of different lengths are given without
+What comes out is the logits where the model has a head (masked tokens, classes), else the last hidden
+states; ``head``
+chooses the mean of these over all tokens, or the pooled first token. Samples of different lengths are
+given without
 padding and without a mask: `Batches` cuts it off, so that sums run over real tokens only.
 """
 
@@ -68,13 +71,18 @@ def example_for(model: Any) -> Tensor:
         return torch.randn(2, config.num_mel_bins, frames, generator=generator)
     if model.main_input_name != "input_ids":
         raise InterbasisError(
-            f"{type(model).__name__} takes {model.main_input_name!r}, which is not supported; wrap it in an nn.Module and "
+            f"{type(model).__name__} takes {model.main_input_name!r}, which is not supported; wrap it in "
+            "an nn.Module and "
             "give from_torch an example"
         )
     longest = getattr(config, "max_position_embeddings", None) or TOKENS
     padding = getattr(config, "pad_token_id", None)
     tokens = torch.randint(config.vocab_size, (2, min(TOKENS, max(2, longest - 2))), generator=generator)
-    return torch.where(tokens == padding, (tokens + 1) % config.vocab_size, tokens) if padding is not None else tokens
+    return (
+        torch.where(tokens == padding, (tokens + 1) % config.vocab_size, tokens)
+        if padding is not None
+        else tokens
+    )
 
 
 def _without(prefix: str, network: Network) -> Network:

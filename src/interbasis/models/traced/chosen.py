@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from itertools import pairwise
 
 from torch import Tensor, nn
 
@@ -24,13 +25,14 @@ def chosen(
     places = [_place(module, steps, sections, name) for name in names]
     if not places or places != sorted(set(places)):
         raise InterbasisError(
-            f"expected names of modules in the order in which they are called, each once, received {', '.join(layers)}"
+            f"expected names of modules in the order in which they are called, each once, received "
+            f"{', '.join(layers)}"
         )
     renamed = [*sections]
     for at, name in zip(places, names, strict=True):
         _rename(renamed, at, name)
     ends = [*places, len(sections)]
-    result = [_between(renamed[a:b]) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    result = [_between(renamed[a:b]) for a, b in pairwise(ends)]
     return tuple(renamed[: places[0]]), result
 
 
@@ -46,7 +48,8 @@ def _place(module: nn.Module, steps: Sequence[Step], sections: Sequence[Section]
     known = [n for n, _ in module.named_modules() if n]
     if name in known:
         raise InterbasisError(
-            f"no node layer lies before the module {name!r}: it is computed together with its neighbours; the node "
+            f"no node layer lies before the module {name!r}: it is computed together with its neighbours; "
+            "the node "
             f"layers are {', '.join(natural)}"
         )
     near = get_close_matches(name, [*known, *natural], n=1, cutoff=0)

@@ -1,18 +1,24 @@
 """Where node layers lie.
 
-Every core is one section. The node layer after it holds the core's output and whatever else is needed later. Two
-things are done before it ends: a branch that is written back into a stream that passes it by is written there, so that
-a node layer is the residual stream rather than the hidden layer beside it; and a narrow layer that another linear map
-reads is written to, so that a node layer is the bottleneck. What another grid needs (a strided shortcut) is computed on
+Every core is one section. The node layer after it holds the core's output and whatever else is needed
+later. Two
+things are done before it ends: a branch that is written back into a stream that passes it by is written
+there, so that
+a node layer is the residual stream rather than the hidden layer beside it; and a narrow layer that another
+linear map
+reads is written to, so that a node layer is the bottleneck. What another grid needs (a strided shortcut)
+is computed on
 the way, and what stays on a finer grid is folded.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 
-from interbasis.models.traced.expressions import Expressions, NeedsCut
+from interbasis.models.traced.expressions import Expressions, NeedsCutError
 from interbasis.models.traced.folding import fold, folds
 from interbasis.models.traced.streams import (
+    Attended,
     CoreOp,
     Foreign,
     MeanSquare,
@@ -24,7 +30,7 @@ from interbasis.models.traced.streams import (
 from interbasis.network.window import Grid
 
 
-class Irregular(Exception):
+class IrregularError(Exception):
     """No node layer fits between two cores."""
 
 
@@ -86,15 +92,15 @@ class Planner:
                 try:
                     self._step(cores[0])
                     cores = cores[1:]
-                except NeedsCut as needed:
+                except NeedsCutError as needed:
                     self._materialise(needed.stream, cores)
-            except Irregular:
+            except IrregularError:
                 cores = self._general(cores)
         while self.cut.streams != (self.output,):
             try:
                 self.cut.expressions().of(self.output)
                 self._go(Cut((self.output,)), None)
-            except NeedsCut as needed:
+            except NeedsCutError as needed:
                 self._materialise(needed.stream, [])
         return self.steps
 
@@ -107,43 +113,43 @@ class Planner:
         pointwise = isinstance(core.made, Foreign) or _mixes(core)
         for part in core.inputs:
             if here.of(part).spreads and pointwise:
-                raise NeedsCut(part)
+                raise NeedsCutError(part)
         if any(part.grid != core.inputs[0].grid for part in core.inputs):
-            raise Irregular
+            raise IrregularError
         if pointwise and core.grid != self.cut.grid:
-            raise Irregular
+            raise IrregularError
         target = self._after(core)
         wider = self.cut.expressions(core)
         for stream in target.streams:
             if any(term.stencil is not None for term in wider.of(stream).terms if term.stream is core):
-                raise Irregular
+                raise IrregularError
             if pointwise and wider.of(stream).spreads:
-                raise Irregular
+                raise IrregularError
         self._go(target, core)
 
     def _materialise(self, stream: Stream, cores: Sequence[Stream]) -> None:
         """A linear step that makes a stream a part of the node layer."""
         if stream in self.cut.streams or isinstance(stream.made, CoreOp):
-            raise Irregular
+            raise IrregularError
         try:
             self.cut.expressions().of(stream)
-        except NeedsCut as needed:
+        except NeedsCutError as needed:
             self._materialise(needed.stream, cores)
             return
         try:
             target = self._after(stream)
-        except Irregular:
+        except IrregularError:
             if cores:
                 raise
             target = Cut((stream,))
         if target.streams == self.cut.streams:
-            raise Irregular
+            raise IrregularError
         here = self.cut.expressions()
         try:
             for part in target.streams:
                 here.of(part)
-        except NeedsCut as needed:
-            raise Irregular from needed
+        except NeedsCutError as needed:
+            raise IrregularError from needed
         self._go(target, None)
 
     def _after(self, made: Stream) -> Cut:
@@ -170,7 +176,7 @@ class Planner:
                 unfolded[stream] = old
                 continue
             if not folds(stream, grid):
-                raise Irregular
+                raise IrregularError
             folded, reading = fold(stream, grid)
             final.append(folded)
             unfolded[stream] = reading
@@ -236,7 +242,7 @@ class Planner:
                 try:
                     here.of(stream)
                     ready.add(stream)
-                except NeedsCut:
+                except NeedsCutError:
                     continue
         return self._leaves(held | ready)
 
@@ -246,11 +252,10 @@ class Planner:
         for number, core in enumerate(cores):
             done.add(core)
             streams = self._leaves(done)
-            if len({s.grid for s in streams}) == 1 and not set(streams) <= self.cut.held:
-                grid = streams[0].grid
-                if grid in (self.cut.grid, ()):
-                    self._go(Cut(_ordered(streams)), None, tuple(cores[: number + 1]))
-                    return cores[number + 1 :]
+            fits = len({s.grid for s in streams}) == 1 and not set(streams) <= self.cut.held
+            if fits and prod(streams[0].grid) <= prod(self.cut.grid):
+                self._go(Cut(_ordered(streams)), None, tuple(cores[: number + 1]))
+                return cores[number + 1 :]
         self._go(Cut((self.output,)), None, tuple(cores))
         return []
 
@@ -263,8 +268,6 @@ def _direct(stream: Stream, held: set[Stream]) -> list[Stream]:
 
 
 def _mixes(core: Stream) -> bool:
-    from interbasis.models.traced.streams import Attended
-
     return isinstance(core.made, Attended)
 
 

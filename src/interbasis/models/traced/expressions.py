@@ -4,7 +4,8 @@ A stream that is made by `Mixed` operations and at most one `Spread` from the st
 
     x_s = b + Σ_i Σ_k T_ik (W_k f_i)_s,
 
-with taps T of a stencil for every stream f_i of the cut. A second spread on the way, or a bias that padding would
+with taps T of a stencil for every stream f_i of the cut. A second spread on the way, or a bias that
+padding would
 cut off, needs a node layer in between.
 """
 
@@ -18,7 +19,7 @@ from interbasis.models.traced.streams import Mixed, Spread, Stream
 from interbasis.network.stencil import Stencil
 
 
-class NeedsCut(Exception):
+class NeedsCutError(Exception):
     """A stream that has to be in a node layer first."""
 
     def __init__(self, stream: Stream):
@@ -90,14 +91,14 @@ class Expressions:
             return self._spread(weight, stream.made)
         if isinstance(stream.made, Mixed):
             return self.of(stream).after(weight)
-        raise NeedsCut(stream)
+        raise NeedsCutError(stream)
 
     def _spread(self, weight: Tensor, spread: Spread) -> Expression:
         inner, stencil = self.of(spread.inputs[0]), spread.stencil
         whole = spread.taps_after(weight)  # [rows, K, c]
         if inner.spreads:
             if spread.inputs[0] not in self.unfolded:
-                raise NeedsCut(spread.inputs[0])
+                raise NeedsCutError(spread.inputs[0])
             return _composed(whole, stencil, inner)
         plain = spread.inputs[0] in self.cut
         terms = tuple(
@@ -112,7 +113,7 @@ class Expressions:
             return Expression(weight.new_zeros(len(weight)), terms)
         sums = stencil.weight.sum(2)  # [S, K]
         if (sums - sums[:1]).abs().max() > 1e-12:
-            raise NeedsCut(spread.inputs[0])
+            raise NeedsCutError(spread.inputs[0])
         return Expression(torch.einsum("rkc,k,c->r", whole, sums[0], inner.bias), terms)
 
 

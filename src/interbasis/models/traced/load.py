@@ -7,18 +7,18 @@ import torch
 from torch import Tensor, nn
 
 from interbasis.models.own_output import own_output
-from interbasis.models.traced.cuts import Cut, Planner, Step
 from interbasis.models.traced.chosen import chosen
+from interbasis.models.traced.cuts import Cut, Planner, Step
 from interbasis.models.traced.names import names_of
 from interbasis.models.traced.prefix import TracedPrefix
 from interbasis.models.traced.recognise import Recogniser
+from interbasis.models.traced.rules.foreign import Layout
 from interbasis.models.traced.sections import section
 from interbasis.models.traced.streams import Given, MeanSquare, Stream, in_order
 from interbasis.models.traced.tail import Tail
 from interbasis.models.traced.trace import Traced, trace
 from interbasis.models.traced.values import Early
-from interbasis.models.traced.wires import Misplaced, Wire
-from interbasis.models.traced.rules.foreign import Layout
+from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.network.network import Head, Network, NodeLayer, Section
 from interbasis.network.stencil_section import StencilSection
 from interbasis.runtime.errors import InterbasisError
@@ -38,7 +38,8 @@ def network_of(module: nn.Module, example: Tensor, layers: Sequence[str] | None 
     result = made.run()
     if isinstance(result, Early):
         raise InterbasisError(
-            f"{type(module).__name__} has no layer with weights or a non-linearity between its input and its output; "
+            f"{type(module).__name__} has no layer with weights or a non-linearity between its input and "
+            "its output; "
             "expected at least one"
         )
     if not isinstance(result, Wire):
@@ -47,10 +48,11 @@ def network_of(module: nn.Module, example: Tensor, layers: Sequence[str] | None 
     givens = tuple(s for s in in_order([output], set()) if isinstance(s.made, Given))
     if len({s.grid for s in givens}) > 1:
         raise InterbasisError(
-            f"{type(module).__name__} reads its input in two layouts, {' and '.join(str(s.grid) for s in givens)}; "
+            f"{type(module).__name__} reads its input in two layouts, "
+            f"{' and '.join(str(s.grid) for s in givens)}; "
             "expected all of its first layers to read the same positions"
         )
-    steps = Planner(output, Cut(givens)).run()
+    steps: Sequence[Step] = Planner(output, Cut(givens)).run()
     steps, tail = _with_tail(traced, steps, layers)
     sections = _sections(steps, last="output" if tail is None else "pooled")
     before: tuple[Section, ...] = ()
@@ -99,7 +101,8 @@ def _any_length(made: Section) -> Section:
 
 
 def _output(made: Recogniser, result: Wire) -> tuple[Stream, Callable[[Tensor], Tensor] | None]:
-    """The stream that comes out, and how the module arranges it where that is not [n, positions, channels]."""
+    """The stream that comes out, and how the module arranges it where that is not [n, positions,
+    channels]."""
     stream = result.stream
     samples = made.samples
     from interbasis.models.traced.wires import align
@@ -113,7 +116,7 @@ def _output(made: Recogniser, result: Wire) -> tuple[Stream, Callable[[Tensor], 
             matrix = selection(aligned.channels[0], stream.channels)
             stream = mixed(made, [(stream, matrix)], matrix.new_zeros(len(matrix)), stream.grid)
             result = Wire(stream, aligned.where)
-    except Misplaced:
+    except MisplacedError:
         picked = made.picked(result)
         if picked is not None:
             return _output(made, picked)
@@ -133,18 +136,27 @@ def _output(made: Recogniser, result: Wire) -> tuple[Stream, Callable[[Tensor], 
 def _check(network: Network, module: nn.Module, traced: Traced) -> None:
     """The network's output is the module's own, in float64."""
     example = traced.example
-    expected = own_output(module, example.clone(), torch.float64)
+    try:
+        expected = own_output(module, example.clone(), torch.float64)
+    except Exception as error:  # somebody else's code
+        raise InterbasisError(
+            f"{type(module).__name__} could not be run in float64 to be compared "
+            f"({str(error).splitlines()[0]}); expected a "
+            "module that computes in the type of its weights"
+        ) from error
     if not isinstance(expected, Tensor):
         values = expected.values() if isinstance(expected, dict) else expected
         expected = next(value for value in values if isinstance(value, Tensor))
     outputs = network(example)
     if outputs.shape != expected.shape:
         raise InterbasisError(
-            f"the network puts out {list(outputs.shape)} where {type(module).__name__} puts out {list(expected.shape)}"
+            f"the network puts out {list(outputs.shape)} where {type(module).__name__} puts out "
+            f"{list(expected.shape)}"
         )
-    error = ((outputs - expected).abs().max() / expected.abs().max().clamp_min(1e-300)).item()
-    if not error <= (MAX_ROUNDED_ERROR if traced.rounds else MAX_RELATIVE_ERROR):
+    off = ((outputs - expected).abs().max() / expected.abs().max().clamp_min(1e-300)).item()
+    if not off <= (MAX_ROUNDED_ERROR if traced.rounds else MAX_RELATIVE_ERROR):
         raise InterbasisError(
-            f"{type(module).__name__} was traced, but the network's outputs are off by {error:.1e} of the largest; "
+            f"{type(module).__name__} was traced, but the network's outputs are off by {off:.1e} of the "
+            "largest; "
             "expected a module that computes the same every time it is called in evaluation mode"
         )

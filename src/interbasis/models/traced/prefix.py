@@ -46,7 +46,7 @@ class TracedPrefix(Prefix):
         from copy import copy
 
         other = copy(self)
-        other._buffers = {name: value for name, value in self._buffers.items()}
+        other._buffers = dict(self._buffers)
         other._modules = {"module": _copied(self.module)}
         return other
 
@@ -57,7 +57,8 @@ class TracedPrefix(Prefix):
         odd = inputs.ndim != len(self.shape) + 1
         if odd or (self.fixed_lengths and tuple(inputs.shape[1:]) != self.shape):
             raise InterbasisError(
-                f"expected inputs of shape [samples{''.join(f', {size}' for size in self.shape)}], as the example's, "
+                f"expected inputs of shape [samples{''.join(f', {size}' for size in self.shape)}], as the "
+                "example's, "
                 f"received {list(inputs.shape)}"
             )
         if self.takes_tokens == inputs.is_floating_point():
@@ -71,7 +72,8 @@ class TracedPrefix(Prefix):
         except (RuntimeError, IndexError) as error:
             reason = str(error).strip().splitlines()[0]
             raise InterbasisError(
-                f"inputs of shape {list(inputs.shape)} could not be taken ({reason}); expected inputs as the example, "
+                f"inputs of shape {list(inputs.shape)} could not be taken ({reason}); expected inputs as "
+                "the example, "
                 f"of shape [samples{''.join(f', {size}' for size in self.shape)}]"
             ) from error
         return with_constant(f.to(self.like.dtype))
@@ -96,7 +98,8 @@ def _copied(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def _piece(traced: Traced, wanted: Sequence[fx.Node]) -> tuple[fx.GraphModule, list[str]]:
-    """The part of the graph that some nodes need, with its weights as buffers, and its operations in words."""
+    """The part of the graph that some nodes need, with its weights as buffers, and its operations in
+    words."""
     graph, copies = fx.Graph(), {}
     root = nn.Module()
     needed = _ancestors(wanted)

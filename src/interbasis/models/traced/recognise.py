@@ -1,7 +1,9 @@
 """From a traced graph to streams: one operation after the other, by the rules in `rules/`.
 
-What depends on the input alone through tokens, embeddings, reshaping and sums is the prefix's. What no rule takes is
-`Foreign`, a core that is differentiated automatically; before the first core it becomes part of the prefix if it is
+What depends on the input alone through tokens, embeddings, reshaping and sums is the prefix's. What no
+rule takes is
+`Foreign`, a core that is differentiated automatically; before the first core it becomes part of the prefix
+if it is
 linear there (learned positions added to patches, say), which is recorded.
 """
 
@@ -16,33 +18,39 @@ from torch import Tensor, fx
 from interbasis.models.traced import wires
 from interbasis.models.traced.streams import CoreOp, Flattened, Gathered, Given, Op, Stream, in_order
 from interbasis.models.traced.trace import Traced, callers, place
-from interbasis.models.traced.values import Early, Known, Scores, Several, Value
-from interbasis.models.traced.wires import Misplaced, Wire
+from interbasis.models.traced.values import Early, Keywords, Known, Scores, Several, Value
+from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.network.stencil import Stencil
 from interbasis.network.window import Grid
 from interbasis.runtime.errors import InterbasisError
 
 MOVES = {
-    "view", "reshape", "permute", "transpose", "flatten", "unflatten", "unsqueeze", "squeeze", "expand", "select",
-    "slice", "split", "split_with_sizes", "chunk", "clone", "contiguous", "t", "detach", "alias", "roll", "unbind",
-    "repeat", "flip", "index_select", "narrow", "movedim", "_unsafe_view", "lift_fresh_copy", "swapaxes", "tile",
-    "repeat_interleave", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "expand_as", "view_as", "diagonal",
-    "unfold", "index", "getitem", "moveaxis", "tensor_split", "hsplit", "vsplit", "_reshape_alias", "detach_",
+    "view", "reshape", "permute", "transpose", "flatten", "unflatten", "unsqueeze", "squeeze", "expand",
+    "select", "slice", "split", "split_with_sizes", "chunk", "clone", "contiguous", "t", "detach",
+    "alias", "roll", "unbind", "repeat", "flip", "index_select", "narrow", "movedim", "_unsafe_view",
+    "lift_fresh_copy", "swapaxes", "tile", "repeat_interleave", "pixel_shuffle", "pixel_unshuffle",
+    "channel_shuffle", "expand_as", "view_as", "diagonal", "unfold", "index", "getitem", "moveaxis",
+    "tensor_split", "hsplit", "vsplit", "_reshape_alias", "detach_",
 }  # fmt: skip
 """Operations that move numbers and compute nothing."""
-CASTS = {"_to_copy", "to", "type_as", "double", "float", "dropout", "native_dropout", "alpha_dropout", "feature_dropout"}
+CASTS = {
+    "_to_copy", "to", "type_as", "double", "float", "dropout", "native_dropout", "alpha_dropout",
+    "feature_dropout",
+}  # fmt: skip
 """Operations that return their input in evaluation mode and float64."""
 CHECKS = {
-    "_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async",
+    "_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size",
+    "_assert_async",
 }  # fmt: skip
 SUMS = {
-    "add", "sub", "mul", "div", "rsub", "neg", "cat", "stack", "embedding", "where", "masked_fill", "cumsum", "sum",
-    "copy", "slice_scatter", "select_scatter", "arange", "full", "zeros", "ones", "new_zeros", "new_ones", "full_like",
-    "zeros_like", "ones_like", "ne", "eq", "gt", "lt", "ge", "le", "one_hot", "constant_pad_nd", "pad", "lift_fresh",
+    "add", "sub", "mul", "div", "rsub", "neg", "cat", "stack", "embedding", "where", "masked_fill",
+    "cumsum", "sum", "copy", "slice_scatter", "select_scatter", "arange", "full", "zeros", "ones",
+    "new_zeros", "new_ones", "full_like", "zeros_like", "ones_like", "ne", "eq", "gt", "lt", "ge", "le",
+    "one_hot", "constant_pad_nd", "pad", "lift_fresh",
 }  # fmt: skip
 """What a prefix may do with the input and constants before the first node layer."""
 
-Rule = Callable[["Recogniser", fx.Node, list[Any], dict[str, Any]], Value]
+Rule = Callable[["Recogniser", fx.Node, list[Any], Keywords], Value]
 
 
 @dataclass
@@ -72,7 +80,7 @@ class Recogniser:
         if isinstance(value, Wire):
             return value
         if not isinstance(value, Early) or not value.value.is_floating_point():
-            raise Misplaced("expected numbers that are computed from the input")
+            raise MisplacedError("expected numbers that are computed from the input")
         for (node, _), known in self.given.items():
             if node is value.node and (axis is None or self._fits(known, axis)):
                 return known
@@ -82,7 +90,7 @@ class Recogniser:
         try:
             wires.group(wire, axis, self.samples)
             return True
-        except Misplaced:
+        except MisplacedError:
             return False
 
     def _give(self, early: Early, axis: int) -> Wire:
@@ -91,7 +99,8 @@ class Recogniser:
         own = [k for k, size in enumerate(tensor.shape) if size == self.samples and k != axis]
         if not own:
             raise InterbasisError(
-                f"the samples of the batch are mixed {place(early.node)}; expected a module that keeps them in a "
+                f"the samples of the batch are mixed {place(early.node)}; expected a module that keeps "
+                "them in a "
                 "dimension of their own before its first layer"
             )
         rest = [k for k in range(tensor.ndim) if k not in (own[0], axis)]
@@ -106,12 +115,12 @@ class Recogniser:
         """attempt(wire), with some of the positions picked or all of them flattened where that is needed."""
         try:
             return attempt(wire)
-        except Misplaced as reason:
+        except MisplacedError as reason:
             for other in (self.picked(wire), self.flattened(wire) if flat else None):
                 if other is not None:
                     try:
                         return attempt(other)
-                    except Misplaced:
+                    except MisplacedError:
                         continue
             raise reason
 
@@ -131,7 +140,10 @@ class Recogniser:
         old = wire.stream
         if not old.grid:
             return None
-        return Wire(self.stream(Flattened((old,), Stencil.flattened(old.grid)), (), old.positions * old.channels), wire.where)
+        return Wire(
+            self.stream(Flattened((old,), Stencil.flattened(old.grid)), (), old.positions * old.channels),
+            wire.where,
+        )
 
     # running
 
@@ -148,7 +160,9 @@ class Recogniser:
         return self.values[self.traced.output]
 
     def recognise(self, node: fx.Node) -> Value:
-        args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.values.__getitem__)
+        lookup: Any = self.values.__getitem__
+        arguments: Any = fx.node.map_arg((node.args, node.kwargs), lookup)
+        args, kwargs = arguments
         name, parts = op_name(node), _leaves((args, kwargs))
         if name in CHECKS:
             return Known(None)
@@ -162,7 +176,7 @@ class Recogniser:
             return self._early(node, args, kwargs)
         return self._by_rule(node, name, list(args), kwargs)
 
-    def _by_rule(self, node: fx.Node, name: str, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    def _by_rule(self, node: fx.Node, name: str, args: list[Any], kwargs: Keywords) -> Value:
         from interbasis.models.traced.rules import RULES
         from interbasis.models.traced.rules.foreign import foreign
 
@@ -173,8 +187,8 @@ class Recogniser:
                 return self._move(node, args, kwargs)
             if name in RULES:
                 return RULES[name](self, node, args, kwargs)
-            raise Misplaced("it has no rule")
-        except Misplaced as reason:
+            raise MisplacedError("it has no rule")
+        except MisplacedError as reason:
             if self._is_linear_so_far((args, kwargs)) and name in SUMS | {"getitem"}:
                 return self._early(node, tuple(args), kwargs)
             return foreign(self, node, args, kwargs, str(reason))
@@ -192,12 +206,12 @@ class Recogniser:
             return Early(node, value)
         return Several(tuple(Early(node, part) for part in value))
 
-    def _move(self, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    def _move(self, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
         moved = args[0]
         if isinstance(moved, Several):
             return moved.parts[args[1]]
         if not isinstance(moved, Wire) or any(not isinstance(p, Known) for p in _leaves((args[1:], kwargs))):
-            raise Misplaced("numbers are moved to where other numbers of the input say")
+            raise MisplacedError("numbers are moved to where other numbers of the input say")
         where = call(node, [Known(moved.where.contiguous()), *args[1:]], kwargs)
         if isinstance(where, Tensor):
             return Wire(moved.stream, where)
@@ -211,9 +225,14 @@ class Recogniser:
 
     def _check_random(self, node: fx.Node, name: str) -> None:
         tags = getattr(node.target, "tags", ())
-        if torch.Tag.nondeterministic_seeded in tags and "dropout" not in name and name not in RANDOM_ONLY_TRAINING:
+        if (
+            torch.Tag.nondeterministic_seeded in tags
+            and "dropout" not in name
+            and name not in RANDOM_ONLY_TRAINING
+        ):
             raise InterbasisError(
-                f"random numbers are drawn {place(node)} in evaluation mode, too; expected a module that computes "
+                f"random numbers are drawn {place(node)} in evaluation mode, too; expected a module that "
+                "computes "
                 "the same every time"
             )
 
@@ -261,11 +280,15 @@ def _concrete(arguments: Any) -> Any:
     if isinstance(arguments, Several):
         return tuple(map(_concrete, arguments.parts))
     if isinstance(arguments, Wire):
-        raise Misplaced("it is computed from the input")
+        raise MisplacedError("it is computed from the input")
     if isinstance(arguments, dict):
         return {name: _concrete(value) for name, value in arguments.items()}
     if isinstance(arguments, (tuple, list)):
-        return type(arguments)(map(_concrete, arguments)) if type(arguments) in (tuple, list) else [*map(_concrete, arguments)]
+        return (
+            type(arguments)(map(_concrete, arguments))
+            if type(arguments) in (tuple, list)
+            else [*map(_concrete, arguments)]
+        )
     return arguments
 
 
@@ -292,7 +315,7 @@ def _shape(value: Value) -> tuple[int, ...]:
 def known(value: Any) -> Any:
     """The number or tensor of an argument that must not depend on the input."""
     if isinstance(value, (Wire, Early, Scores, Several)):
-        raise Misplaced("an argument that should be constant depends on the input")
+        raise MisplacedError("an argument that should be constant depends on the input")
     return value.value if isinstance(value, Known) else value
 
 

@@ -1,6 +1,7 @@
 """From a step between two cuts to a section: skip, read, write and core."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -98,7 +99,8 @@ def _assembled(
     at_zero = core.at_zero(read.new_zeros(read_rows))
     if not at_zero.isfinite().all():
         raise InterbasisError(
-            f"{core} {step.core.place if step.core else ''} is not finite at 0, where integrated gradients begin; add "
+            f"{core} {step.core.place if step.core else ''} is not finite at 0, where integrated "
+            "gradients begin; add "
             "what follows or precedes it to the same function, or start the cut behind it with layers=[…]"
         )
     for stream, expression in zip(step.target.streams, targets, strict=True):
@@ -127,9 +129,9 @@ class _Stencils:
             return
         for stencil in sorted(spread.values(), key=lambda s: s.window is None):
             self._join(stencil)
-        if self.whole is None or any(t.stencil is None for t in terms):
-            if source.grid == target.grid:
-                self._join(Stencil.pointwise(source.grid), key=0)
+        own = self.whole is None or any(t.stencil is None for t in terms)
+        if own and source.grid == target.grid:
+            self._join(Stencil.pointwise(source.grid), key=0)
 
     def _join(self, stencil: Stencil, key: int | None = None) -> None:
         key = id(stencil) if key is None else key
@@ -189,7 +191,8 @@ def _checked(function: Callable[[Tensor], Tensor], positions: int, width: int, w
         zero = function(torch.zeros(1, positions, width, dtype=torch.float64))
     if not zero.isfinite().all():
         raise InterbasisError(
-            f"{what} is not finite where its input is 0, where integrated gradients begin; write what precedes or follows "
+            f"{what} is not finite where its input is 0, where integrated gradients begin; write what "
+            "precedes or follows "
             "it into the same function, or begin behind it with layers=[…]"
         )
     return FromZero(function)
@@ -208,7 +211,9 @@ def _foreign(step: Step, made: Foreign, source: NodeLayer, target: NodeLayer) ->
 
     positions = step.core.positions
     core = General(
-        _checked(function, positions, sum(widths), made.what), made.what, made.mixes_positions and positions > 1
+        _checked(function, positions, sum(widths), made.what),
+        made.what,
+        made.mixes_positions and positions > 1,
     )
     return _assembled(step, (source, target), reads, core, _targets(step))
 
@@ -216,12 +221,6 @@ def _foreign(step: Step, made: Foreign, source: NodeLayer, target: NodeLayer) ->
 def _general(step: Step, source: NodeLayer, target: NodeLayer) -> Section:
     """Several cores in one section, by automatic differentiation."""
     wanted, cut = step.target.streams, step.source
-    single = not step.target.grid and bool(cut.grid)
-    if step.target.grid != cut.grid and not single:
-        raise InterbasisError(
-            f"between {source.name} and {target.name} the grid changes from {cut.grid} to {step.target.grid} where no "
-            "closed form fits; name node layers that enclose it with layers=[…], or write it with torch's own layers"
-        )
 
     def function(f: Tensor) -> Tensor:  # [n, T, width - 1] -> [n, T, width' - 1]
         parts = f.split([s.channels for s in cut.streams], dim=-1)
@@ -234,28 +233,28 @@ def _general(step: Step, source: NodeLayer, target: NodeLayer) -> Section:
     return composed(function, (source, target), names)
 
 
+@dataclass(frozen=True, eq=False)
+class Regridded(Section):
+    """A general section whose outputs are on a coarser grid; its skip holds the constant alone."""
+
+    def positions_out(self, positions: int) -> slice:
+        return slice(0, prod(self.target.grid or (1,)))
+
+
 def composed(function: Callable[[Tensor], Tensor], ends: tuple[NodeLayer, NodeLayer], name: str) -> Section:
-    """A function of all streams of a node layer as a section by automatic differentiation.
-
-    Where one position comes out of many it is the last: there the function's value is put.
-    """
+    """A function of all streams of a node layer as a section by automatic differentiation."""
     source, target = ends
-    positions = prod(source.grid or (1,))
-    single = positions > 1 and prod(target.grid or (1,)) == 1
-    if not single and source.grid != target.grid:
+    positions, outputs = (prod(node.grid or (1,)) for node in ends)
+    if outputs > positions:
         raise InterbasisError(
-            f"between {source.name} and {target.name} the grid changes from {source.grid} to {target.grid}, which a "
-            "section of several layers cannot; name a node layer on each side of the layer that changes it"
+            f"between {source.name} and {target.name} the grid grows from {source.grid} to {target.grid}, "
+            "which a section of "
+            "several layers cannot; name a node layer on each side of the layer that enlarges it"
         )
-
-    def repeated(f: Tensor) -> Tensor:
-        return function(f).expand(-1, f.shape[1], -1)
-
-    core = General(
-        _checked(repeated if single else function, positions, source.width - 1, name), name, positions > 1
-    )
+    core = General(_checked(function, positions, source.width - 1, name), name, positions > 1)
     skip = torch.zeros(target.width, source.width, dtype=torch.float64)
     skip[0, 0] = 1
     read = torch.eye(source.width, dtype=torch.float64)
     write = torch.eye(target.width, dtype=torch.float64)[:, 1:]
-    return Section(source, target, skip, read, write, core, last_only=single)
+    kind = Section if source.grid == target.grid else Regridded
+    return kind(source, target, skip, read, write, core)

@@ -1,7 +1,8 @@
 """The small graph that a traced module becomes: streams, and the operation that makes each.
 
 A stream is [samples, positions, channels]; its positions are a grid, (height, width) of an image or (T,) of a
-sequence, flattened row by row, or one for plain rows. Operations are of three kinds. *Mixed* acts on the channels of
+sequence, flattened row by row, or one for plain rows. Operations are of three kinds. *Mixed* acts on the
+channels of
 each position by itself and is affine, so that chains of it are one matrix. *Spread* ones are linear and read
 several positions. *Cores* are everything else.
 """
@@ -50,7 +51,8 @@ class Op:
 
 @dataclass(frozen=True, eq=False)
 class Given(Op):
-    """What the prefix computes: a traced tensor with its channels in one dimension and its samples in another."""
+    """What the prefix computes: a traced tensor with its channels in one dimension and its samples in
+    another."""
 
     node: fx.Node
     samples_axis: int

@@ -1,13 +1,16 @@
 """A module as a graph of torch's operations, by torch.export.
 
 torch.export rather than torch.fx's symbolic tracing, for four reasons. One operation has one name: `F.relu`,
-`x.relu_()`, `nn.ReLU(inplace=True)` and a hook that calls any of them are all ``aten.relu`` after the graph is
+`x.relu_()`, `nn.ReLU(inplace=True)` and a hook that calls any of them are all ``aten.relu`` after the
+graph is
 made functional, so that there is one rule for each part. Branches on shapes are taken as the example takes
 them, and a branch on data is refused with its line, where symbolic tracing refuses both. Attention modules of
-torch need no rule of their own: they arrive as linear maps around ``scaled_dot_product_attention``. And names of
+torch need no rule of their own: they arrive as linear maps around ``scaled_dot_product_attention``. And
+names of
 modules and lines of the source come with every operation. Linear maps, convolutions and norms stay whole.
 
-The module is exported as a float64 copy in evaluation mode, with numbers of samples and of positions left open
+The module is exported as a float64 copy in evaluation mode, with numbers of samples and of positions left
+open
 where the module leaves them open.
 """
 
@@ -73,11 +76,13 @@ class Traced:
         """Whether the module itself rounds to a shorter type on its way."""
         short = (torch.float32, torch.float16, torch.bfloat16)
         return any(
-            isinstance(value := node.meta.get("val"), Tensor) and value.dtype in short for node in self.graph.nodes
+            isinstance(value := node.meta.get("val"), Tensor) and value.dtype in short
+            for node in self.graph.nodes
         )
 
     def in_groups(self, function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-        """function(inputs), by as many samples as were traced where the module fixes their number (len(x))."""
+        """function(inputs), by as many samples as were traced where the module fixes their number
+        (len(x))."""
         if _is_open(self.input.meta["val"].shape[0]) or len(inputs) == self.samples:
             return function(inputs)
         parts = []
@@ -112,13 +117,15 @@ def _double(module: nn.Module) -> nn.Module:
             return deepcopy(module).double().eval()
         except Exception as error:  # somebody else's code
             raise InterbasisError(
-                f"{type(module).__name__} could not be copied to be traced ({_first_line(error)}); expected a "
+                f"{type(module).__name__} could not be copied to be traced ({_first_line(error)}); "
+                "expected a "
                 "module that copy.deepcopy takes"
             ) from error
 
 
 def _some(example: Tensor) -> Tensor:
-    """A prime number of samples that differs from the other dimensions, so that the samples' is told apart."""
+    """A prime number of samples that differs from the other dimensions, so that the samples' is told
+    apart."""
     samples = next(n for n in SAMPLES if n not in example.shape[1:])
     times = -(-samples // len(example))
     example = torch.cat([example] * times)[:samples].clone()
@@ -155,7 +162,8 @@ def _traced(program: ExportedProgram, example: Tensor) -> Traced:
     results = [spec.arg.name for spec in signature.output_specs if spec.kind == OutputKind.USER_OUTPUT]
     if len(results) != 1:
         raise InterbasisError(
-            f"the module returns {len(results)} tensors; expected one: wrap it in an nn.Module that returns one"
+            f"the module returns {len(results)} tensors; expected one: wrap it in an nn.Module that "
+            "returns one"
         )
     return Traced(program.graph, constants, nodes[given[0]], nodes[results[0]], example)
 
@@ -186,7 +194,8 @@ def _untraceable(module: nn.Module, error: Exception) -> InterbasisError:
     reason = "a branch or a number depends on the data" if _is_about_data(error) else _first_line(error)
     at = f" at {where}" if where else ""
     return InterbasisError(
-        f"{type(module).__name__} could not be traced{at}: {reason}; expected a forward whose operations are the "
+        f"{type(module).__name__} could not be traced{at}: {reason}; expected a forward whose operations "
+        "are the "
         "same for all inputs of a shape"
     )
 

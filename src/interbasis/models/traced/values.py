@@ -47,3 +47,5 @@ class Several:
 
 
 Value = Known | Early | Wire | Scores | Several
+Keywords = dict[str, Value]
+"""Arguments of an operation by name."""

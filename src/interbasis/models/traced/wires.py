@@ -1,8 +1,11 @@
 """Which entry of which stream every entry of a traced tensor is.
 
-A traced tensor of any shape that holds a stream's numbers, reshaped, transposed, sliced or repeated, is a `Wire`:
-the stream and an integer tensor of the traced shape with the flat index into [samples, positions, channels]. An
-operation that only moves numbers is then applied to the integers, whatever it is, and an operation that computes
+A traced tensor of any shape that holds a stream's numbers, reshaped, transposed, sliced or repeated, is a
+`Wire`:
+the stream and an integer tensor of the traced shape with the flat index into [samples, positions,
+channels]. An
+operation that only moves numbers is then applied to the integers, whatever it is, and an operation that
+computes
 asks where samples, positions and channels have come to lie.
 """
 
@@ -12,12 +15,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-
 from interbasis.models.traced.streams import Stream
 from interbasis.network.window import Grid
 
 
-class Misplaced(Exception):
+class MisplacedError(Exception):
     """The numbers do not lie as an operation on channels needs them."""
 
 
@@ -61,10 +63,10 @@ class Alignment:
 def align(wires: Sequence[Wire], samples: int) -> Alignment:
     """For an operation on every entry of tensors of one shape."""
     if len({wire.stream.grid for wire in wires}) > 1:
-        raise Misplaced("their positions differ")
+        raise MisplacedError("their positions differ")
     spots = wires[0].spots.flatten()
     if any(not torch.equal(wire.spots.flatten(), spots) for wire in wires[1:]):
-        raise Misplaced("numbers of different positions or samples meet")
+        raise MisplacedError("numbers of different positions or samples meet")
     order, k = _by_spot(spots, samples * wires[0].stream.positions)
     channels = [_same_everywhere(wire.channels.flatten()[order].view(-1, k)) for wire in wires]
     where = torch.empty_like(spots)
@@ -91,7 +93,7 @@ def group(wire: Wire, axis: int, samples: int) -> Grouping:
     where = wire.where.movedim(axis, -1)
     spots = where // wire.stream.channels
     if (spots != spots[..., :1]).any():
-        raise Misplaced("a dimension that is read as features holds several positions or samples")
+        raise MisplacedError("a dimension that is read as features holds several positions or samples")
     flat = spots[..., 0].flatten()
     order, groups = _by_spot(flat, samples * wire.stream.positions)
     channels = (where % wire.stream.channels).flatten(0, -2)[order].view(-1, groups, where.shape[-1])
@@ -104,13 +106,13 @@ def _by_spot(spots: Tensor, count: int) -> tuple[Tensor, int]:
     """The order that puts entries of one spot together, and how many there are of each."""
     per_spot = torch.bincount(spots, minlength=count)
     if len(per_spot) != count or (per_spot != per_spot[0]).any() or not len(spots):
-        raise Misplaced("some positions are there more often than others")
+        raise MisplacedError("some positions are there more often than others")
     return spots.argsort(stable=True), int(per_spot[0])
 
 
 def _same_everywhere(rows: Tensor) -> Tensor:
     if (rows != rows[:1]).any():
-        raise Misplaced("channels lie differently at different positions")
+        raise MisplacedError("channels lie differently at different positions")
     return rows[0]
 
 

@@ -16,6 +16,11 @@ class General(PassCore):
 
     Exact sums take one backward pass per output coordinate and output position; stochastic sources over
     the positions, Σ_s ≈ (1/R) Σ_r (Σ_s φ_rs ·)², take R passes per output coordinate instead.
+
+    Args:
+        function: The map; a module goes to other dtypes and devices with its section.
+        name: What people read in tables and messages.
+        mixes_positions: Whether an output position depends on other positions than its own.
     """
 
     def __init__(

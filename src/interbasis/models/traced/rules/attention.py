@@ -10,8 +10,8 @@ from interbasis.models.traced.recognise import Recogniser, known
 from interbasis.models.traced.rules.linear import mixed
 from interbasis.models.traced.streams import Attended, selection
 from interbasis.models.traced.trace import place
-from interbasis.models.traced.values import Early, Scores, Value
-from interbasis.models.traced.wires import Misplaced, Wire
+from interbasis.models.traced.values import Early, Keywords, Scores, Value
+from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.network.cores import AttentionShape
 from interbasis.runtime.errors import InterbasisError
 
@@ -19,7 +19,7 @@ NEGLIGIBLE = -1e4
 """Masks add this or less to scores that are not to count."""
 
 
-def scaled_dot_product(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def scaled_dot_product(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     query, key, value = (made.wire(arg) for arg in args[:3])
     mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
     dropout = known(kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0))
@@ -45,7 +45,8 @@ def scaled_dot_product(made: Recogniser, node: fx.Node, args: list[Any], kwargs:
 def _check_constant(mask: Any, node: fx.Node) -> None:
     if isinstance(mask, (Wire, Early)):
         raise InterbasisError(
-            f"the attention mask depends on the input {place(node)}; expected none, or the same for all inputs: leave "
+            f"the attention mask depends on the input {place(node)}; expected none, or the same for all "
+            "inputs: leave "
             "padding out instead, samples of different lengths are `Samples` with `lengths`"
         )
 
@@ -54,11 +55,11 @@ def product_of_computed(made: Recogniser, first: Any, second: Any) -> Value:
     """q kᵀ, or the pattern times v."""
     if isinstance(first, Scores):
         if not first.softmax:
-            raise Misplaced("scores without softmax have no rule")
+            raise MisplacedError("scores without softmax have no rule")
         return attended(made, first, made.wire(second))
     query, key = made.wire(first), made.wire(second)
     if query.where.ndim < 3 or key.where.ndim != query.where.ndim:
-        raise Misplaced("a product of two computed matrices has no rule")
+        raise MisplacedError("a product of two computed matrices has no rule")
     shape = (*query.where.shape[:-1], key.where.shape[-1])
     scores = Scores(query, Wire(key.stream, key.where.mT), shape)
     _heads(made, scores.query)
@@ -74,18 +75,18 @@ def masked(scores: Scores, mask: Tensor | float) -> Scores:
     else:
         counts = mask == 0
         if ((mask > NEGLIGIBLE) & ~counts).any():
-            raise Misplaced("a bias of attention scores has no closed form")
+            raise MisplacedError("a bias of attention scores has no closed form")
     if counts.all():
         return scores
     if torch.equal(counts, torch.ones_like(counts).tril()):
         return replace(scores, causal=True)
-    raise Misplaced("an attention mask that is not causal has no closed form")
+    raise MisplacedError("an attention mask that is not causal has no closed form")
 
 
-def softmax(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def softmax(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     scores, axis = args[0], int(known(args[1]))
     if not isinstance(scores, Scores) or axis not in (-1, len(scores.shape) - 1) or scores.softmax:
-        raise Misplaced("a softmax has no closed form")
+        raise MisplacedError("a softmax has no closed form")
     return replace(scores, softmax=True)
 
 
@@ -106,37 +107,38 @@ def _heads(made: Recogniser, x: Wire) -> Places:
     sample, position = spots // stream.positions, spots % stream.positions
     if (sample != sample[:, :1, :1]).any():
         raise InterbasisError(
-            f"attention mixes the samples of the batch {stream.place}; expected samples in dimension 0: make the module "
+            f"attention mixes the samples of the batch {stream.place}; expected samples in dimension 0: "
+            "make the module "
             "with batch_first=True"
         )
     every = torch.arange(stream.positions)
     if x.where.shape[-2] != stream.positions or (position != every[:, None]).any():
-        raise Misplaced("attention over some of the positions has no rule")
+        raise MisplacedError("attention over some of the positions has no rule")
     if (channels != channels[:, :1]).any():
-        raise Misplaced("channels lie differently at different positions")
+        raise MisplacedError("channels lie differently at different positions")
     sample, rows = sample[:, 0, 0], channels[:, 0]  # [L], [L, h]
     order = sample.argsort(stable=True)
     count = len(sample) // made.samples
     by_sample = rows[order].view(made.samples, count, -1)
     if (by_sample != by_sample[:1]).any():
-        raise Misplaced("heads lie differently in different samples")
+        raise MisplacedError("heads lie differently in different samples")
     head = torch.empty_like(sample)
     head[order] = torch.arange(count).repeat(made.samples)
     return Places(by_sample[0], sample.view(lead), head.view(lead))
 
 
 def attended(made: Recogniser, scores: Scores, value: Wire) -> Wire:
-    wires = scores.query, scores.key, value
+    wires: tuple[Wire, ...] = (scores.query, scores.key, value)
     lead = torch.broadcast_shapes(*(wire.where.shape[:-2] for wire in wires))
     wires = tuple(wire.expand(torch.Size([*lead, *wire.where.shape[-2:]])) for wire in wires)
     places = [_heads(made, wire) for wire in wires]
     heads, width = places[0].channels.shape
     if len({wire.stream.grid for wire in wires}) > 1:
-        raise Misplaced("attention from one sequence to another has no closed form")
+        raise MisplacedError("attention from one sequence to another has no closed form")
     if any(not torch.equal(p.sample, places[0].sample) for p in places) or any(
         p.channels.shape != (heads, width) for p in places
     ):
-        raise Misplaced("queries, keys and values of different shapes have no closed form")
+        raise MisplacedError("queries, keys and values of different shapes have no closed form")
     parts = []
     for number, (wire, at) in enumerate(zip(wires, places, strict=True)):
         matrix = torch.zeros(3 * heads * width, wire.stream.channels, dtype=torch.float64)

@@ -11,8 +11,8 @@ from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser, default_axis, op_name
 from interbasis.models.traced.streams import Foreign, Stream
 from interbasis.models.traced.trace import Traced, place
-from interbasis.models.traced.values import Early, Known, Scores, Several, Value
-from interbasis.models.traced.wires import Misplaced, Wire
+from interbasis.models.traced.values import Early, Keywords, Known, Scores, Several, Value
+from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.runtime.errors import InterbasisError
 
 BY_POSITION = ("softmax", "_softmax", "log_softmax", "_log_softmax")
@@ -32,7 +32,9 @@ class Layout:
 
     def lay_out(self, stream: Tensor) -> Tensor:  # [n, P, c] -> the traced shape, for n samples
         numbers = stream.flatten(1)[:, self.index]  # [n, numbers]
-        tensor = numbers.unflatten(1, (*self.before, *self.after)) if self.before or self.after else numbers[:, 0]
+        tensor = (
+            numbers.unflatten(1, (*self.before, *self.after)) if self.before or self.after else numbers[:, 0]
+        )
         tensor = tensor.movedim(0, len(self.before))
         return tensor if self.merged is None else tensor.flatten(*self.merged)
 
@@ -57,33 +59,38 @@ class Layout:
                     before, after = tuple(shape[:axis]), tuple(shape[axis + 1 :])
                 merged = None if alone else (axis, axis + 1)
                 return cls(moved[0], before, after, merged)
-        raise Misplaced("samples of the batch are mixed")
+        raise MisplacedError("samples of the batch are mixed")
 
 
-def foreign(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any], reason: str) -> Value:
+def foreign(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords, reason: str) -> Value:
     """A core that is differentiated automatically; ``reason`` says why it has no closed form."""
     name = op_name(node)
     if any(isinstance(part, Scores) for part in _flat((args, kwargs))):
         raise InterbasisError(
             f"scores of attention are used {place(node)} in a way that is not supported ({reason}); expected "
-            "softmax(q kᵀ · scale + mask) v with a mask that is empty or causal, or scaled_dot_product_attention"
+            "softmax(q kᵀ · scale + mask) v with a mask that is empty or causal, or "
+            "scaled_dot_product_attention"
         )
     args, kwargs = _with_wires(made, (args, kwargs))
     found: dict[Stream, None] = {}
     try:
         layouts = {
-            id(part): Layout.of(part, made.samples) for part in _flat((args, kwargs)) if isinstance(part, Wire)
+            id(part): Layout.of(part, made.samples)
+            for part in _flat((args, kwargs))
+            if isinstance(part, Wire)
         }
-    except Misplaced as mixed:
+    except MisplacedError as mixed:
         raise InterbasisError(
-            f"{name} {place(node)} mixes the samples of the batch; expected a module that treats every sample by itself"
+            f"{name} {place(node)} mixes the samples of the batch; expected a module that treats every "
+            "sample by itself"
         ) from mixed
     for part in _flat((args, kwargs)):
         if isinstance(part, Wire):
             found.setdefault(part.stream)
         elif isinstance(part, Early):
             raise InterbasisError(
-                f"{name} {place(node)} combines computed numbers with whole numbers of the input ({reason}), which is "
+                f"{name} {place(node)} combines computed numbers with whole numbers of the input "
+                f"({reason}), which is "
                 "not supported; expected inputs that are read once, before the first layer"
             )
     made.fixed_lengths = True
@@ -121,7 +128,8 @@ def _result(
     own = [k for k, size in enumerate(result.shape) if size == made.samples]
     if not own:
         raise InterbasisError(
-            f"{op_name(node)} {place(node)} mixes the samples of the batch; expected a module that treats every sample "
+            f"{op_name(node)} {place(node)} mixes the samples of the batch; expected a module that treats "
+            "every sample "
             "by itself"
         )
     axis = default_axis(result.ndim) % result.ndim
@@ -225,7 +233,7 @@ def _treats_positions_alone(made: Recogniser, name: str, args: Any) -> bool:
     try:
         rows = wires.group(args[0], int(axis), made.samples)
         return len(rows.channels) == 1
-    except Misplaced:
+    except MisplacedError:
         return False
 
 
@@ -250,4 +258,3 @@ def _flat(arguments: Any) -> list[Any]:
     if isinstance(arguments, (tuple, list)):
         return [leaf for part in arguments for leaf in _flat(part)]
     return [arguments]
-

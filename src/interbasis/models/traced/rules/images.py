@@ -10,9 +10,18 @@ from torch import Tensor, fx
 from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser, known
 from interbasis.models.traced.rules.linear import applied, average_of_all, by_constants
-from interbasis.models.traced.streams import MEAN, Convolved, Gathered, MaxPooled, Mixed, Op, Stream, selection
-from interbasis.models.traced.values import Several, Value
-from interbasis.models.traced.wires import Misplaced, Wire
+from interbasis.models.traced.streams import (
+    MEAN,
+    Convolved,
+    Gathered,
+    MaxPooled,
+    Mixed,
+    Op,
+    Stream,
+    selection,
+)
+from interbasis.models.traced.values import Keywords, Several, Value
+from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import kernel_taps
 from interbasis.network.window import Grid, Window
@@ -22,12 +31,12 @@ def pixels(made: Recogniser, value: Value, dimensions: int) -> Stream:
     """The stream of a tensor [n, c, grid…], its channels and pixels in order."""
     x = made.wire(value, 1)
     if x.where.ndim != dimensions + 2:
-        raise Misplaced("an image without samples has no rule")
+        raise MisplacedError("an image without samples has no rule")
     rows = wires.group(x, 1, made.samples)
     grid = tuple(x.where.shape[2:])
     order = torch.arange(made.samples * prod(grid)).view(made.samples, *grid)
     if len(rows.channels) != 1 or not torch.equal(rows.rows, order):
-        raise Misplaced("pixels lie in another order than in the stream")
+        raise MisplacedError("pixels lie in another order than in the stream")
     stream, channels = x.stream, rows.channels[0]
     if stream.grid == grid and torch.equal(channels, torch.arange(stream.channels)):
         return stream
@@ -47,7 +56,7 @@ def _sizes(value: Any, dimensions: int) -> Grid:
     return tuple(sizes * dimensions) if len(sizes) == 1 else tuple(sizes)
 
 
-def convolution(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def convolution(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     weight = known(args[1]).double()
     dimensions = weight.ndim - 2
     options = {k: known(arg) for k, arg in enumerate(args) if k > 2}
@@ -80,7 +89,7 @@ def _biased(made: Recogniser, x: Wire, bias: Tensor | None) -> Wire:
     return by_constants(made, x, 1.0, bias.view(1, -1, *[1] * (x.where.ndim - 2)))
 
 
-def transposed(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def transposed(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     weight = known(args[1]).double()
     dimensions = weight.ndim - 2
     options = {k: known(arg) for k, arg in enumerate(args) if k > 2}
@@ -99,7 +108,7 @@ def transposed(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[st
     return _biased(made, result, known(args[2]) if len(args) > 2 else None)
 
 
-def general_convolution(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def general_convolution(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     """aten.convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)."""
     x, weight, bias, stride, padding, dilation, is_transposed, extra, groups = args
     if known(is_transposed):
@@ -118,7 +127,7 @@ def _window(args: list[Any], dimensions: int, *, dilates: bool) -> Window:
     return replace(window, ceil=bool(options[place]) if len(options) > place else False)
 
 
-def max_pool(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def max_pool(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     dimensions = _dimensions(node)
     stream = pixels(made, args[0], dimensions)
     window = replace(_window(args, dimensions, dilates=True), mode="inside")
@@ -127,7 +136,7 @@ def max_pool(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str,
     return Several((result,)) if "indices" in str(node.target) else result
 
 
-def average_pool(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def average_pool(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     dimensions = _dimensions(node)
     stream = pixels(made, args[0], dimensions)
     window = _window(args, dimensions, dilates=False)
@@ -138,7 +147,7 @@ def average_pool(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[
     return image(made, op, stencil.target, stream.channels)
 
 
-def adaptive_average(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def adaptive_average(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     dimensions = _dimensions(node)
     stream = pixels(made, args[0], dimensions)
     given = known(args[1])
@@ -151,7 +160,7 @@ def adaptive_average(made: Recogniser, node: fx.Node, args: list[Any], kwargs: d
     return image(made, Gathered((stream,), stencil, "averages"), sizes, stream.channels)
 
 
-def adaptive_maximum(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def adaptive_maximum(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     dimensions = _dimensions(node)
     stream = pixels(made, args[0], dimensions)
     stencil = Stencil.adaptive(stream.grid, _sizes(known(args[1]), dimensions), maximum=True)
@@ -163,7 +172,7 @@ def _dimensions(node: fx.Node) -> int:
     return next(d for d in (1, 2, 3) if f"{d}d" in str(node.target))
 
 
-def nearest(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def nearest(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     """Enlarged: every pixel reads the nearest one, as torch itself picks it."""
     x = made.wire(args[0], 1)
     dimensions = x.where.ndim - 2
@@ -179,19 +188,20 @@ def nearest(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, 
     return image(made, Gathered((stream,), stencil, "the nearest pixel"), grid, stream.channels)
 
 
-def linear_in_pixels(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
-    """Any map that treats channels alike and is linear in the pixels: its matrix is what it makes of unit images."""
+def linear_in_pixels(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
+    """Any map that treats channels alike and is linear in the pixels: its matrix is what it makes of
+    unit images."""
     x = made.wire(args[0], 1)
     stream = pixels(made, args[0], x.where.ndim - 2)
     P = prod(stream.grid)
     if P > MAX_PROBED_PIXELS:
-        raise Misplaced("an image of this size is not probed for what is linear in its pixels")
+        raise MisplacedError("an image of this size is not probed for what is linear in its pixels")
     target: Any = node.target
     unit = torch.eye(P, dtype=torch.float64).view(P, 1, *stream.grid)
     rest, named = [known(arg) for arg in args[1:]], {k: known(v) for k, v in kwargs.items()}
     result = target(unit, *rest, **named)  # [P, 1, grid…]
     if target(torch.zeros_like(unit), *rest, **named).any():
-        raise Misplaced("it adds a constant to pixels")
+        raise MisplacedError("it adds a constant to pixels")
     grid, weights = tuple(result.shape[2:]), result.flatten(1).T  # [S, P]
     depth = int((weights != 0).sum(1).max())
     index = weights.abs().topk(max(depth, 1), dim=1).indices[:, None]
@@ -213,8 +223,9 @@ RULES = {
     **{f"upsample_nearest{d}d": nearest for d in (1, 2, 3)},
     "convolution": general_convolution,
     **dict.fromkeys(
-        ("upsample_bilinear2d", "upsample_linear1d", "upsample_bicubic2d", "reflection_pad1d", "reflection_pad2d",
-         "replication_pad1d", "replication_pad2d", "constant_pad_nd", "pad", "upsample_trilinear3d"),
+        ("upsample_bilinear2d", "upsample_linear1d", "upsample_bicubic2d", "reflection_pad1d",
+         "reflection_pad2d", "replication_pad1d", "replication_pad2d", "constant_pad_nd", "pad",
+         "upsample_trilinear3d"),
         linear_in_pixels,
     ),
 }  # fmt: skip

@@ -9,8 +9,8 @@ from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser, known
 from interbasis.models.traced.rules import products
 from interbasis.models.traced.streams import MEAN, Gathered, Mixed, Stream, selection
-from interbasis.models.traced.values import Early, Known, Scores, Several, Value
-from interbasis.models.traced.wires import Misplaced, Wire
+from interbasis.models.traced.values import Early, Keywords, Scores, Several, Value
+from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.network.stencil import Stencil
 from interbasis.network.window import Grid
 
@@ -48,17 +48,17 @@ def applied(made: Recogniser, x: Wire, weight: Tensor, bias: Tensor | None, axis
     return made.placed(x, attempt)
 
 
-def linear(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def linear(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     x, weight, bias = made.wire(args[0], -1), known(args[1]), known(args[2]) if len(args) > 2 else None
     return applied(made, x, weight.double(), bias, x.where.ndim - 1)
 
 
-def addmm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def addmm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     x = made.wire(args[1], -1)
     return applied(made, x, known(args[2]).double().T, known(args[0]), x.where.ndim - 1)
 
 
-def matmul(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def matmul(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     first, second = args
     if isinstance(first, Scores) or (is_computed(first) and is_computed(second)):
         from interbasis.models.traced.rules.attention import product_of_computed
@@ -72,7 +72,7 @@ def matmul(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, A
         weight, x = known(first), made.wire(second)
         if weight.ndim == 2 and x.where.ndim >= 2:
             return applied(made, x, weight.double(), None, x.where.ndim - 2)
-    raise Misplaced("a product of these shapes has no rule")
+    raise MisplacedError("a product of these shapes has no rule")
 
 
 def by_constants(made: Recogniser, x: Wire, scale: Tensor | float, shift: Tensor | float) -> Wire:
@@ -85,7 +85,7 @@ def by_constants(made: Recogniser, x: Wire, scale: Tensor | float, shift: Tensor
         k = len(aligned.channels[0])
         rows = [part.expand(shape).flatten()[aligned.order].view(-1, k) for part in parts]
         if any((row != row[:1]).any() for row in rows):
-            raise Misplaced("a constant differs between positions")
+            raise MisplacedError("a constant differs between positions")
         matrix = selection(aligned.channels[0], x.stream.channels) * rows[0][0][:, None]
         return Wire(mixed(made, [(x.stream, matrix)], rows[1][0].clone(), x.stream.grid), aligned.where)
 
@@ -96,18 +96,18 @@ def sum_of(made: Recogniser, first: Wire, second: Wire, sign: float) -> Wire:
     shape = torch.broadcast_shapes(first.where.shape, second.where.shape)
     pair = first.expand(shape), second.expand(shape)
     for attempt in (lambda w: w, made.picked, made.flattened):
-        changed = [attempt(wire) for wire in pair]
-        if any(wire is None for wire in changed):
+        changed = [wire for wire in map(attempt, pair) if wire is not None]
+        if len(changed) < len(pair):
             continue
         try:
             aligned = wires.align(changed, made.samples)
-        except Misplaced:
+        except MisplacedError:
             continue
         weights = [selection(c, w.stream.channels) for c, w in zip(aligned.channels, changed, strict=True)]
         parts = [(changed[0].stream, weights[0]), (changed[1].stream, sign * weights[1])]
         bias = torch.zeros(len(weights[0]), dtype=torch.float64)
         return Wire(mixed(made, parts, bias, changed[0].stream.grid), aligned.where)
-    raise Misplaced("numbers of different positions are added")
+    raise MisplacedError("numbers of different positions are added")
 
 
 def pair(made: Recogniser, first: Any, second: Any) -> tuple[Wire, Wire]:
@@ -127,12 +127,12 @@ def _beside(made: Recogniser, early: Early, other: Wire) -> Wire:
             try:
                 wires.align([wire.expand(shape), other.expand(shape)], made.samples)
                 return wire
-            except Misplaced:
+            except MisplacedError:
                 continue
     return made.wire(early)
 
 
-def add(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any], sign: float = 1.0) -> Value:
+def add(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords, sign: float = 1.0) -> Value:
     first, second = args[:2]
     sign = sign * float(known(kwargs.get("alpha", 1)))
     if isinstance(first, Scores) or isinstance(second, Scores):
@@ -146,19 +146,19 @@ def add(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]
     return by_constants(made, made.wire(second), sign, known(first))
 
 
-def sub(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def sub(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return add(made, node, args, kwargs, -1.0)
 
 
-def rsub(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def rsub(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return add(made, node, [args[1], args[0]], kwargs, -1.0)
 
 
-def neg(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def neg(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return by_constants(made, made.wire(args[0]), -1.0, 0.0)
 
 
-def mul(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def mul(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     first, second = args[:2]
     for scores, factor in ((first, second), (second, first)):
         if isinstance(scores, Scores):
@@ -169,15 +169,15 @@ def mul(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]
     return by_constants(made, made.wire(x), known(factor), 0.0)
 
 
-def div(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def div(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     first, second = args[:2]
     if kwargs.get("rounding_mode") is not None:
-        raise Misplaced("a rounded division has no rule")
+        raise MisplacedError("a rounded division has no rule")
     if isinstance(first, Scores):
         return _scaled(first, 1 / float(known(second)))
     if is_computed(second):
         if not is_computed(first):
-            raise Misplaced("a division by what is computed has no rule")
+            raise MisplacedError("a division by what is computed has no rule")
         return products.quotient(made, *pair(made, first, second))
     return by_constants(made, made.wire(first), 1 / torch.as_tensor(known(second), dtype=torch.float64), 0.0)
 
@@ -186,11 +186,11 @@ def _scaled(scores: Scores, factor: float) -> Scores:
     from dataclasses import replace
 
     if scores.softmax or scores.causal:
-        raise Misplaced("scores are scaled after they were masked")
+        raise MisplacedError("scores are scaled after they were masked")
     return replace(scores, scale=scores.scale * factor)
 
 
-def batch_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def batch_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     """In evaluation mode a scale and a shift of every channel, dimension 1."""
     gain, bias, mean, variance = (known(arg) for arg in args[1:5])
     epsilon = float(known(args[6]))
@@ -202,11 +202,11 @@ def batch_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[st
     return Several((by_constants(made, x, scale.view(shape), shift.view(shape)),))
 
 
-def cat(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def cat(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return _joined(made, args[0], lambda parts: torch.cat(parts, *[known(a) for a in args[1:]]))
 
 
-def stack(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def stack(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return _joined(made, args[0], lambda parts: torch.stack(parts, *[known(a) for a in args[1:]]))
 
 
@@ -214,11 +214,11 @@ def _joined(made: Recogniser, parts: Any, join: Any) -> Value:
     """Streams side by side as channels of one; where their entries go is decided by the indices."""
     found = [part for part in parts if isinstance(part, Wire)]
     if not all(map(is_computed, parts)) or not found:
-        raise Misplaced("constants are put beside what is computed")
+        raise MisplacedError("constants are put beside what is computed")
     joined = [part if isinstance(part, Wire) else pair(made, part, found[0])[0] for part in parts]
     streams = list(dict.fromkeys(wire.stream for wire in joined))
     if len({stream.grid for stream in streams}) > 1:
-        raise Misplaced("values with different positions are put together")
+        raise MisplacedError("values with different positions are put together")
     if len(streams) == 1:
         return Wire(streams[0], join([wire.where for wire in joined]))
     starts, total = {}, 0
@@ -235,18 +235,18 @@ def _joined(made: Recogniser, parts: Any, join: Any) -> Value:
     return Wire(whole, join(where))
 
 
-def mean(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def mean(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return _reduced(made, args, kwargs, is_mean=True)
 
 
-def sum_(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def sum_(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return _reduced(made, args, kwargs, is_mean=False)
 
 
-def _reduced(made: Recogniser, args: list[Any], kwargs: dict[str, Any], *, is_mean: bool) -> Value:
+def _reduced(made: Recogniser, args: list[Any], kwargs: Keywords, *, is_mean: bool) -> Value:
     """Over channels a row of ones; over all positions a mean."""
     if len(args) < 2 or known(args[1]) is None:
-        raise Misplaced("a mean over everything mixes samples")
+        raise MisplacedError("a mean over everything mixes samples")
     x = made.wire(args[0])
     ndim = x.where.ndim
     axes = sorted(int(a) % ndim for a in _as_list(known(args[1])))
@@ -260,8 +260,8 @@ def _reduced(made: Recogniser, args: list[Any], kwargs: dict[str, Any], *, is_me
         result = mean_square or applied(made, moved, ones, None, moved.where.ndim - 1)
         where, stream = result.where[..., 0], result.stream
         if result.stream.made.inputs[0].grid != x.stream.grid:
-            raise Misplaced("positions were flattened")
-    except Misplaced:
+            raise MisplacedError("positions were flattened")
+    except MisplacedError:
         where, stream = _over_positions(made, moved)
         if not is_mean:
             made.fixed_lengths = True
@@ -283,7 +283,7 @@ def _over_positions(made: Recogniser, x: Wire) -> tuple[Tensor, Stream]:
         or not every
         or not torch.equal(positions.sort(-1).values, torch.arange(old.positions).expand(x.where.shape))
     ):
-        raise Misplaced("a mean over some of the positions has no rule")
+        raise MisplacedError("a mean over some of the positions has no rule")
     stream = made.stream(Gathered((old,), average_of_all(old.grid), MEAN), (), old.channels)
     return sample[..., 0] * old.channels + x.channels[..., 0], stream
 

@@ -10,11 +10,11 @@ from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser, known
 from interbasis.models.traced.rules.linear import by_constants
 from interbasis.models.traced.streams import Divided, MeanSquare, Mixed, selection
-from interbasis.models.traced.values import Several, Value
-from interbasis.models.traced.wires import Misplaced, Wire
+from interbasis.models.traced.values import Keywords, Several, Value
+from interbasis.models.traced.wires import MisplacedError, Wire
 
 
-def layer_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def layer_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     gain, bias, epsilon = (known(args[k]) if len(args) > k else None for k in (2, 3, 4))
     x = made.wire(args[0], -1)
     return normed(
@@ -22,17 +22,17 @@ def layer_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[st
     )
 
 
-def native_layer_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def native_layer_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return Several((layer_norm(made, node, args, kwargs),))
 
 
-def rms_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def rms_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     gain, epsilon = (known(args[k]) if len(args) > k else None for k in (2, 3))
     epsilon = torch.finfo(torch.float64).eps if epsilon is None else epsilon
     return normed(made, made.wire(args[0], -1), list(known(args[1])), epsilon, (gain, None), centred=False)
 
 
-def fused_rms_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def fused_rms_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return Several((rms_norm(made, node, args, kwargs),))
 
 
@@ -51,7 +51,7 @@ def normed(
     def attempt(flat: Wire) -> Wire:
         rows = wires.group(flat, flat.where.ndim - 1, made.samples)
         if len(rows.channels) > 1:
-            raise Misplaced("a norm of parts of the channels has no closed form")
+            raise MisplacedError("a norm of parts of the channels has no closed form")
         width = prod(shape)
         read = selection(rows.channels[0], flat.stream.channels)
         if centred:
@@ -72,18 +72,18 @@ def normed(
     return by_constants(made, normal, 1.0 if gain is None else gain, 0.0 if bias is None else bias)
 
 
-def variance(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def variance(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     """x.var(-1, unbiased=False): the mean square of the centred channels."""
     x = made.wire(args[0])
-    axes = known(args[1]) if len(args) > 1 else kwargs.get("dim")
+    axes: Any = known(args[1] if len(args) > 1 else kwargs.get("dim"))
     correction = known(kwargs.get("correction", args[2] if len(args) > 2 else 1))
     axes = [axes] if isinstance(axes, int) else axes
     if axes is None or len(axes) != 1 or correction not in (0, False):
-        raise Misplaced("this variance has no closed form")
+        raise MisplacedError("this variance has no closed form")
     keep = bool(known(kwargs.get("keepdim", args[3] if len(args) > 3 else False)))
     rows = wires.group(x, axes[0], made.samples)
     if len(rows.channels) > 1:
-        raise Misplaced("a variance of parts of the channels has no closed form")
+        raise MisplacedError("a variance of parts of the channels has no closed form")
     read = selection(rows.channels[0], x.stream.channels)
     read = read - read.mean(0, keepdim=True)
     centred = made.stream(Mixed((x.stream,), (read,), read.new_zeros(len(read))), x.stream.grid, len(read))

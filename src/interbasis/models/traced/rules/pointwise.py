@@ -8,23 +8,24 @@ from torch import Tensor, fx, nn
 from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser, call, known, op_name
 from interbasis.models.traced.streams import Applied, Mixed, Product, selection
-from interbasis.models.traced.values import Known, Scores, Value
-from interbasis.models.traced.wires import Misplaced, Wire
+from interbasis.models.traced.values import Keywords, Known, Scores, Value
+from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.network.cores.per_feature import PerFeaturePReLU
 
 NAMES = (
-    "relu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "elu", "selu", "celu", "softplus", "mish", "hardtanh",
-    "relu6", "hardswish", "hardsigmoid", "log_sigmoid", "softshrink", "hardshrink", "exp", "expm1", "sin", "cos",
-    "atan", "abs", "erf", "clamp", "clamp_min", "clamp_max", "threshold", "sign", "sqrt", "rsqrt", "log1p", "cosh",
-    "sinh", "asinh", "square", "log_sigmoid_forward", "rrelu", "hardtanh_", "softsign", "tanhshrink", "logit", "log",
-    "reciprocal", "erfc", "exp2", "sinc", "floor", "ceil", "round", "trunc", "frac", "asin", "acos", "tan", "atanh",
+    "relu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "elu", "selu", "celu", "softplus", "mish",
+    "hardtanh", "relu6", "hardswish", "hardsigmoid", "log_sigmoid", "softshrink", "hardshrink", "exp",
+    "expm1", "sin", "cos", "atan", "abs", "erf", "clamp", "clamp_min", "clamp_max", "threshold", "sign",
+    "sqrt", "rsqrt", "log1p", "cosh", "sinh", "asinh", "square", "log_sigmoid_forward", "rrelu",
+    "hardtanh_", "softsign", "tanhshrink", "logit", "log", "reciprocal", "erfc", "exp2", "sinc",
+    "floor", "ceil", "round", "trunc", "frac", "asin", "acos", "tan", "atanh",
 )  # fmt: skip
 
 
 class Pointwise(nn.Module):
     """One of torch's functions of a number, with the options it was called with."""
 
-    def __init__(self, node: fx.Node, options: list[Any], named: dict[str, Any], name: str = ""):
+    def __init__(self, node: fx.Node, options: list[Any], named: Keywords, name: str = ""):
         super().__init__()
         self.target: Any = node.target
         self.name = name or op_name(node)
@@ -53,11 +54,11 @@ class Square(nn.Module):
         return u.square()
 
 
-def pointwise(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def pointwise(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     options = [known(arg) for arg in args[1:]]
     named = {name: known(value) for name, value in kwargs.items()}
     if any(isinstance(option, Tensor) for option in [*options, *named.values()]):
-        raise Misplaced("a function with tensors as options has no rule")
+        raise MisplacedError("a function with tensors as options has no rule")
     result = apply(made, made.wire(args[0]), Pointwise(node, options, named))
     if op_name(node) == "log_sigmoid_forward":
         from interbasis.models.traced.values import Several
@@ -85,15 +86,15 @@ def square(made: Recogniser, x: Wire) -> Wire:
     return apply(made, x, Square())
 
 
-def power(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def power(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     exponent = known(args[1])
     if isinstance(exponent, Tensor) or isinstance(args[0], Known):
-        raise Misplaced("a power with a computed exponent has no rule")
+        raise MisplacedError("a power with a computed exponent has no rule")
     x = made.wire(args[0])
     return square(made, x) if exponent == 2 else apply(made, x, Pointwise(node, [exponent], {}))
 
 
-def prelu(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def prelu(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     x, slopes = made.wire(args[0], 1), known(args[1]).double()
     if slopes.numel() == 1:
         return apply(made, x, nn.LeakyReLU(slopes.item()))
@@ -102,13 +103,13 @@ def prelu(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, An
     k = len(aligned.channels[0])
     rows = slopes.view(shape).expand(x.where.shape).flatten()[aligned.order].view(-1, k)
     if (rows != rows[:1]).any():
-        raise Misplaced("slopes differ between positions")
+        raise MisplacedError("slopes differ between positions")
     module = nn.PReLU(k).double()
     module.weight.data = rows[0].clone()
     return apply(made, x, PerFeaturePReLU(module))
 
 
-def glu(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def glu(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     """a ∘ sigmoid(b), the two halves along a dimension."""
     x = made.wire(args[0])
     axis = int(known(args[1])) if len(args) > 1 else -1
@@ -123,7 +124,7 @@ def glu(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]
     return Wire(stream, aligned.where)
 
 
-def masked_fill(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def masked_fill(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     if isinstance(args[0], Scores):
         from interbasis.models.traced.rules.attention import masked
 
@@ -131,15 +132,15 @@ def masked_fill(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[s
             known(args[1]), float(known(args[2]))
         )
         return masked(args[0], filled)
-    raise Misplaced("filling in numbers has no rule")
+    raise MisplacedError("filling in numbers has no rule")
 
 
-def where(made: Recogniser, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def where(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     if isinstance(args[1], Scores):
         from interbasis.models.traced.rules.attention import masked
 
         return masked(args[1], call(node, [args[0], Known(torch.zeros(args[1].shape).double()), args[2]], {}))
-    raise Misplaced("a choice between values has no rule")
+    raise MisplacedError("a choice between values has no rule")
 
 
 RULES = {

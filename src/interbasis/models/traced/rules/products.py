@@ -6,7 +6,7 @@ from torch import nn
 from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser
 from interbasis.models.traced.streams import Applied, Divided, MeanSquare, Mixed, Product, Stream, selection
-from interbasis.models.traced.wires import Misplaced, Wire
+from interbasis.models.traced.wires import MisplacedError, Wire
 
 
 def product(made: Recogniser, first: Wire, second: Wire) -> Wire:
@@ -46,7 +46,7 @@ def _gated(made: Recogniser, first: Wire, second: Wire) -> Wire:
 def quotient(made: Recogniser, x: Wire, other: Wire) -> Wire:
     norm = _root(other.stream, "sqrt")
     if norm is None:
-        raise Misplaced("a division by what is computed has no rule")
+        raise MisplacedError("a division by what is computed has no rule")
     return divided(made, x, other, *norm)
 
 
@@ -73,7 +73,7 @@ def _root(stream: Stream, name: str) -> tuple[Stream, float] | None:
     if isinstance(inner.made, Mixed) and len(inner.inputs) == 1 and inner.channels == 1:
         if float(inner.made.weights[0].item() if inner.made.weights[0].numel() == 1 else 0) != 1:
             return None
-        inner, epsilon = inner.inputs[0], float(inner.made.bias.item())
+        epsilon, inner = float(inner.made.bias.item()), inner.inputs[0]
     return (inner, epsilon) if isinstance(inner.made, MeanSquare) and epsilon > 0 else None
 
 

@@ -1,0 +1,87 @@
+"""What a network is made of, before anything is built: what comes first, its sections and what they cost."""
+
+from math import prod
+
+from interbasis.network.cores import General, PassCore
+from interbasis.network.network import Head, Network, Section
+from interbasis.runtime.records import Record
+
+
+class SectionSummary(Record):
+    """One section in words."""
+
+    source: str
+    target: str
+    inputs: int
+    """Coordinates of the source, the constant among them."""
+    outputs: int
+    grid: str
+    """The positions of the source; "any" for sequences of any length."""
+    core: str
+    cost: str
+    """How its Jacobians are computed."""
+
+
+class NetworkSummary(Record):
+    """What a model becomes."""
+
+    family: str
+    before: str
+    """What comes before the first node layer."""
+    sections: tuple[SectionSummary, ...]
+    after: tuple[str, ...]
+    """What follows the last node layer."""
+
+
+def describe(network: Network) -> NetworkSummary:
+    """The sections of a network, and what lies before and after them.
+
+    Args:
+        network: Any network.
+
+    Returns:
+        Names, widths, cores and costs.
+    """
+    prefix, before = network.prefix, ""
+    while isinstance(prefix, Head):
+        before = f", then {len(prefix.sections)} sections"
+        prefix = prefix.prefix
+    return NetworkSummary(
+        family=network.family,
+        before=_one_line(prefix) + before,
+        sections=tuple(map(_described, network.sections)),
+        after=tuple(_one_line(step) for step in network.tail),
+    )
+
+
+def _described(section: Section) -> SectionSummary:
+    grid = section.source.grid
+    return SectionSummary(
+        source=section.source.name,
+        target=section.target.name,
+        inputs=section.source.width,
+        outputs=section.target.width,
+        grid="any" if grid is None else "×".join(map(str, grid)) or "one position",
+        core=_one_line(section.core),
+        cost=_cost(section),
+    )
+
+
+def _cost(section: Section) -> str:
+    core = section.core
+    if isinstance(core, General):
+        width = section.write.shape[1]
+        positions = prod(section.target.grid or (1,)) if core.mixes_positions else 1
+        each = (
+            "every position"
+            if section.target.grid is None and core.mixes_positions
+            else f"{positions} positions"
+        )
+        return f"general: a backward pass for each of {width} coordinates" + (
+            f" at {each}" if core.mixes_positions else ""
+        )
+    return "closed form, a pass of its own" if isinstance(core, PassCore) else "closed form"
+
+
+def _one_line(part: object) -> str:
+    return " ".join(repr(part).split())
