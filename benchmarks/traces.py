@@ -18,13 +18,13 @@ PROMPTS: dict[str, tuple[tuple[str, str, str | None, str | None], ...]] = {
     "stories": (
         ("a name again", "Once upon a time, there was a girl named Lily. One day,", " Lily", " Tim"),
         ("pronoun", "Tom was a boy. Tom had a big red ball. One day,", " he", " she"),
-        ("closing a quote", 'Mom said, "I love you', None, None),
+        ("closing a quote", 'Mom said, "I love you.', '"', None),
         ("fixed phrase", "Once upon a", " time", None),
     ),
     "general": (
         ("induction", "Lily Potter went to the park. After that, Lily", " Potter", None),
         ("pronoun", "Mary is a doctor. When the work was done,", " she", " he"),
-        ("closing a quote", 'He looked at me and said, "I am very happy', None, None),
+        ("closing a quote", 'He looked at me and said, "I am very happy.', '"', None),
         ("capital city", "The capital of France is", " Paris", " Rome"),
     ),
 }
