@@ -49,7 +49,10 @@ def test_a_folded_line_follows_the_strongest_edges(browser, stories, stories_pag
     columns = graph.layers[first].features - 1
     for strength, place in zip(strengths.tolist(), places.tolist(), strict=True):
         source, middle = place % columns + 1, place // columns + 1
-        end = follow(first + 2, follow(first + 1, middle))
+        after = follow(first + 1, middle)
+        if after == 1:  # the variance goes to all features and is followed to none
+            continue
+        end = follow(first + 2, after)
         expected[source, end] = (expected.get((source, end), 0) ** 2 + strength**2) ** 0.5
     with opened(browser, stories_page + "#by=count&count=30&nodes=200") as page:
         lines = page.evaluate(
