@@ -1,7 +1,7 @@
 """Running the notebooks of examples/ without Jupyter, which the tests do not require.
 
-Cells are run one after the other in one namespace, as a kernel does: what they print is kept, and the value of
-the last line as text and, where it has one, as HTML. `python tests/notebooks.py [FILE…]` runs them again
+Cells are run one after the other in one namespace, as a kernel does: what they print is kept, and the value
+of the last line as text and, where it has one, as HTML. `python tests/notebooks.py [FILE…]` runs them again
 and writes their outputs.
 """
 

@@ -1,4 +1,4 @@
-"""The notebooks of examples/: they run from top to bottom in a user's clone, and are stored with their outputs."""
+"""The notebooks of examples/: they run from top to bottom, and are stored with their outputs."""
 
 import pytest
 
@@ -18,8 +18,12 @@ def test_a_notebook_runs_and_has_its_outputs(name, tmp_path):
     assert [cell["execution_count"] for cell in stored] == list(range(1, len(stored) + 1))
     again = code_cells(execute(read(path), tmp_path))
     for before, after in zip(stored, again, strict=True):
-        assert [one["output_type"] for one in before["outputs"]] == [one["output_type"] for one in after["outputs"]]
-    (page,) = [output["data"]["text/html"] for cell in again for output in cell["outputs"] if "data" in output]
+        assert [one["output_type"] for one in before["outputs"]] == [
+            one["output_type"] for one in after["outputs"]
+        ]
+    (page,) = [
+        output["data"]["text/html"] for cell in again for output in cell["outputs"] if "data" in output
+    ]
     assert "".join(page).startswith("<iframe")
 
 

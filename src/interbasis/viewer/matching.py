@@ -1,11 +1,12 @@
 """Features of two runs of one model, matched layer by layer.
 
-With f̂_a = C_a f uncorrelated, Cov(f̂_a) = diag(λ_a), the features of the other run are f̂_b = C_b C_a⁺ f̂_a up to
-what run a dropped, so that
+With f̂_a = C_a f uncorrelated, Cov(f̂_a) = diag(λ_a), the features of the other run are f̂_b = C_b C_a⁺ f̂_a
+up to what run a dropped, so that
 
     Cov(f̂_b, f̂_a) = C_b C_a⁺ diag(λ_a),        corr = |Cov| / (σ_b λ_a^½).
 
-Nothing is measured: λ and the bases are in the graphs. All bases but the neurons' own have uncorrelated features.
+Nothing is measured: λ and the bases are in the graphs. All bases but the neurons' own have uncorrelated
+features.
 """
 
 import torch
