@@ -1,4 +1,4 @@
-"""A small language model made in seconds: short stories about names and animals, and a GPT-2 that learns them.
+"""A small language model made in seconds: short stories about names and animals, learned by a GPT-2.
 
 The stories repeat their names, so the model has something to look back for. No file is fetched.
 """
@@ -14,8 +14,9 @@ GIRLS = ("Lily", "Mia", "Sue")
 ANIMALS = ("cat", "dog", "bird", "fish")
 PLACES = ("park", "garden", "house", "lake")
 WORDS = (
-    "<s>", ".", ",", *NAMES, *ANIMALS, *PLACES, "Once", "there", "was", "a", "girl", "boy", "named", "saw", "the",
-    "in", "liked", "and", "She", "He", "wanted", "to", "play", "with", "went", "home", "said", "hello", "again",
+    "<s>", ".", ",", *NAMES, *ANIMALS, *PLACES, "Once", "there", "was", "a", "girl", "boy", "named", "saw",
+    "the", "in", "liked", "and", "She", "He", "wanted", "to", "play", "with", "went", "home", "said", "hello",
+    "again",
 )  # fmt: skip
 
 
@@ -26,7 +27,8 @@ def story(random_source: random.Random) -> list[str]:
     kind, pronoun = ("girl", "She") if name in GIRLS else ("boy", "He")
     return (
         f"<s> Once there was a {kind} named {name} . {pronoun} went to the {place} and saw a {animal} . "
-        f"{name} liked the {animal} . {pronoun} wanted to play with the {animal} in the {place} . {name} said hello ."
+        f"{name} liked the {animal} . {pronoun} wanted to play with the {animal} in the {place} . "
+        f"{name} said hello ."
     ).split()
 
 

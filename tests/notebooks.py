@@ -1,8 +1,8 @@
 """Running the notebooks of examples/ without Jupyter, which the tests do not require.
 
-Cells are run one after the other in one namespace, as a kernel does: what they print is kept, and the value of
-the last line as text and, where it has one, as HTML. `python tests/notebooks.py` runs all of them again and
-writes their outputs.
+Cells are run one after the other in one namespace, as a kernel does: what they print is kept, and the value
+of the last line as text and, where it has one, as HTML. `python tests/notebooks.py [FILE…]` runs them again
+and writes their outputs.
 """
 
 import ast
@@ -65,7 +65,7 @@ def _run(source: str, namespace: dict[str, Any], number: int) -> list[dict[str, 
 
 
 def main() -> None:
-    for path in sorted(EXAMPLES.glob("*.ipynb")):
+    for path in [Path(name).resolve() for name in sys.argv[1:]] or sorted(EXAMPLES.glob("*.ipynb")):
         with tempfile.TemporaryDirectory() as folder:
             notebook = execute(read(path), Path(folder))
         path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -49,7 +49,10 @@ def test_a_folded_line_follows_the_strongest_edges(browser, stories, stories_pag
     columns = graph.layers[first].features - 1
     for strength, place in zip(strengths.tolist(), places.tolist(), strict=True):
         source, middle = place % columns + 1, place // columns + 1
-        end = follow(first + 2, follow(first + 1, middle))
+        after = follow(first + 1, middle)
+        if after == 1:  # the variance goes to all features and is followed to none
+            continue
+        end = follow(first + 2, after)
         expected[source, end] = (expected.get((source, end), 0) ** 2 + strength**2) ** 0.5
     with opened(browser, stories_page + "#by=count&count=30&nodes=200") as page:
         lines = page.evaluate(
@@ -77,7 +80,8 @@ def test_boxes_have_numbers_and_room_for_their_labels(browser, stories_page, wid
         boxes = [page.locator(".node").nth(k).bounding_box() for k in (0, page.locator(".node").count() - 1)]
         assert boxes[1]["x"] + boxes[1]["width"] > stage["x"] + 0.9 * stage["width"]  # the space is used
         lowest = page.evaluate(
-            "Math.max(...[...document.querySelectorAll('.node')].map((n) => n.getBoundingClientRect().bottom))"
+            """Math.max(...[...document.querySelectorAll(".node")]
+            .map((n) => n.getBoundingClientRect().bottom))"""
         )
         assert lowest > stage["y"] + 0.85 * stage["height"]
 
@@ -90,7 +94,8 @@ def test_tooltips_say_the_whole_label_and_lines_their_weight(browser, lib, serve
         assert "mlp_in.0 feature 1" in tip.inner_text()
         assert "%" in tip.inner_text()  # the label with its share, which the box leaves out
         x, y, value = page.evaluate(
-            f"""() => {{ const s = {SECTIONS}[0], r = document.querySelector(".stage").getBoundingClientRect();
+            f"""() => {{ const s = {SECTIONS}[0];
+            const r = document.querySelector(".stage").getBoundingClientRect();
             return [r.left + (s.left + s.right) / 2, r.top + (s.y0[s.from[0]] + s.y1[s.to[0]]) / 2,
               s.value[0]]; }}"""
         )
@@ -213,7 +218,9 @@ def test_curves_have_axes(browser, server):
 
 def test_search_finds_tokens_inside_examples(browser, stories, stories_page):
     examples = load_result(stories, ExamplesResult).layers["mlp_in.1"]
-    texts = {one.index: " ".join("".join(e.tokens) for b in one.bands for e in b.examples) for one in examples}
+    texts = {
+        one.index: " ".join("".join(e.tokens) for b in one.bands for e in b.examples) for one in examples
+    }
     with_word = {index for index, text in texts.items() if "garden" in text}
     assert with_word
     with opened(browser, stories_page) as page:

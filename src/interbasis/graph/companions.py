@@ -1,7 +1,7 @@
 """What a graph in memory is kept with: the network and data it was built from, its folder, its results.
 
-A graph stays a frozen value; a notebook still wants `graph.label()` to know the network, and the graph to show
-the labels. What is kept here lives as long as the graph does.
+A graph stays a frozen value; in a notebook, `graph.label()` still has to know the network, and the graph to
+show the labels. What is kept here lives as long as the graph does.
 """
 
 from dataclasses import dataclass, field

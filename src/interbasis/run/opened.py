@@ -36,7 +36,7 @@ R = TypeVar("R", bound=Result)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunGraph:
-    """A graph, saved or not. Results are stored in ``folder``; where it is None, they are kept beside the graph."""
+    """A graph, saved or not. Results are stored in ``folder``; where it is None, they are kept in memory."""
 
     graph: InteractionGraph
     folder: Path | None = None

@@ -83,7 +83,9 @@ def record_of(graph: InteractionGraph) -> RunRecord:
     return RunRecord(
         graph=graph,
         ablation=ablation,
-        edge_masks={} if ablation is None else {name: masks[f"edge_mask.{name}"] for name in ablation.sections},
+        edge_masks={}
+        if ablation is None
+        else {name: masks[f"edge_mask.{name}"] for name in ablation.sections},
         curves=_kept(kept, CurvesResult),
         controls=_kept(kept, ControlsResult),
         modules=_kept(kept, ModulesResult),

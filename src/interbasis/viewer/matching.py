@@ -1,14 +1,14 @@
 """Features of two runs of one model, matched layer by layer.
 
-With f̂_a = C_a f uncorrelated, Cov(f̂_a) = diag(λ_a), the features of the other run are f̂_b = C_b C_a⁺ f̂_a up to
-what run a dropped, so that
+With f̂_a = C_a f uncorrelated, Cov(f̂_a) = diag(λ_a), the features of the other run are f̂_b = C_b C_a⁺ f̂_a
+up to what run a dropped, so that
 
-    Cov(f̂_b, f̂_a) = C_b C_a⁺ diag(λ_a),        corr = |Cov| / (σ_b λ_a^½).
+    Cov(f̂_b, f̂_a) = C_b C_a⁺ diag(λ_a),        corr = |Cov| / (σ_b λ_a^½):
 
-Nothing is measured: λ and the bases are in the graphs. All bases but the neurons' own have uncorrelated features.
+what run a dropped is uncorrelated with what it kept. Nothing is measured: λ and the bases are in the graphs.
+All bases but the neurons' own have uncorrelated features.
 """
 
-import torch
 from torch import Tensor
 
 from interbasis.graph.interaction_graph import InteractionGraph
@@ -44,26 +44,28 @@ def matches(one: InteractionGraph, other: InteractionGraph) -> tuple[PageMatch, 
 
 
 def _overlap(a: LayerBasis, b: LayerBasis, a_free: bool, b_free: bool) -> Tensor | None:
-    """|corr| [features of a, features of b]; the constants match each other. None where neither can say."""
-    if a.identity or b.identity:
-        a_free, b_free = a_free and not a.identity, b_free and not b.identity
-    if a_free and a.eigenvalues is not None:
-        return correlations(a, b)
-    if b_free and b.eigenvalues is not None:
-        return correlations(b, a).T
-    return None
+    """|corr| [features of a, features of b]; the constants match each other. None where it is not known."""
+    spreads = [_variances(layer, free) for layer, free in ((a, a_free), (b, b_free))]
+    if spreads[0] is None or spreads[1] is None:
+        return None
+    if a_free and not a.identity:
+        return correlations(a, b, spreads[1])
+    return correlations(b, a, spreads[0]).T if b_free and not b.identity else None
 
 
-def correlations(a: LayerBasis, b: LayerBasis) -> Tensor:  # [features of a, features of b]
-    """|corr| of the features of a, which are uncorrelated, with those of b."""
+def _variances(layer: LayerBasis, uncorrelated: bool) -> Tensor | None:
+    """Of the features: λ where they are uncorrelated, else the neurons' own."""
+    return layer.eigenvalues if uncorrelated and not layer.identity else layer.variances
+
+
+def correlations(a: LayerBasis, b: LayerBasis, variances: Tensor) -> Tensor:  # [features of a, features of b]
+    """|corr| of the features of a, which are uncorrelated, with those of b, whose variances are given."""
     assert a.eigenvalues is not None
     scales = a.eigenvalues.double().clamp_min(0).sqrt()
     scaled = b.features_of(a.inverse.double().T) * scales[:, None]  # Cov(f̂_a, f̂_b) / λ_a^½
-    first_a, first_b = a.first_feature, b.first_feature
-    inner = scaled[first_a:, first_b:]
-    result = torch.zeros_like(scaled)
-    deviations = inner.square().sum(0).sqrt().clamp_min(1e-300)
-    result[first_a:, first_b:] = (inner.abs() / deviations).clamp_max(1)
+    deviations = variances.double().clamp_min(0).sqrt().clamp_min(1e-300)
+    result = (scaled.abs() / deviations).clamp_max(1)
+    result[: a.first_feature], result[:, : b.first_feature] = 0, 0
     if a.constant and b.constant:
         result[0, 0] = 1
     return result

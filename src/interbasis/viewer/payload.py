@@ -108,9 +108,8 @@ def ranked_by(graph: InteractionGraph, k: int) -> Literal["lambda", "variance"]:
 def is_folded(graph: InteractionGraph, k: int) -> bool:
     """Whether layer k only prepares a layer norm and goes almost 1 to 1 into the next.
 
-    Of every feature the strongest edge counts: together they hold at least ``MIN_ONE_TO_ONE`` of the section's
-    Σ Ê². Around a layer norm, the layer after the section that computes the variance holds it as a feature of
-    its own.
+    Of every feature the strongest edge counts: together they hold at least ``MIN_ONE_TO_ONE`` of the
+    section's Σ Ê². The layer inside a layer norm holds the variance as a feature of its own.
     """
     if k + 1 >= len(graph.layers) or not graph.edges:
         return False

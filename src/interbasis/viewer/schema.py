@@ -66,7 +66,7 @@ class PageLayer(Record):
     output_names: tuple[str, ...] | None
     """What the outputs are called, one for each feature; None for other layers, and where it is not known."""
     folded: bool
-    """Whether the page leaves it out at first: a layer norm's, which the next layer takes over almost 1 to 1."""
+    """Whether the page leaves it out at first: part of a layer norm, almost 1 to 1 with the next layer."""
     dropped_as_noise: int
     dropped_as_unused: int
     ranked_by: Literal["lambda", "variance"]

@@ -6,7 +6,7 @@ const SIDE = 16;
 const MIN_GAP = 58;
 const NARROWEST = 64;
 const WIDEST = 250;
-const WIDEST_IN_A_CROWD = 176;
+const WIDEST_IN_A_CROWD = [132, 176];
 const ROW = { least: 21, most: 34 };
 
 let ruler;
@@ -49,5 +49,6 @@ function columnWidths(needs, room) {
   const clamped = (most) => needs.map((need) => Math.min(Math.max(need, NARROWEST), most));
   const wide = clamped(WIDEST);
   const fits = wide.reduce((sum, one) => sum + one, 0) + (needs.length - 1) * MIN_GAP <= room;
-  return fits ? wide : clamped(WIDEST_IN_A_CROWD);
+  const share = (room - (needs.length - 1) * MIN_GAP) / needs.length;
+  return fits ? wide : clamped(Math.min(Math.max(share, WIDEST_IN_A_CROWD[0]), WIDEST_IN_A_CROWD[1]));
 }
