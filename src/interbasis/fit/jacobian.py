@@ -34,7 +34,6 @@ from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoin
 from interbasis.runtime.progress import Progress, silent
 from interbasis.runtime.team import Team
 
-
 M = TypeVar("M", Tensor, Tensor | None)
 
 
