@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cases import CASES, normal
-from interbasis import build, from_hf, load
+from interbasis import build, from_hf, load, open_run
 from interbasis.fit.survey import largest_share
 from reference import relative_error
 from tiny_models import random_model, tokens
@@ -73,6 +73,19 @@ def test_the_run_says_it(massive, tmp_path, cli):
     shown = cli("show", str(tmp_path / "run")).out
     assert "Largest direction of every layer" in shown
     assert "exceeds 3 times" in " ".join(shown.split())
+
+
+def test_labels_leave_out_what_the_basis_left_out(massive):
+    """The first position, which no feature was made for, is at the mean of every feature."""
+    network, inputs = massive
+    graph = build(network, inputs, edge_method=None)
+    means = {}
+    for limited in (graph, build(network, inputs, edge_method=None, norm_limit=0)):
+        found = open_run(limited, network, inputs).features(top=4)
+        first = [feature.positions.means[0] for feature in found.layers["ln1.0"].features]
+        means[limited.config.norm_limit] = max(map(abs, first))
+    assert means[3] <= 1e-6
+    assert means[0] > 1
 
 
 def test_a_factor_of_the_gram_knows_features_that_the_gram_does_not():

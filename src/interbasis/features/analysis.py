@@ -35,6 +35,7 @@ from interbasis.features.records import (
 )
 from interbasis.features.relevance import idle
 from interbasis.features.token_groups import TokenIndex
+from interbasis.fit.counted_tokens import CountedTokens
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
 from interbasis.network.receptive_field import receptive_fields
@@ -83,6 +84,7 @@ class Analysis:
         self.network = network.to(graph.config.torch_dtype)
         sources = [of(self.network, layer) for layer in graph.layers]
         self.layers = [_Layer(one, top, plan, _rendering(shown.rendering, one)) for one in sources]
+        self.counted = counted_in(graph, self.network)
 
     def run(
         self, batches: Batches, progress: Progress = silent, checkpoints: Checkpoints = NO_CHECKPOINTS
@@ -94,7 +96,7 @@ class Analysis:
         if "token_index" in checkpoint.tensors:
             index.restore(checkpoint.tensors["token_index"])
         text = self.network.predicts_next and self.presentation.rendering.kind == "tokens"
-        for chunk in _passes(self.layers, batches, _has_classes(batches), checkpoint.done):
+        for chunk in _passes(self.layers, batches, self.counted, _has_classes(batches), checkpoint.done):
             groups = index.groups(chunk.inputs) if text else None
             for layer, values in zip(self.layers, chunk.values, strict=True):
                 layer.add(Chunk(chunk.first, chunk.inputs, chunk.labels, values), groups)
@@ -165,7 +167,30 @@ class _Pass:
     values: list[Tensor]
 
 
-def _passes(layers: "list[_Layer]", batches: Batches, labelled: bool, start: int) -> Iterator[_Pass]:
+def counted_in(graph: InteractionGraph, network: Network) -> CountedTokens:
+    """The tokens that counted when a graph was built."""
+    directions = graph.provenance.largest_directions
+    limits = [directions[name].norm_limit if name in directions else None for name in graph.layer_names]
+    known = tuple(limit for limit in limits if limit is not None)
+    return CountedTokens.of(network, graph.config.skip_positions, known if len(known) == len(limits) else ())
+
+
+def _values(layer: "_Layer", f: Tensor, counted: CountedTokens) -> Tensor:  # [n, T, features]
+    """The features of one layer, at their mean for tokens that did not count when they were found.
+
+    Such tokens are far from all that the features were made for, and would be the extremes of every one.
+    """
+    values, mean = layer.basis.features_of(f), layer.basis.mean
+    if counted.all or mean is None:
+        return values
+    index, network = layer.source.index, layer.source.network
+    counts = counted.at(index, network.nodes[index], f)
+    return torch.where(counts[..., None], values, layer.basis.features_of(mean.to(f)))
+
+
+def _passes(
+    layers: "list[_Layer]", batches: Batches, counted: CountedTokens, labelled: bool, start: int
+) -> Iterator[_Pass]:
     """The features of all layers, chunk by chunk, from one run of the network, behind ``start`` samples."""
     network = layers[0].source.network
     size = min(chunk_size(layer.source, batches) for layer in layers)
@@ -174,7 +199,7 @@ def _passes(layers: "list[_Layer]", batches: Batches, labelled: bool, start: int
         with torch.no_grad():
             activations = network.activations(inputs.to(network.device))
         values = [
-            checked(layer.basis.features_of(f), inputs, batches.name, first)
+            checked(_values(layer, f, counted), inputs, batches.name, first)
             for f, layer in zip(activations, layers, strict=True)
         ]
         yield _Pass(first, inputs, labels, values)
