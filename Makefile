@@ -31,6 +31,7 @@ bench: $(READY)  ## speed, as ratios measured in one run
 	cd benchmarks && ../$(BIN)/python wide_mlp.py
 	cd benchmarks && ../$(BIN)/python ablation.py
 	cd benchmarks && ../$(BIN)/python language.py
+	cd benchmarks && ../$(BIN)/python rotary.py
 	cd benchmarks && ../$(BIN)/python training.py
 	cd benchmarks && ../$(BIN)/python viewer.py
 
