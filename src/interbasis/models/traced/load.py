@@ -157,6 +157,5 @@ def _check(network: Network, module: nn.Module, traced: Traced) -> None:
     if not off <= (MAX_ROUNDED_ERROR if traced.rounds else MAX_RELATIVE_ERROR):
         raise InterbasisError(
             f"{type(module).__name__} was traced, but the network's outputs are off by {off:.1e} of the "
-            "largest; "
-            "expected a module that computes the same every time it is called in evaluation mode"
+            "largest; expected a module that computes the same every time it is called in evaluation mode"
         )
