@@ -27,7 +27,7 @@ from interbasis.network.stencil_section import (
 from interbasis.network.window import Window
 from interbasis.numerics.integration import rule
 from interbasis.numerics.random_signs import Sources
-from reference import attributions, edges, jacobian_gram, relative_error
+from reference import attributions, edges, jacobian_gram, jacobians, relative_error
 from stencil_cases import (
     EXAMPLE,
     as_activations,
@@ -196,6 +196,18 @@ def test_bases_of_a_residual_network_hold_what_any_basis_must():
     found = (inverse.T @ whole @ inverse)[1:, 1:]
     assert relative_error(found, torch.eye(len(found), dtype=torch.float64)) < 1e-8
     assert max(interbasis.completeness(network, graph.layers, images)) < 1e-10
+
+
+def test_errors_of_the_next_layer_are_carried_on():
+    """Where the next features are off by CᵀEC, so is M′, by the same sum with E in the middle."""
+    section, images = convolution_section(EXAMPLE), EXAMPLE.images
+    network, batches = network_of(section), Batches(images)
+    transform, off = normal(4, 6, seed=9), normal(4, 4, seed=10)
+    off = off + off.T
+    gram = Jacobians(network, collect(network, batches), batches).to_next(0, transform, off)
+    J = torch.einsum("ro,nsotj->nsrtj", transform, jacobians(section, as_activations(images)))
+    expected = torch.einsum("nsrtj,rq,nsqtk->jk", J, off, J) / images[:, 0].numel()
+    assert relative_error(gram.X.T @ gram.noise @ gram.X, expected[1:, 1:]) < 1e-10
 
 
 def test_batches_do_not_matter(monkeypatch):

@@ -100,17 +100,17 @@ def test_other_checkpoints_are_refused(tmp_path):
 
 def test_a_run_of_it_shows_features_as_patches(cli, tmp_path):
     """Build, ablate and look at features by the commands, on pictures of noise."""
-    pixels = np.random.default_rng(0).integers(0, 256, (60, 32, 32, 3), dtype=np.uint8)
-    labels = np.arange(60) % 10
-    np.savez(tmp_path / "c.npz", x_train=pixels, y_train=labels, x_test=pixels[:20], y_test=labels[:20])
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 32, 32, 3), dtype=np.uint8)
+    labels = np.arange(24) % 10
+    np.savez(tmp_path / "c.npz", x_train=pixels, y_train=labels, x_test=pixels[:8], y_test=labels[:8])
     run, spec = str(tmp_path / "run"), f"cifar10:{tmp_path / 'c.npz'}"
     code, output, _ = cli(
-        "build", "cifar10-conv", "--data", spec, "--edge-data", f"{spec},samples=8", "--out", run
+        "build", "cifar10-conv", "--data", spec, "--edge-data", f"{spec},samples=4", "--out", run
     )
     assert code == 0, output
     code, output, _ = cli("ablate", run, "--tolerance", "0.5")
     assert code == 0, output
-    code, output, _ = cli("features", run, "--top", "3")
+    code, output, _ = cli("features", run, "--top", "2")
     assert code == 0, output
     stored = json.loads((tmp_path / "run" / "examples.json").read_text())["result"]
     shown = {name: layer[0]["bands"][0]["examples"][0] for name, layer in stored["layers"].items()}

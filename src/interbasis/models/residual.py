@@ -11,10 +11,10 @@ and `output`. Checkpoints are safetensors of the module's state, with its widths
 """
 
 import json
+from collections.abc import Mapping
 from copy import deepcopy
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -166,12 +166,12 @@ def _bias(conv: nn.Conv2d) -> Tensor:
     return conv.bias.detach()
 
 
-def save(module: Residual, path: Path, data: str, training: dict[str, Any]) -> Path:
+def save(module: Residual, path: Path, data: str, training: Mapping[str, object]) -> Path:
     """Write a checkpoint that `conv:PATH` reads."""
     about = {"family": FAMILY, "channels": module.channels, "size": module.size, "widths": module.widths}
     about |= {"classes": module.classes, "data": data}
     tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
-    metadata = {"architecture": json.dumps(about), "training": json.dumps(training)}
+    metadata = {"architecture": json.dumps(about), "training": json.dumps(dict(training))}
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
     return path
 

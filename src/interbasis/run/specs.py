@@ -31,7 +31,7 @@ CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 SHIPPED = CHECKPOINTS / "modadd-seed0.safetensors"
 SHIPPED_CONV = CHECKPOINTS / "cifar10-conv-seed0.safetensors"
 MODELS = (
-    "modadd or cifar10-conv (those that are shipped), modadd:PATH, cifar10-conv:PATH, mlp:PATH, "
+    "modadd:PATH, cifar10-conv:PATH (without a path, those that are shipped), mlp:PATH, "
     "hf:FOLDER-OR-HUB-ID or python:MODULE:FUNCTION"
 )
 DATA = "modadd, cifar10[:PATH], mnist[:PATH], images:FOLDER, tokens:PATH, text:PATH, hf:DATASET or npz:PATH"
