@@ -39,8 +39,7 @@ def network_of(module: nn.Module, example: Tensor, layers: Sequence[str] | None 
     if isinstance(result, Early):
         raise InterbasisError(
             f"{type(module).__name__} has no layer with weights or a non-linearity between its input and "
-            "its output; "
-            "expected at least one"
+            "its output; expected at least one"
         )
     if not isinstance(result, Wire):
         raise InterbasisError(f"{type(module).__name__} returns no tensor that depends on its input")
