@@ -69,15 +69,13 @@ def _traced(module: nn.Module, example: Tensor | None, layers: Sequence[str] | N
     if example is None:
         raise InterbasisError(
             f"{type(module).__name__} is traced on an example, and none was given; expected a batch of "
-            "its inputs, "
-            "from_torch(module, example)"
+            "its inputs, from_torch(module, example)"
         )
     if not isinstance(example, Tensor) or example.ndim < 2:
         received = f"shape {list(example.shape)}" if isinstance(example, Tensor) else type(example).__name__
         raise InterbasisError(
             f"expected an example that is one tensor [samples, …], received {received}; a module of "
-            "several inputs is "
-            "wrapped in an nn.Module that takes one"
+            "several inputs is wrapped in an nn.Module that takes one"
         )
     return network_of(module, example, layers)
 
@@ -87,6 +85,5 @@ def _refuse_general(network: Network) -> None:
         if isinstance(section.core, General):
             raise InterbasisError(
                 f"between {section.source.name} and {section.target.name}: {section.core.name} has no "
-                "closed form; pass "
-                "general=True to take it by automatic differentiation (exact, slower)"
+                "closed form; pass general=True to take it by automatic differentiation (exact, slower)"
             )

@@ -72,8 +72,7 @@ def example_for(model: Any) -> Tensor:
     if model.main_input_name != "input_ids":
         raise InterbasisError(
             f"{type(model).__name__} takes {model.main_input_name!r}, which is not supported; wrap it in "
-            "an nn.Module and "
-            "give from_torch an example"
+            "an nn.Module and give from_torch an example"
         )
     longest = getattr(config, "max_position_embeddings", None) or TOKENS
     padding = getattr(config, "pad_token_id", None)

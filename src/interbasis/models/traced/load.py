@@ -39,8 +39,7 @@ def network_of(module: nn.Module, example: Tensor, layers: Sequence[str] | None 
     if isinstance(result, Early):
         raise InterbasisError(
             f"{type(module).__name__} has no layer with weights or a non-linearity between its input and "
-            "its output; "
-            "expected at least one"
+            "its output; expected at least one"
         )
     if not isinstance(result, Wire):
         raise InterbasisError(f"{type(module).__name__} returns no tensor that depends on its input")
@@ -157,6 +156,5 @@ def _check(network: Network, module: nn.Module, traced: Traced) -> None:
     if not off <= (MAX_ROUNDED_ERROR if traced.rounds else MAX_RELATIVE_ERROR):
         raise InterbasisError(
             f"{type(module).__name__} was traced, but the network's outputs are off by {off:.1e} of the "
-            "largest; "
-            "expected a module that computes the same every time it is called in evaluation mode"
+            "largest; expected a module that computes the same every time it is called in evaluation mode"
         )

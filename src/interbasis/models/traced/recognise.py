@@ -100,8 +100,7 @@ class Recogniser:
         if not own:
             raise InterbasisError(
                 f"the samples of the batch are mixed {place(early.node)}; expected a module that keeps "
-                "them in a "
-                "dimension of their own before its first layer"
+                "them in a dimension of their own before its first layer"
             )
         rest = [k for k in range(tensor.ndim) if k not in (own[0], axis)]
         grid = tuple(tensor.shape[k] for k in rest)
@@ -232,8 +231,7 @@ class Recogniser:
         ):
             raise InterbasisError(
                 f"random numbers are drawn {place(node)} in evaluation mode, too; expected a module that "
-                "computes "
-                "the same every time"
+                "computes the same every time"
             )
 
 

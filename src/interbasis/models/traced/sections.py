@@ -192,8 +192,7 @@ def _checked(function: Callable[[Tensor], Tensor], positions: int, width: int, w
     if not zero.isfinite().all():
         raise InterbasisError(
             f"{what} is not finite where its input is 0, where integrated gradients begin; write what "
-            "precedes or follows "
-            "it into the same function, or begin behind it with layers=[…]"
+            "precedes or follows it into the same function, or begin behind it with layers=[…]"
         )
     return FromZero(function)
 

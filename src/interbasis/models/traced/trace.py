@@ -118,8 +118,7 @@ def _double(module: nn.Module) -> nn.Module:
         except Exception as error:  # somebody else's code
             raise InterbasisError(
                 f"{type(module).__name__} could not be copied to be traced ({_first_line(error)}); "
-                "expected a "
-                "module that copy.deepcopy takes"
+                "expected a module that copy.deepcopy takes"
             ) from error
 
 
@@ -195,8 +194,7 @@ def _untraceable(module: nn.Module, error: Exception) -> InterbasisError:
     at = f" at {where}" if where else ""
     return InterbasisError(
         f"{type(module).__name__} could not be traced{at}: {reason}; expected a forward whose operations "
-        "are the "
-        "same for all inputs of a shape"
+        "are the same for all inputs of a shape"
     )
 
 

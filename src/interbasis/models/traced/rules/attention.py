@@ -46,8 +46,7 @@ def _check_constant(mask: Any, node: fx.Node) -> None:
     if isinstance(mask, (Wire, Early)):
         raise InterbasisError(
             f"the attention mask depends on the input {place(node)}; expected none, or the same for all "
-            "inputs: leave "
-            "padding out instead, samples of different lengths are `Samples` with `lengths`"
+            "inputs: leave padding out instead, samples of different lengths are `Samples` with `lengths`"
         )
 
 
@@ -108,8 +107,7 @@ def _heads(made: Recogniser, x: Wire) -> Places:
     if (sample != sample[:, :1, :1]).any():
         raise InterbasisError(
             f"attention mixes the samples of the batch {stream.place}; expected samples in dimension 0: "
-            "make the module "
-            "with batch_first=True"
+            "make the module with batch_first=True"
         )
     every = torch.arange(stream.positions)
     if x.where.shape[-2] != stream.positions or (position != every[:, None]).any():

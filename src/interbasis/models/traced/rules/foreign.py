@@ -129,8 +129,7 @@ def _result(
     if not own:
         raise InterbasisError(
             f"{op_name(node)} {place(node)} mixes the samples of the batch; expected a module that treats "
-            "every sample "
-            "by itself"
+            "every sample by itself"
         )
     axis = default_axis(result.ndim) % result.ndim
     if axis == own[0]:
