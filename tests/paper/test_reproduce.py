@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 import torch
-from interbasis.features.fourier import FourierLabel, Term
 
 import interbasis
+from interbasis.features.fourier_labels import FourierLabel, Term
 from interbasis.paper import runner
 from interbasis.paper.plan import make_plan
 from interbasis.paper.records import SavedFigure

@@ -14,9 +14,10 @@ from cases import CASES
 from interbasis import InterbasisError
 from interbasis.data import Batches
 from interbasis.data.samples import Samples
-from interbasis.features.analysis import Request, analyse
-from interbasis.features.dataset_examples import Plan
 from interbasis.graph.store import tensors_of
+from interbasis.run.opened import open_run
+from interbasis.run.results import load_result
+from interbasis.run.stages import features
 from interbasis.runtime.checkpoints import Checkpoints
 
 
@@ -78,9 +79,9 @@ def test_features_that_are_killed_again_and_again_are_the_same(tmp_path, monkeyp
     network, data = CASES[case]().network, CASES[case]().inputs
     if case == "relu":
         data = (data, torch.arange(len(data)) % 3)
-    graph = interbasis.build(network, data)
-    request = Request(4, Plan(ends=2, bands=2, per_band=2, reservoir=16))
-    whole = analyse(graph, network, data, request)
+    run = interbasis.build(network, data).save(tmp_path / "run")
+    request = features.FeaturesRequest(top=4, ends=2, bands=2, per_band=2)
+    whole = features.analyse(open_run(interbasis.load(run), network, data), request)
     reports, parts = set(), None
 
     def stop_at_something_new(*report):
@@ -89,15 +90,14 @@ def test_features_that_are_killed_again_and_again_are_the_same(tmp_path, monkeyp
             raise KilledError
 
     while parts is None:
-        kept = Checkpoints(tmp_path, "features", {"a": 1})
         try:
-            parts = analyse(graph, network, data, request, stop_at_something_new, kept)
+            parts = features.run(open_run(run, network, data, progress=stop_at_something_new), request)
         except KilledError:
-            continue
+            assert (run / ".resume/features").is_dir()
     assert len(reports) > 4
-    assert json.dumps(parts) == json.dumps(whole)
-    kept.finish()
-    assert list(tmp_path.iterdir()) == []
+    assert parts == whole[0]
+    assert load_result(run, features.ExamplesResult) == whole[1]
+    assert not (run / ".resume").exists()
 
 
 def test_other_settings_are_refused_with_old_and_new_value_and_a_remedy(tmp_path, small_chunks):
