@@ -67,7 +67,7 @@ def test_edges_through_folded_layers_follow_the_chain_rule(browser, stories_page
 
 
 def test_a_node_opens_with_both_lists_and_the_runs_feature(browser, stories_page, trace):
-    node = max((one for one in trace.nodes if one.layer == "mlp_in.1"), key=lambda one: one.influence)
+    node = max((one for one in trace.nodes if one.layer == "unembed"), key=lambda one: one.influence)
     with opened(browser, stories_page + "#tab=prompts") as page:
         page.locator(f'.trace-node[data-name="{node.name}"]').click()
         settle(page)
@@ -101,7 +101,7 @@ def test_pins_groups_and_names_come_back_from_the_address(browser, stories_page,
         page.get_by_label("Pinned only").check()
         settle(page)
         assert page.locator(".trace-node").count() == 3  # one node, one group, the target
-        assert page.locator(".trace-node.group text").inner_text() == "the name"
+        assert page.locator(".trace-node.group text").text_content() == "the name"
         assert hash_with(page, "only=1")
         address = page.url
     assert chosen[2].name in unquote(address)
