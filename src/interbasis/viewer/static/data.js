@@ -45,7 +45,7 @@ export class Run {
 }
 
 // A record with decoded fields of its own in place of some.
-function decoded(record, fields) {
+export function decoded(record, fields) {
   return Object.assign(Object.create(record), fields);
 }
 
@@ -104,7 +104,8 @@ function modulesOf(layers) {
 export class Matches {
   constructor(records, runs) {
     this.byLayer = runs.map(() => new Map());
-    for (const { layer, ...match } of records) {
+    for (const match of records) {
+      const { layer } = match;
       const sides = [[match.first, match.first_overlap], [match.second, match.second_overlap]];
       sides.forEach(([indices, overlaps], place) => this.byLayer[place]?.set(layer, { indices: integers(indices), overlaps: floats(overlaps) }));
     }
