@@ -27,7 +27,7 @@ STATIC = Path(__file__).parent / "static"
 STYLES = ("colours.css", "page.css", "controls.css", "graph.css", "panel.css", "traces.css", "print.css")
 IMPORT = re.compile(r'^import \{[^}]*\} from "\./([a-z-]+\.js)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?function |const |let |class )", re.MULTILINE)
-NOTEBOOK_EDGES = 5_000
+NOTEBOOK_EDGES = 1_500
 """Edges that a page inside a notebook holds; every output cell keeps its own copy."""
 
 
@@ -70,8 +70,9 @@ def html_of_graph(graph: InteractionGraph, height: int = 620) -> str:
     """The page of a graph in memory as a frame for a notebook, without a server."""
     data = PageData(token=None, runs=(graph_payload(graph, NOTEBOOK_EDGES),))
     page = _page(data, PageFiles.read())
+    quoted = page.replace("&", "&amp;").replace('"', "&quot;")  # all that an attribute requires
     return (
-        f'<iframe title="{html.escape(whole_text(repr(graph)))}" srcdoc="{html.escape(page)}" '
+        f'<iframe title="{html.escape(whole_text(repr(graph)))}" srcdoc="{quoted}" '
         'sandbox="allow-scripts allow-downloads" '
         f'style="width:100%;height:{height}px;border:1px solid #8884;border-radius:6px"></iframe>'
     )
