@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from common import machine, report, seconds
-from interbasis.fit.jacobian import SectionJacobian
+from interbasis.fit.section_jacobian import SectionJacobian
 from interbasis.network.cores import Attention, AttentionShape, Elementwise, PassCore
 from interbasis.network.network import NodeLayer, Section
 from reference import batched, fused, looped

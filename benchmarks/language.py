@@ -26,7 +26,7 @@ import interbasis
 from common import machine, peak_gigabytes, report, seconds
 from interbasis.data.batches import Batches
 from interbasis.fit.edges import EdgeSettings, SectionEdges
-from interbasis.fit.jacobian import SectionJacobian
+from interbasis.fit.section_jacobian import SectionJacobian
 from interbasis.fit.statistics import collect
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.cores import Moments, SamplesQueries

@@ -19,7 +19,7 @@ import interbasis
 from common import machine, report
 from interbasis.data.batches import Batches
 from interbasis.fit.edges import EdgeSettings, SectionEdges
-from interbasis.fit.jacobian import SectionJacobian
+from interbasis.fit.section_jacobian import SectionJacobian
 from interbasis.fit.statistics import collect
 from interbasis.network.cores import Attention
 from interbasis.network.network import Network

@@ -9,7 +9,7 @@ from interbasis import InterbasisError, build
 from interbasis.data import Batches
 from interbasis.fit.counted_tokens import CountedTokens
 from interbasis.fit.edges import EdgeSettings, measure
-from interbasis.fit.jacobian import SectionJacobian
+from interbasis.fit.section_jacobian import SectionJacobian
 from interbasis.network.cores import AttentionShape, Counted, Rotary
 from interbasis.numerics.integration import rule
 from interbasis.numerics.random_signs import Sources

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interbasis.fit.jacobian import Jacobians, SectionJacobian
+from interbasis.fit.jacobian import Jacobians
+from interbasis.fit.section_jacobian import SectionJacobian
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.cores import Moments, PassCore, StatisticsCore, Sums
 from interbasis.network.network import Section

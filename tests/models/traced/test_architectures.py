@@ -72,7 +72,7 @@ def test_a_general_section_is_named_with_its_line_and_is_exact():
 
 
 def _check_gram(section: Section, f: torch.Tensor) -> None:
-    from interbasis.fit.jacobian import SectionJacobian
+    from interbasis.fit.section_jacobian import SectionJacobian
 
     core, identity = section.core, torch.eye(section.target.width, dtype=torch.float64)
     assert isinstance(core, General)

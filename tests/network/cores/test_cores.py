@@ -10,7 +10,7 @@ from torch import nn
 
 from cases import ACTIVATIONS, activations, as_general, attention_section, batch_moments, normal
 from interbasis.fit.attributions import token_attributions
-from interbasis.fit.jacobian import SectionJacobian
+from interbasis.fit.section_jacobian import SectionJacobian
 from interbasis.models.sequential import ELEMENTWISE
 from interbasis.network.cores import AttentionShape, Elementwise, Gated, Linear, Normalize, Rotary, Variance
 from interbasis.network.cores.core import into_groups

@@ -48,12 +48,13 @@ function shownToken(token) {
   return token.replace(/\n/g, "⏎").replace(/\t/g, "⇥");
 }
 
-function pictureOf({ image, label, value, sample }) {
+function pictureOf({ image, label, value, sample, field }) {
   const text = label || `sample ${sample}`;
+  const place = field && `, depends on the part from ${field.map((share) => `${Math.round(100 * share)} %`).join(", ")} (left, top, right, bottom)`;
   return el(
     "figure", {},
     PICTURE.test(image) ? el("img", { src: image, alt: text, loading: "lazy" }) : el("span", { class: "no-picture" }, "no picture"),
-    el("figcaption", { title: `sample ${sample}` }, name(text), el("small", {}, decimal(value))),
+    el("figcaption", { title: `sample ${sample}${place || ""}` }, name(text), el("small", {}, decimal(value))),
   );
 }
 
