@@ -194,7 +194,7 @@ def test_the_command_gives_the_same_plan(stories, tmp_path):
         (["tinystories", "--seeds", "1"], "tinystories has no option --seeds"),
         (["modadd", "--tokens", "5"], "modadd has no option --tokens"),
         (["gpt2", "--model", "hf:somewhere"], "name text with --data"),
-        (["gpt2", "--bases", "ica"], "expected bases among lib, gib, pca, neuron, random"),
+        (["gpt2", "--bases", "ica"], "expected bases among lib, gib, jib, pca, neuron, random"),
         (["gpt2", "--report-only"], "nothing to report"),
     ],
 )

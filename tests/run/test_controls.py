@@ -220,7 +220,7 @@ def test_controls_of_some_bases_and_of_several_scrambled_networks(cli, folder):
         "pca, reinitialised weights, seed 2",
     ]  # fmt: skip
     code, _, err = cli("controls", folder, "--bases", "lip")
-    assert (code, "expected bases of lib, gib, pca, neuron, random, received lip" in err) == (
+    assert (code, "expected bases of lib, gib, jib, pca, neuron, random, received lip" in err) == (
         2,
         True,
     )

@@ -89,7 +89,7 @@ def test_a_feature_opens_with_its_numbers(browser, server, lib):
     examples = {one.index: one for one in load_result(lib, ExamplesResult).layers["mlp_in.0"]}
     with opened(browser, server.url) as page:
         page.locator(".column").nth(1).locator(".node").nth(1).click()
-        panel = page.locator(".panel")
+        panel = page.locator(".panel:not(.trace-panel)")
         assert panel.locator("h2").inner_text() == feature.label
         assert panel.locator(".bars th").first.inner_text() == feature.fourier.terms[0].text
         strongest = graph.edges[0][2, 1:].max().item()
@@ -218,10 +218,10 @@ def test_the_keyboard_is_enough(browser, server):
         at = page.evaluate(place)
         page.keyboard.press("Enter")
         settle(page)
-        assert page.locator(".panel").is_visible()
+        assert page.locator(".panel:not(.trace-panel)").is_visible()
         page.keyboard.press("Escape")
         settle(page)
-        assert not page.locator(".panel").is_visible()
+        assert not page.locator(".panel:not(.trace-panel)").is_visible()
         assert page.evaluate(place) == at
         names = page.locator(".node").evaluate_all(
             "(nodes) => nodes.map((n) => n.getAttribute('aria-label'))"

@@ -79,7 +79,7 @@ def test_a_run_without_results_says_what_makes_them(browser, pca, tmp_path):
     file = write_page([pca], tmp_path / "pca.html")
     with opened(browser, f"{file.as_uri()}#sel=0.1.1") as page:
         assert "interbasis ablate RUN" in page.locator(".controls").inner_text()
-        assert "interbasis features RUN" in page.locator(".panel").inner_text()
+        assert "interbasis features RUN" in page.locator(".panel:not(.trace-panel)").inner_text()
         page.get_by_role("button", name="Curves").click()
         assert "interbasis curves RUN" in page.locator(".curves").inner_text()
         page.get_by_role("button", name="About").click()
@@ -111,7 +111,7 @@ def test_a_result_in_another_form_costs_its_own_part_only(browser, lib, tmp_path
     page_file = write_page([lib], tmp_path / "page.html")
     with opened(browser, f"{page_file.as_uri()}#sel=0.1.2") as page:
         assert ink(page, ".edges:not(.over)") > 500
-        assert page.locator(".panel").get_by_text("Comes from").count() == 1
+        assert page.locator(".panel:not(.trace-panel)").get_by_text("Comes from").count() == 1
         assert "1 result could not be read" in page.locator(".status").inner_text()
         for tab in ("Curves", "About", "Graph"):
             page.get_by_role("button", name=tab, exact=True).click()

@@ -16,12 +16,11 @@ def show(
 ) -> None:
     """Summarise a run, or list the sections that a model becomes before anything is built.
 
-    Of a model: what comes before the first node layer, and every section with its core and how its
-    Jacobians are
-    computed, in closed form or by automatic differentiation.
+    Of a model: what comes before the first node layer, and every section with its core and how its Jacobians
+    are computed, in closed form or by automatic differentiation.
 
     Example: interbasis show runs/lib
-    A model: interbasis show hf:FOLDER
+    A model: interbasis show modadd
     """
     from interbasis.graph.store import load
     from interbasis.network.summary import describe

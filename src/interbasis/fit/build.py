@@ -102,6 +102,7 @@ def build(
         config = config.model_copy(update={"dtype": network.build_dtype})
     if config.norm_limit is None:
         limited = network.predicts_next and not config.isolate_largest
+        limited = limited and not BASES[config.basis].needs_all_tokens
         config = config.model_copy(update={"norm_limit": DEFAULT_NORM_LIMIT if limited else 0.0})
     batches = _batches(config, data, jacobian_data, edge_data)
     graph = _Build(network, batches, config, execution).graph()

@@ -27,7 +27,7 @@ STATIC = Path(__file__).parent / "static"
 STYLES = ("colours.css", "page.css", "controls.css", "graph.css", "panel.css", "traces.css", "print.css")
 IMPORT = re.compile(r'^import \{[^}]*\} from "\./([a-z-]+\.js)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?function |const |let |class )", re.MULTILINE)
-NOTEBOOK_EDGES = 1_500
+NOTEBOOK_EDGES = 1_000
 """Edges that a page inside a notebook holds; every output cell keeps its own copy."""
 
 

@@ -49,6 +49,8 @@ class FeatureBasis(ABC):
     needs_grams: bool = True
     """Whether the covariances must be full Grams; else their diagonals do."""
     needs_jacobians: bool = False
+    needs_all_tokens: bool = False
+    """Whether no token can be left out of its sums."""
     """Whether it asks for Grams of Jacobians, which take the cores' sums over the data."""
 
     def __repr__(self) -> str:

@@ -39,6 +39,7 @@ class JointInteractionBasis(LocalInteractionBasis):
     """LIB with R of all slices in place of the eigenvectors of the covariance."""
 
     kind = JIB
+    needs_all_tokens = True
 
     def fit(
         self,

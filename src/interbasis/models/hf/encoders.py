@@ -1,11 +1,8 @@
-"""Encoders of Hugging Face (BERT, RoBERTa, MiniLM, DistilBERT, ELECTRA, ViT, DeiT, …): traced as any
-module is.
+"""Encoders of Hugging Face (BERT, RoBERTa, MiniLM, DistilBERT, ELECTRA, ViT, DeiT): traced as any module is.
 
-What comes out is the logits where the model has a head (masked tokens, classes), else the last hidden
-states; ``head``
-chooses the mean of these over all tokens, or the pooled first token. Samples of different lengths are
-given without
-padding and without a mask: `Batches` cuts it off, so that sums run over real tokens only.
+What comes out is the logits where the model has a head (masked tokens, classes), else the last hidden states;
+``head`` chooses the mean of these over all tokens, or the pooled first token. Samples of different lengths
+are given without padding and without a mask: `Batches` cuts it off, so that sums run over real tokens only.
 """
 
 from typing import Any, Literal
@@ -41,10 +38,11 @@ class Encoder(nn.Module):
 
 def is_encoder(model: Any) -> bool:
     """Whether it is one of transformers' models that put out nothing about the next token."""
-    config = getattr(model, "config", None)
     from transformers import PreTrainedModel
 
-    return isinstance(model, PreTrainedModel) and not getattr(config, "is_decoder", False)
+    if not isinstance(model, PreTrainedModel) or getattr(model.config, "is_decoder", False):
+        return False
+    return not type(model).__name__.endswith(("ForCausalLM", "LMHeadModel"))
 
 
 def from_encoder(model: nn.Module, head: Head | None = None) -> Network:
