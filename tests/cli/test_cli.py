@@ -214,6 +214,21 @@ def test_progress_with_the_time_left_on_a_terminal_alone(capsys, monkeypatch):
         assert ("edges" in shown.err and "2/4" in shown.err and "·" in shown.err) == terminal
 
 
+def test_progress_in_a_log_file_is_a_line_every_half_minute(capsys, monkeypatch):
+    from interbasis.runtime import progress
+
+    seconds = iter([0.0, 10.0, 31.0, 40.0, 62.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+    with progress.progress_bar() as advance:
+        for done in (1, 2, 3, 4):
+            advance("edges", 1000 * done, 4000)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    lines = [line.split(" ", 1)[1] for line in shown.err.splitlines()]
+    assert lines == ["edges: 2,000 of 4,000 (50%)", "edges: 4,000 of 4,000 (100%)"]
+
+
 def test_training_shows_steps_per_second_on_a_terminal(capsys, monkeypatch):
     from interbasis.cli import train
 
