@@ -44,7 +44,7 @@ def sections_in_bases(network: Network, layers: Sequence[LayerBasis]) -> list[Se
                 f"the basis {layer.name!r} acts on {layer.width} coordinates, node layer {node.name!r} has "
                 f"{node.width}{' (the constant first)' if node.constant else ''}"
             )
-    like = network.sections[0].skip
+    like = network.sections[0].like
     return [
         section.in_basis(
             None if source.identity else source.inverse.to(like),

@@ -261,7 +261,7 @@ def _blocks(network: Network) -> int:
     """Blocks that data are summed in: the same for every number of processes, unless two copies of the sums
     would take too much memory; then it is that number."""
     size = sum(
-        8 * (node.width**2 + section.read.shape[0] ** 2)
+        8 * (node.width**2 + section.shapes.read[0] ** 2)
         for node, section in zip(network.nodes, network.sections, strict=False)
     )
     return BLOCKS if size <= MAX_BYTES_OF_SUMS else 1

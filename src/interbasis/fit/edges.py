@@ -361,7 +361,7 @@ def _activations(network: Network, batches: Batches, first: int, inputs: Tensor)
 
 def _transforms(network: Network, layers: Sequence[LayerBasis]) -> list[Tensor | None]:
     """C of every section's source; None is the identity."""
-    like = network.sections[0].skip
+    like = network.sections[0].like
     return [None if layer.identity else layer.transform.to(like) for layer in layers[:-1]]
 
 

@@ -363,5 +363,5 @@ def _coordinates(network: Network, positions: int) -> int:
         total += positions * section.source.width
         grid = section.target.grid
         positions = positions if grid is None else math.prod(grid)
-        total += positions * len(section.read)
+        total += positions * section.shapes.read[0]
     return total + positions * network.nodes[-1].width

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from interbasis.network.cores import Core
+from interbasis.network.shapes import Shapes
 from interbasis.network.structured_matmul import applier
 from interbasis.network.window import Grid
 from interbasis.runtime.errors import InterbasisError
@@ -151,6 +152,16 @@ class Section(Step):
         """Coordinates or features of the source."""
         return self.skip.shape[1]
 
+    @property
+    def shapes(self) -> Shapes:
+        """Of P, A and B."""
+        return Shapes(*(tuple(matrix.shape) for matrix in (self.skip, self.read, self.write)))
+
+    @property
+    def like(self) -> Tensor:
+        """An empty tensor of its dtype on its device."""
+        return self.skip[:0, :0]
+
     def count_out(self, positions: int) -> int:
         """How many positions come out of so many."""
         here = self.positions_out(positions)
@@ -257,11 +268,11 @@ class Network:
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.sections[0].skip.dtype
+        return self.sections[0].like.dtype
 
     @property
     def device(self) -> torch.device:
-        return self.sections[0].skip.device
+        return self.sections[0].like.device
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """The model's output for these inputs."""
@@ -348,8 +359,9 @@ class Network:
         """SHA-256 over all weights, rounded to float32: the same model, the same string."""
         chain = [*self.sections, *self.tail]
         digest = hashlib.sha256("\n".join(map(repr, [self.prefix, *chain])).encode())
-        for tensor in self.prefix.tensors() + [tensor for section in chain for tensor in section.tensors()]:
-            digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
+        for part in (self.prefix, *chain):  # one after the other: they may be larger than memory together
+            for tensor in part.tensors():
+                digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().data)
         return digest.hexdigest()
 
 

@@ -11,6 +11,7 @@ Gemma 3) add `heads.k` before the mixing: normed queries and keys, values, and x
 (TransformerLens), `attn_in.k`, `mlp_in.k` and `unembed` hold x, and nothing comes before them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,11 +68,10 @@ class SoftCap(Step):
 class Assembly:
     """Sections in the making."""
 
-    def __init__(self, model: Model):
-        self.like = model.unembedding.weight
-        self.width = self.like.shape[1]
+    def __init__(self, like: Tensor, width: int, name: str):
+        self.like, self.width = like, width
         self.sections: list[Section] = []
-        self.cut = Cut(entrance(model, 0), x=self.width)
+        self.cut = Cut(name, x=width)
 
     def zeros(self, *shape: int) -> Tensor:
         return self.like.new_zeros(shape)
@@ -197,12 +197,25 @@ def entrance(model: Model, k: int) -> str:
 
 def assemble(model: Model, output: bool = False, **about: Any) -> Network:
     """The network of a model; its last node layer is `unembed`, or `output` where that is asked for."""
-    made = Assembly(model)
-    for k, block in enumerate(model.blocks):
-        made.block(block, k, entrance(model, k + 1))
+    blocks = [section for k in range(len(model.blocks)) for section in block_sections(model, k)]
+    return around(model, blocks, output, **about)
+
+
+def block_sections(model: Model, k: int) -> tuple[Section, ...]:
+    """The sections of one block."""
+    weight = model.blocks[k].attention.out.weight
+    made = Assembly(weight, weight.shape[0], entrance(model, k))
+    made.block(model.blocks[k], k, entrance(model, k + 1))
+    return tuple(made.sections)
+
+
+def around(model: Model, blocks: Sequence[Section], output: bool, **about: Any) -> Network:
+    """The network of a model whose blocks are these sections: embedding before, norm and logits after."""
+    like = model.unembedding.weight
+    made = Assembly(like, like.shape[1], entrance(model, len(model.blocks)))
     made.normalise(model.norm, "x", "ln_final_out", Cut("unembed", normalised=made.width))
     to_logits, after = unembedding(made.cut.node, model.unembedding.after(model.norm), model.cap)
-    sections, tail = made.sections, [to_logits, *after]
+    sections, tail = [*blocks, *made.sections], [to_logits, *after]
     if output:
         sections, tail = [*sections, to_logits], after
     about |= {"rotate_last": not output, "predicts_next": model.predicts_next}

@@ -14,6 +14,7 @@ from interbasis.models.hf import transformer_lens
 from interbasis.models.hf.assemble import assemble, entrance
 from interbasis.models.hf.encoders import Head, from_encoder, is_encoder
 from interbasis.models.hf.parts import GENERAL, Model
+from interbasis.models.hf.stored import StoredModel, parameters_without_memory
 from interbasis.models.matrices import change_matrices, changed_copy
 from interbasis.models.own_output import check_no_global_hooks, evaluation_mode, own_output
 from interbasis.network.cores import Elementwise, Gated
@@ -44,6 +45,7 @@ def from_hf(
     *,
     output: bool = False,
     head: Head | None = None,
+    stored: bool = False,
 ) -> Network:
     """Convert a Hugging Face model: a causal language model, or an encoder (BERT, RoBERTa, ViT, …).
 
@@ -56,6 +58,8 @@ def from_hf(
             `unembed`, with the unembedding after it.
         head: What an encoder without logits puts out: its hidden states of all "tokens" (the default), their
             "mean", or the "pooled" first one.
+        stored: Leave the blocks of a causal language model in their safetensors files, and load them one at
+            a time whenever they are used.
 
     Returns:
         The network; ``network(tokens)`` gives the logits.
@@ -66,6 +70,8 @@ def from_hf(
     """
     check_no_global_hooks()
     live = isinstance(model_or_path, nn.Module)
+    if stored:
+        return _stored(model_or_path, blocks, output, head)
     model: Any = model_or_path if live else _load(str(model_or_path))
     if _kind(model) not in FAMILIES and is_encoder(model):
         return _encoder(model, None if live else str(model_or_path), blocks, head)
@@ -82,9 +88,54 @@ def from_hf(
             build_dtype="float64" if double else "float32",
             remake=lambda change: from_hf(changed(change), output=output),
         )
-        _check_elementwise(network, model)
-        _check_logits(network, model)
+        _check(network, model)
     return network if blocks is None else _cut(network, blocks, parts, output)
+
+
+def _stored(
+    path: nn.Module | str | Path, blocks: str | int | range | None, output: bool, head: Head | None
+) -> Network:
+    """The network of a folder or a Hub id whose blocks stay in their files."""
+    if isinstance(path, nn.Module):
+        raise InterbasisError(
+            f"expected a folder or a Hub id to load blocks from, received a {type(path).__name__} in memory"
+        )
+    config = _config(str(path))
+    if config.model_type not in FAMILIES or head is not None:
+        raise InterbasisError(
+            f"blocks of {', '.join(FAMILIES)} models are loaded one at a time, not those of "
+            f"{config.model_type}; leave out --memory to load it as a whole"
+        )
+    model = StoredModel(_skeleton(config), _folder(str(path)), _parts, _check)
+    with torch.no_grad():
+        network = model.network(
+            output,
+            build_dtype="float64" if config.dtype == torch.float64 else "float32",
+            remake=lambda change: from_hf(_load_changed(str(path), change), output=output),
+        )
+        parts = _parts(model.skeleton)
+    return network if blocks is None else _cut(network, blocks, parts, output)
+
+
+def stored_bytes(name: str) -> int:
+    """What the weights of a model's network would take in memory, in float32, without reading them."""
+    with torch.no_grad():
+        network = assemble(_parts(_skeleton(_config(name))))
+    weights = [tensor for section in (*network.sections, *network.tail) for tensor in section.tensors()]
+    return sum(4 * tensor.numel() for tensor in [*network.prefix.tensors(), *weights])
+
+
+def _skeleton(config: Any) -> Any:
+    """The model without weights."""
+    from transformers import AutoModelForCausalLM
+
+    with parameters_without_memory():
+        return AutoModelForCausalLM.from_config(config).eval()
+
+
+def _check(network: Network, model: Any) -> None:
+    _check_elementwise(network, model)
+    _check_logits(network, model)
 
 
 def _encoder(model: Any, name: str | None, blocks: str | int | range | None, head: Head | None) -> Network:
@@ -103,9 +154,22 @@ def _kind(model: Any) -> str | None:
 
 
 def _load(name: str) -> nn.Module:
+    config = _config(name)
+    import transformers
+    from transformers import AutoModelForCausalLM
+
     try:
-        import transformers
-        from transformers import AutoConfig, AutoModelForCausalLM
+        local = Path(name).is_dir()
+        named = (getattr(config, "architectures", None) or [""])[0]
+        kind = AutoModelForCausalLM if config.model_type in FAMILIES else getattr(transformers, named, None)
+        return (kind or AutoModelForCausalLM).from_pretrained(name, dtype="auto", local_files_only=local)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _unreadable(name, error) from error
+
+
+def _config(name: str) -> Any:
+    try:
+        from transformers import AutoConfig
     except ImportError as error:
         raise InterbasisError(
             "Hugging Face models need the package transformers; install it with pip install 'interbasis[hf]'"
@@ -116,17 +180,29 @@ def _load(name: str) -> nn.Module:
             f"expected a Hugging Face model's folder with a config.json, but {name} has none"
         )
     try:
-        local = folder.is_dir()
-        config = AutoConfig.from_pretrained(name, local_files_only=local)
-        named = (getattr(config, "architectures", None) or [""])[0]
-        kind = AutoModelForCausalLM if config.model_type in FAMILIES else getattr(transformers, named, None)
-        return (kind or AutoModelForCausalLM).from_pretrained(name, dtype="auto", local_files_only=local)
+        return AutoConfig.from_pretrained(name, local_files_only=folder.is_dir())
     except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
-        raise InterbasisError(
-            f"could not load {name!r} as a Hugging Face causal language model ({reason}); give a folder with "
-            "config.json and weights, or a Hub id while there is a network connection"
-        ) from error
+        raise _unreadable(name, error) from error
+
+
+def _folder(name: str) -> Path:
+    """Where a model's files are; those of a Hub id are downloaded."""
+    if Path(name).is_dir():
+        return Path(name)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.safetensors", "*.json"]))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _unreadable(name, error) from error
+
+
+def _unreadable(name: str, error: Exception) -> InterbasisError:
+    reason = str(error).strip().splitlines()[0].rstrip(".")
+    return InterbasisError(
+        f"could not load {name!r} as a Hugging Face causal language model ({reason}); give a folder with "
+        "config.json and weights, or a Hub id while there is a network connection"
+    )
 
 
 def _load_changed(name: str, change: Change) -> nn.Module:

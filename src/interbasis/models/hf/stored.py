@@ -1,0 +1,170 @@
+"""Hugging Face models whose blocks stay in their safetensors files and are read one at a time.
+
+A skeleton of the model, without weights, says which module is what. A block is read by giving its modules
+their weights for a moment, so that every family's file reads it as it reads a model in memory. When a model
+is opened, each block is compared with the model's own code by itself: embedding, this block, the final norm
+and the logits.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from interbasis.models.hf.assemble import around, block_sections
+from interbasis.models.hf.parts import Model
+from interbasis.network.network import Network, Section
+from interbasis.network.stored_section import StoredBlocks, StoredSection
+from interbasis.runtime.errors import InterbasisError
+
+OTHER_NAMES = {"lm_head.weight": "embed_out.weight"}
+"""Names in files of weights that have another name in the model's code (GPT-NeoX)."""
+ELSE = "leave out --memory to load it as a whole"
+
+
+@contextmanager
+def parameters_without_memory() -> Iterator[None]:
+    """Modules that are made meanwhile have parameters on the device `meta`; buffers are made as usual."""
+    register = nn.Module.register_parameter
+
+    def on_meta(module: nn.Module, name: str, param: nn.Parameter | None) -> None:
+        if param is not None and not param.is_meta:  # one that is shared is the same one in both places
+            param = nn.Parameter(param.to("meta"), requires_grad=False)
+        register(module, name, param)
+
+    nn.Module.register_parameter = on_meta  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredModel:
+    """A model's skeleton, its folder, and how its family reads it."""
+
+    skeleton: Any
+    folder: Path
+    parts: Callable[[Any], Model]
+    check: Callable[[Network, Any], None]
+    """Compares a network with the model it was made from."""
+
+    def network(self, output: bool, **about: Any) -> Network:
+        """The network, its blocks in their files."""
+        blocks, sections = StoredBlocks(self._sections), []
+        with self._given(self._outside()):
+            whole = self.parts(self.skeleton)
+            for k in range(len(self._layers)):
+                with self._given(self._inside(k)):
+                    block = self.parts(self.skeleton).blocks[k]
+                    some = block_sections(replace(whole, blocks=[*whole.blocks[:k], block, *whole.blocks[k + 1 :]]), k)
+                    self._check_block(replace(whole, blocks=[block]), k)
+                sections += [StoredSection(one, blocks, k, place) for place, one in enumerate(some)]
+        return around(whole, sections, output, **about)
+
+    def _check_block(self, alone: Model, k: int) -> None:
+        """The model with this block alone against its own code."""
+        parent, name = self._list
+        layers, config = getattr(parent, name), self.skeleton.config
+        kinds = getattr(config, "layer_types", None)
+        setattr(parent, name, nn.ModuleList([layers[k]]))
+        if kinds:
+            config.layer_types = [kinds[k]] * len(kinds)
+        try:
+            self.check(around(alone, block_sections(alone, 0), False), self.skeleton)
+        finally:
+            setattr(parent, name, layers)
+            if kinds:
+                config.layer_types = kinds
+
+    def _sections(self, k: int) -> tuple[Section, ...]:
+        with torch.no_grad(), self._given(self._inside(k)):
+            return block_sections(self.parts(self.skeleton), k)
+
+    @property
+    def _list(self) -> tuple[nn.Module, str]:
+        """Where the list of blocks is."""
+        count = self.skeleton.config.num_hidden_layers
+        for path, module in self.skeleton.named_modules():
+            if isinstance(module, nn.ModuleList) and len(module) == count:
+                parent, _, name = path.rpartition(".")
+                return self.skeleton.get_submodule(parent), name
+        raise InterbasisError(
+            f"{type(self.skeleton).__name__} has no list of {count} blocks, which could be loaded one at a "
+            f"time; {ELSE}"
+        )
+
+    @property
+    def _layers(self) -> nn.ModuleList:
+        parent, name = self._list
+        return getattr(parent, name)
+
+    def _inside(self, k: int) -> list[str]:
+        own = {id(parameter) for parameter in self._layers[k].parameters()}
+        return [name for name, p in self._names if id(p) in own]
+
+    def _outside(self) -> list[str]:
+        blocks = {id(parameter) for parameter in self._layers.parameters()}
+        return [name for name, p in self._names if id(p) not in blocks]
+
+    @cached_property
+    def _names(self) -> list[tuple[str, nn.Parameter]]:
+        return list(self.skeleton.named_parameters(remove_duplicate=False))
+
+    @cached_property
+    def _files(self) -> dict[str, Path]:
+        """The file of every stored tensor."""
+        index = self.folder / "model.safetensors.index.json"
+        try:
+            if index.is_file():
+                places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+                return {name: self.folder / file for name, file in places.items()}
+            file = self.folder / "model.safetensors"
+            with safe_open(file, "pt") as opened:
+                return dict.fromkeys(opened.keys(), file)
+        except (OSError, SafetensorError, ValueError, KeyError) as error:
+            raise InterbasisError(
+                f"blocks are loaded one at a time from model.safetensors or the files in "
+                f"model.safetensors.index.json, but {self.folder} has none that could be read ({error}); {ELSE}"
+            ) from error
+
+    @contextmanager
+    def _given(self, names: list[str]) -> Iterator[None]:
+        """These parameters have their weights meanwhile; those that share one share it."""
+        empty = dict(self._names)
+        filled: dict[int, nn.Parameter] = {}
+        for name in sorted(names, key=lambda name: self._stored_name(name) is None):
+            if id(empty[name]) not in filled:
+                filled[id(empty[name])] = nn.Parameter(self._read(name), requires_grad=False)
+        for name in names:
+            self._put(name, filled[id(empty[name])])
+        try:
+            yield
+        finally:
+            for name in names:
+                self._put(name, empty[name])
+
+    def _put(self, name: str, parameter: nn.Parameter) -> None:
+        parent, _, last = name.rpartition(".")
+        self.skeleton.get_submodule(parent)._parameters[last] = parameter
+
+    def _stored_name(self, name: str) -> str | None:
+        prefix = getattr(self.skeleton, "base_model_prefix", "")
+        for candidate in (name, name.removeprefix(f"{prefix}."), f"{prefix}.{name}", OTHER_NAMES.get(name)):
+            if candidate in self._files:
+                return candidate
+        return None
+
+    def _read(self, name: str) -> Tensor:
+        stored = self._stored_name(name)
+        if stored is None:
+            raise InterbasisError(f"{self.folder} has no weights {name!r} in its safetensors files; {ELSE}")
+        with safe_open(self._files[stored], "pt") as file:
+            return file.get_tensor(stored).clone()  # so that the file is let go of

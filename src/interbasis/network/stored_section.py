@@ -1,0 +1,122 @@
+"""Sections whose matrices are read from a file when they are used, one block of a model at a time.
+
+A network of them computes what it would compute in memory. Shapes, cores and node layers are known without
+reading anything; matrices are read with the first use of a block and released with the first use of another.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from interbasis.network.network import Section
+from interbasis.network.shapes import Shapes
+
+
+class StoredBlocks:
+    """The blocks of a model, of which one is in memory."""
+
+    def __init__(self, load: Callable[[int], tuple[Section, ...]]):
+        self._load = load
+        self._held: tuple[int, tuple[Section, ...]] | None = None
+        self._converted: dict[str, StoredBlocks] = {}
+
+    def sections(self, block: int) -> tuple[Section, ...]:
+        """Of one block; those of another are released first."""
+        if self._held is None or self._held[0] != block:
+            self.release()
+            self._held = block, self._load(block)
+        return self._held[1]
+
+    def release(self) -> None:
+        """Let go of the block that is in memory."""
+        self._held = None
+
+    def to(self, *args: Any, **kwargs: Any) -> "StoredBlocks":
+        """The same blocks in another dtype or on another device, converted as they are read."""
+
+        def load(block: int) -> tuple[Section, ...]:
+            sections = tuple(section.to(*args, **kwargs) for section in self.sections(block))
+            self.release()
+            return sections
+
+        return self._converted.setdefault(f"{args} {kwargs}", StoredBlocks(load))
+
+
+class StoredSection(Section):
+    """A section whose matrices are in a file."""
+
+    def __init__(self, like: Section, blocks: StoredBlocks, block: int, place: int):
+        """``like`` is the section, loaded: what is small of it is kept."""
+        kept = {
+            "source": like.source,
+            "target": like.target,
+            "core": like.core,
+            "last_only": like.last_only,
+            "_shapes": like.shapes,
+            "_like": like.like.clone(),
+            "_at": (blocks, block, place),
+        }
+        for name, value in kept.items():
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        (d_out, d_in), last = self.shapes.skip, ", last position" if self.last_only else ""
+        return f"Section({self.source.name} → {self.target.name}: {self.core}, {d_in} → {d_out}{last})"
+
+    def __deepcopy__(self, memo: object) -> "StoredSection":
+        return self  # nothing in it changes
+
+    @property
+    def loaded(self) -> Section:
+        """The section in memory."""
+        blocks, block, place = self.__dict__["_at"]
+        return blocks.sections(block)[place]
+
+    @property
+    def shapes(self) -> Shapes:
+        return self.__dict__["_shapes"]
+
+    @property
+    def like(self) -> Tensor:
+        return self.__dict__["_like"]
+
+    @property
+    def skip(self) -> Tensor:
+        return self.loaded.skip
+
+    @property
+    def read(self) -> Tensor:
+        return self.loaded.read
+
+    @property
+    def write(self) -> Tensor:
+        return self.loaded.write
+
+    @property
+    def features_in(self) -> int:
+        return self.shapes.skip[1]
+
+    def read_outs(self, f: Tensor) -> Tensor:  # [n, T, d_in] -> [n, T, c_in]
+        return self.loaded.read_outs(f)
+
+    def from_read_outs(self, f: Tensor, u: Tensor) -> Tensor:  # -> [n, S, d_out]
+        return self.loaded.from_read_outs(f, u)
+
+    def in_basis(self, inverse: Tensor | None, transform: Tensor | None) -> Section:
+        return self.loaded.in_basis(inverse, transform)
+
+    def to(self, *args: Any, **kwargs: Any) -> "StoredSection":
+        blocks, block, place = self.__dict__["_at"]
+        like = self.like.to(*args, **kwargs)
+        moved = StoredSection.__new__(StoredSection)
+        fields = self.__dict__ | {
+            "core": self.core.to(*args, **kwargs),
+            "_like": like,
+            "_at": (blocks.to(*args, **kwargs), block, place),
+        }
+        for name in ("copies",):
+            fields.pop(name, None)
+        for name, value in fields.items():
+            object.__setattr__(moved, name, value)
+        return moved
