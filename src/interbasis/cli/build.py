@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from pydantic import Field
 
 from interbasis.cli import common
 from interbasis.graph.settings import BuildRequest
-from interbasis.runtime.records import Record
+from interbasis.run.resources import Resources
 
 
 class BuildOptions(BuildRequest):
@@ -17,15 +16,13 @@ class BuildOptions(BuildRequest):
     model: Annotated[str, Parameter(parse=False)] = ""
 
 
-class OutputOptions(Record):
+class OutputOptions(Resources):
     """Where the run goes, and what does not change it."""
 
     out: Path
     """Folder to write the run to."""
     config: Path | None = None
     """TOML, YAML or JSON with any of these settings, or a run; options take precedence over it."""
-    cache_gigabytes: float = Field(default=4.0, ge=0, allow_inf_nan=False)
-    """Disk space for activations between blocks while it is built; 0 for none."""
     overwrite: Annotated[bool, Parameter(negative="", show_default=False)] = False
     """Replace a run that is there already."""
 
@@ -60,8 +57,6 @@ def build(
     if model is not None:
         given["model"] = model
     request = make_request((read_request(output.config) if output.config else {}) | given)
-    opened = stage.run(
-        request, output.out, overwrite=output.overwrite, cache_gigabytes=output.cache_gigabytes
-    )
+    opened = stage.run(request, output.out, overwrite=output.overwrite, resources=output)
     tables = lambda summary: summary_tables(summary, str(output.out))  # noqa: E731
     common.show(summarise(opened.graph), as_json, tables, output.out)

@@ -50,6 +50,8 @@ class Batches:
         self._fingerprint = ""
         self.origin = offset
         """Index of the first sample of the data that a block is of."""
+        self.chunk_bytes: int | None = None
+        """What the activations of a chunk may weigh, where memory is limited."""
         self.mark = ""
         """Of a block, for the names of what is stored of it."""
         self._blocks = 1
@@ -102,6 +104,10 @@ class Batches:
         if self._length is None:
             self._length = sum(len(inputs) for inputs in self._inputs())
         return self._length
+
+    def between(self, first: int, last: int) -> Tensor:
+        """The inputs of samples first … last − 1, with padding."""
+        return torch.cat(list(self._block(0, first, last)._inputs()))
 
     def first(self) -> Tensor:
         """The first sample of the whole, as a batch of one."""

@@ -41,6 +41,8 @@ class ActivationCache:
     """Bytes that the files may take together; no more than half of what is free in any case."""
     folder: Path | None = None
     """Where they are; default, or while there is no such folder: the system's temporary folder."""
+    layers: tuple[int, ...] | None = None
+    """The node layers to keep, all of them or none; default: those that spare most of the way."""
     _stored: dict[int, Stored] | None = field(default=None, init=False)
     _positions: int = field(default=0, init=False)
 
@@ -75,10 +77,12 @@ class ActivationCache:
             return {}  # not all layers have the same positions
         between = [range(before + 1, k + 1) for before, k in pairwise(passes)]
         narrowest = [min(some, key=lambda k: (nodes[k].width, -k)) for some in between]
+        if self.layers is not None:
+            narrowest = list(self.layers)
         size = self.samples * f.shape[1] * f.element_size()
         folder = self.folder if self.folder is not None and self.folder.is_dir() else Path(gettempdir())
         budget = min(self.budget, disk_usage(folder).free // 2)
-        for step in range(1, len(narrowest) + 1):
+        for step in range(1, len(narrowest) + 1 if self.layers is None else 2):
             chosen = narrowest[::-1][::step]
             if sum(size * nodes[k].width for k in chosen) <= budget:
                 return {k: self._empty(folder) for k in chosen}

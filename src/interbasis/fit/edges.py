@@ -48,6 +48,8 @@ class EdgeSettings:
     rule: Rule
     sources: Sources | None = None
     counted: CountedTokens = ALL_TOKENS
+    first: int = 0
+    """The number of the network's first section in a larger one that it is cut from, for random numbers."""
 
 
 def edges(
@@ -155,7 +157,8 @@ def _measure_block(
     pairs = zip(sections_in_bases(network, layers), _transforms(network, layers), strict=True)
     for k, (in_bases, transform) in enumerate(pairs):
         positions = in_bases.count_out(positions)
-        sections.append(SectionEdges(in_bases, settings, transform, k, max(longest, positions)))
+        number = settings.first + k
+        sections.append(SectionEdges(in_bases, settings, transform, number, max(longest, positions)))
     sums = [section.sums for section in sections]
     checkpoint = checkpoints.checkpoint(f"edges{batches.mark}", len(batches))
     for k, total in enumerate(sums):

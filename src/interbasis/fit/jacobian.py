@@ -57,6 +57,8 @@ class Jacobians:
     """Where activations are kept between passes; None computes them again."""
     counted: CountedTokens = ALL_TOKENS
     """The tokens that count, as in the statistics."""
+    first: int = 0
+    """The number of the network's first section in a larger one that it is cut from, for random numbers."""
 
     def to_next(self, index: int, transform: Tensor | None, deviation: Tensor | None = None) -> JacobianGram:
         """From node layer ``index`` to the features C [r, d] of the one after it; None is the identity.
@@ -165,7 +167,7 @@ class Jacobians:
             u, positions = section.read_outs(f), f.shape[1]
             counted = self.counted.of_section(self.network, index, f)
             for half, purpose in enumerate(("queries", "other queries")):
-                key = (purpose, self.seed, index)
+                key = (purpose, self.seed, self.first + index)
                 queries = random_positions(key, first, len(f), count, positions).to(f.device)
                 batch = core.sums_at(u, queries, metrics[half], counted)
                 weight = positions / queries.shape[1]
@@ -283,7 +285,7 @@ class Jacobians:
             outputs = _count_out(sections, f.shape[1])
             signs = None
             if self.sources is not None and outputs > 1:
-                key, most = ("jacobian", self.seed, index), longest * self.sources
+                key, most = ("jacobian", self.seed, self.first + index), longest * self.sources
                 signs = random_signs(key, first, len(f), outputs * self.sources, most)
                 signs = signs.view(len(f), outputs, self.sources).to(f)
             yield signs, f

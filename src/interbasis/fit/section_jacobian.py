@@ -42,8 +42,7 @@ class SectionJacobian:
         skip = self.section.skip.double()
         P = (skip if self.transform is None else self.transform @ skip)[:, first:].cpu()  # [r, w]
         A = self.section.read.double()[:, first:].cpu()  # [c_in, w]
-        cross = (self.write @ moments.local).cpu()  # [r, c_in]
-        inner = moments.gram.cpu()
+        cross = moments.written(self.write)  # [r, c_in]
         used = P.any(dim=1)
         if weight is not None:
             weight = weight.cpu()
@@ -52,10 +51,11 @@ class SectionJacobian:
         if len(P) + len(A) < A.shape[1]:
             X = torch.cat([P, A])
             skips = outputs * (torch.eye(len(P), dtype=torch.float64) if weight is None else weight)
-            K = torch.cat([torch.cat([skips, cross], 1), torch.cat([cross.T, inner], 1)])
+            K = torch.cat([torch.cat([skips, cross], 1), torch.cat([cross.T, moments.gram.cpu()], 1)])
             return JacobianGram(X, K / inputs)
         mixed = P.T @ cross @ A
-        K = outputs * P.T @ (P if weight is None else weight @ P) + mixed + mixed.T + A.T @ inner @ A
-        sizes = torch.cat([torch.full((len(P),), float(outputs), dtype=torch.float64), inner.diagonal()])
+        K = outputs * P.T @ (P if weight is None else weight @ P) + mixed + mixed.T + moments.between(A)
+        ones = torch.full((len(P),), float(outputs), dtype=torch.float64)
+        sizes = torch.cat([ones, moments.diagonal()])
         terms = torch.cat([P, A]), sizes / inputs
         return JacobianGram(torch.eye(len(K), dtype=torch.float64), K / inputs, terms=terms)

@@ -353,6 +353,7 @@ def chunk_size(network: Network, batches: Batches, fine: bool = False) -> int:
     if positions == 0:
         raise InterbasisError(f"{batches.name}: samples have no positions; expected at least one")
     size = FINE_CHUNK_BYTES if fine else CHUNK_BYTES
+    size = min(size, batches.chunk_bytes or size)
     return max(1, size // (8 * _coordinates(network, positions)))
 
 

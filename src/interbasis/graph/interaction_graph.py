@@ -1,5 +1,6 @@
 """The interaction graph: the features of every node layer, the edges between neighbours, their provenance."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,11 +63,11 @@ class InteractionGraph:
     """Features of every node layer and the edges between neighbours."""
 
     layers: list[LayerBasis]
-    edges: list[Tensor]
+    edges: Sequence[Tensor]
     """Ê per section, [features_out, features_in]; empty where a build left them out."""
     config: BuildConfig
     provenance: Provenance
-    edge_errors: list[Tensor] = field(default_factory=list)
+    edge_errors: Sequence[Tensor] = field(default_factory=list)
     """Standard errors of Ê where it was estimated with stochastic sources."""
 
     def __repr__(self) -> str:

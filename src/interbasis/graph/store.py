@@ -8,22 +8,26 @@ one. Results of stages lie beside them.
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
+import torch
 from pydantic import ConfigDict, Field, StrictBool, StrictStr, ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import IdentityBasis, LayerBasis
 from interbasis.graph.settings import BuildConfig
+from interbasis.graph.stored_basis import StoredBasis, StoredTensors
 from interbasis.numerics.linalg import Cut
 from interbasis.runtime.checkpoints import FOLDER, Checkpoints, unfinished_tasks
 from interbasis.runtime.errors import InterbasisError, first_problem
 from interbasis.runtime.files import remove, sha256_of, write_atomically, write_text_atomically
 from interbasis.runtime.records import Record
+from interbasis.runtime.tensor_file import Entry, write_tensors
 
 FORMAT = "interbasis-graph"
 SCHEMA = 1
@@ -86,21 +90,21 @@ def save(graph: InteractionGraph, folder: str | Path) -> Path:
             written.
     """
     folder = Path(folder)
-    tensors = tensors_of(graph)
-    for name, tensor in tensors.items():
-        _check_finite(name, tensor, f"this graph was not saved to {folder}")
+    entries = entries_of(graph)
+    for entry in entries:
+        _check_finite(entry.name, entry.read(), f"this graph was not saved to {folder}")
     check_is_free(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InterbasisError(f"could not make the folder {folder} ({error.strerror})") from error
     staged = folder / "graph.safetensors.new"
-    write_atomically(staged, lambda path: save_file(tensors, path, {"format": FORMAT}))
+    write_atomically(staged, lambda path: write_tensors(path, entries, {"format": FORMAT}))
     digest = sha256_of(staged)
     file = staged.replace(folder / f"graph-{digest[:12]}.safetensors")
     header = GraphHeader(
         tensors=TensorFile(file=file.name, sha256=digest),
-        layers=tuple(_header_of(layer) for layer in graph.layers),
+        layers=tuple(header_of(layer) for layer in graph.layers),
         edges=len(graph.edges),
         edge_errors=len(graph.edge_errors),
         config=graph.config,
@@ -143,6 +147,22 @@ def load(folder: str | Path) -> InteractionGraph:
     _check_shapes(folder, graph)
     companion(graph).folder = Path(folder)
     return graph
+
+
+def reopened(graph: InteractionGraph, folder: Path) -> InteractionGraph:
+    """A graph that was saved just now, with its matrices left in the run's file."""
+    file = folder / read_header(folder).tensors.file
+    layers = [
+        layer if layer.identity else StoredBasis(layer, file, f"layers.{k}.")
+        for k, layer in enumerate(graph.layers)
+    ]
+    edges, errors = (
+        StoredTensors([(file, f"{name}.{k}") for k in range(len(many))])
+        for name, many in (("edges", graph.edges), ("edge_errors", graph.edge_errors))
+    )
+    again = InteractionGraph(layers, edges, graph.config, graph.provenance, errors)
+    companion(again).folder = folder
+    return again
 
 
 def graph_digest(folder: str | Path) -> str:
@@ -238,18 +258,34 @@ def _check_shapes(folder: Path, graph: InteractionGraph) -> None:
 
 def tensors_of(graph: InteractionGraph) -> dict[str, Tensor]:
     """All tensors of a graph, by the name they are stored under."""
-    tensors = {}
-    for k, layer in enumerate(graph.layers):
-        for name in TENSORS_PER_LAYER[2:] if layer.identity else TENSORS_PER_LAYER:
-            tensor = getattr(layer, name)
-            if tensor is not None:
-                tensors[f"layers.{k}.{name}"] = tensor.detach().cpu().contiguous().clone()
+    return {entry.name: entry.read().detach().cpu().contiguous().clone() for entry in entries_of(graph)}
+
+
+def entries_of(graph: InteractionGraph) -> list[Entry]:
+    """The same, to be read one at a time."""
+    entries = [entry for k, layer in enumerate(graph.layers) for entry in layer_entries(layer, k)]
     for name, many in (("edges", graph.edges), ("edge_errors", graph.edge_errors)):
-        tensors |= {f"{name}.{k}": t.detach().cpu().contiguous().clone() for k, t in enumerate(many)}
-    return tensors
+        for k in range(len(many)):
+            shape = graph.layers[k + 1].features, graph.layers[k].features
+            entries.append(Entry(f"{name}.{k}", shape, torch.float64, partial(many.__getitem__, k)))
+    return entries
 
 
-def _header_of(layer: LayerBasis) -> LayerHeader:
+def layer_entries(layer: LayerBasis, k: int) -> list[Entry]:
+    """The tensors of the k-th layer."""
+    entries, prefix = [], f"layers.{k}."
+    for name in TENSORS_PER_LAYER[2:]:
+        if (tensor := getattr(layer, name)) is not None:
+            entries.append(Entry.of(prefix + name, tensor))
+    if not layer.identity:
+        size = layer.features, layer.width
+        for name, shape in (("transform", size), ("inverse", size[::-1])):
+            entries.append(Entry(prefix + name, shape, torch.float64, partial(getattr, layer, name)))
+    return entries
+
+
+def header_of(layer: LayerBasis) -> LayerHeader:
+    """What is known of a layer beside its tensors."""
     return LayerHeader(
         name=layer.name,
         constant=layer.constant,
@@ -262,13 +298,14 @@ def _header_of(layer: LayerBasis) -> LayerHeader:
 
 
 def _assemble(header: GraphHeader, tensors: dict[str, Tensor]) -> InteractionGraph:
-    layers = [_layer(spec, f"layers.{k}.", tensors) for k, spec in enumerate(header.layers)]
+    layers = [layer_of(spec, f"layers.{k}.", tensors) for k, spec in enumerate(header.layers)]
     edges = [tensors[f"edges.{k}"] for k in range(header.edges)]
     errors = [tensors[f"edge_errors.{k}"] for k in range(header.edge_errors)]
     return InteractionGraph(layers, edges, header.config, header.provenance, errors)
 
 
-def _layer(header: LayerHeader, prefix: str, tensors: dict[str, Tensor]) -> LayerBasis:
+def layer_of(header: LayerHeader, prefix: str, tensors: dict[str, Tensor]) -> LayerBasis:
+    """A layer from its header and its tensors, named with a prefix."""
     mean, variances = tensors.get(prefix + "mean"), tensors.get(prefix + "variances")
     if header.identity:
         return IdentityBasis(header.name, header.width, mean, variances, header.constant)

@@ -359,8 +359,9 @@ class Network:
         """SHA-256 over all weights, rounded to float32: the same model, the same string."""
         chain = [*self.sections, *self.tail]
         digest = hashlib.sha256("\n".join(map(repr, [self.prefix, *chain])).encode())
-        for part in (self.prefix, *chain):  # one after the other: they may be larger than memory together
-            for tensor in part.tensors():
+        parts = [self.prefix.tensors, *(step.tensors for step in chain)]
+        for tensors in parts:  # one after the other: they may be larger than memory together
+            for tensor in tensors():
                 digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().data)
         return digest.hexdigest()
 

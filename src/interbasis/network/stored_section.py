@@ -74,6 +74,11 @@ class StoredSection(Section):
         return blocks.sections(block)[place]
 
     @property
+    def block(self) -> int:
+        """The number of its block."""
+        return int(self.__dict__["_at"][1])
+
+    @property
     def shapes(self) -> Shapes:
         return self.__dict__["_shapes"]
 

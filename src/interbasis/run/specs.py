@@ -66,9 +66,14 @@ class Model:
         return open_data(spec or self.data_spec, split, context=self.context, tokenizer=self.tokenizer)
 
 
-def open_model(spec: str) -> Model:
-    """A model by name; see the head of this file. Two names alone are models that come with interbasis."""
+def open_model(spec: str, memory: int | None = None) -> Model:
+    """A model by name; see the head of this file. Two names alone are models that come with interbasis.
+
+    Blocks of a Hugging Face model that would take more than half of ``memory`` stay in their files.
+    """
     family, _, rest = spec.partition(":")
+    if family == "hf" and rest:
+        return _from_hub(spec, rest, memory)
     if family in MODEL_FAMILIES and (rest or (family == spec and family in SHIPPED_FAMILIES)):
         return MODEL_FAMILIES[family](spec, rest)
     raise InterbasisError(f"expected a model as {MODELS}, received {spec!r}")
@@ -164,7 +169,7 @@ def _pairs(p: int, split: Split) -> Samples:
     return Samples(len(labels), read, "rows", classes=tuple(map(str, range(p))))
 
 
-def _from_hub(spec: str, name: str) -> Model:
+def _from_hub(spec: str, name: str, memory: int | None = None) -> Model:
     """A Hugging Face model, `hf:NAME,blocks=4-6` or `hf:NAME,output=yes` for other node layers.
 
     Its folder may say how many positions it was made for.
@@ -178,7 +183,7 @@ def _from_hub(spec: str, name: str) -> Model:
             "mean or pooled are"
         )
     try:
-        from interbasis.models.hf.load import from_hf
+        from interbasis.models.hf.load import exceeds, from_hf
     except (ImportError, AttributeError) as error:
         raise InterbasisError(
             f"{spec} requires the transformers package; install it with: pip install 'interbasis[hf]'"
@@ -188,7 +193,13 @@ def _from_hub(spec: str, name: str) -> Model:
         from transformers.utils.logging import disable_progress_bar
 
         disable_progress_bar()
-    network = from_hf(name, blocks, output=output == "yes", head=head)  # type: ignore[arg-type]
+    network = from_hf(
+        name,
+        blocks,
+        output=output == "yes",
+        head=head,  # type: ignore[arg-type]
+        stored=memory is not None and exceeds(name, memory // 2),
+    )
     return Model(spec, network, context=_positions(Path(name)) or MAX_DEFAULT_POSITIONS, tokenizer=name)
 
 

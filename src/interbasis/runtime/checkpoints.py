@@ -20,6 +20,7 @@ before the first multiple of 16 is taken by itself, so that the sum has another 
 where it lay in the file gave another last bit of C·mean than the same mean just computed: another graph.
 """
 
+import glob
 import json
 import os
 import platform
@@ -27,6 +28,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -118,7 +120,7 @@ class Checkpoints:
         *,
         restart: bool = False,
     ):
-        self._run = Path(run or ".")
+        self._run, self._part = Path(run or "."), ""
         self.folder = None if run is None else self._run / FOLDER / task
         self._settings = json.loads(json.dumps(settings or {}))
         if self.folder is None or not (self.folder / "settings.json").is_file():
@@ -145,9 +147,24 @@ class Checkpoints:
 
     def checkpoint(self, name: str, total: int = 1) -> Checkpoint:
         """The state of a pass of ``total`` steps: as it was saved, or empty."""
-        if self.folder is None:
-            return Checkpoint()
-        return Checkpoint(self.folder / f"{name}.safetensors", total, self._prepare)
+        path = self.path(name)
+        return Checkpoint() if path is None else Checkpoint(path, total, self._prepare)
+
+    def path(self, name: str) -> Path | None:
+        """The file of a state."""
+        return None if self.folder is None else self.folder / f"{self._part}{name}.safetensors"
+
+    def within(self, part: str) -> "Checkpoints":
+        """The states of a part of the task, which has passes of the same names as others."""
+        inner = copy(self)
+        inner._part = f"{self._part}{part}."
+        return inner
+
+    def forget(self) -> None:
+        """Throw the states of a part away, once there is a state of its result."""
+        assert self._part
+        for file in () if self.folder is None else self.folder.glob(f"{glob.escape(self._part)}*"):
+            remove(file)
 
     def remember(self, name: str, make: Callable[[], State]) -> State:
         """What ``make`` gives, made once: for work that is one step."""

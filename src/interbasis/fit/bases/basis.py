@@ -39,6 +39,10 @@ class FitSettings:
     seed: int = 0
     isolate_largest: bool = False
     """Whether the direction of largest variance stands alone in every layer but the last."""
+    end: LayerBasis | None = None
+    """The last layer's features where they are known already."""
+    first: int = 0
+    """The number of the first of these layers in the network, for whatever is random."""
 
 
 class FeatureBasis(ABC):

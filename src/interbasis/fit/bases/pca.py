@@ -26,4 +26,4 @@ class PrincipalBasis(FeatureBasis):
             Principal.of(node, covariance, settings.variance_floor, divides=False).rotated()
             for node, covariance in zip(nodes[:-1], covariances[:-1], strict=True)
         ]
-        return [*inner, last_layer(nodes[-1], covariances[-1], settings.rotate_last)]
+        return [*inner, settings.end or last_layer(nodes[-1], covariances[-1], settings.rotate_last)]

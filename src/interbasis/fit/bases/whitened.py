@@ -56,7 +56,7 @@ class WhitenedBasis(FeatureBasis):
         jacobians: JacobianSource,
         settings: FitSettings,
     ) -> list[LayerBasis]:
-        layers = [last_layer(nodes[-1], covariances[-1], settings.rotate_last)]
+        layers = [settings.end or last_layer(nodes[-1], covariances[-1], settings.rotate_last)]
         gram_of = self.grams(jacobians, layers[0])
         deviation: Tensor | None = None
         for index in reversed(range(len(nodes) - 1)):
@@ -64,7 +64,9 @@ class WhitenedBasis(FeatureBasis):
             if settings.isolate_largest:
                 principal = principal.with_largest_alone()
             gram = gram_of(index, layers[0], deviation)
-            layer = self.turn(principal, gram, settings.jacobian_floor, (settings.seed, index))
+            layer = self.turn(
+                principal, gram, settings.jacobian_floor, (settings.seed, settings.first + index)
+            )
             layer, deviation = with_errors(layer, gram, self.turned_by_jacobians)
             layers.insert(0, layer)
         return layers

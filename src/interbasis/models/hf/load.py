@@ -117,12 +117,14 @@ def _stored(
     return network if blocks is None else _cut(network, blocks, parts, output)
 
 
-def stored_bytes(name: str) -> int:
-    """What the weights of a model's network would take in memory, in float32, without reading them."""
+def exceeds(name: str, limit: int) -> bool:
+    """Whether the network of a causal language model would take more memory, told without reading weights."""
+    if _config(name).model_type not in FAMILIES:
+        return False
     with torch.no_grad():
         network = assemble(_parts(_skeleton(_config(name))))
     weights = [tensor for section in (*network.sections, *network.tail) for tensor in section.tensors()]
-    return sum(4 * tensor.numel() for tensor in [*network.prefix.tensors(), *weights])
+    return sum(4 * tensor.numel() for tensor in [*network.prefix.tensors(), *weights]) > limit
 
 
 def _skeleton(config: Any) -> Any:

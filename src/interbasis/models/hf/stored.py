@@ -39,7 +39,7 @@ def parameters_without_memory() -> Iterator[None]:
             param = nn.Parameter(param.to("meta"), requires_grad=False)
         register(module, name, param)
 
-    nn.Module.register_parameter = on_meta  # type: ignore[method-assign]
+    nn.Module.register_parameter = on_meta  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
@@ -64,7 +64,9 @@ class StoredModel:
             for k in range(len(self._layers)):
                 with self._given(self._inside(k)):
                     block = self.parts(self.skeleton).blocks[k]
-                    some = block_sections(replace(whole, blocks=[*whole.blocks[:k], block, *whole.blocks[k + 1 :]]), k)
+                    some = block_sections(
+                        replace(whole, blocks=[*whole.blocks[:k], block, *whole.blocks[k + 1 :]]), k
+                    )
                     self._check_block(replace(whole, blocks=[block]), k)
                 sections += [StoredSection(one, blocks, k, place) for place, one in enumerate(some)]
         return around(whole, sections, output, **about)
@@ -132,7 +134,7 @@ class StoredModel:
         except (OSError, SafetensorError, ValueError, KeyError) as error:
             raise InterbasisError(
                 f"blocks are loaded one at a time from model.safetensors or the files in "
-                f"model.safetensors.index.json, but {self.folder} has none that could be read ({error}); {ELSE}"
+                f"model.safetensors.index.json, but {self.folder} has none that can be read ({error}); {ELSE}"
             ) from error
 
     @contextmanager

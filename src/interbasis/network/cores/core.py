@@ -8,6 +8,7 @@ that is in `abilities.py`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -22,11 +23,24 @@ MAX_TOKENS_PER_SUM = 64
 """Tokens whose attributions are held at once while they are summed with signs."""
 
 
-class Moments(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Moments:
     """The two sums over the data that decide a section's Jacobian Gram."""
 
     local: Tensor  # Σ N_ss          [c_out, c_in]
     gram: Tensor  # Σ_st N_stᵀQN_st  [c_in, c_in]
+
+    def written(self, write: Tensor) -> Tensor:  # B [r, c_out] -> [r, c_in], on the CPU
+        """B Σ N_ss."""
+        return (write @ self.local).cpu()
+
+    def between(self, read: Tensor) -> Tensor:  # A [c_in, w], on the CPU -> [w, w]
+        """Aᵀ (Σ NᵀQN) A."""
+        return read.T @ self.gram.cpu() @ read
+
+    def diagonal(self) -> Tensor:  # [c_in], on the CPU
+        """Of Σ NᵀQN."""
+        return self.gram.diagonal().cpu()
 
 
 class Counted(NamedTuple):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from interbasis.network.cores.activations import bare, fused
 from interbasis.network.cores.core import Moments, StatisticsCore, Sums, into_groups
+from interbasis.network.cores.slope_moments import SlopeMoments
 from interbasis.numerics.integration import Rule, rule
 from interbasis.numerics.linalg import symmetric_product
 
@@ -67,7 +68,7 @@ class Elementwise(StatisticsCore):
         return {"slopes": d.sum(0, dtype=torch.float64), "slope_products": symmetric_product(d)}
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:
-        return Moments(torch.diag(sums["slopes"]), metric * sums["slope_products"])
+        return SlopeMoments(sums["slopes"], sums["slope_products"], metric)
 
     def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
         d, f = self._tokens(u, f, outputs, rule)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from interbasis.network.cores.activations import bare, fused
 from interbasis.network.cores.core import Moments, StatisticsCore, Sums, into_groups
 from interbasis.network.cores.elementwise import Elementwise, more_exact
+from interbasis.network.cores.slope_moments import SlopeMoments
 from interbasis.network.cores.straight_line import StraightLine
 from interbasis.numerics.integration import Rule, rule
 from interbasis.numerics.linalg import symmetric_product
@@ -70,9 +71,7 @@ class Gated(StatisticsCore):
         return {"slopes": d.sum(0, dtype=torch.float64), "slope_products": symmetric_product(d)}
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:
-        gate, value = sums["slopes"].chunk(2)
-        local = torch.cat([torch.diag(gate), torch.diag(value)], dim=1)
-        return Moments(local, metric.tile(2, 2) * sums["slope_products"])
+        return SlopeMoments(sums["slopes"], sums["slope_products"], metric)
 
     def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
         d, f = self._tokens(u, f, outputs, rule)

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.settings import BuildRequest
-from interbasis.graph.store import check_is_free, clear_older, load
+from interbasis.graph.store import check_is_free, clear_older, load, reopened
 from interbasis.run.opened import OpenedRun
+from interbasis.run.resources import Resources
 from interbasis.run.specs import Model, open_model
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import check_writable
@@ -21,7 +22,7 @@ def run(
     folder: Path,
     *,
     overwrite: bool = False,
-    cache_gigabytes: float = 4.0,
+    resources: Resources | None = None,
     progress: Progress | bool | None = None,
     remedy: str = "name a new folder or add --overwrite",
 ) -> OpenedRun:
@@ -31,7 +32,7 @@ def run(
         request: Model, data and settings by name.
         folder: Where the run is saved; unfinished work in it is resumed.
         overwrite: Replace a run that was built with other settings.
-        cache_gigabytes: Disk space for activations between blocks.
+        resources: Limits on memory and disk space, and the device.
         progress: Show progress: True, False, a function, or None, which is on a terminal only.
         remedy: What to do if the folder holds a run that was built with other settings, for the message.
 
@@ -52,7 +53,8 @@ def run(
     check_writable(folder)
     if request.threads and request.threads != torch.get_num_threads():
         torch.set_num_threads(request.threads)
-    model = open_model(request.model)
+    resources = resources or Resources()
+    model = open_model(request.model, resources.bytes)
     data = model.open_data(request.data)
     others = {name: _open(model, getattr(request, name)) for name in ("jacobian_data", "edge_data")}
     specs = {"data": data.spec} | {name: other.spec for name, other in others.items() if other is not None}
@@ -66,10 +68,14 @@ def run(
         graph = build(
             network, data, jacobian_data=others["jacobian_data"], edge_data=others["edge_data"],
             model=request.model, request=resolved, resume=folder, restart=overwrite, progress=progress,
-            cache_gigabytes=cache_gigabytes, team=team, **request.settings.model_dump(),
+            cache_gigabytes=resources.cache_gigabytes, memory=resources.bytes, device=resources.device,
+            team=team, **request.settings.model_dump(),
         )  # fmt: skip
         if team.is_first:
             graph.save(folder)
+        if resources.bytes is not None:
+            team.wait_for_all()
+            graph = reopened(graph, folder)
     team.wait_for_all()
     return OpenedRun(graph=graph, network=network, folder=folder, model=model, progress=progress)
 

@@ -13,6 +13,7 @@ from interbasis.network.cores.attention.sums import HeadSums
 from interbasis.network.cores.attention.turned_moments import add_key_terms
 from interbasis.network.cores.core import Counted, Moments, PassCore, Sums
 from interbasis.numerics.integration import Rule
+from interbasis.runtime.memory import elements_within
 
 MAX_QUERIES_PER_BLOCK = 128
 """Queries handled at once: bounds the memory, and lets causal attention skip keys that none of them sees."""
@@ -110,10 +111,9 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         """
         heads, width = self.shape.heads, self.shape.width
         sums = HeadSums.zero(heads, width, u)
-        block = min(MAX_QUERIES_PER_BLOCK, positions.shape[1])
-        keys = u.shape[1]
+        block, keys = self._queries_at_once(u, positions), u.shape[1]
         largest = max(heads * block * width**2, keys * width**2, heads * block * keys)
-        samples = max(1, MAX_BLOCK_ELEMENTS // largest)
+        samples = max(1, elements_within(MAX_BLOCK_ELEMENTS, u.element_size()) // largest)
         for start in range(0, len(u), samples):
             whole = self._whole(u, positions, counted, slice(start, start + samples))
             products = value_products(whole.v, metric)
@@ -123,6 +123,12 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         if self.shape.rotary is not None:
             self._add_turned_key_terms(sums, u, positions, metric, counted)
         return vars(sums)
+
+    def _queries_at_once(self, u: Tensor, positions: Tensor) -> int:
+        """Queries in a block: as many as are quick, or as few as memory has room for."""
+        each = self.shape.heads * max(self.shape.width**2, u.shape[1])
+        room = elements_within(MAX_QUERIES_PER_BLOCK * each, u.element_size()) // each
+        return max(1, min(room, positions.shape[1]))
 
     def _whole(self, u: Tensor, positions: Tensor, counted: Counted | None, samples: slice) -> Heads:
         """Some samples, with values about their mean."""
@@ -136,11 +142,15 @@ class Attention(PassCore, SamplesQueries, FastAblation):
     ) -> None:
         """For as many samples, and queries of them, at once as fit in memory."""
         heads, width = self.shape.heads, self.shape.width
-        block = min(MAX_QUERIES_PER_BLOCK, positions.shape[1])
+        block, most = (
+            self._queries_at_once(u, positions),
+            elements_within(MAX_PATTERN_ELEMENTS, u.element_size()),
+        )
         patterns = heads * u.shape[1]  # elements per query
-        few = MAX_PATTERN_ELEMENTS // (patterns * positions.shape[1])
-        samples = max(1, min(MAX_BLOCK_ELEMENTS // (block * width**2), few))
-        queries = max(1, MAX_PATTERN_ELEMENTS // (samples * patterns * block)) * block
+        few = most // (patterns * positions.shape[1])
+        samples = elements_within(MAX_BLOCK_ELEMENTS, u.element_size()) // (block * width**2)
+        samples = max(1, min(samples, few))
+        queries = max(1, most // (samples * patterns * block)) * block
         for first in range(0, len(u), samples):
             whole = self._whole(u, positions, counted, slice(first, first + samples))
             for start in range(0, positions.shape[1], queries):

@@ -1,0 +1,23 @@
+"""What a build may use of a machine."""
+
+from pydantic import Field
+
+from interbasis.runtime.memory import parse_bytes
+from interbasis.runtime.records import Record
+
+
+class Resources(Record):
+    """What a build may use; nothing here changes the graph but the last digits of its numbers."""
+
+    cache_gigabytes: float = Field(default=4.0, ge=0, allow_inf_nan=False)
+    """Disk space for activations between blocks while it is built; 0 for none."""
+    memory: str | None = None
+    """Most memory to use, as 8GB: chooses batches and blocks, builds sections one after the other and loads
+    blocks of a Hugging Face model one at a time where all do not fit; default: no limit."""
+    device: str | None = None
+    """Device to compute on: cpu, cuda, cuda:1 or mps; default: cpu."""
+
+    @property
+    def bytes(self) -> int | None:
+        """The limit on memory."""
+        return None if self.memory is None else parse_bytes(self.memory)

@@ -1,0 +1,71 @@
+"""Memory: amounts as people write them, what this process holds, and what temporaries may take."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+from interbasis.runtime.errors import InterbasisError
+
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+_workspace: ContextVar[int | None] = ContextVar("workspace", default=None)
+
+
+def parse_bytes(text: str) -> int:
+    """`8GB` as a number of bytes.
+
+    Raises:
+        InterbasisError: It is not an amount of memory.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", text)
+    if match is None or match[2].upper() not in UNITS or not float(match[1]):
+        raise InterbasisError(f"expected an amount of memory as 8GB, 500MB or 7.5GiB, received {text!r}")
+    return int(float(match[1]) * UNITS[match[2].upper()])
+
+
+def format_bytes(amount: float) -> str:
+    """A number of bytes with two digits and a unit."""
+    unit = next(unit for unit in ("TB", "GB", "MB", "KB", "B") if amount >= UNITS[unit] or unit == "B")
+    value = amount / UNITS[unit]
+    return f"{value:.1f} {unit}" if value < 10 else f"{value:,.0f} {unit}"
+
+
+def resident_bytes() -> int:
+    """What this process holds in memory now; 0 where the system does not say."""
+    status = Path("/proc/self/statm")
+    try:
+        import resource
+
+        return int(status.read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ImportError, ValueError, IndexError):
+        return 0
+
+
+def peak_bytes() -> int:
+    """The most that this process has held so far; 0 where the system does not say."""
+    try:
+        import resource
+        import sys
+    except ImportError:
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@contextmanager
+def limited_workspace(amount: int | None) -> Iterator[None]:
+    """Temporaries that come in blocks take about this many bytes at most meanwhile; None is no limit."""
+    before = _workspace.set(amount)
+    try:
+        yield
+    finally:
+        _workspace.reset(before)
+
+
+def elements_within(most: int, itemsize: int) -> int:
+    """How many elements a block of temporaries may hold: ``most``, or what the workspace has room for."""
+    amount = _workspace.get()
+    return most if amount is None else max(1, min(most, amount // itemsize))

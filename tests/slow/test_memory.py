@@ -1,0 +1,89 @@
+"""Peak memory of builds within a limit, measured in a process of their own."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from interbasis.runtime.tensor_file import Entry, write_tensors
+
+MEASURED = """
+import json, sys
+from interbasis.cli import main
+from interbasis.runtime.memory import peak_bytes
+main(sys.argv[1:])
+print(json.dumps({"peak": peak_bytes()}))
+"""
+
+
+def write_random(folder, config, dtype):
+    """A random model, written one tensor at a time: it is never in memory as a whole."""
+    from transformers import AutoModelForCausalLM
+
+    from interbasis.models.hf.stored import parameters_without_memory
+
+    config.dtype = dtype
+    with parameters_without_memory():
+        skeleton = AutoModelForCausalLM.from_config(config)
+
+    def random(parameter):
+        scale = 0.05 if parameter.ndim > 1 else 0.0
+        return (torch.randn(parameter.shape) * scale + (parameter.ndim == 1)).to(dtype)
+
+    folder.mkdir()
+    config.architectures = [type(skeleton).__name__]
+    config.save_pretrained(folder)
+    entries = [
+        Entry(name, tuple(p.shape), dtype, lambda p=p: random(p)) for name, p in skeleton.named_parameters()
+    ]
+    write_tensors(folder / "model.safetensors", entries, {"format": "pt"})
+    return sum(entry.bytes for entry in entries) * 4 // dtype.itemsize
+
+
+def build(folder, tokens, *options):
+    np.save(folder / "tokens.npy", tokens)
+    data = f"tokens:{folder / 'tokens.npy'},context={tokens.shape[1]}"
+    command = [sys.executable, "-c", MEASURED, "build", f"hf:{folder}", "--data", data, *options]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout.splitlines()[-1])["peak"]
+
+
+def test_24_blocks_that_exceed_the_limit(tmp_path):
+    from transformers import GPT2Config
+
+    config = GPT2Config(
+        n_embd=1024, n_layer=24, n_head=16, n_positions=64, vocab_size=500, bos_token_id=0, eos_token_id=1
+    )
+    weights = write_random(tmp_path / "model", config, torch.float32)
+    tokens = np.random.default_rng(0).integers(0, 500, (4, 64)).astype(np.uint16)
+    limit = 1_150_000_000
+    assert weights > limit
+    options = ["--memory", "1150MB", "--out", str(tmp_path / "run"), "--edge-group", "positions"]
+    peak = build(tmp_path / "model", tokens, *options, "--edge-sources", "1")
+    print(f"24 blocks: weights {weights:,}, limit {limit:,}, peak {peak:,}")
+    assert peak <= limit
+
+
+@pytest.mark.skipif(
+    os.environ.get("INTERBASIS_LARGE") != "1", reason="takes 12 GB and minutes; set INTERBASIS_LARGE=1"
+)
+def test_a_block_of_the_shape_of_llama_7b(tmp_path):
+    from transformers import LlamaConfig
+
+    config = LlamaConfig(
+        hidden_size=4096, intermediate_size=11008, num_attention_heads=32, num_hidden_layers=1,
+        vocab_size=500, bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    write_random(tmp_path / "model", config, torch.bfloat16)
+    tokens = np.random.default_rng(0).integers(0, 500, (1, 256)).astype(np.uint16)
+    options = ["--memory", "12GB", "--out", str(tmp_path / "run"), "--edge-group", "positions"]
+    peak = build(tmp_path / "model", tokens, *options, "--edge-sources", "1")
+    print(f"a block of Llama-7B: peak {peak:,}")
+    assert peak <= 12 * 10**9
