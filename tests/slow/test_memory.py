@@ -11,6 +11,8 @@ import torch
 
 from interbasis.runtime.tensor_file import Entry, write_tensors
 
+pytestmark = pytest.mark.slow
+
 MEASURED = """
 import json, sys
 from interbasis.cli import main

@@ -339,6 +339,7 @@ class _Build:
             samples={name: len(data) for name, data in self.whole.items()},
             versions=versions(),
             timings=self.clock.seconds,
+            processor_timings=self.clock.processor_seconds,
             largest_directions=self.survey.directions,
             request=self.execution.request,
         )

@@ -38,6 +38,8 @@ class Provenance(Record):
     versions: dict[str, str]
     timings: dict[str, float]
     """Seconds per phase."""
+    processor_timings: dict[str, float] = Field(default_factory=dict)
+    """Seconds of the processor per phase, all threads together; empty in older runs."""
     largest_directions: dict[str, LargestDirection] = Field(default_factory=dict)
     """By node layer, over the first tokens of the data; empty in runs of version 0.1."""
     request: BuildRequest | None = None

@@ -36,6 +36,19 @@ def applier(matrix: Tensor) -> Callable[[Tensor], Tensor]:  # M [d_out, d_in]; x
     return apply
 
 
+def multiplications(matrix: Tensor) -> int:
+    """How many there are when `applier` applies a matrix to a vector."""
+    if matrix.numel() < MIN_STRUCTURED_ELEMENTS or matrix.shape[1] < 2 or len(matrix) == 0:
+        return matrix.numel()
+    filled = matrix[:, 1:] != 0
+    if filled.sum(1).max() <= 1:
+        return len(matrix)
+    left, right = _range(filled.any(0))
+    top, bottom = _range(filled.any(1) | (matrix[:, 0] != 0))
+    size = (right - left) * (bottom - top)
+    return matrix.numel() if size > 0.7 * matrix.numel() else size
+
+
 def _range(used: Tensor) -> tuple[int, int]:
     """From the first to the last that is used."""
     where = used.nonzero()

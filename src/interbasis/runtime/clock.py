@@ -1,4 +1,4 @@
-"""Seconds per phase of some work."""
+"""Seconds per phase of some work, on the wall and of the processor."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,16 +14,19 @@ class Clock:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.processor_seconds: dict[str, float] = {}
+        """The same without the time in which other work had the processor; of all threads together."""
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
-        inner_before, start = sum(self.seconds.values()), time.perf_counter()
+        counters = (self.seconds, time.perf_counter), (self.processor_seconds, time.process_time)
+        before = [(sum(seconds.values()), now()) for seconds, now in counters]
         try:
             yield
         finally:
-            inner = sum(self.seconds.values()) - inner_before
-            passed = time.perf_counter() - start - inner
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + passed
+            for (seconds, now), (inner_before, start) in zip(counters, before, strict=True):
+                passed = now() - start - (sum(seconds.values()) - inner_before)
+                seconds[phase] = seconds.get(phase, 0.0) + passed
 
     def timing(self, phase: str, function: Callable[P, R]) -> Callable[P, R]:
         """The same function, its time counted for a phase."""

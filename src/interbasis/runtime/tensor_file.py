@@ -53,7 +53,7 @@ def write_tensors(path: Path, entries: Sequence[Entry], metadata: dict[str, str]
         for entry in ordered:
             tensor = entry.read().detach().cpu().contiguous()
             assert (tuple(tensor.shape), tensor.dtype) == (entry.shape, entry.dtype), entry.name
-            file.write(tensor.view(torch.uint8).numpy().data if tensor.numel() else b"")
+            file.write(tensor.view(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
 
 
 def read_tensor(path: Path, name: str) -> Tensor:

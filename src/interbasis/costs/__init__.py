@@ -1,0 +1,1 @@
+"""What a build costs: operations from shapes, seconds from a profile of the machine."""

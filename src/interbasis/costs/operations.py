@@ -1,0 +1,256 @@
+"""Operations of a build, from the shapes of its sections alone.
+
+Floating-point operations are counted by how fast they run: large products in the network's dtype (``single``)
+and in float64 (``double``), products of single heads (``small``), eigendecompositions (``eigen``, the cube of
+their width). What is done to every number by itself is counted in ``bytes`` that are read or written, and
+``calls`` of PyTorch count where matrices are small.
+"""
+
+from dataclasses import dataclass, fields
+
+from interbasis.fit.statistics import CHUNK_BYTES, FINE_CHUNK_BYTES
+from interbasis.graph.settings import BuildConfig
+from interbasis.network.cores import Attention, Elementwise, Gated, Linear, Normalize, Variance
+from interbasis.network.network import Network, Section
+from interbasis.network.structured_matmul import multiplications
+
+QUERIES_PER_BLOCK = 128
+SURVEYED = 8192
+"""Tokens of the survey."""
+
+
+@dataclass(frozen=True)
+class Operations:
+    """How much of each kind."""
+
+    single: float = 0.0
+    double: float = 0.0
+    small: float = 0.0
+    eigen: float = 0.0
+    bytes: float = 0.0
+    calls: float = 0.0
+
+    def __add__(self, other: "Operations") -> "Operations":
+        return Operations(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def __mul__(self, factor: float) -> "Operations":
+        return Operations(*(factor * getattr(self, f.name) for f in fields(self)))
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations; an eigendecomposition takes about 9 times the cube of its width."""
+        return self.single + self.double + self.small + 9 * self.eigen
+
+
+NOTHING = Operations()
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A network on so many tokens, in sequences of so many positions."""
+
+    network: Network
+    tokens: int
+    positions: int
+    config: BuildConfig
+    centred: bool = True
+    """Whether norms take the mean away, which is a matrix product; told where matrices do not exist."""
+
+    @property
+    def itemsize(self) -> int:
+        return self.config.torch_dtype.itemsize
+
+    @property
+    def limited(self) -> bool:
+        """Whether massive tokens are left out, so that passes run sections twice."""
+        return self.network.predicts_next and self.config.norm_limit != 0
+
+    def features(self, width: int) -> int:
+        """Most features that a layer can have."""
+        return min(width, self.tokens)
+
+    def chunks(self, fine: bool) -> float:
+        """Passes over the data cut them into so many chunks."""
+        per_position = sum(s.source.width + s.shapes.read[0] for s in self.network.sections)
+        per_position += self.network.nodes[-1].width
+        samples = max(1, (FINE_CHUNK_BYTES if fine else CHUNK_BYTES) // (8 * per_position * self.positions))
+        return max(1.0, self.tokens / (samples * self.positions))
+
+    def multiplications(self, section: Section) -> tuple[int, int, int]:
+        """Of a token with P, A and B, which are mostly zeros or copies."""
+        (d, w), (c_in, _), (_, c_out) = section.shapes
+        if not section.like.is_meta:
+            return multiplications(section.skip), multiplications(section.read), multiplications(section.write)
+        stream = self.network.nodes[0].width - 1
+        if isinstance(section.core, Variance | Normalize):
+            return d, c_in * (stream if self.centred else 1), d
+        if isinstance(section.core, Linear):
+            return d * w, 0, 0
+        return d, c_in * stream, min(d, stream) * c_out
+
+    def causal(self, block: int) -> float:
+        """The share of keys that blocks of queries see."""
+        return min(1.0, (1 + block / self.positions) / 2)
+
+    def forward(self, section: Section) -> Operations:
+        """Of a token through a section."""
+        (d, w), (c_in, _), (_, c_out) = section.shapes
+        total = Operations(
+            single=2.0 * sum(self.multiplications(section)), bytes=self.itemsize * (2 * w + 4 * c_in + 5 * d)
+        )
+        if isinstance(section.core, Attention):
+            heads, h, T = section.core.shape.heads, section.core.shape.width, self.positions
+            total += Operations(small=4 * heads * h * T, bytes=self.itemsize * 8 * heads * T)
+        return total
+
+    def statistics(self, section: Section) -> Operations:
+        """Of a token: the pass to the next layer, the Gram of this one, and the core's sums."""
+        c_in, w = section.shapes.read[0], section.source.width - 1
+        total = self.forward(section) + self.gram(section.source.name, w)
+        if isinstance(section.core, Elementwise | Gated | Variance | Normalize):
+            total += Operations(single=float(c_in**2), bytes=8.0 * self.itemsize * c_in)
+        return total
+
+    def gram(self, name: str, w: int) -> Operations:
+        """Of a token: what of a layer is not a copy of the layer before is multiplied with everything."""
+        nodes = [node.name for node in self.network.nodes]
+        before = nodes.index(name) - 1
+        fresh = w
+        if before >= 0:
+            core = self.network.sections[before].core
+            new = {Variance: 1, Normalize: self.network.sections[before].shapes.write[1]}.get(type(core), w)
+            fresh = min(w, new)
+        double = fresh**2 + 2 * fresh * (w - fresh)
+        return Operations(double=float(double), bytes=8.0 * 6 * w)
+
+    def statistics_by_chunk(self, section: Section) -> Operations:
+        """Merging a chunk's sums."""
+        c_in, w = section.shapes.read[0], section.source.width
+        sums = c_in**2 if isinstance(section.core, Elementwise | Gated | Variance | Normalize) else 0
+        return Operations(bytes=8.0 * 5 * w**2 + 5 * 8 * sums, calls=60)
+
+    def jacobian(self, section: Section) -> Operations:
+        """Once: linear algebra in float64."""
+        (d, w), (c_in, _), (_, c_out) = section.shapes
+        r = self.features(d)
+        products = r * c_out**2 + r * d * c_out + r * d * w
+        inner = r * c_in if isinstance(section.core, Elementwise | Gated) and c_in > 4096 else r * c_out * c_in
+        if r + c_in < w:
+            return Operations(double=2.0 * (products + inner), bytes=8.0 * 6 * (r + c_in) ** 2, calls=60)
+        outer = c_in**2 * w + c_in * w**2 + r * w**2 + w * r * c_in + c_in * w**2
+        sums = 8.0 * 6 * (c_in**2 + w**2) + 8.0 * 4 * w * (c_in + d)
+        return Operations(double=2.0 * (products + inner + outer), bytes=sums, calls=60)
+
+    def jacobian_pass(self, section: Section) -> Operations:
+        """Of a token: attention's sums by pairs of heads, and what leads to them."""
+        if not isinstance(section.core, Attention):
+            return NOTHING
+        shape, T, e = section.core.shape, self.positions, self.itemsize
+        H, h = shape.heads, shape.width
+        total = self.forward(section) * (2.0 if self.limited else 1.0)
+        causal = self.causal(QUERIES_PER_BLOCK)
+        keys = causal * T * H
+        covariances = 2 * keys * h**2
+        pairs = 2.0 * H * (H + 1) * h**3
+        total += Operations(single=covariances + pairs, small=8.0 * H**2 * h**2, bytes=e * 6.0 * H * h**2)
+        if shape.rotary is None:
+            total += Operations(small=2 * keys * (H + 1) * (h + 1), bytes=e * 2 * keys * H)
+        else:
+            total += Operations(
+                single=keys * (H + 1) * h**2, small=6 * keys * (H + 1) * (h + 1), bytes=e * 8 * keys * H
+            )
+        blocks = max(1.0, T / QUERIES_PER_BLOCK)
+        pair_calls = (H * 14 if shape.rotary is None else H * (H + 1) * 30) + 20 * H
+        return total + Operations(calls=pair_calls * blocks / T)
+
+    def basis(self, section: Section) -> Operations:
+        """Once: decompositions of the Gram and of the Jacobian Gram, and whitening."""
+        (d, _), (c_in, _), _ = section.shapes
+        w = section.source.width - 1
+        r = self.features(w)
+        inner = min(w, self.features(d) + c_in)
+        double = 2.0 * (inner * w * r + inner**2 * r + inner * r**2 + 4 * r**2 * w + r * w * (d + c_in))
+        return Operations(double=double, eigen=float(w**3 + min(r, inner) ** 3), bytes=8.0 * 30 * w**2, calls=150)
+
+    def edges(self, section: Section) -> Operations:
+        """Of a token; groups of tokens share what is done once for a group."""
+        (d, w), (c_in, _), (_, c_out) = section.shapes
+        r_in, r_out, e = self.features(w), self.features(d), self.itemsize
+        total = Operations(single=2.0 * (w * r_in + c_in * r_in), bytes=e * 3.0 * (w + c_in))
+        if isinstance(section.core, Variance | Normalize):
+            return total + Operations(single=2.0 * c_out * r_out, bytes=8.0 * 8 * r_in)
+        group, signs = self.group, float(self.config.edge_sources)
+        if isinstance(section.core, Attention):
+            inner, group = self._attention_edges(section.core, r_in), min(group, self.positions)
+            signs = 1.0 if group == 1 else signs
+            total += inner * signs
+        elif group > 1:
+            total += Operations(single=2.0 * signs * c_in * r_in)
+        signs = 1.0 if group == 1 else signs
+        written = Operations(
+            single=2.0 * r_out * c_out * r_in,
+            bytes=e * (5.0 * c_in * r_in + 3.0 * r_out * r_in) + (8.0 * 4 * r_out * r_in if group > 1 else 0.0),
+            calls=2.0,
+        )
+        return total + written * (signs / group)
+
+    def _attention_edges(self, core: Attention, r: int) -> Operations:
+        H, h, T, e = core.shape.heads, core.shape.width, self.positions, self.itemsize
+        if self.group == 1:
+            keys = T * (2.0 if core.shape.rotary is not None else 1.0)
+            per_head = Operations(small=2 * keys * h * r + 2 * T * h**2 + 2 * h**2 * r, bytes=e * 5 * h * r)
+            return per_head * H + Operations(calls=H * 20 / 8)
+        causal = self.causal(512)
+        per_head = Operations(small=8.0 * T * r, bytes=e * 10.0 * r)
+        if core.shape.rotary is not None:
+            turned = self.causal(QUERIES_PER_BLOCK)
+            per_head = Operations(single=4 * turned * T * h**2 + 4.0 * r * h**2, bytes=e * 6.0 * h**2)
+            per_head += Operations(small=2.0 * causal * T * r)
+        return per_head * H + Operations(calls=H * 40 / T)
+
+    @property
+    def group(self) -> int:
+        """Tokens whose attributions are summed with signs; 1 is none."""
+        given = self.config.edge_group
+        return 1 if given is None else self.positions if given == "positions" else given
+
+    def edges_once(self, section: Section) -> Operations:
+        """Changing to the bases, and what is done with every chunk."""
+        (d, w), (c_in, _), (_, c_out) = section.shapes
+        r_in, r_out = self.features(w), self.features(d)
+        to_bases = 2.0 * (d * w * r_in + r_out * d * r_in + c_in * w * r_in + r_out * d * c_out)
+        chunk = 14.0 if isinstance(section.core, Variance | Normalize) else 3.0
+        by_chunk = Operations(bytes=8 * chunk * r_in * r_out, calls=60) * self.chunks(fine=True)
+        return Operations(single=to_bases) + by_chunk
+
+    def survey(self, section: Section) -> Operations:
+        """Of a token that is looked at."""
+        w = section.source.width
+        return self.forward(section) + Operations(double=float(2 * w * min(w, 256)), bytes=8.0 * 10 * w)
+
+    def phases(self) -> dict[str, Operations]:
+        """Operations of every phase of a build; `forward` is one pass of the data through the network."""
+        sections, tokens = self.network.sections, self.tokens
+
+        def total(parts: list[Operations]) -> Operations:
+            return sum(parts, NOTHING)
+
+        surveyed = min(SURVEYED, tokens)
+        chunks = self.chunks(fine=False)
+        result = {
+            "forward": total([self.forward(s) for s in sections]) * tokens,
+            "survey": total([self.survey(s) for s in sections]) * surveyed,
+            "statistics": total([self.statistics(s) for s in sections]) * tokens
+            + total([self.statistics_by_chunk(s) for s in sections]) * chunks,
+        }
+        if self.config.basis in ("lib", "random"):
+            result["Jacobians"] = total([self.jacobian(s) for s in sections]) + total(
+                [self.jacobian_pass(s) for s in sections]
+            ) * tokens
+        result["bases"] = total([self.basis(s) for s in sections])
+        if self.config.edge_method is not None:
+            result["edges"] = (
+                total([self.edges(s) + self.forward(s) for s in sections]) * tokens
+                + total([self.edges_once(s) for s in sections])
+            )  # fmt: skip
+        return result
