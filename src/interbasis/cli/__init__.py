@@ -14,7 +14,7 @@ app = App(
     version_flags=["--version"],
 )
 COMMANDS = (
-    "build", "show", "ablate", "curves", "controls", "modules", "features", "trace", "steer", "view",
+    "plan", "build", "show", "ablate", "curves", "controls", "modules", "features", "trace", "steer", "view",
     "export", "report", "compare", "train", "reproduce", "scoreboard", "demo", "doctor",
 )  # fmt: skip
 for name in COMMANDS:

@@ -80,7 +80,11 @@ class Workload:
         """Of a token with P, A and B, which are mostly zeros or copies."""
         (d, w), (c_in, _), (_, c_out) = section.shapes
         if not section.like.is_meta:
-            return multiplications(section.skip), multiplications(section.read), multiplications(section.write)
+            return (
+                multiplications(section.skip),
+                multiplications(section.read),
+                multiplications(section.write),
+            )
         stream = self.network.nodes[0].width - 1
         if isinstance(section.core, Variance | Normalize):
             return d, c_in * (stream if self.centred else 1), d
@@ -134,7 +138,9 @@ class Workload:
         (d, w), (c_in, _), (_, c_out) = section.shapes
         r = self.features(d)
         products = r * c_out**2 + r * d * c_out + r * d * w
-        inner = r * c_in if isinstance(section.core, Elementwise | Gated) and c_in > 4096 else r * c_out * c_in
+        inner = (
+            r * c_in if isinstance(section.core, Elementwise | Gated) and c_in > 4096 else r * c_out * c_in
+        )
         if r + c_in < w:
             return Operations(double=2.0 * (products + inner), bytes=8.0 * 6 * (r + c_in) ** 2, calls=60)
         outer = c_in**2 * w + c_in * w**2 + r * w**2 + w * r * c_in + c_in * w**2
@@ -170,7 +176,9 @@ class Workload:
         r = self.features(w)
         inner = min(w, self.features(d) + c_in)
         double = 2.0 * (inner * w * r + inner**2 * r + inner * r**2 + 4 * r**2 * w + r * w * (d + c_in))
-        return Operations(double=double, eigen=float(w**3 + min(r, inner) ** 3), bytes=8.0 * 30 * w**2, calls=150)
+        return Operations(
+            double=double, eigen=float(w**3 + min(r, inner) ** 3), bytes=8.0 * 30 * w**2, calls=150
+        )
 
     def edges(self, section: Section) -> Operations:
         """Of a token; groups of tokens share what is done once for a group."""
@@ -189,7 +197,8 @@ class Workload:
         signs = 1.0 if group == 1 else signs
         written = Operations(
             single=2.0 * r_out * c_out * r_in,
-            bytes=e * (5.0 * c_in * r_in + 3.0 * r_out * r_in) + (8.0 * 4 * r_out * r_in if group > 1 else 0.0),
+            bytes=e * (5.0 * c_in * r_in + 3.0 * r_out * r_in)
+            + (8.0 * 4 * r_out * r_in if group > 1 else 0.0),
             calls=2.0,
         )
         return total + written * (signs / group)
@@ -244,9 +253,10 @@ class Workload:
             + total([self.statistics_by_chunk(s) for s in sections]) * chunks,
         }
         if self.config.basis in ("lib", "random"):
-            result["Jacobians"] = total([self.jacobian(s) for s in sections]) + total(
-                [self.jacobian_pass(s) for s in sections]
-            ) * tokens
+            result["Jacobians"] = (
+                total([self.jacobian(s) for s in sections])
+                + total([self.jacobian_pass(s) for s in sections]) * tokens
+            )
         result["bases"] = total([self.basis(s) for s in sections])
         if self.config.edge_method is not None:
             result["edges"] = (

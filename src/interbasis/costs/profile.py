@@ -8,47 +8,20 @@ import torch
 from pydantic import ValidationError
 
 from interbasis.costs.operations import Operations
+from interbasis.costs.records import PROFILE_VERSION, MachineProfile
 from interbasis.data.download import cache_folder
 from interbasis.runtime.files import write_text_atomically
-from interbasis.runtime.records import Record
 
 SECONDS = 0.25
 """Processor time that each kind of operation is measured for, at least."""
 REPEAT = 3
 """Measurements of each kind, of which the fastest counts."""
-VERSION = 2
+KINDS = ("single", "double", "small", "eigen", "bytes", "calls")
 
 
-class MachineProfile(Record):
-    """Rates per second of processor time, at a number of threads."""
-
-    version: int = VERSION
-    machine: str
-    threads: int
-    torch: str
-    single: float
-    """Floating-point operations of large products in float32."""
-    double: float
-    """The same in float64."""
-    small: float
-    """Of products of heads, in float32."""
-    eigen: float
-    """Cubed widths of eigendecompositions in float64."""
-    bytes: float
-    """Bytes read and written by what is done to every number by itself, into memory that is new."""
-    calls: float
-    """Calls of PyTorch on small tensors."""
-
-    def seconds(self, operations: Operations) -> float:
-        """Of processor time, at the number of threads of the profile."""
-        return (
-            operations.single / self.single
-            + operations.double / self.double
-            + operations.small / self.small
-            + operations.eigen / self.eigen
-            + operations.bytes / self.bytes
-            + operations.calls / self.calls
-        )
+def seconds(profile: MachineProfile, operations: Operations) -> float:
+    """Processor time at the number of threads of the profile."""
+    return sum(getattr(operations, kind) / getattr(profile, kind) for kind in KINDS)
 
 
 def machine_profile(again: bool = False) -> MachineProfile:
@@ -62,7 +35,11 @@ def machine_profile(again: bool = False) -> MachineProfile:
         except (OSError, ValidationError):
             pass
         else:
-            if (stored.version, stored.machine, stored.torch) == (VERSION, machine, torch.__version__):
+            if (stored.version, stored.machine, stored.torch) == (
+                PROFILE_VERSION,
+                machine,
+                torch.__version__,
+            ):
                 return stored
     profile = measure(machine, threads)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -38,7 +38,7 @@ def window_network(network: Network, first: int, last: int) -> Network:
 
 
 def window_data(network: Network, batches: Batches, cache: ActivationCache, first: int) -> Batches:
-    """Activations at a node layer as data, read from the cache or computed; samples and order are the same."""
+    """Activations at a node layer as data, from the cache or computed; samples and order are the same."""
     chunk = chunk_size(network, batches)
 
     def read(start: int, stop: int) -> Pair:

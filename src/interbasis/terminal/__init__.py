@@ -6,6 +6,7 @@ from interbasis.terminal.controls import control_tables
 from interbasis.terminal.curves import curve_tables
 from interbasis.terminal.features import feature_tables
 from interbasis.terminal.modules import module_tables
+from interbasis.terminal.plan import plan_tables
 from interbasis.terminal.sections import section_tables
 from interbasis.terminal.summary import summary_tables
 from interbasis.terminal.traces import steer_tables, trace_tables
@@ -17,6 +18,7 @@ __all__ = [
     "curve_tables",
     "feature_tables",
     "module_tables",
+    "plan_tables",
     "section_tables",
     "steer_tables",
     "summary_tables",

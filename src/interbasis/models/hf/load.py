@@ -100,7 +100,7 @@ def _stored(
         raise InterbasisError(
             f"expected a folder or a Hub id to load blocks from, received a {type(path).__name__} in memory"
         )
-    config = _config(str(path))
+    config = config_of(str(path))
     if config.model_type not in FAMILIES or head is not None:
         raise InterbasisError(
             f"blocks of {', '.join(FAMILIES)} models are loaded one at a time, not those of "
@@ -119,12 +119,19 @@ def _stored(
 
 def exceeds(name: str, limit: int) -> bool:
     """Whether the network of a causal language model would take more memory, told without reading weights."""
-    if _config(name).model_type not in FAMILIES:
+    if config_of(name).model_type not in FAMILIES:
         return False
-    with torch.no_grad():
-        network = assemble(_parts(_skeleton(_config(name))))
+    network, _ = skeleton_network(config_of(name))
     weights = [tensor for section in (*network.sections, *network.tail) for tensor in section.tensors()]
     return sum(4 * tensor.numel() for tensor in [*network.prefix.tensors(), *weights]) > limit
+
+
+def skeleton_network(config: Any) -> tuple[Network, bool]:
+    """The network of a configuration, its tensors without memory, and whether its norms are centred."""
+    with torch.no_grad():
+        parts = _parts(_skeleton(config))
+        network = assemble(parts, build_dtype="float32")
+    return network, parts.norm is not None and parts.norm.centred
 
 
 def _skeleton(config: Any) -> Any:
@@ -156,7 +163,7 @@ def _kind(model: Any) -> str | None:
 
 
 def _load(name: str) -> nn.Module:
-    config = _config(name)
+    config = config_of(name)
     import transformers
     from transformers import AutoModelForCausalLM
 
@@ -169,7 +176,8 @@ def _load(name: str) -> nn.Module:
         raise _unreadable(name, error) from error
 
 
-def _config(name: str) -> Any:
+def config_of(name: str) -> Any:
+    """The configuration of a folder or a Hub id."""
     try:
         from transformers import AutoConfig
     except ImportError as error:

@@ -1,0 +1,34 @@
+"""`interbasis plan`: what a build will take."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from interbasis.cli import common
+from interbasis.costs.request import PlanRequest
+
+
+def plan(
+    model: Annotated[
+        str, Parameter(help="gpt2-small, smollm2-135m, llama-1b, llama-7b, or a model by name as for build.")
+    ],
+    /,
+    *,
+    request: Annotated[PlanRequest | None, common.Flat] = None,
+    measure_again: Annotated[
+        bool,
+        Parameter(help="Measure this machine again, which takes seconds.", negative="", show_default=False),
+    ] = False,
+    as_json: common.AsJson = False,
+) -> None:
+    """Print what a build will take: operations, memory and time per phase.
+
+    Costs follow from the shape of the model, which is read without its weights, and from a short measurement
+    of this machine that is kept in the cache folder. Times are of the processor, at PyTorch's threads.
+
+    Example: interbasis plan gpt2-small --tokens 512000 --edge-group positions
+    """
+    from interbasis.costs.plan import make_plan
+    from interbasis.terminal import plan_tables
+
+    common.show(make_plan(model, request or PlanRequest(), measure_again), as_json, plan_tables)
