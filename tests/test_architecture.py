@@ -16,8 +16,8 @@ from pages import ROOT
 PACKAGE = ROOT / "src" / "interbasis"
 ORDER = (
     "runtime", "numerics", "network", "data", "models", "training", "graph", "fit", "ablation", "communities",
-    "features", "traces", "run", "costs", "terminal", "figures", "viewer", "report", "export", "known", "paper",
-    "bench", "cli",
+    "features", "traces", "run", "costs", "terminal", "figures", "viewer", "report", "export", "known",
+    "paper", "bench", "cli",
 )  # fmt: skip
 """Every package may import itself and those before it."""
 

@@ -15,7 +15,7 @@ app = App(
 )
 COMMANDS = (
     "plan", "build", "show", "ablate", "curves", "controls", "modules", "features", "trace", "steer", "view",
-    "export", "report", "compare", "train", "reproduce", "scoreboard", "demo", "doctor",
+    "export", "report", "compare", "train", "reproduce", "scoreboard", "demo", "doctor", "bench",
 )  # fmt: skip
 for name in COMMANDS:
     app.command(f"interbasis.cli.{name}:{name}", name=name)

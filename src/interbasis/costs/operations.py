@@ -98,7 +98,7 @@ class Workload:
 
     def forward(self, section: Section) -> Operations:
         """Of a token through a section."""
-        (d, w), (c_in, _), (_, c_out) = section.shapes
+        (d, w), (c_in, _), _ = section.shapes
         total = Operations(
             single=2.0 * sum(self.multiplications(section)), bytes=self.itemsize * (2 * w + 4 * c_in + 5 * d)
         )

@@ -1,0 +1,1 @@
+"""Speed of this version on this machine, in ratios that other machines can compare with."""
