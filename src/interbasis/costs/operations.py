@@ -121,8 +121,10 @@ class Workload:
         before = nodes.index(name) - 1
         fresh = w
         if before >= 0:
-            core = self.network.sections[before].core
-            new = {Variance: 1, Normalize: self.network.sections[before].shapes.write[1]}.get(type(core), w)
+            section = self.network.sections[before]
+            new = w
+            if isinstance(section.core, Variance | Normalize):
+                new = section.shapes.write[1]
             fresh = min(w, new)
         double = fresh**2 + 2 * fresh * (w - fresh)
         return Operations(double=float(double), bytes=8.0 * 6 * w)

@@ -15,7 +15,7 @@ class Resources(Record):
     """Most memory to use, as 8GB: chooses batches and blocks, builds sections one after the other and loads
     blocks of a Hugging Face model one at a time where all do not fit; default: no limit."""
     device: str | None = None
-    """Device to compute on: cpu, cuda, cuda:1 or mps; default: cpu."""
+    """Device to compute on: cpu, cuda or cuda:1; default: cpu. mps, which has no float64, is refused."""
 
     @property
     def bytes(self) -> int | None:

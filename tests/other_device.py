@@ -1,0 +1,73 @@
+"""A device other than the CPU, for machines without one: tensors that say `meta` and compute on the CPU.
+
+While the mode is on, what is made on the device `meta` has data, and an operation of such a tensor with one on
+the CPU fails, as it does on a GPU; numbers without dimensions are allowed, as they are there.
+"""
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+DEVICE = torch.device("meta")
+
+
+class Elsewhere(torch.Tensor):
+    """A tensor that says it is on the other device."""
+
+    inner: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> "Elsewhere":
+        made = torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, strides=inner.stride(), storage_offset=inner.storage_offset(),
+            dtype=inner.dtype, device=DEVICE,
+        )  # fmt: skip
+        made.inner = inner
+        return made
+
+    def tolist(self):
+        return self.inner.tolist()
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise AssertionError(f"{func} was called while the other device is off")
+
+
+class StrayTensorError(AssertionError):
+    """A tensor on the CPU met one on the other device."""
+
+
+class OtherDevice(TorchDispatchMode):
+    """Runs operations on the other device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
+        away = any(isinstance(x, Elsewhere) for x in tensors)
+        device = kwargs.get("device")
+        here = torch.device(device) if device is not None else None
+        copies = func in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
+        if away and not copies:
+            stray = [x for x in tensors if not isinstance(x, Elsewhere) and x.ndim]
+            if stray and not (func is torch.ops.aten.index.Tensor and isinstance(args[0], Elsewhere)):
+                raise StrayTensorError(f"{func}: {[tuple(x.shape) for x in stray]} on the CPU")
+        if away or here == DEVICE:
+            self.operations += 1
+        if here == DEVICE:
+            kwargs["device"] = torch.device("cpu")
+        unwrap = lambda x: x.inner if isinstance(x, Elsewhere) else x  # noqa: E731
+        result = func(*tree_map(unwrap, args), **tree_map(unwrap, kwargs))
+        to_device = here == DEVICE if here is not None else away
+        if func is torch.ops.aten.copy_.default or func._schema.name.endswith("_"):
+            return args[0]
+        if "out" in kwargs:
+            return kwargs["out"]
+        if not to_device:
+            return result
+        return tree_map(lambda x: Elsewhere(x) if isinstance(x, torch.Tensor) else x, result)
