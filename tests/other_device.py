@@ -1,10 +1,8 @@
 """A device other than the CPU, for machines without one: tensors that say `meta` and compute on the CPU.
 
-While the mode is on, what is made on the device `meta` has data, and an operation of such a tensor with one on
-the CPU fails, as it does on a GPU; numbers without dimensions are allowed, as they are there.
+While the mode is on, what is made on the device `meta` has data, and an operation of such a tensor with one
+on the CPU fails, as it does on a GPU; numbers without dimensions are allowed, as they are there.
 """
-
-from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode

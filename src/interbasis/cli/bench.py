@@ -24,7 +24,7 @@ class BenchOptions(Record):
 def bench(
     *, options: Annotated[BenchOptions | None, common.Flat] = None, as_json: common.AsJson = False
 ) -> None:
-    """Measure the speed of this version: phases in forward passes, ratios to autograd, exponents, memory.
+    """Measure the speed of this version: phases in forward passes, ratios to autograd, memory.
 
     It writes bench.json and bench.md with pictures. An interrupted benchmark resumes.
 

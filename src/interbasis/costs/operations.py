@@ -8,15 +8,14 @@ their width). What is done to every number by itself is counted in ``bytes`` tha
 
 from dataclasses import dataclass, fields
 
-from interbasis.fit.statistics import CHUNK_BYTES, FINE_CHUNK_BYTES
+from interbasis.fit.statistics import CHUNK_BYTES, FINE_CHUNK_BYTES, LAYERS_AT_ONCE, TOKENS_PER_CHUNK
+from interbasis.fit.survey import MAX_DECOMPOSED, MAX_TOKENS
 from interbasis.graph.settings import BuildConfig
 from interbasis.network.cores import Attention, Elementwise, Gated, Linear, Normalize, Variance
 from interbasis.network.network import Network, Section
 from interbasis.network.structured_matmul import multiplications
 
 QUERIES_PER_BLOCK = 128
-SURVEYED = 8192
-"""Tokens of the survey."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +73,10 @@ class Workload:
         per_position = sum(s.source.width + s.shapes.read[0] for s in self.network.sections)
         per_position += self.network.nodes[-1].width
         samples = max(1, (FINE_CHUNK_BYTES if fine else CHUNK_BYTES) // (8 * per_position * self.positions))
+        if not fine:
+            widest = max(s.source.width + s.shapes.read[0] for s in self.network.sections)
+            most = LAYERS_AT_ONCE * CHUNK_BYTES // (8 * widest * self.positions)
+            samples = max(samples, min(-(-TOKENS_PER_CHUNK // self.positions), most))
         return max(1.0, self.tokens / (samples * self.positions))
 
     def multiplications(self, section: Section) -> tuple[int, int, int]:
@@ -234,10 +237,13 @@ class Workload:
         by_chunk = Operations(bytes=8 * chunk * r_in * r_out, calls=60) * self.chunks(fine=True)
         return Operations(single=to_bases) + by_chunk
 
-    def survey(self, section: Section) -> Operations:
-        """Of a token that is looked at."""
+    def survey(self, section: Section, tokens: int) -> Operations:
+        """Of the tokens that are looked at: a Gram, or that of the tokens where they are fewer, twice."""
         w = section.source.width
-        return self.forward(section) + Operations(double=float(2 * w * min(w, 256)), bytes=8.0 * 10 * w)
+        small = min(w, tokens)
+        each = self.forward(section) + Operations(single=4.0 * w * small, bytes=8.0 * 14 * w)
+        once = float(2 * small**3) if small <= MAX_DECOMPOSED else 0.0
+        return each * tokens + Operations(eigen=once, calls=100)
 
     def phases(self) -> dict[str, Operations]:
         """Operations of every phase of a build; `forward` is one pass of the data through the network."""
@@ -246,11 +252,11 @@ class Workload:
         def total(parts: list[Operations]) -> Operations:
             return sum(parts, NOTHING)
 
-        surveyed = min(SURVEYED, tokens)
+        surveyed = min(MAX_TOKENS, tokens)
         chunks = self.chunks(fine=False)
         result = {
             "forward": total([self.forward(s) for s in sections]) * tokens,
-            "survey": total([self.survey(s) for s in sections]) * surveyed,
+            "survey": total([self.survey(s, surveyed) for s in sections]),
             "statistics": total([self.statistics(s) for s in sections]) * tokens
             + total([self.statistics_by_chunk(s) for s in sections]) * chunks,
         }

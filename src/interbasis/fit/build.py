@@ -160,6 +160,8 @@ class _Build:
         """The features of the last node layer, where a window after this one has found them."""
         self.first = 0
         """The number of the first node layer in the whole network."""
+        self.survey: Survey
+        """Norms and largest directions of the first tokens, which decide the tokens that count."""
         self.checkpoints = NO_CHECKPOINTS
         if execution.resume is not None:
             self.checkpoints = team_checkpoints(
@@ -204,9 +206,16 @@ class _Build:
 
     def graph(self) -> InteractionGraph:
         """Bases, edges, and where they come from."""
-        with self.clock("survey"):
-            self.survey  # noqa: B018
+        config = self.config
         with progress_bar(self.execution.progress) as advance, limited_workspace(self.plan.workspace):
+            with self.clock("survey"):
+                self.survey = survey(
+                    self.computing,
+                    self.batches["data"],
+                    config.skip_positions,
+                    config.norm_limit or 0.0,
+                    advance,
+                )
             if len(self.plan.windows) == 1:
                 found = self._found(advance)
                 return InteractionGraph(
@@ -269,12 +278,6 @@ class _Build:
         part.survey = replace(self.survey, counted=window_counted(self.survey.counted, first, last))
         part.end, part.first = after[0] if after else None, first
         return part._found(advance).state(first, with_last=not after)
-
-    @cached_property
-    def survey(self) -> Survey:
-        """Norms and largest directions of the first tokens, which decide the tokens that count."""
-        config = self.config
-        return survey(self.computing, self.batches["data"], config.skip_positions, config.norm_limit or 0.0)
 
     def _layers(self, advance: Progress) -> list[LayerBasis]:
         batches = self.batches["jacobian_data"]
