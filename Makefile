@@ -25,15 +25,9 @@ docs: $(READY)  ## the documentation as a site, in build/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet, which would hide what strict looks at
 	@echo "build/site/index.html"
 
-bench: $(READY)  ## speed, as ratios measured in one run
-	cd benchmarks && ../$(BIN)/python basis.py
-	cd benchmarks && ../$(BIN)/python convolution.py
-	cd benchmarks && ../$(BIN)/python wide_mlp.py
-	cd benchmarks && ../$(BIN)/python ablation.py
-	cd benchmarks && ../$(BIN)/python language.py
-	cd benchmarks && ../$(BIN)/python rotary.py
-	cd benchmarks && ../$(BIN)/python training.py
-	cd benchmarks && ../$(BIN)/python viewer.py
+bench: $(READY)  ## speed, as ratios measured in one run, beside the stored baseline where there is one
+	OMP_NUM_THREADS=1 $(BIN)/interbasis bench --out build/bench \
+		$(if $(wildcard benchmarks/baseline.json),--baseline benchmarks/baseline.json)
 
 slow: $(READY)  ## checks that take minutes
 	$(BIN)/python -m pytest -m slow

@@ -1,0 +1,112 @@
+"""What builds cost, before they begin."""
+
+import json
+
+import pytest
+import torch
+
+import interbasis
+from interbasis.costs import profile
+from interbasis.costs.models import SHAPES, described
+from interbasis.costs.operations import Operations, Workload
+from interbasis.costs.plan import make_plan
+from interbasis.costs.profile import machine_profile, seconds
+from interbasis.costs.request import PlanRequest
+from interbasis.graph.settings import BuildConfig
+from interbasis.network.structured_matmul import multiplications
+from interbasis.runtime.errors import InterbasisError
+from tiny_models import random_model
+
+
+@pytest.fixture
+def quick_profile(tmp_path, monkeypatch):
+    monkeypatch.setenv("INTERBASIS_CACHE", str(tmp_path))
+    monkeypatch.setattr(profile, "SECONDS", 0.003)
+
+
+def test_a_profile_is_measured_once(quick_profile, tmp_path, monkeypatch):
+    first = machine_profile()
+    assert min(first.single, first.double, first.small, first.eigen, first.bytes, first.calls) > 0
+    monkeypatch.setattr(profile, "measure", None)
+    assert machine_profile() == first
+    (file,) = tmp_path.glob("profile-*.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"torch": "another"}))
+    with pytest.raises(TypeError):  # it would be measured again
+        machine_profile()
+
+
+def test_seconds_add_up(quick_profile):
+    rates = machine_profile()
+    assert seconds(rates, Operations(single=rates.single, bytes=2 * rates.bytes)) == pytest.approx(3)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_shapes_tell_what_weights_tell(name):
+    """A network without weights has the operations of the same network with weights."""
+    from interbasis.models.hf.load import skeleton_network
+
+    model = random_model(name, torch.float32)
+    real = interbasis.from_hf(model)
+    skeleton, centred = skeleton_network(model.config)
+    assert centred == (name == "gpt2")
+    config = BuildConfig(dtype="float32", edge_group=4)
+    found, wanted = (Workload(n, 64, 8, config, centred).phases() for n in (skeleton, real))
+    assert found.keys() == wanted.keys()
+    for phase, operations in found.items():
+        for kind in ("double", "eigen", "small"):
+            assert getattr(operations, kind) == pytest.approx(getattr(wanted[phase], kind)), (phase, kind)
+
+
+def test_multiplications_are_those_that_are_made():
+    full = torch.ones(200, 101)
+    assert multiplications(full) == full.numel()
+    carried = torch.zeros(200, 201)
+    carried[torch.arange(200), torch.arange(1, 201)] = 1
+    assert multiplications(carried) == 200
+    block = torch.zeros(200, 201)
+    block[50:100, 11:31] = 2
+    assert multiplications(block) == 50 * 20
+
+
+def test_operations_grow_as_they_should():
+    network, centred = described("gpt2-small")
+    config = BuildConfig(dtype="float32", edge_group="positions", edge_sources=1)
+
+    def flops(tokens, positions, phase):
+        return Workload(network, tokens, positions, config, centred).phases()[phase].flops
+
+    assert flops(2 * 10**6, 1024, "statistics") == pytest.approx(
+        2 * flops(10**6, 1024, "statistics"), rel=1e-3
+    )
+    assert flops(10**6, 1024, "bases") == flops(10**7, 1024, "bases")
+    assert 1 < flops(10**6, 2048, "Jacobians") / flops(10**6, 1024, "Jacobians") < 2
+    one, other = (
+        Workload(described(name)[0], 10**6, 1024, config).phases() for name in ("gpt2-small", "llama-7b")
+    )
+    assert other["forward"].flops > 30 * one["forward"].flops
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_plans_of_known_shapes(shape, quick_profile):
+    plan = make_plan(shape, PlanRequest(edge_group="positions", edge_sources=1))
+    assert set(plan.phases) == {"survey", "statistics", "Jacobians", "bases", "edges"}
+    assert plan.seconds > plan.forward.seconds > 0
+    assert plan.memory > plan.least_memory > 0
+    assert plan.gpu_hours["A100"] > plan.gpu_hours["H100"] > 0
+
+
+def test_the_command(cli, quick_profile):
+    ended = cli("plan", "gpt2-small", "--tokens", "1000", "--edge-method", "none")
+    assert ended.code == 0
+    assert "forward passes" in ended.out
+    assert "not run" in ended.out
+    ended = cli("plan", "modadd", "--tokens", "1000", "--context", "3", "--json")
+    assert json.loads(ended.out)["phases"]["edges"]["seconds"] > 0
+    ended = cli("plan", "gpt2-enormous")
+    assert ended.code == 2
+    assert "expected a shape (gpt2-small" in ended.err
+
+
+def test_unknown_shapes_are_refused():
+    with pytest.raises(InterbasisError, match="expected a shape"):
+        described("nothing")
