@@ -17,7 +17,7 @@ from interbasis.fit.bases import BASES, FitSettings, JacobianSource
 from interbasis.fit.edges import EdgeSettings, measure, require_fixed_order
 from interbasis.fit.jacobian import Jacobians
 from interbasis.fit.slices import jacobians_on_slices
-from interbasis.fit.statistics import Wanted, collect
+from interbasis.fit.statistics import Wanted, counted_statistics, statistics_pass
 from interbasis.fit.survey import Survey, survey
 from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
@@ -164,8 +164,7 @@ class _Build:
     def _fingerprints(self) -> dict[str, str]:
         """Of all data, which the first process alone reads as a whole."""
         team = self.execution.team
-        own = {name: data.fingerprint() for name, data in self.whole.items()} if team.is_first else {}
-        return team.from_first(({}, own))[1]
+        return team.once(lambda: ({}, {name: data.fingerprint() for name, data in self.whole.items()}))[1]
 
     def graph(self) -> InteractionGraph:
         """Bases, edges, and where they come from."""
@@ -213,19 +212,20 @@ class _Build:
             basis.needs_grams, last_gram=rotate, cores=basis.needs_jacobians and together, counted=counted
         )
         with self.clock("statistics"):
-            statistics = collect(network, batches["data"], wanted, advance, self.checkpoints)
-            about_jacobians = statistics
+            passes = [statistics_pass(network, batches["data"], wanted, advance, self.checkpoints)]
             if basis.needs_jacobians and not together:
-                about_jacobians = collect(
-                    network,
-                    batches["jacobian_data"],
-                    Wanted(grams=False, counted=counted),
-                    advance,
-                    self.checkpoints,
+                cores = Wanted(grams=False, counted=counted)
+                passes.append(
+                    statistics_pass(network, batches["jacobian_data"], cores, advance, self.checkpoints)
                 )
+            names = ("data", "jacobian_data")
+            of_data, *of_others = [
+                counted_statistics(network, batches[name], state)
+                for name, state in zip(names, self.execution.team.sums(*passes), strict=False)
+            ]
         jacobians = Jacobians(
-            network, about_jacobians, batches["jacobian_data"], config.jacobian_sources, config.seed, advance,
-            config.jacobian_queries, self.checkpoints, cache, counted,
+            network, (of_others or [of_data])[0], batches["jacobian_data"], config.jacobian_sources,
+            config.seed, advance, config.jacobian_queries, self.checkpoints, cache, counted,
         )  # fmt: skip
         source = JacobianSource(
             self.clock.timing("Jacobians", jacobians.to_next),
@@ -237,7 +237,7 @@ class _Build:
             settings = FitSettings(
                 config.variance_floor, config.jacobian_floor, rotate, config.seed, config.isolate_largest
             )
-            return basis.fit(nodes, statistics.layers, source, settings)
+            return basis.fit(nodes, of_data.layers, source, settings)
 
     def _provenance(self) -> Provenance:
         with self.clock("fingerprints"):
@@ -275,7 +275,7 @@ def _agreed(team: Team, layers: list[LayerBasis]) -> list[LayerBasis]:
     for k, layer in enumerate(layers):
         if not layer.identity:
             tensors |= {f"transform.{k}": layer.transform, f"inverse.{k}": layer.inverse}
-    theirs, _ = team.from_first((tensors, {}))
+    theirs, _ = team.once(lambda: (tensors, {}))
     return [
         layer if layer.identity
         else replace(layer, transform=theirs[f"transform.{k}"], inverse=theirs[f"inverse.{k}"])

@@ -33,9 +33,17 @@ from interbasis.numerics import autograd
 from interbasis.numerics.random_signs import random_positions, random_signs
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints, State
 from interbasis.runtime.progress import Progress, silent
-from interbasis.runtime.team import Team
+from interbasis.runtime.team import Pass, Team
 
 M = TypeVar("M", Tensor, Tensor | None)
+
+TO_END = "Jacobians to the end"
+"""The pass that GIB makes."""
+
+
+def pass_name(layer: str) -> str:
+    """The pass for the Jacobian from a node layer to the next."""
+    return f"Jacobian at {layer}"
 
 
 @dataclass(frozen=True)
@@ -109,16 +117,24 @@ class Jacobians:
         self, index: int, section: StencilSection, core: PassCore, metrics: Sequence[Tensor]
     ) -> list[dict[str, Tensor]]:
         """Sums over every class of outputs for several metrics, from one pass."""
-        checkpoint = self.checkpoints.checkpoint(f"jacobian_moments.{index}", len(self.batches))
+        sums = self._over_blocks(
+            index, lambda block: block._class_sums_of_block(index, section, core, metrics)
+        )
+        return [_numbered(sums, k) for k in range(len(metrics))]
+
+    def _class_sums_of_block(
+        self, index: int, section: StencilSection, core: PassCore, metrics: Sequence[Tensor]
+    ) -> dict[str, Tensor]:
+        checkpoint = self._checkpoint(f"jacobian_moments.{index}")
         sums = {name: saved.to(self.network.device) for name, saved in checkpoint.tensors.items()}
-        phase = f"Jacobian at {section.source.name}"
+        phase = pass_name(section.source.name)
         for _, f in self.activations(index, phase, checkpoint, lambda: (sums, {})):
             u = section.read_outs(f)
             for k, metric in enumerate(metrics):
                 of_rows = partial(core.batch_sums, outputs=slice(0, 1), metric=metric.to(u), signs=None)
                 batch = by_class(section, u, of_rows)
                 _add(sums, {f"{name}.{k}": total for name, total in batch.items()})
-        return [_numbered(sums, k) for k in range(len(metrics))]
+        return sums
 
     def _samples(self, section: Section, tokens: int) -> bool:
         """Whether queries are sampled: where that is fewer than there are."""
@@ -152,7 +168,7 @@ class Jacobians:
         """Two independent estimates of the moments, from half of the queries each, with a metric each."""
         metrics, core = [metric.to(self.network.dtype) for metric in pair], section.core
         assert isinstance(core, SamplesQueries)
-        sums = self._over_blocks(lambda block: block._half_sums(index, section, metrics))
+        sums = self._over_blocks(index, lambda block: block._half_sums(index, section, metrics))
         return [core.moments(_numbered(sums, half), metric) for half, metric in enumerate(metrics)]
 
     def _half_sums(self, index: int, section: Section, metrics: Sequence[Tensor]) -> dict[str, Tensor]:
@@ -160,7 +176,7 @@ class Jacobians:
         assert isinstance(core, SamplesQueries)
         checkpoint = self._checkpoint(f"jacobian_halves.{index}")
         sums = {name: saved.to(metrics[0].device) for name, saved in checkpoint.tensors.items()}
-        phase = f"Jacobian at {section.source.name}"
+        phase = pass_name(section.source.name)
         for first, f in self.activations(index, phase, checkpoint, lambda: (sums, {})):
             u, positions = section.read_outs(f), f.shape[1]
             counted = self.counted.of_section(self.network, index, f)
@@ -186,7 +202,7 @@ class Jacobians:
             return result
         transform = transform.to(network.device, network.dtype)
         narrow = [_reads_only(section) for section in network.sections]
-        sums = self._over_blocks(lambda block: block._end_sums(transform, narrow))
+        sums = self._over_blocks(None, lambda block: block._end_sums(transform, narrow))
         for index in reversed(range(last)):
             section, count = network.sections[index], self.statistics.layers[index].count
             gram, first = sums[str(index)].cpu() / count, section.source.first_coordinate
@@ -205,8 +221,7 @@ class Jacobians:
             section.core.mixes_positions or section.last_only or isinstance(section, StencilSection)
             for section in network.sections
         )
-        phase = "Jacobians to the end"
-        for signs, f in self._pass(0, network.sections, phase, checkpoint, lambda: (sums, {})):
+        for signs, f in self._pass(0, network.sections, TO_END, checkpoint, lambda: (sums, {})):
             counted = self._counted_to_end(f)
             if not mixing:  # every token by itself: one backward pass per coordinate does for all
                 signs, f = None, f.flatten(0, 1)[:, None]
@@ -231,7 +246,7 @@ class Jacobians:
     ) -> list[Moments]:
         """The moments for several metrics, from one pass."""
         metrics = [metric.to(self.network.dtype) for metric in metrics]
-        sums = self._over_blocks(lambda block: block._moment_sums(index, section, core, metrics))
+        sums = self._over_blocks(index, lambda block: block._moment_sums(index, section, core, metrics))
         return [core.moments(_numbered(sums, k), metric) for k, metric in enumerate(metrics)]
 
     def _moment_sums(
@@ -239,7 +254,7 @@ class Jacobians:
     ) -> dict[str, Tensor]:
         checkpoint = self._checkpoint(f"jacobian_moments.{index}")
         sums = {name: saved.to(metrics[0].device) for name, saved in checkpoint.tensors.items()}
-        phase = f"Jacobian at {section.source.name}"
+        phase = pass_name(section.source.name)
         for signs, f in self._pass(index, [section], phase, checkpoint, lambda: (sums, {})):
             u, outputs = section.read_outs(f), section.outputs(f)
             counted = self.counted.of_section(self.network, index, f)
@@ -250,19 +265,17 @@ class Jacobians:
                 _add(sums, {f"{name}.{k}": total for name, total in batch.items()})
         return sums
 
-    def _over_blocks(self, sums: "Callable[[Jacobians], dict[str, Tensor]]") -> dict[str, Tensor]:
-        """Sums over all blocks of the data, added in their order."""
+    def _over_blocks(
+        self, index: int | None, sums: "Callable[[Jacobians], dict[str, Tensor]]"
+    ) -> dict[str, Tensor]:
+        """Sums over all blocks of the data, from a node layer to the next; from all to the end for None."""
         blocks = self.batches.blocks()
-        if len(blocks) == 1:
-            return sums(self)
-        total: dict[str, Tensor] = {}
 
         def of_block(number: int) -> State:
             return sums(replace(self, batches=blocks[number])), {}
 
-        for tensors, _ in self.batches.team.over_blocks(len(blocks), of_block):
-            _add(total, tensors)
-        return total
+        name = TO_END if index is None else pass_name(self.network.nodes[index].name)
+        return self.batches.team.sums(Pass(name, len(blocks), of_block, added))[0][0]
 
     def _checkpoint(self, name: str) -> Checkpoint:
         return self.checkpoints.checkpoint(name + self.batches.mark, len(self.batches))
@@ -305,6 +318,14 @@ class Jacobians:
                 yield first, self.streams.activations_at(index, first - batches.origin, inputs)
 
 
+def added(one: State, other: State) -> State:
+    """Two states whose tensors are sums, as one; values are none."""
+    sums: dict[str, Tensor] = {}
+    for tensors, _ in (one, other):
+        _add(sums, tensors)
+    return sums, {}
+
+
 def _add(sums: dict[str, Tensor], more: dict[str, Tensor], weight: float = 1.0) -> None:
     """Add a batch's sums to those of all, which are float64."""
     for name, total in more.items():
@@ -329,7 +350,7 @@ def agreed(team: Team, matrix: M) -> M:
     """
     if matrix is None or team.size == 1:
         return matrix
-    return team.from_first(({"matrix": matrix}, {}))[0]["matrix"].to(matrix)
+    return team.once(lambda: ({"matrix": matrix}, {}))[0]["matrix"].to(matrix)
 
 
 def _numbered(sums: dict[str, Tensor], number: int) -> dict[str, Tensor]:
