@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from torch import Tensor
 
 from interbasis.data.batches import Batches, Data
 from interbasis.fit.activation_cache import ActivationCache
@@ -22,18 +21,23 @@ from interbasis.fit.survey import Survey, survey
 from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis
+from interbasis.graph.layer_state import layers_of, state_of
 from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig, BuildRequest
 from interbasis.network.network import Network
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, environment, versions
 from interbasis.runtime.errors import InterbasisError, first_problem
 from interbasis.runtime.literals import Basis
 from interbasis.runtime.progress import Progress, progress_bar
+from interbasis.runtime.shards import RoundFinishedError, Shards
 from interbasis.runtime.team import ALONE, Team, team_checkpoints
 
 BLOCKS = 16
 """Blocks that the data are summed in, so that as many processes give the same bits as one."""
 MAX_BYTES_OF_SUMS = 2**28
 """What the sums of a network may weigh for that."""
+
+NOT_SHARED = ("threads", "python")
+"""What may differ between the jobs that compute shards of one build."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -105,7 +109,12 @@ def build(
         limited = limited and not BASES[config.basis].needs_all_tokens
         config = config.model_copy(update={"norm_limit": DEFAULT_NORM_LIMIT if limited else 0.0})
     batches = _batches(config, data, jacobian_data, edge_data)
-    graph = _Build(network, batches, config, execution).graph()
+    work = _Build(network, batches, config, execution)
+    try:
+        graph = work.graph()
+    except RoundFinishedError:
+        work.checkpoints.finish()
+        raise
     kept = companion(graph)
     kept.network, kept.data = network, data
     return graph
@@ -143,6 +152,10 @@ class _Build:
         divided = {id(data): data.divided(execution.team, _blocks(network)) for data in batches.values()}
         self.batches = {name: divided[id(data)] for name, data in batches.items()}
         self.checkpoints = NO_CHECKPOINTS
+        if isinstance(execution.team, Shards):
+            request = "" if execution.request is None else execution.request.to_json()
+            decisive = {name: value for name, value in self._decisive().items() if name not in NOT_SHARED}
+            execution.team.begin(decisive, request)
         if execution.resume is not None:
             self.checkpoints = team_checkpoints(
                 execution.resume, "build", self._decisive(), execution.team, restart=execution.restart
@@ -164,7 +177,9 @@ class _Build:
     def _fingerprints(self) -> dict[str, str]:
         """Of all data, which the first process alone reads as a whole."""
         team = self.execution.team
-        return team.once(lambda: ({}, {name: data.fingerprint() for name, data in self.whole.items()}))[1]
+        return team.once(
+            "fingerprints", lambda: ({}, {name: data.fingerprint() for name, data in self.whole.items()})
+        )[1]
 
     def graph(self) -> InteractionGraph:
         """Bases, edges, and where they come from."""
@@ -172,7 +187,7 @@ class _Build:
         with self.clock("survey"):
             counted = self.survey.counted
         with progress_bar(self.execution.progress) as advance:
-            layers = _agreed(self.execution.team, self._layers(advance))
+            layers = self._layers(advance)
             if config.edge_rule is not None:
                 with self.clock("edges"):
                     measured = measure(
@@ -191,8 +206,18 @@ class _Build:
         return survey(self.computing, self.batches["data"], config.skip_positions, config.norm_limit or 0.0)
 
     def _layers(self, advance: Progress) -> list[LayerBasis]:
-        batches = self.batches["jacobian_data"]
-        budget = 0 if batches.shuffled else int(self.execution.cache_gigabytes * 2**30)
+        """The bases as the first process has them."""
+        team = self.execution.team
+        state = team.recalled("bases")
+        if state is None:
+            layers = self._own_layers(advance)
+            state = team.once("bases", lambda: state_of(layers))
+        return layers_of(state)
+
+    def _own_layers(self, advance: Progress) -> list[LayerBasis]:
+        team, batches = self.execution.team, self.batches["jacobian_data"]
+        one_pass = batches.shuffled or isinstance(team, Shards)
+        budget = 0 if one_pass else int(self.execution.cache_gigabytes * 2**30)
         with ActivationCache(self.computing, len(batches), budget, self.checkpoints.folder) as cache:
             return self._fit(advance, cache)
 
@@ -235,7 +260,12 @@ class _Build:
         nodes = network.nodes if config.isolate else [replace(node, isolated=0) for node in network.nodes]
         with self.clock("bases"):
             settings = FitSettings(
-                config.variance_floor, config.jacobian_floor, rotate, config.seed, config.isolate_largest
+                config.variance_floor,
+                config.jacobian_floor,
+                rotate,
+                config.seed,
+                config.isolate_largest,
+                self.execution.team,
             )
             return basis.fit(nodes, of_data.layers, source, settings)
 
@@ -265,22 +295,6 @@ def _blocks(network: Network) -> int:
         for node, section in zip(network.nodes, network.sections, strict=False)
     )
     return BLOCKS if size <= MAX_BYTES_OF_SUMS else 1
-
-
-def _agreed(team: Team, layers: list[LayerBasis]) -> list[LayerBasis]:
-    """The bases as the first process has them."""
-    if team.size == 1:
-        return layers
-    tensors: dict[str, Tensor] = {}
-    for k, layer in enumerate(layers):
-        if not layer.identity:
-            tensors |= {f"transform.{k}": layer.transform, f"inverse.{k}": layer.inverse}
-    theirs, _ = team.once(lambda: (tensors, {}))
-    return [
-        layer if layer.identity
-        else replace(layer, transform=theirs[f"transform.{k}"], inverse=theirs[f"inverse.{k}"])
-        for k, layer in enumerate(layers)
-    ]  # fmt: skip
 
 
 class _Clock:

@@ -14,7 +14,6 @@ may be off by ĈᵀEĈ. M′ is linear in that Gram, so the same identity with E
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -33,9 +32,7 @@ from interbasis.numerics import autograd
 from interbasis.numerics.random_signs import random_positions, random_signs
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints, State
 from interbasis.runtime.progress import Progress, silent
-from interbasis.runtime.team import Pass, Team
-
-M = TypeVar("M", Tensor, Tensor | None)
+from interbasis.runtime.team import Pass
 
 TO_END = "Jacobians to the end"
 """The pass that GIB makes."""
@@ -71,8 +68,7 @@ class Jacobians:
 
         ``deviation`` E [r, r] says how far CᵀC may be off, by CᵀEC, where that was sampled.
         """
-        section, team = self.network.sections[index], self.batches.team
-        transform, deviation = agreed(team, transform), agreed(team, deviation)
+        section = self.network.sections[index]
         if isinstance(section, StencilSection):
             return self._through_stencil(index, section, transform, deviation)
         jacobian = SectionJacobian.of(section, transform)
@@ -194,8 +190,7 @@ class Jacobians:
         The last section alone has its closed form; all other layers share one pass over the data. A layer
         that is read through A alone has M′ = Aᵀ K A with K the Gram of the Jacobian by u = A f.
         """
-        network, team = self.network, self.batches.team
-        transform = agreed(team, transform)
+        network = self.network
         last = len(network.sections) - 1
         result = [self.to_next(last, transform)]
         if last == 0:
@@ -340,17 +335,6 @@ def _count_out(sections: Sequence[Section], positions: int) -> int:
     for section in sections:
         positions = section.count_out(positions)
     return positions
-
-
-def agreed(team: Team, matrix: M) -> M:
-    """A matrix as the first process has it.
-
-    Decompositions on other processors may differ in their last bits, and eigenvectors of nearly equal
-    eigenvalues by far more.
-    """
-    if matrix is None or team.size == 1:
-        return matrix
-    return team.once(lambda: ({"matrix": matrix}, {}))[0]["matrix"].to(matrix)
 
 
 def _numbered(sums: dict[str, Tensor], number: int) -> dict[str, Tensor]:

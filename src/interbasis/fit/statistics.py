@@ -230,6 +230,11 @@ def collect(
     return counted_statistics(network, batches, batches.team.sums(collected)[0])
 
 
+def statistics_name(data: str) -> str:
+    """The pass over some data."""
+    return f"statistics of the {data}"
+
+
 def statistics_pass(
     network: Network, batches: Batches, wanted: Wanted, progress: Progress, checkpoints: Checkpoints
 ) -> Pass:
@@ -239,7 +244,7 @@ def statistics_pass(
     def of_block(number: int) -> State:
         return _of_block(network, blocks[number], wanted, progress, checkpoints).state()
 
-    return Pass(f"statistics of the {batches.name}", len(blocks), of_block, _merged)
+    return Pass(statistics_name(batches.name), len(blocks), of_block, _merged)
 
 
 def _merged(one: State, other: State) -> State:

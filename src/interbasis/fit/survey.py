@@ -40,7 +40,7 @@ def survey(network: Network, batches: Batches, skip_positions: int, norm_limit: 
     """
     settings = skip_positions, norm_limit
     count = len(network.nodes)
-    _, values = batches.team.shared(count, lambda own: ({}, _look(network, batches, settings, own)))
+    _, values = batches.team.shared("survey", count, lambda own: ({}, _look(network, batches, settings, own)))
     counted = CountedTokens.of(network, skip_positions, tuple(values["limits"]) if norm_limit else ())
     directions = {
         node.name: LargestDirection(**values[str(k)])

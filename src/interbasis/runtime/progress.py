@@ -19,7 +19,7 @@ def silent(phase: str, done: int, total: int) -> None:
 
 @contextmanager
 def progress_bar(show: Progress | bool | None = None) -> Iterator[Progress]:
-    """A bar per phase on standard error, with the time left; a line every half minute where that is no terminal.
+    """A bar per phase on standard error, with the time left; a line every half minute where it is a file.
 
     A function that was given takes the bars' place; False shows nothing.
     """

@@ -94,7 +94,7 @@ class Team:
         return self.rank == 0
 
     @property
-    def folder(self) -> str:
+    def suffix(self) -> str:
         """What is added to the name of the folder of unfinished work."""
         return "" if self.size == 1 else f".{self.size}/{self.rank}"
 
@@ -102,11 +102,15 @@ class Team:
         """The sum of every pass; none of them depends on another."""
         return [one.sum() for one in passes]
 
-    def once(self, make: Callable[[], State]) -> State:
+    def once(self, name: str, make: Callable[[], State]) -> State:
         """What the first process makes; all receive it."""
         return make()
 
-    def shared(self, count: int, work: Callable[[Sequence[int]], State]) -> State:
+    def recalled(self, name: str) -> State | None:
+        """What `once` or `shared` gave under this name before this process was started; None: nothing."""
+        return None
+
+    def shared(self, name: str, count: int, work: Callable[[Sequence[int]], State]) -> State:
         """work(numbers) of tasks 0 … count − 1, divided over the processes; all receive what all made."""
         return work(range(count))
 
@@ -146,10 +150,10 @@ class ConnectedTeam(Team):
                 parts[node] = self._from(rank, own.pop(node, ({}, {})))
         return one.joined(parts)
 
-    def once(self, make: Callable[[], State]) -> State:
+    def once(self, name: str, make: Callable[[], State]) -> State:
         return self._from(0, make() if self.is_first else ({}, {}))
 
-    def shared(self, count: int, work: Callable[[Sequence[int]], State]) -> State:
+    def shared(self, name: str, count: int, work: Callable[[Sequence[int]], State]) -> State:
         own = work(range(self.rank, count, self.size))
         tensors: dict[str, Tensor] = {}
         values: dict[str, object] = {}
@@ -227,7 +231,7 @@ def team_checkpoints(
     Raises:
         InterbasisError: Work was begun with other settings, or by another number of processes.
     """
-    own = task + team.folder
+    own = task + team.suffix
     for folder in sorted((run / FOLDER).glob(f"{task}*")):
         number = folder.name.removeprefix(task).removeprefix(".") or "1"
         if folder.name == own.split("/")[0] or not folder.is_dir() or not number.isdecimal():

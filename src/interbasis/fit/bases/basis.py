@@ -13,6 +13,7 @@ from interbasis.graph.basis_kinds import BasisKind
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.network import NodeLayer
 from interbasis.numerics.linalg import Floor
+from interbasis.runtime.team import ALONE, Team
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class FitSettings:
     seed: int = 0
     isolate_largest: bool = False
     """Whether the direction of largest variance stands alone in every layer but the last."""
+    team: Team = ALONE
+    """The processes that all fit the same layers; the first one decomposes."""
 
 
 class FeatureBasis(ABC):
