@@ -28,6 +28,9 @@ class OutputOptions(Record):
     """Disk space for activations between blocks while it is built; 0 for none."""
     overwrite: Annotated[bool, Parameter(negative="", show_default=False)] = False
     """Replace a run that is there already."""
+    shard: str | None = None
+    """NUMBER/SHARDS: compute one part of the round that this build has come to, and write it to OUT/shards
+    for interbasis merge."""
 
 
 def build(
@@ -53,13 +56,20 @@ def build(
     """
     from interbasis.run.request import make_request, read_request
     from interbasis.run.stages import build as stage
+    from interbasis.run.stages import shards
     from interbasis.run.summary import summarise
+    from interbasis.runtime.shards import read_shard_number
     from interbasis.terminal import summary_tables
+    from interbasis.terminal.shards import written_tables
 
     given = {} if options is None else options.model_dump(include=options.model_fields_set)
     if model is not None:
         given["model"] = model
     request = make_request((read_request(output.config) if output.config else {}) | given)
+    if output.shard is not None:
+        shard = read_shard_number(output.shard)
+        common.show(shards.compute(request, output.out, shard), as_json, written_tables, output.out)
+        return
     opened = stage.run(
         request, output.out, overwrite=output.overwrite, cache_gigabytes=output.cache_gigabytes
     )

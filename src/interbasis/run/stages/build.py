@@ -1,11 +1,13 @@
 """Build: from names of a model and data to a run's folder."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.settings import BuildRequest
 from interbasis.graph.store import check_is_free, clear_older, load
+from interbasis.network.network import Network
 from interbasis.run.opened import OpenedRun
 from interbasis.run.specs import Model, open_model
 from interbasis.runtime.errors import InterbasisError
@@ -41,8 +43,6 @@ def run(
     Raises:
         InterbasisError: The folder holds something else, or model or data cannot be opened.
     """
-    import torch
-
     from interbasis.fit.build import build
     from interbasis.runtime.team import team_of_torchrun
 
@@ -50,6 +50,43 @@ def run(
     progress = progress if team.is_first else False
     check_is_free(folder)
     check_writable(folder)
+    prepared = prepare(request)
+    model, network, resolved = prepared.model, prepared.network, prepared.request
+    graph = None
+    if not overwrite and (folder / "config.json").is_file():
+        wanted = resolved if request.threads else resolved.model_copy(update={"threads": None})
+        graph = _built_already(folder, wanted, network.fingerprint(), remedy)
+    if graph is None:
+        graph = build(
+            network, prepared.data, jacobian_data=prepared.jacobian_data, edge_data=prepared.edge_data,
+            model=request.model, request=resolved, resume=folder, restart=overwrite, progress=progress,
+            cache_gigabytes=cache_gigabytes, team=team, **request.settings.model_dump(),
+        )  # fmt: skip
+        if team.is_first:
+            graph.save(folder)
+    team.wait_for_all()
+    return OpenedRun(graph=graph, network=network, folder=folder, model=model, progress=progress)
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What a request names, opened."""
+
+    model: Model
+    network: Network
+    """Between the layers that were asked for."""
+    data: "Samples"
+    jacobian_data: "Samples | None"
+    """None where the data of the build serve."""
+    edge_data: "Samples | None"
+    request: BuildRequest
+    """The request with all that was left open."""
+
+
+def prepare(request: BuildRequest) -> Prepared:
+    """Open the model and data that a request names, with the threads that it names."""
+    import torch
+
     if request.threads and request.threads != torch.get_num_threads():
         torch.set_num_threads(request.threads)
     model = open_model(request.model)
@@ -58,20 +95,7 @@ def run(
     specs = {"data": data.spec} | {name: other.spec for name, other in others.items() if other is not None}
     resolved = request.model_copy(update=specs | {"threads": torch.get_num_threads()})
     network = model.network.between(request.layers) if request.layers else model.network
-    graph = None
-    if not overwrite and (folder / "config.json").is_file():
-        wanted = resolved if request.threads else resolved.model_copy(update={"threads": None})
-        graph = _built_already(folder, wanted, network.fingerprint(), remedy)
-    if graph is None:
-        graph = build(
-            network, data, jacobian_data=others["jacobian_data"], edge_data=others["edge_data"],
-            model=request.model, request=resolved, resume=folder, restart=overwrite, progress=progress,
-            cache_gigabytes=cache_gigabytes, team=team, **request.settings.model_dump(),
-        )  # fmt: skip
-        if team.is_first:
-            graph.save(folder)
-    team.wait_for_all()
-    return OpenedRun(graph=graph, network=network, folder=folder, model=model, progress=progress)
+    return Prepared(model, network, data, others["jacobian_data"], others["edge_data"], resolved)
 
 
 def _open(model: Model, spec: str | None) -> "Samples | None":
