@@ -14,8 +14,8 @@ app = App(
     version_flags=["--version"],
 )
 COMMANDS = (
-    "build", "shards", "merge", "show", "ablate", "curves", "controls", "modules", "features", "trace", "steer",
-    "view", "export", "report", "compare", "train", "reproduce", "scoreboard", "demo", "doctor",
+    "build", "shards", "merge", "show", "ablate", "curves", "controls", "modules", "features", "trace",
+    "steer", "view", "export", "report", "compare", "train", "reproduce", "scoreboard", "demo", "doctor",
 )  # fmt: skip
 for name in COMMANDS:
     app.command(f"interbasis.cli.{name}:{name}", name=name)

@@ -43,7 +43,8 @@ class ShardJobs(Record):
             lines += [
                 "",
                 f"# round {number}: {' and '.join(one.passes)}",
-                f'jobs=$(sbatch --parsable ${{after:+--dependency=afterok:$after}} "$@" --array=1-{self.shards} '
+                'jobs=$(sbatch --parsable ${after:+--dependency=afterok:$after} "$@" '
+                f"--array=1-{self.shards} "
                 f"--wrap {shlex.quote(job)})",
                 f'after=$(sbatch --parsable --dependency=afterok:$jobs "$@" --wrap {shlex.quote(one.merge)})',
             ]
