@@ -24,7 +24,9 @@ for name in COMMANDS:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; bad input ends with one sentence on standard error and exit code 2."""
     from interbasis.runtime.errors import InterbasisError
+    from interbasis.runtime.signals import say_when_ended
 
+    say_when_ended()
     process = int(os.environ.get("RANK", "0"))  # of those that torchrun started; the first one prints
     if process:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115

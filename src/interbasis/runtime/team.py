@@ -23,6 +23,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from interbasis.runtime.checkpoints import FOLDER, Checkpoints, State
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.signals import say_when_ended
 
 MAX_WAIT = timedelta(hours=24)
 """How long a process waits for a slower one. One that died is noticed at once: its connections close."""
@@ -266,6 +267,7 @@ def team_of_torchrun() -> Team:
             "with torchrun"
         ) from error
     atexit.register(dist.destroy_process_group)
+    say_when_ended()
     _connected.append(ConnectedTeam(started, rank, size))
     return _connected[0]
 
