@@ -14,6 +14,11 @@ def say_when_ended() -> None:
         signal.signal(signal.SIGTERM, _end)
 
 
+def say_no_more() -> None:
+    """This process is ending by itself and has said why."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 def _end(number: int, frame: FrameType | None) -> None:
     process = f"{int(os.environ['RANK']) + 1} of {os.environ['WORLD_SIZE']}"
     message = (

@@ -23,7 +23,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from interbasis.runtime.checkpoints import FOLDER, Checkpoints, State
 from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.signals import say_when_ended
+from interbasis.runtime.signals import say_no_more, say_when_ended
 
 MAX_WAIT = timedelta(hours=24)
 """How long a process waits for a slower one. One that died is noticed at once: its connections close."""
@@ -218,6 +218,7 @@ class ConnectedTeam(Team):
         try:
             yield
         except RuntimeError as error:
+            say_no_more()
             raise InterbasisError(
                 f"process {self.rank + 1} of {self.size} lost its connection to the others, one of which has "
                 "ended; give the same command again to resume"
