@@ -2,10 +2,10 @@
 
     python benchmarks/processes.py --model hf:FOLDER --data tokens:FILE --test tokens:FILE
 
-measures `build` and `ablate` by torchrun with one and with two processes, in turn. Wanted on an idle machine of at
-least two cores: build ≥ 1.7 times, ablate ≥ 1.6 times as fast. Starting Python, opening the model and connecting
-the processes is measured by itself (the same command on a finished run) and taken off; the whole times are
-printed, too.
+measures `build` and `ablate` by torchrun with one and with two processes, in turn. Wanted on an idle machine
+of at least two cores: build ≥ 1.7 times, ablate ≥ 1.6 times as fast. Starting Python, opening the model and
+connecting the processes is measured by itself (the same command on a finished run) and taken off; the whole
+times are printed, too.
 """
 
 import argparse
