@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from interbasis.ablation.sparsity import interaction_sparsity
     from interbasis.communities.modules import find_modules
     from interbasis.communities.vertex_cuts import vertex_cuts
-    from interbasis.fit.build import Execution, build
+    from interbasis.fit.build import build
     from interbasis.fit.edges import completeness, edges, estimate_edges
+    from interbasis.fit.execution import Execution
     from interbasis.graph.interaction_graph import InteractionGraph
     from interbasis.graph.layer_basis import LayerBasis
     from interbasis.graph.settings import BuildConfig
@@ -69,7 +70,7 @@ _HOMES = {
     "OpenedRun": "run.opened",
     "open_run": "run.opened",
     "compare": "run.compare",
-    "Execution": "fit.build",
+    "Execution": "fit.execution",
     "trace": "traces.trace",
     "Trace": "traces.records",
     "TraceSettings": "traces.records",

@@ -133,7 +133,7 @@ def test_ratios_carry_both_spreads():
 def test_references_agree_with_the_closed_form():
     """What is timed beside each other is the same quantity, where positions do not mix."""
     network, tokens = TINY.network().double(), TINY.data()
-    kind, section, f = next(x for x in measures._sections(network, tokens) if x[0] == "MLP")
+    _, section, f = next(x for x in measures._sections(network, tokens) if x[0] == "MLP")
     transform = torch.linalg.qr(torch.randn(section.target.width, section.target.width, dtype=torch.float64))[
         0
     ]

@@ -1,15 +1,17 @@
-"""Run by torchrun: builds of a few shared models by all processes together, saved by the first of them."""
+"""Run by torchrun: builds of a few shared models by all processes together, and the commands."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import interbasis
 from cases import CASES
+from interbasis.cli import main
 from interbasis.data.samples import Samples
 from interbasis.runtime.team import team_of_torchrun
 
 BUILDS = {
-    "relu": {"basis": "lib"},
+    "relu": {"basis": "jib"},
     "modadd-2-blocks": {"basis": "gib", "edge_group": 3},
     "gpt2": {"basis": "lib", "jacobian_queries": 2, "edge_group": 4},
     "llama": {"basis": "random", "edge_method": "exact"},
@@ -30,5 +32,17 @@ def build_all(folder: Path, **options) -> None:
             graph.save(folder / name)
 
 
+def run_commands(run: Path, model: str | Path) -> None:
+    """Build, ablations and curves, as a user types them."""
+    for command in (
+        ["build", f"modadd:{model}", "--threads", "1", "--out", str(run)],
+        ["ablate", str(run), "--edges", "--nodes", "--intervals", "--tolerance", "0.5"],
+        ["curves", str(run)],
+    ):
+        with suppress(SystemExit):
+            main(command)
+
+
 if __name__ == "__main__":
     build_all(Path(sys.argv[1]), team=team_of_torchrun())
+    run_commands(Path(sys.argv[1]) / "run", sys.argv[2])

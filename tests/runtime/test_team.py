@@ -2,22 +2,16 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
-import interbasis
 from interbasis import InterbasisError
 from interbasis.data import Batches
-from interbasis.graph.store import tensors_of
 from interbasis.runtime.team import ALONE, Team, team_checkpoints
-from runtime.team_builds import BUILDS, build_all
-
-TESTS = Path(__file__).parents[1]
+from runtime.team_builds import BUILDS, build_all, run_commands
+from runtime.torchrun import TESTS, assert_same_graph, children, ended, torchrun
 
 
 @pytest.fixture(autouse=True)
@@ -28,55 +22,18 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def torchrun(processes: int, *arguments: object, **options) -> subprocess.Popen:
-    environment = os.environ | {
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]),
-    }
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", processes, *arguments]
-    return subprocess.Popen(
-        [*map(str, command)],
-        env=environment | options,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def ended(process: subprocess.Popen) -> str:
-    """Its standard output, if all went well."""
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    return out
-
-
-def assert_same_graph(one: Path, other: Path) -> None:
-    a, b = (tensors_of(interbasis.load(folder)) for folder in (one, other))
-    assert a.keys() == b.keys()
-    assert [name for name in a if not torch.equal(a[name], b[name])] == []
-
-
-def test_builds_have_the_bits_of_one_process(tmp_path):
+def test_several_processes_give_the_results_of_one(tmp_path, small_addition):
+    """Builds of shared models, then the commands: all in one start of three processes, for its seconds."""
     build_all(tmp_path / "one")
-    ended(torchrun(3, TESTS / "runtime/team_builds.py", tmp_path / "three"))
-    for name in BUILDS:
+    run_commands(tmp_path / "one/run", small_addition)
+    printed = ended(torchrun(3, TESTS / "runtime/team_builds.py", tmp_path / "three", small_addition))
+    for name in [*BUILDS, "run"]:
         assert_same_graph(tmp_path / "one" / name, tmp_path / "three" / name)
-
-
-def test_the_commands_give_the_results_of_one_process(tmp_path, cli, small_addition):
-    build = ["build", f"modadd:{small_addition}", "--threads", 1, "--out"]
-    assert cli(*build, tmp_path / "one").code == 0
-    ended(torchrun(2, "-m", "interbasis", *build, tmp_path / "two"))
-    assert_same_graph(tmp_path / "one", tmp_path / "two")
-    assert not (tmp_path / "two/.resume").exists()
-    for command in (["ablate", "--edges", "--nodes", "--intervals", "--tolerance", 0.5], ["curves"]):
-        name, *options = command
-        assert cli(name, tmp_path / "one", *options).code == 0
-        printed = ended(torchrun(2, "-m", "interbasis", name, tmp_path / "two", *options))
-        assert printed.count("metric") <= 2, "one process prints"
-        file = {"ablate": "ablation", "curves": "curves"}[name]
-        assert (tmp_path / f"one/{file}.json").read_text() == (tmp_path / f"two/{file}.json").read_text()
-    assert not (tmp_path / "two/.resume").exists()
+    for name in ("ablation", "curves"):
+        one, three = ((tmp_path / folder / f"run/{name}.json").read_text() for folder in ("one", "three"))
+        assert one == three
+    assert printed.count("Interaction edges") == 1, "one process prints"
+    assert not (tmp_path / "three/run/.resume").exists()
 
 
 def test_a_killed_process_ends_the_others_and_the_next_start_resumes(tmp_path, cli, small_addition):
@@ -88,13 +45,11 @@ def test_a_killed_process_ends_the_others_and_the_next_start_resumes(tmp_path, c
     until = time.monotonic() + 120
     while not list(state.glob("*.safetensors")) and time.monotonic() < until:
         time.sleep(0.01)
-    victims = subprocess.run(
-        ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
-    ).stdout.split()
-    os.kill(int(victims[-1]), signal.SIGKILL)
+    os.kill(children(process)[-1], signal.SIGKILL)
     began = time.monotonic()
-    process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
     assert process.returncode != 0
+    assert " ".join(err.split()).count("has ended; give the same command again to resume") == 1
     assert time.monotonic() - began < 30
     assert not (run / "config.json").exists(), "the build was to be killed before its end"
     with_one = cli(*build, run)

@@ -19,6 +19,8 @@ COMMANDS = {
         "show": "Summarise a run, or list the sections that a model becomes before anything is built.",
         "plan": "Print what a build will take: operations, memory and time per phase.",
         "build": "Build the interaction graph of a model and save it as a run.",
+        "shards": "List the jobs that build a run in shards: rounds of array jobs, each followed by a merge.",
+        "merge": "Join the shards of one round of a build; after the last round, save the run.",
     },
     "What matters": {
         "ablate": "Find the fewest edges of every section that keep the model's accuracy.",
@@ -69,7 +71,9 @@ app = _app()
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; bad input ends with one sentence on standard error and exit code 2."""
     from interbasis.runtime.errors import InterbasisError
+    from interbasis.runtime.signals import say_when_ended
 
+    say_when_ended()
     process = int(os.environ.get("RANK", "0"))  # of those that torchrun started; the first one prints
     if process:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from interbasis.cli import common
 from interbasis.graph.settings import BuildRequest
 from interbasis.run.resources import Resources
+from interbasis.runtime.errors import InterbasisError
 
 
 class BuildOptions(BuildRequest):
@@ -25,6 +26,9 @@ class OutputOptions(Resources):
     """TOML, YAML or JSON with any of these settings, or a run; options take precedence over it."""
     overwrite: Annotated[bool, Parameter(negative="", show_default=False)] = False
     """Replace a run that is there already."""
+    shard: str | None = None
+    """NUMBER/SHARDS: compute one part of the round that this build has come to, and write it to OUT/shards
+    for interbasis merge."""
 
 
 def build(
@@ -51,13 +55,22 @@ def build(
     """
     from interbasis.run.request import make_request, read_request
     from interbasis.run.stages import build as stage
+    from interbasis.run.stages import shards
     from interbasis.run.summary import summarise
+    from interbasis.runtime.shards import read_shard_number
     from interbasis.terminal import summary_tables
+    from interbasis.terminal.shards import written_tables
 
     given = {} if options is None else options.model_dump(include=options.model_fields_set)
     if model is not None:
         given["model"] = model
     request = make_request((read_request(output.config) if output.config else {}) | given)
+    if output.shard is not None:
+        if output.memory is not None or output.device is not None:
+            raise InterbasisError("--shard cannot be combined with --memory or --device; leave these out")
+        shard = read_shard_number(output.shard)
+        common.show(shards.compute(request, output.out, shard), as_json, written_tables, output.out)
+        return
     opened = stage.run(request, output.out, overwrite=output.overwrite, resources=output)
     tables = lambda summary: summary_tables(summary, str(output.out))  # noqa: E731
     common.show(summarise(opened.graph), as_json, tables, output.out)

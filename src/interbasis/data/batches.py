@@ -206,7 +206,10 @@ class Batches:
             yield start, tuple(map(torch.cat, zip(*held, strict=True)))
 
     def fingerprint(self) -> str:
-        """SHA-256 over the inputs' type, shape and bytes, the same for every way of batching."""
+        """SHA-256 over the inputs' type, shape and bytes, the same for every way of batching.
+
+        Of data in many files, over the names, sizes, beginnings and ends of the files.
+        """
         if self._whole is not None:
             return self._whole.fingerprint()
         if self.shuffled:
@@ -214,6 +217,9 @@ class Batches:
         if self._fingerprint:
             return self._fingerprint
         digest = hashlib.sha256()
+        if isinstance(self._batches, Samples) and self._batches.identity:
+            digest.update(f"{self._batches.identity} {len(self)}".encode())
+            return digest.hexdigest()
         first = self.first()
         digest.update(f"{first.dtype}{list(first.shape[1:])}".encode())
         if self.lengths is not None:

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ TOKENS_PER_BLOCK = 2**22
 class Flat:
     """All documents one after the other."""
 
-    tokens: np.ndarray  # [tokens], memory-mapped
+    tokens: Any  # [tokens], memory-mapped, or what can be sliced and made an array like it
     starts: np.ndarray | None = None  # [documents], where each begins; None where that is not known
 
     def documents(self, bos: int | None, eos: int | None) -> "Flat":

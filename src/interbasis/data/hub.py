@@ -14,12 +14,17 @@ def parquet_files(name: str, split: Split) -> tuple[list[Path], bool]:
     files = sorted(folder.rglob("*.parquet"))
     if not files:
         raise InterbasisError(f"hf:{name} has no parquet files; expected at least one")
+    return files_of_split(f"hf:{name}", files, split)
+
+
+def files_of_split(name: str, files: list[Path], split: Split) -> tuple[list[Path], bool]:
+    """Those whose names say the split, and whether they are the whole of it; all, if no name says any."""
     named = {word: [file for file in files if word in file.name.lower()] for word in sum(WORDS.values(), ())}
     for word in WORDS[split]:
         if named[word]:
             return named[word], True
     if any(named[word] for word in WORDS["test"]):
-        raise InterbasisError(f"hf:{name} has no parquet files for the {split} split")
+        raise InterbasisError(f"{name} has no files for the {split} split")
     return files, False
 
 

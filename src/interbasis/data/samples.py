@@ -43,6 +43,9 @@ class Samples:
     channels_last: bool = False
     """Whether a picture's numbers are [height, width, channels]."""
 
+    identity: str = ""
+    """What data in many files are known by, so that a fingerprint does not read all of them."""
+
     def __len__(self) -> int:
         return self.length
 

@@ -3,6 +3,7 @@
 Which tokens are the training and which the test set:
 
 - a name with {split} in it, `tokens:stories_{split}.uint16`, is two files;
+- of a folder or a pattern with *, the files whose names say "train", or "test" or "valid";
 - a file whose name says "test" or "valid" is a test set, and is read whole whichever split is asked for;
 - a file whose name says "train" is a training set; its test set is the file beside it of the same name with
   "test" (or "valid", "validation") instead;
@@ -18,7 +19,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from interbasis.data.flat import Flat
-from interbasis.data.hub import parquet_files
+from interbasis.data.hub import files_of_split, parquet_files
+from interbasis.data.joined import identity_of_files, open_joined, token_files
 from interbasis.data.samples import Samples, Split
 from interbasis.data.text import Tokenizer, open_text, open_tokenizer
 from interbasis.data.tokens import COLUMNS, open_parquet, open_parquets, open_tokens
@@ -39,14 +41,19 @@ def load(family: str, path: str, split: Split, options: dict[str, str], tokenize
         raise InterbasisError(f"{name}: part=all is the one part that can be named, not part={part}")
     windows = _windows(name, {key: value for key, value in options.items() if key not in own})
     files, whole = _files(family, path, split)
-    if family != "hf" and split == "test" and files[0] != Path(path):
+    many = family == "tokens" and _is_many(path)
+    if family != "hf" and not many and split == "test" and files[0] != Path(path):
         name = f"{family}:{files[0]}"  # the file that is read, in place of the training set's or the pattern
         own |= {} if _says(files[0], TEST_WORDS) else {"part": "all"}
     encoder = _tokenizer(name, family, files, own.get("tokenizer") or tokenizer)
     if encoder is not None and windows.bos is None and windows.eos is None and encoder.bos is not None:
         windows = windows.model_copy(update={"bos": encoder.bos})
-    flat = _open(files, encoder, own.get("column"))
-    if flat.starts is None:
+    documents = windows.per == "document" or not (whole or part)
+    if many:
+        flat = open_joined(files, own.get("column"), documents)
+    else:
+        flat = _open(files, encoder, own.get("column"))
+    if documents and flat.starts is None:
         flat = flat.documents(windows.bos, windows.eos)
     if not (whole or part):
         flat = split_documents(flat, windows, split, name)
@@ -55,7 +62,9 @@ def load(family: str, path: str, split: Split, options: dict[str, str], tokenize
     given |= {"context": str(windows.context)}
     spec = ",".join([name, *(f"{key}={given[key]}" for key in sorted(given))])
     folder = given.get("tokenizer") or _beside(files[0])
-    return replace(samples(flat, windows, name), spec=spec, tokenizer=Path(folder) if folder else None)
+    identity = f"{identity_of_files(files)} {split} {spec}" if many else ""
+    made = samples(flat, windows, name)
+    return replace(made, spec=spec, tokenizer=Path(folder) if folder else None, identity=identity)
 
 
 def _text(value: object) -> str:
@@ -81,6 +90,9 @@ def _files(family: str, path: str, split: Split) -> tuple[list[Path], bool]:
     """The files of a split, and whether they are the whole of it."""
     if family == "hf":
         return parquet_files(path, split)
+    if family == "tokens" and _is_many(path):
+        files = token_files(path.replace("{split}", split))
+        return (files, True) if "{split}" in path else files_of_split(f"tokens:{path}", files, split)
     if "{split}" in path:
         return [Path(path.replace("{split}", split))], True
     file = Path(path)
@@ -89,6 +101,11 @@ def _files(family: str, path: str, split: Split) -> tuple[list[Path], bool]:
     if _says(file, ("train",)):
         return [file if split == "train" else _sibling(file)], True
     return [file], False
+
+
+def _is_many(path: str) -> bool:
+    """Whether a path names several files: a folder, or a pattern."""
+    return any(sign in path for sign in "*?[") or Path(path.replace("{split}", "train")).is_dir()
 
 
 def _says(file: Path, words: Sequence[str]) -> bool:

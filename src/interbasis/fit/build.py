@@ -8,71 +8,50 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from interbasis.data.batches import Batches, Data
 from interbasis.fit.activation_cache import ActivationCache
 from interbasis.fit.bases import BASES, FitSettings, JacobianSource
 from interbasis.fit.edges import EdgeSettings, measure, require_fixed_order
+from interbasis.fit.execution import Execution, make_execution
 from interbasis.fit.jacobian import Jacobians
 from interbasis.fit.memory import MemoryPlan
 from interbasis.fit.slices import jacobians_on_slices
-from interbasis.fit.statistics import Wanted, collect
+from interbasis.fit.statistics import Wanted, counted_statistics, statistics_pass
 from interbasis.fit.survey import Survey, survey
-from interbasis.fit.windows import Found, layers_of, names_of, window_counted, window_data, window_network
+from interbasis.fit.windows import (
+    Found,
+    names_of,
+    stored_layers,
+    window_counted,
+    window_data,
+    window_network,
+)
 from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis
-from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig, BuildRequest
+from interbasis.graph.layer_state import layers_of, state_of
+from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig
 from interbasis.graph.stored_basis import StoredTensors
 from interbasis.network.network import Network
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, State, environment, versions
 from interbasis.runtime.clock import Clock
 from interbasis.runtime.devices import torch_device
-from interbasis.runtime.errors import InterbasisError, first_problem
+from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Basis
 from interbasis.runtime.memory import limited_workspace
 from interbasis.runtime.progress import Progress, progress_bar
-from interbasis.runtime.team import ALONE, Team, team_checkpoints
+from interbasis.runtime.shards import RoundFinishedError, Shards
+from interbasis.runtime.team import team_checkpoints
 
 BLOCKS = 16
 """Blocks that the data are summed in, so that as many processes give the same bits as one."""
 MAX_BYTES_OF_SUMS = 2**28
 """What the sums of a network may weigh for that."""
 
-
-class Execution(BaseModel):
-    """How a build is carried out, and what is remembered; nothing here changes a number of the graph."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, use_attribute_docstrings=True
-    )
-
-    model: str = ""
-    """A name to remember the model by."""
-    request: BuildRequest | None = None
-    """What was asked for by name, stored with the graph."""
-    progress: Progress | bool | None = None
-    """Show progress: True, False, a function to be told of it, or None, which is on a terminal only."""
-    resume: Path | None = None
-    """The folder the graph will be saved in. Work is stored there while it lasts: a build that was killed
-    resumes when it is called again, and ends with the same graph bit for bit; other settings are refused."""
-    restart: bool = False
-    """Discard unfinished work that was begun with other settings instead of refusing it."""
-    cache_gigabytes: float = Field(default=4.0, ge=0, allow_inf_nan=False)
-    """Disk space for activations between the blocks of a language model, so that not every pass runs through
-    all blocks; 0 computes them again."""
-    memory: int | None = Field(default=None, ge=1)
-    """Bytes of memory that the process may hold. Chunks of data and blocks of attention fit into that, and
-    sections that do not fit together are built one after the other; what cannot fit is refused at once. Sums
-    in other chunks differ in their last digits. None is no limit."""
-    device: str | None = None
-    """Where the network computes: cpu, cuda, cuda:1; default: where its weights are. Sums over the data are
-    float64 there, decompositions are done on the CPU."""
-    team: Team = ALONE
-    """The processes that share the work, each with a part of the samples; all of them call `build`, and all
-    receive the graph. `interbasis build` under torchrun does so."""
+NOT_SHARED = ("threads", "python")
+"""What may differ between the jobs that compute shards of one build."""
 
 
 def build(
@@ -101,7 +80,9 @@ def build(
     Raises:
         InterbasisError: A setting is unknown or out of range, or the data do not fit the network.
     """
-    execution = _execution({name: options.pop(name) for name in Execution.model_fields if name in options})
+    execution = make_execution(
+        {name: options.pop(name) for name in Execution.model_fields if name in options}
+    )
     config = BuildConfig.of(basis=basis, **options)
     if not isinstance(network, Network):
         raise InterbasisError(
@@ -115,17 +96,15 @@ def build(
         limited = limited and not BASES[config.basis].needs_all_tokens
         config = config.model_copy(update={"norm_limit": DEFAULT_NORM_LIMIT if limited else 0.0})
     batches = _batches(config, data, jacobian_data, edge_data)
-    graph = _Build(network, batches, config, execution).graph()
+    work = _Build(network, batches, config, execution)
+    try:
+        graph = work.graph()
+    except RoundFinishedError:
+        work.checkpoints.finish()
+        raise
     kept = companion(graph)
     kept.network, kept.data = network, data
     return graph
-
-
-def _execution(options: dict[str, Any]) -> Execution:
-    try:
-        return Execution(**options)
-    except ValidationError as error:
-        raise InterbasisError(f"cannot build: {first_problem(error)}") from error
 
 
 def _batches(
@@ -163,6 +142,10 @@ class _Build:
         self.survey: Survey
         """Norms and largest directions of the first tokens, which decide the tokens that count."""
         self.checkpoints = NO_CHECKPOINTS
+        if isinstance(execution.team, Shards):
+            request = "" if execution.request is None else execution.request.to_json()
+            decisive = {name: value for name, value in self._decisive().items() if name not in NOT_SHARED}
+            execution.team.begin(decisive, request)
         if execution.resume is not None:
             self.checkpoints = team_checkpoints(
                 execution.resume, "build", self._decisive(), execution.team, restart=execution.restart
@@ -201,8 +184,9 @@ class _Build:
     def _fingerprints(self) -> dict[str, str]:
         """Of all data, which the first process alone reads as a whole."""
         team = self.execution.team
-        own = {name: data.fingerprint() for name, data in self.whole.items()} if team.is_first else {}
-        return team.from_first(({}, own))[1]
+        return team.once(
+            "fingerprints", lambda: ({}, {name: data.fingerprint() for name, data in self.whole.items()})
+        )[1]
 
     def graph(self) -> InteractionGraph:
         """Bases, edges, and where they come from."""
@@ -225,7 +209,7 @@ class _Build:
 
     def _found(self, advance: Progress) -> Found:
         config = self.config
-        layers = _agreed(self.execution.team, self._layers(advance))
+        layers = self._layers(advance)
         if config.edge_rule is None:
             return Found(layers, [], [])
         with self.clock("edges"):
@@ -250,7 +234,7 @@ class _Build:
                 state = self.checkpoints.remember(name, make)
                 file = self.checkpoints.path(name)
                 self.checkpoints.within(f"sections.{first}").forget()
-                layers[:0] = layers_of(state, first, file)
+                layers[:0] = stored_layers(state, first, file)
                 for many, kind in ((edges, "edges"), (errors, "edge_errors")):
                     keys = names_of(state, kind)
                     many[:0] = [state[0][key] if file is None else (file, key) for key in keys]
@@ -280,9 +264,18 @@ class _Build:
         return part._found(advance).state(first, with_last=not after)
 
     def _layers(self, advance: Progress) -> list[LayerBasis]:
-        batches = self.batches["jacobian_data"]
-        budget = 0 if batches.shuffled else int(self.execution.cache_gigabytes * 2**30)
-        budget = budget if len(self.plan.windows) == 1 else 0
+        """The bases as the first process has them."""
+        team = self.execution.team
+        state = team.recalled("bases")
+        if state is None:
+            layers = self._own_layers(advance)
+            state = team.once("bases", lambda: state_of(layers))
+        return layers_of(state)
+
+    def _own_layers(self, advance: Progress) -> list[LayerBasis]:
+        team, batches = self.execution.team, self.batches["jacobian_data"]
+        one_pass = batches.shuffled or isinstance(team, Shards) or len(self.plan.windows) > 1
+        budget = 0 if one_pass else int(self.execution.cache_gigabytes * 2**30)
         with ActivationCache(self.computing, len(batches), budget, self.checkpoints.folder) as cache:
             return self._fit(advance, cache)
 
@@ -302,19 +295,20 @@ class _Build:
             basis.needs_grams, last_gram=rotate, cores=basis.needs_jacobians and together, counted=counted
         )
         with self.clock("statistics"):
-            statistics = collect(network, batches["data"], wanted, advance, self.checkpoints)
-            about_jacobians = statistics
+            passes = [statistics_pass(network, batches["data"], wanted, advance, self.checkpoints)]
             if basis.needs_jacobians and not together:
-                about_jacobians = collect(
-                    network,
-                    batches["jacobian_data"],
-                    Wanted(grams=False, counted=counted),
-                    advance,
-                    self.checkpoints,
+                cores = Wanted(grams=False, counted=counted)
+                passes.append(
+                    statistics_pass(network, batches["jacobian_data"], cores, advance, self.checkpoints)
                 )
+            names = ("data", "jacobian_data")
+            of_data, *of_others = [
+                counted_statistics(network, batches[name], state)
+                for name, state in zip(names, self.execution.team.sums(*passes), strict=False)
+            ]
         jacobians = Jacobians(
-            network, about_jacobians, batches["jacobian_data"], config.jacobian_sources, config.seed, advance,
-            config.jacobian_queries, self.checkpoints, cache, counted, self.first,
+            network, (of_others or [of_data])[0], batches["jacobian_data"], config.jacobian_sources,
+            config.seed, advance, config.jacobian_queries, self.checkpoints, cache, counted, self.first,
         )  # fmt: skip
         source = JacobianSource(
             self.clock.timing("Jacobians", jacobians.to_next),
@@ -325,9 +319,9 @@ class _Build:
         with self.clock("bases"):
             settings = FitSettings(
                 config.variance_floor, config.jacobian_floor, rotate, config.seed, config.isolate_largest,
-                self.end, self.first,
+                self.end, self.first, self.execution.team,
             )  # fmt: skip
-            return basis.fit(nodes, statistics.layers, source, settings)
+            return basis.fit(nodes, of_data.layers, source, settings)
 
     def _provenance(self) -> Provenance:
         with self.clock("fingerprints"):
@@ -374,19 +368,3 @@ def _blocks(network: Network) -> int:
         for node, section in zip(network.nodes, network.sections, strict=False)
     )
     return BLOCKS if size <= MAX_BYTES_OF_SUMS else 1
-
-
-def _agreed(team: Team, layers: list[LayerBasis]) -> list[LayerBasis]:
-    """The bases as the first process has them."""
-    if team.size == 1:
-        return layers
-    tensors: dict[str, Tensor] = {}
-    for k, layer in enumerate(layers):
-        if not layer.identity:
-            tensors |= {f"transform.{k}": layer.transform, f"inverse.{k}": layer.inverse}
-    theirs, _ = team.from_first((tensors, {}))
-    return [
-        layer if layer.identity
-        else replace(layer, transform=theirs[f"transform.{k}"], inverse=theirs[f"inverse.{k}"])
-        for k, layer in enumerate(layers)
-    ]  # fmt: skip

@@ -39,6 +39,7 @@ from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, State
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Method
 from interbasis.runtime.progress import Progress, silent
+from interbasis.runtime.team import Pass
 
 
 @dataclass(frozen=True)
@@ -129,19 +130,18 @@ def measure(
     if settings.sources is not None:
         require_fixed_order(batches)
     blocks = batches.blocks(_whole_groups(network, batches, settings.sources))
-    if len(blocks) == 1:
-        return _measure_block(network, layers, blocks[0], settings, progress, checkpoints)
-    total: list[EdgeSums] = []
 
     def of_block(number: int) -> State:
         return _state(_measure_block(network, layers, blocks[number], settings, progress, checkpoints))
 
-    for state in batches.team.over_blocks(len(blocks), of_block):
-        sums = _restored(state)
-        for mine, theirs in zip(total, sums, strict=bool(total)):
-            mine.merge(theirs)
-        total = total or sums
-    return total
+    return _restored(batches.team.sums(Pass("edges", len(blocks), of_block, _merged))[0])
+
+
+def _merged(one: State, other: State) -> State:
+    sums = _restored(one)
+    for mine, theirs in zip(sums, _restored(other), strict=True):
+        mine.merge(theirs)
+    return _state(sums)
 
 
 def _measure_block(

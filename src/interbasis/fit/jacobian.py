@@ -14,7 +14,6 @@ may be off by ĈᵀEĈ. M′ is linear in that Gram, so the same identity with E
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -33,9 +32,15 @@ from interbasis.numerics import autograd
 from interbasis.numerics.random_signs import random_positions, random_signs
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints, State
 from interbasis.runtime.progress import Progress, silent
-from interbasis.runtime.team import Team
+from interbasis.runtime.team import Pass
 
-M = TypeVar("M", Tensor, Tensor | None)
+TO_END = "Jacobians to the end"
+"""The pass that GIB makes."""
+
+
+def pass_name(layer: str) -> str:
+    """The pass for the Jacobian from a node layer to the next."""
+    return f"Jacobian at {layer}"
 
 
 @dataclass(frozen=True)
@@ -65,8 +70,7 @@ class Jacobians:
 
         ``deviation`` E [r, r] says how far CᵀC may be off, by CᵀEC, where that was sampled.
         """
-        section, team = self.network.sections[index], self.batches.team
-        transform, deviation = agreed(team, transform), agreed(team, deviation)
+        section = self.network.sections[index]
         if isinstance(section, StencilSection):
             return self._through_stencil(index, section, transform, deviation)
         jacobian = SectionJacobian.of(section, transform)
@@ -111,16 +115,24 @@ class Jacobians:
         self, index: int, section: StencilSection, core: PassCore, metrics: Sequence[Tensor]
     ) -> list[dict[str, Tensor]]:
         """Sums over every class of outputs for several metrics, from one pass."""
-        checkpoint = self.checkpoints.checkpoint(f"jacobian_moments.{index}", len(self.batches))
+        sums = self._over_blocks(
+            index, lambda block: block._class_sums_of_block(index, section, core, metrics)
+        )
+        return [_numbered(sums, k) for k in range(len(metrics))]
+
+    def _class_sums_of_block(
+        self, index: int, section: StencilSection, core: PassCore, metrics: Sequence[Tensor]
+    ) -> dict[str, Tensor]:
+        checkpoint = self._checkpoint(f"jacobian_moments.{index}")
         sums = {name: saved.to(self.network.device) for name, saved in checkpoint.tensors.items()}
-        phase = f"Jacobian at {section.source.name}"
+        phase = pass_name(section.source.name)
         for _, f in self.activations(index, phase, checkpoint, lambda: (sums, {})):
             u = section.read_outs(f)
             for k, metric in enumerate(metrics):
                 of_rows = partial(core.batch_sums, outputs=slice(0, 1), metric=metric.to(u), signs=None)
                 batch = by_class(section, u, of_rows)
                 _add(sums, {f"{name}.{k}": total for name, total in batch.items()})
-        return [_numbered(sums, k) for k in range(len(metrics))]
+        return sums
 
     def _samples(self, section: Section, tokens: int) -> bool:
         """Whether queries are sampled: where that is fewer than there are."""
@@ -154,7 +166,7 @@ class Jacobians:
         """Two independent estimates of the moments, from half of the queries each, with a metric each."""
         metrics, core = [metric.to(self.network.dtype) for metric in pair], section.core
         assert isinstance(core, SamplesQueries)
-        sums = self._over_blocks(lambda block: block._half_sums(index, section, metrics))
+        sums = self._over_blocks(index, lambda block: block._half_sums(index, section, metrics))
         return [core.moments(_numbered(sums, half), metric) for half, metric in enumerate(metrics)]
 
     def _half_sums(self, index: int, section: Section, metrics: Sequence[Tensor]) -> dict[str, Tensor]:
@@ -162,7 +174,7 @@ class Jacobians:
         assert isinstance(core, SamplesQueries)
         checkpoint = self._checkpoint(f"jacobian_halves.{index}")
         sums = {name: saved.to(metrics[0].device) for name, saved in checkpoint.tensors.items()}
-        phase = f"Jacobian at {section.source.name}"
+        phase = pass_name(section.source.name)
         for first, f in self.activations(index, phase, checkpoint, lambda: (sums, {})):
             u, positions = section.read_outs(f), f.shape[1]
             counted = self.counted.of_section(self.network, index, f)
@@ -180,15 +192,14 @@ class Jacobians:
         The last section alone has its closed form; all other layers share one pass over the data. A layer
         that is read through A alone has M′ = Aᵀ K A with K the Gram of the Jacobian by u = A f.
         """
-        network, team = self.network, self.batches.team
-        transform = agreed(team, transform)
+        network = self.network
         last = len(network.sections) - 1
         result = [self.to_next(last, transform)]
         if last == 0:
             return result
         transform = transform.to(network.device, network.dtype)
         narrow = [_reads_only(section) for section in network.sections]
-        sums = self._over_blocks(lambda block: block._end_sums(transform, narrow))
+        sums = self._over_blocks(None, lambda block: block._end_sums(transform, narrow))
         for index in reversed(range(last)):
             section, count = network.sections[index], self.statistics.layers[index].count
             gram, first = sums[str(index)].cpu() / count, section.source.first_coordinate
@@ -207,8 +218,7 @@ class Jacobians:
             section.core.mixes_positions or section.last_only or isinstance(section, StencilSection)
             for section in network.sections
         )
-        phase = "Jacobians to the end"
-        for signs, f in self._pass(0, network.sections, phase, checkpoint, lambda: (sums, {})):
+        for signs, f in self._pass(0, network.sections, TO_END, checkpoint, lambda: (sums, {})):
             counted = self._counted_to_end(f)
             if not mixing:  # every token by itself: one backward pass per coordinate does for all
                 signs, f = None, f.flatten(0, 1)[:, None]
@@ -233,7 +243,7 @@ class Jacobians:
     ) -> list[Moments]:
         """The moments for several metrics, from one pass."""
         metrics = [metric.to(self.network.dtype) for metric in metrics]
-        sums = self._over_blocks(lambda block: block._moment_sums(index, section, core, metrics))
+        sums = self._over_blocks(index, lambda block: block._moment_sums(index, section, core, metrics))
         return [core.moments(_numbered(sums, k), metric) for k, metric in enumerate(metrics)]
 
     def _moment_sums(
@@ -241,7 +251,7 @@ class Jacobians:
     ) -> dict[str, Tensor]:
         checkpoint = self._checkpoint(f"jacobian_moments.{index}")
         sums = {name: saved.to(metrics[0].device) for name, saved in checkpoint.tensors.items()}
-        phase = f"Jacobian at {section.source.name}"
+        phase = pass_name(section.source.name)
         for signs, f in self._pass(index, [section], phase, checkpoint, lambda: (sums, {})):
             u, outputs = section.read_outs(f), section.outputs(f)
             counted = self.counted.of_section(self.network, index, f)
@@ -252,19 +262,17 @@ class Jacobians:
                 _add(sums, {f"{name}.{k}": total for name, total in batch.items()})
         return sums
 
-    def _over_blocks(self, sums: "Callable[[Jacobians], dict[str, Tensor]]") -> dict[str, Tensor]:
-        """Sums over all blocks of the data, added in their order."""
+    def _over_blocks(
+        self, index: int | None, sums: "Callable[[Jacobians], dict[str, Tensor]]"
+    ) -> dict[str, Tensor]:
+        """Sums over all blocks of the data, from a node layer to the next; from all to the end for None."""
         blocks = self.batches.blocks()
-        if len(blocks) == 1:
-            return sums(self)
-        total: dict[str, Tensor] = {}
 
         def of_block(number: int) -> State:
             return sums(replace(self, batches=blocks[number])), {}
 
-        for tensors, _ in self.batches.team.over_blocks(len(blocks), of_block):
-            _add(total, tensors)
-        return total
+        name = TO_END if index is None else pass_name(self.network.nodes[index].name)
+        return self.batches.team.sums(Pass(name, len(blocks), of_block, added))[0][0]
 
     def _checkpoint(self, name: str) -> Checkpoint:
         return self.checkpoints.checkpoint(name + self.batches.mark, len(self.batches))
@@ -307,6 +315,14 @@ class Jacobians:
                 yield first, self.streams.activations_at(index, first - batches.origin, inputs)
 
 
+def added(one: State, other: State) -> State:
+    """Two states whose tensors are sums, as one; values are none."""
+    sums: dict[str, Tensor] = {}
+    for tensors, _ in (one, other):
+        _add(sums, tensors)
+    return sums, {}
+
+
 def _add(sums: dict[str, Tensor], more: dict[str, Tensor], weight: float = 1.0) -> None:
     """Add a batch's sums to those of all, which are float64."""
     for name, total in more.items():
@@ -321,17 +337,6 @@ def _count_out(sections: Sequence[Section], positions: int) -> int:
     for section in sections:
         positions = section.count_out(positions)
     return positions
-
-
-def agreed(team: Team, matrix: M) -> M:
-    """A matrix as the first process has it.
-
-    Decompositions on other processors may differ in their last bits, and eigenvectors of nearly equal
-    eigenvalues by far more.
-    """
-    if matrix is None or team.size == 1:
-        return matrix
-    return team.from_first(({"matrix": matrix}, {}))[0]["matrix"].to(matrix)
 
 
 def _numbered(sums: dict[str, Tensor], number: int) -> dict[str, Tensor]:

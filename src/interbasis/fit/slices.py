@@ -6,21 +6,26 @@ slices and layers, once the bases are known.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from interbasis.fit.jacobian import Jacobians
+from interbasis.fit.jacobian import Jacobians, added
 from interbasis.fit.section_jacobian import SectionJacobian
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.cores import Moments, PassCore, StatisticsCore, Sums
-from interbasis.network.network import Section
+from interbasis.network.network import Network, Section
 from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.linalg import haar_rotation
+from interbasis.runtime.checkpoints import State
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.team import Pass
 
+SLICED = "slices"
+"""The pass that this is."""
 SLICES = 16
 """Planes, each of which makes a slice of the samples on one side of it; all samples are a slice as well."""
 
@@ -50,28 +55,58 @@ def jacobians_on_slices(jacobians: Jacobians, layers: Sequence[LayerBasis]) -> l
             "the basis jib counts every token; build it with norm_limit=0 and skip_positions=0, or choose lib"
         )
     planes = _planes(layers[0], jacobians.seed).to(network.device, network.dtype)
+    blocks = batches.blocks()
+
+    def of_block(number: int) -> State:
+        return _state(_of_block(replace(jacobians, batches=blocks[number]), layers, planes))
+
+    state = batches.team.sums(Pass(SLICED, len(blocks), of_block, _merged))[0]
+    return [
+        section.jacobians(source, target)
+        for section, source, target in zip(
+            _sections(network, layers, len(planes) + 1, state), layers, layers[1:], strict=False
+        )
+    ]
+
+
+def _sections(
+    network: Network, layers: Sequence[LayerBasis], slices: int, state: State
+) -> "list[_SumsOfSlices]":
+    """The sums of every section, as a state has them."""
     sections = [
-        _SumsOfSlices(section, None if layer.identity else layer.transform, len(planes) + 1)
+        _SumsOfSlices(section, None if layer.identity else layer.transform, slices)
         for section, layer in zip(network.sections, layers[1:], strict=True)
     ]
-    checkpoint = jacobians.checkpoints.checkpoint("slices", len(batches))
     for number, section in enumerate(sections):
-        section.restore(number, checkpoint.tensors, checkpoint.values)
+        section.restore(number, *state)
+    return sections
 
-    def state() -> tuple[dict[str, Tensor], dict[str, Any]]:
-        tensors = {name: t for k, section in enumerate(sections) for name, t in section.tensors(k).items()}
-        return tensors, {"counts": [section.counts for section in sections]}
 
-    for _, f in jacobians.activations(0, "slices", checkpoint, state):
+def _state(sections: "Sequence[_SumsOfSlices]") -> State:
+    tensors = {name: t for k, section in enumerate(sections) for name, t in section.tensors(k).items()}
+    return tensors, {"counts": [section.counts for section in sections]}
+
+
+def _of_block(
+    jacobians: Jacobians, layers: Sequence[LayerBasis], planes: Tensor
+) -> "list[_SumsOfSlices]":  # [planes, width]
+    batches = jacobians.batches
+    checkpoint = jacobians.checkpoints.checkpoint(f"slices{batches.mark}", len(batches))
+    saved = checkpoint.tensors, checkpoint.values
+    sections = _sections(jacobians.network, layers, len(planes) + 1, saved)
+    for _, f in jacobians.activations(0, SLICED, checkpoint, partial(_state, sections)):
         side = f.mean(1) @ planes.T > 0  # [n, planes]
         everything = torch.ones_like(side[:, :1])
         members = torch.cat([everything, side], dim=1).T  # [slices, n]
         for section in sections:
             f = section.add(f, members)
-    return [
-        section.jacobians(source, target)
-        for section, source, target in zip(sections, layers, layers[1:], strict=False)
-    ]
+    return sections
+
+
+def _merged(one: State, other: State) -> State:
+    tensors, _ = added(one, other)
+    pairs = zip(one[1]["counts"], other[1]["counts"], strict=True)
+    return tensors, {"counts": [(torch.tensor(a) + torch.tensor(b)).tolist() for a, b in pairs]}
 
 
 def _planes(layer: LayerBasis, seed: int) -> Tensor:  # [planes, width]

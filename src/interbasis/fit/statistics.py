@@ -25,6 +25,7 @@ from interbasis.network.stencil_section import StencilSection
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, State
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.progress import Progress, silent
+from interbasis.runtime.team import Pass
 
 CHUNK_BYTES = 2**26
 """What the activations of one chunk of samples may weigh: large, for Grams of wide layers."""
@@ -121,7 +122,6 @@ class Wanted:
     """The tokens that count in all of it."""
 
 
-@torch.no_grad()
 def collect(
     network: Network,
     batches: Batches,
@@ -130,17 +130,36 @@ def collect(
     checkpoints: Checkpoints = NO_CHECKPOINTS,
 ) -> Statistics:
     """Pass once over the data; all there is to collect unless something else is wanted."""
-    wanted, blocks = wanted or Wanted(), batches.blocks()
+    collected = statistics_pass(network, batches, wanted or Wanted(), progress, checkpoints)
+    return counted_statistics(network, batches, batches.team.sums(collected)[0])
+
+
+def statistics_name(data: str) -> str:
+    """The pass over some data."""
+    return f"statistics of the {data}"
+
+
+def statistics_pass(
+    network: Network, batches: Batches, wanted: Wanted, progress: Progress, checkpoints: Checkpoints
+) -> Pass:
+    """The pass that `collect` makes."""
+    blocks = batches.blocks()
 
     def of_block(number: int) -> State:
         return _of_block(network, blocks[number], wanted, progress, checkpoints).state()
 
-    if len(blocks) == 1:
-        result = _of_block(network, blocks[0], wanted, progress, checkpoints)
-    else:
-        result = Statistics()
-        for state in batches.team.over_blocks(len(blocks), of_block):
-            result.merge(Statistics.restored(state))
+    return Pass(statistics_name(batches.name), len(blocks), of_block, _merged)
+
+
+def _merged(one: State, other: State) -> State:
+    result = Statistics.restored(one)
+    result.merge(Statistics.restored(other))
+    return result.state()
+
+
+def counted_statistics(network: Network, batches: Batches, state: State) -> Statistics:
+    """What a pass has collected, if some tokens count at every layer."""
+    result = Statistics.restored(state)
     for node, layer in zip(network.nodes, result.layers, strict=True):
         if not layer.count:
             raise InterbasisError(
@@ -150,6 +169,7 @@ def collect(
     return result
 
 
+@torch.no_grad()
 def _of_block(
     network: Network, batches: Batches, wanted: Wanted, progress: Progress, checkpoints: Checkpoints
 ) -> Statistics:

@@ -1,6 +1,8 @@
 """A look at the first tokens of the data: norms and the direction of largest variance, layer by layer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -34,7 +36,6 @@ class Survey:
     """The tokens that count, now that the norms are known."""
 
 
-@torch.no_grad()
 def survey(
     network: Network,
     batches: Batches,
@@ -45,10 +46,35 @@ def survey(
     """Medians of norms and largest directions, layer by layer.
 
     Tokens whose norm exceeds ``norm_limit`` times the median of their layer do not count; 0 is no limit.
+    Every process passes over these tokens and describes some of the layers.
     """
+    settings = skip_positions, norm_limit
+    count = len(network.nodes)
+    look = partial(_look, network, batches, settings, progress)
+    _, values = batches.team.shared("survey", count, lambda own: ({}, look(own)))
+    counted = CountedTokens.of(network, skip_positions, tuple(values["limits"]) if norm_limit else ())
+    directions = {
+        node.name: LargestDirection(**values[str(k)])
+        for k, node in enumerate(network.nodes)
+        if str(k) in values
+    }
+    return Survey(directions, counted)
+
+
+@torch.no_grad()
+def _look(
+    network: Network,
+    batches: Batches,
+    settings: tuple[int, float],
+    progress: Progress,
+    described: Sequence[int],
+) -> dict[str, object]:
+    """The norm limit of every layer, and the descriptions of some layers by their numbers."""
+    skip_positions, norm_limit = settings
     runs = _first(network, batches)
     fs = [network.prefix(inputs.to(network.device)) for inputs in runs]
-    directions, limits = {}, []
+    limits: list[float] = []
+    descriptions: dict[str, object] = {}
     positions_only = CountedTokens.of(network, skip_positions, ())
     for k, node in enumerate(network.nodes):
         if not all(f.isfinite().all() for f in fs):
@@ -56,13 +82,13 @@ def survey(
         sizes = torch.cat([norms(node, f).flatten() for f in fs]).double()
         limit = norm_limit * sizes.median().item() if norm_limit else torch.inf
         limits.append(limit)
-        counts = torch.cat([positions_only.at(k, node, f).flatten() for f in fs]) & (sizes <= limit)
-        directions[node.name] = _describe(node, fs, runs, sizes, counts, limit)
+        if k in described:
+            counts = torch.cat([positions_only.at(k, node, f).flatten() for f in fs]) & (sizes <= limit)
+            descriptions[str(k)] = _describe(node, fs, runs, sizes, counts, limit).model_dump()
         progress("survey", k + 1, len(network.nodes))
         if k < len(network.sections):
             fs = [network.sections[k](f) for f in fs]
-    counted = CountedTokens.of(network, skip_positions, tuple(limits) if norm_limit else ())
-    return Survey(directions, counted)
+    return descriptions | {"limits": limits}
 
 
 def _first(network: Network, batches: Batches) -> list[Tensor]:

@@ -17,7 +17,8 @@ from interbasis.fit.activation_cache import ActivationCache
 from interbasis.fit.counted_tokens import CountedTokens
 from interbasis.fit.statistics import chunk_size
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.graph.store import LayerHeader, header_of, layer_entries, layer_of
+from interbasis.graph.layer_state import LayerHeader, header_of, layer_of
+from interbasis.graph.store import layer_entries
 from interbasis.graph.stored_basis import StoredBasis
 from interbasis.network.network import Network, Prefix
 from interbasis.runtime.checkpoints import State
@@ -90,7 +91,7 @@ class Found:
         return tensors, {"layers": [header_of(layer).model_dump(mode="json") for layer in layers]}
 
 
-def layers_of(state: State, first: int, file: Path | None) -> list[LayerBasis]:
+def stored_layers(state: State, first: int, file: Path | None) -> list[LayerBasis]:
     """The layers of a window; matrices stay in its file, where there is one."""
     tensors, values = state
     layers: list[LayerBasis] = []

@@ -12,21 +12,22 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from pydantic import ConfigDict, Field, StrictBool, StrictStr, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
-from interbasis.graph.layer_basis import IdentityBasis, LayerBasis
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.layer_state import TENSORS_PER_LAYER, LayerHeader, header_of, layer_of
 from interbasis.graph.settings import BuildConfig
 from interbasis.graph.stored_basis import StoredBasis, StoredTensors
-from interbasis.numerics.linalg import Cut
 from interbasis.runtime.checkpoints import FOLDER, Checkpoints, unfinished_tasks
 from interbasis.runtime.errors import InterbasisError, first_problem
 from interbasis.runtime.files import remove, sha256_of, write_atomically, write_text_atomically
 from interbasis.runtime.records import Record
+from interbasis.runtime.shards import SHARDS
 from interbasis.runtime.tensor_file import Entry, write_tensors
 
 FORMAT = "interbasis-graph"
@@ -36,7 +37,6 @@ TENSOR_FILE = re.compile(r"graph-[0-9a-f]{12}\.safetensors")
 """The tensor file of a run, named by its content."""
 LEFTOVER = re.compile(r"graph\.safetensors\.new|\.graph\.safetensors\.new\..*\.tmp|\.config\.json\..*\.tmp")
 """What an interrupted save may leave behind."""
-TENSORS_PER_LAYER = ("transform", "inverse", "mean", "eigenvalues", "variances", "eigenvalue_errors")
 
 
 class TensorFile(Record):
@@ -44,18 +44,6 @@ class TensorFile(Record):
 
     file: str
     sha256: str
-
-
-class LayerHeader(Record):
-    """What `config.json` says of one layer."""
-
-    name: StrictStr
-    constant: StrictBool
-    isolated: int = 0
-    identity: bool = False
-    width: int = 0
-    variance_cut: Cut | None
-    jacobian_cut: Cut | None
 
 
 class GraphHeader(Record):
@@ -216,7 +204,7 @@ def check_is_free(folder: Path) -> None:
     try:
         if folder.exists() and not folder.is_dir():
             raise InterbasisError(f"{folder} is a file; name a folder for the run")
-        if not folder.is_dir() or all(_is_ours(path) or path.name == FOLDER for path in folder.iterdir()):
+        if not folder.is_dir() or all(map(_may_stay, folder.iterdir())):
             return
     except OSError as error:
         raise InterbasisError(f"could not look into {folder} ({error.strerror})") from error
@@ -227,6 +215,11 @@ def check_is_free(folder: Path) -> None:
             f"{folder} is not empty and not an interbasis run, so nothing was written there; "
             "name a new folder"
         ) from error
+
+
+def _may_stay(path: Path) -> bool:
+    """Whether a file or folder is of a run, or of the work on one."""
+    return _is_ours(path) or path.name in (FOLDER, SHARDS)
 
 
 def _is_ours(path: Path) -> bool:
@@ -284,44 +277,11 @@ def layer_entries(layer: LayerBasis, k: int) -> list[Entry]:
     return entries
 
 
-def header_of(layer: LayerBasis) -> LayerHeader:
-    """What is known of a layer beside its tensors."""
-    return LayerHeader(
-        name=layer.name,
-        constant=layer.constant,
-        isolated=layer.isolated,
-        identity=layer.identity,
-        width=layer.width,
-        variance_cut=layer.variance_cut,
-        jacobian_cut=layer.jacobian_cut,
-    )
-
-
 def _assemble(header: GraphHeader, tensors: dict[str, Tensor]) -> InteractionGraph:
     layers = [layer_of(spec, f"layers.{k}.", tensors) for k, spec in enumerate(header.layers)]
     edges = [tensors[f"edges.{k}"] for k in range(header.edges)]
     errors = [tensors[f"edge_errors.{k}"] for k in range(header.edge_errors)]
     return InteractionGraph(layers, edges, header.config, header.provenance, errors)
-
-
-def layer_of(header: LayerHeader, prefix: str, tensors: dict[str, Tensor]) -> LayerBasis:
-    """A layer from its header and its tensors, named with a prefix."""
-    mean, variances = tensors.get(prefix + "mean"), tensors.get(prefix + "variances")
-    if header.identity:
-        return IdentityBasis(header.name, header.width, mean, variances, header.constant)
-    return LayerBasis(
-        header.name,
-        tensors[prefix + "transform"],
-        tensors[prefix + "inverse"],
-        mean,
-        tensors.get(prefix + "eigenvalues"),
-        variances,
-        header.constant,
-        header.variance_cut,
-        header.jacobian_cut,
-        header.isolated,
-        tensors.get(prefix + "eigenvalue_errors"),
-    )
 
 
 def _read_tensors(folder: Path, header: GraphHeader) -> dict[str, Tensor]:

@@ -26,7 +26,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
 from importlib.metadata import version
@@ -86,7 +86,7 @@ class Checkpoint:
         begun = time.monotonic()
         tensors, values = state()
         metadata = {"done": str(done), "values": json.dumps(values)}
-        plain = {name: _alone(tensor) for name, tensor in tensors.items()}
+        plain = {name: alone(tensor) for name, tensor in tensors.items()}
         self._prepare()
         write_atomically(self._path, lambda temporary: save_file(plain, temporary, metadata))
         self._saved = time.monotonic()
@@ -125,7 +125,7 @@ class Checkpoints:
         self._settings = json.loads(json.dumps(settings or {}))
         if self.folder is None or not (self.folder / "settings.json").is_file():
             return
-        changed = _first_change(self._begun_with(), self._settings)
+        changed = first_change(self._begun_with(), self._settings)
         if changed and not restart:
             name, before, now = changed
             raise InterbasisError(
@@ -238,13 +238,16 @@ def versions() -> dict[str, str]:
     }
 
 
-def _alone(tensor: Tensor) -> Tensor:
+def alone(tensor: Tensor) -> Tensor:
     """On the CPU, with nothing else in its storage, as safetensors requires; copied only where it must be."""
     plain = tensor.detach().cpu().contiguous()
     return plain if plain.untyped_storage().nbytes() == plain.nbytes else plain.clone()
 
 
-def _first_change(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, Any, Any] | None:
+def first_change(
+    before: Mapping[str, object], now: Mapping[str, object]
+) -> tuple[str, object, object] | None:
+    """The first setting that differs: its name, the value before, the value now."""
     for name in [*now, *(name for name in before if name not in now)]:
         if before.get(name) != now.get(name):
             return name, before.get(name), now.get(name)

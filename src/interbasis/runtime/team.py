@@ -1,9 +1,9 @@
 """Several processes that work on one command; torchrun starts them, torch.distributed connects them.
 
 All that a build sums over the data can be merged. The data are cut into blocks that do not depend on the
-number of processes, every process sums some blocks, and all merge the blocks in their order (`over_blocks`):
-every process ends with the same bits, and so does one process alone. Work that is many independent tasks (the
-sections of an ablation) is taken task by task (`collected`).
+number of processes, every process sums neighbouring blocks, and the sums are merged along one fixed binary
+tree (`Pass`): every process ends with the same bits, and so does one process alone. Work that is many
+independent tasks (the sections of an ablation) is taken task by task (`collected`).
 """
 
 import atexit
@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,9 +23,63 @@ from torch.distributed.rendezvous import rendezvous
 
 from interbasis.runtime.checkpoints import FOLDER, Checkpoints, State
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.signals import say_no_more, say_when_ended
 
 MAX_WAIT = timedelta(hours=24)
 """How long a process waits for a slower one. One that died is noticed at once: its connections close."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Sums over data in blocks: what is computed of a block, and how two sums become one.
+
+    Sums are merged along a binary tree that the number of blocks alone decides, so that it does not matter
+    who computes which blocks. The left half of a node is the largest power of two below its size.
+    """
+
+    name: str
+    blocks: int
+    compute: Callable[[int], State]
+    merge: Callable[[State, State], State]
+
+    def sum(self) -> State:
+        """Of all blocks."""
+        return self.sum_of(0, self.blocks)
+
+    def sum_of(self, first: int, last: int) -> State:
+        """Of the blocks first … last − 1, which are a node of the tree."""
+        if last - first == 1:
+            return self.compute(first)
+        middle = _middle(first, last)
+        return self.merge(self.sum_of(first, middle), self.sum_of(middle, last))
+
+    def nodes_within(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The largest nodes of the tree that these blocks hold completely, in their order."""
+        return list(_nodes(0, self.blocks, first, last))
+
+    def joined(self, parts: dict[tuple[int, int], State]) -> State:
+        """The sum of all blocks from the sums of nodes that hold each block once."""
+
+        def node(first: int, last: int) -> State:
+            if (first, last) in parts:
+                return parts.pop((first, last))
+            middle = _middle(first, last)
+            return self.merge(node(first, middle), node(middle, last))
+
+        return node(0, self.blocks)
+
+
+def _middle(first: int, last: int) -> int:
+    return first + (1 << (last - first - 1).bit_length() - 1)
+
+
+def _nodes(low: int, high: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+    if first <= low and high <= last:
+        yield low, high
+    elif low < last and first < high and high - low > 1:
+        middle = _middle(low, high)
+        yield from _nodes(low, middle, first, last)
+        yield from _nodes(middle, high, first, last)
 
 
 class Team:
@@ -39,14 +94,30 @@ class Team:
         """Whether this process writes files and shows progress."""
         return self.rank == 0
 
-    def over_blocks(self, count: int, compute: Callable[[int], State]) -> Iterator[State]:
-        """compute(block) of blocks 0 … count − 1, in this order; each is computed by one process."""
-        for block in range(count):
-            yield compute(block)
+    @property
+    def suffix(self) -> str:
+        """What is added to the name of the folder of unfinished work."""
+        return "" if self.size == 1 else f".{self.size}/{self.rank}"
 
-    def from_first(self, state: State) -> State:
-        """The state of the first process."""
-        return state
+    def sums(self, *passes: Pass) -> list[State]:
+        """The sum of every pass; none of them depends on another."""
+        return [one.sum() for one in passes]
+
+    def once(self, name: str, make: Callable[[], State]) -> State:
+        """What the first process makes; all receive it."""
+        return make()
+
+    def recalled(self, name: str) -> State | None:
+        """What `once` or `shared` gave under this name before this process was started; None: nothing."""
+        return None
+
+    def shared(self, name: str, count: int, work: Callable[[Sequence[int]], State]) -> State:
+        """work(numbers) of tasks 0 … count − 1, divided over the processes; all receive what all made."""
+        return work(range(count))
+
+    def blocks_of(self, rank: int, count: int) -> tuple[int, int]:
+        """The blocks first … last − 1, of so many, that a process sums."""
+        return -(-rank * count // self.size), -(-(rank + 1) * count // self.size)
 
     def collected(self, tasks: Sequence[str], work: Callable[[str], State]) -> dict[str, State]:
         """work(task) of every task, each done by whichever process is free; all processes receive all."""
@@ -69,14 +140,28 @@ class ConnectedTeam(Team):
         self.rank, self.size = rank, size
         self._store, self._lists = store, 0
 
-    def over_blocks(self, count: int, compute: Callable[[int], State]) -> Iterator[State]:
-        owners = [block * self.size // count for block in range(count)]
-        own = {block: compute(block) for block, rank in enumerate(owners) if rank == self.rank}
-        for block, rank in enumerate(owners):
-            yield self._from(rank, own.pop(block, ({}, {})))
+    def sums(self, *passes: Pass) -> list[State]:
+        return [self._sum(one) for one in passes]
 
-    def from_first(self, state: State) -> State:
-        return self._from(0, state)
+    def _sum(self, one: Pass) -> State:
+        own = {node: one.sum_of(*node) for node in one.nodes_within(*self.blocks_of(self.rank, one.blocks))}
+        parts = {}
+        for rank in range(self.size):
+            for node in one.nodes_within(*self.blocks_of(rank, one.blocks)):
+                parts[node] = self._from(rank, own.pop(node, ({}, {})))
+        return one.joined(parts)
+
+    def once(self, name: str, make: Callable[[], State]) -> State:
+        return self._from(0, make() if self.is_first else ({}, {}))
+
+    def shared(self, name: str, count: int, work: Callable[[Sequence[int]], State]) -> State:
+        own = work(range(self.rank, count, self.size))
+        tensors: dict[str, Tensor] = {}
+        values: dict[str, object] = {}
+        for theirs, told in (self._from(rank, own) for rank in range(self.size)):
+            tensors |= theirs
+            values |= told
+        return tensors, values
 
     def collected(self, tasks: Sequence[str], work: Callable[[str], State]) -> dict[str, State]:
         self._lists += 1
@@ -133,6 +218,7 @@ class ConnectedTeam(Team):
         try:
             yield
         except RuntimeError as error:
+            say_no_more()
             raise InterbasisError(
                 f"process {self.rank + 1} of {self.size} lost its connection to the others, one of which has "
                 "ended; give the same command again to resume"
@@ -147,18 +233,18 @@ def team_checkpoints(
     Raises:
         InterbasisError: Work was begun with other settings, or by another number of processes.
     """
+    own = task + team.suffix
     for folder in sorted((run / FOLDER).glob(f"{task}*")):
-        begun = int(folder.name.removeprefix(task).removeprefix(".") or 1)
-        if begun == team.size or not folder.is_dir():
+        number = folder.name.removeprefix(task).removeprefix(".") or "1"
+        if folder.name == own.split("/")[0] or not folder.is_dir() or not number.isdecimal():
             continue
         if not restart:
             raise InterbasisError(
-                f"{run} holds an unfinished {task} that was begun by {_processes(begun)}, not "
+                f"{run} holds an unfinished {task} that was begun by {_processes(int(number))}, not "
                 f"{_processes(team.size)}; start as many to resume, or delete {folder} to start again"
             )
         shutil.rmtree(folder, ignore_errors=True)
-    name = task if team.size == 1 else f"{task}.{team.size}/{team.rank}"
-    return Checkpoints(run, name, settings, restart=restart)
+    return Checkpoints(run, own, settings, restart=restart)
 
 
 def _processes(number: int) -> str:
@@ -182,6 +268,7 @@ def team_of_torchrun() -> Team:
             "with torchrun"
         ) from error
     atexit.register(dist.destroy_process_group)
+    say_when_ended()
     _connected.append(ConnectedTeam(started, rank, size))
     return _connected[0]
 

@@ -13,6 +13,7 @@ from interbasis.graph.basis_kinds import BasisKind
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.network import NodeLayer
 from interbasis.numerics.linalg import Floor
+from interbasis.runtime.team import ALONE, Team
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class FitSettings:
     """The last layer's features where they are known already."""
     first: int = 0
     """The number of the first of these layers in the network, for whatever is random."""
+    team: Team = ALONE
+    """The processes that all fit the same layers; the first one decomposes."""
 
 
 class FeatureBasis(ABC):

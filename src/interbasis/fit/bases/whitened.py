@@ -14,6 +14,7 @@ pseudo-inverse of C. GIB differs in J, which runs to the last node layer, and th
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,8 +24,10 @@ from interbasis.fit.bases.principal import Principal, last_layer
 from interbasis.fit.covariance import Covariance
 from interbasis.fit.jacobian_gram import JacobianGram
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.layer_state import layers_of, state_of
 from interbasis.network.network import NodeLayer
 from interbasis.numerics.linalg import Floor
+from interbasis.runtime.checkpoints import State
 
 GramOfLayer = Callable[[int, LayerBasis, Tensor | None], JacobianGram]
 """(index of a node layer, features of the one after it, how far these may be off) to the layer's M′."""
@@ -56,20 +59,40 @@ class WhitenedBasis(FeatureBasis):
         jacobians: JacobianSource,
         settings: FitSettings,
     ) -> list[LayerBasis]:
-        layers = [settings.end or last_layer(nodes[-1], covariances[-1], settings.rotate_last)]
+        team = settings.team
+        if settings.end is None:
+            end = partial(last_layer, nodes[-1], covariances[-1], settings.rotate_last)
+            layers = layers_of(team.once("last layer", lambda: state_of([end()])))
+        else:
+            layers = [settings.end]
         gram_of = self.grams(jacobians, layers[0])
         deviation: Tensor | None = None
         for index in reversed(range(len(nodes) - 1)):
-            principal = Principal.of(nodes[index], covariances[index], settings.variance_floor)
-            if settings.isolate_largest:
-                principal = principal.with_largest_alone()
-            gram = gram_of(index, layers[0], deviation)
-            layer = self.turn(
-                principal, gram, settings.jacobian_floor, (settings.seed, settings.first + index)
-            )
-            layer, deviation = with_errors(layer, gram, self.turned_by_jacobians)
-            layers.insert(0, layer)
+            name = f"layer {index}"
+            state = team.recalled(name)
+            if state is None:
+                gram = gram_of(index, layers[0], deviation)
+                make = partial(self._layer, nodes[index], covariances[index], gram, settings, index)
+                state = team.once(name, make)
+            layers = layers_of(state) + layers
+            deviation = state[0].get("deviation")
         return layers
+
+    def _layer(
+        self, node: NodeLayer, covariance: Covariance, gram: JacobianGram, settings: FitSettings, index: int
+    ) -> State:
+        """One layer, and how far it may be off, as a state.
+
+        One process makes it for all: decompositions on other processors may differ in their last bits, and
+        eigenvectors of nearly equal eigenvalues by far more.
+        """
+        principal = Principal.of(node, covariance, settings.variance_floor)
+        if settings.isolate_largest:
+            principal = principal.with_largest_alone()
+        layer = self.turn(principal, gram, settings.jacobian_floor, (settings.seed, settings.first + index))
+        layer, deviation = with_errors(layer, gram, self.turned_by_jacobians)
+        tensors, values = state_of([layer])
+        return tensors if deviation is None else tensors | {"deviation": deviation}, values
 
 
 def with_errors(

@@ -1,11 +1,13 @@
 """Build: from names of a model and data to a run's folder."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.settings import BuildRequest
 from interbasis.graph.store import check_is_free, clear_older, load, reopened
+from interbasis.network.network import Network
 from interbasis.run.opened import OpenedRun
 from interbasis.run.resources import Resources
 from interbasis.run.specs import Model, open_model
@@ -42,8 +44,6 @@ def run(
     Raises:
         InterbasisError: The folder holds something else, or model or data cannot be opened.
     """
-    import torch
-
     from interbasis.fit.build import build
     from interbasis.runtime.team import team_of_torchrun
 
@@ -51,22 +51,16 @@ def run(
     progress = progress if team.is_first else False
     check_is_free(folder)
     check_writable(folder)
-    if request.threads and request.threads != torch.get_num_threads():
-        torch.set_num_threads(request.threads)
     resources = resources or Resources()
-    model = open_model(request.model, resources.bytes)
-    data = model.open_data(request.data)
-    others = {name: _open(model, getattr(request, name)) for name in ("jacobian_data", "edge_data")}
-    specs = {"data": data.spec} | {name: other.spec for name, other in others.items() if other is not None}
-    resolved = request.model_copy(update=specs | {"threads": torch.get_num_threads()})
-    network = model.network.between(request.layers) if request.layers else model.network
+    prepared = prepare(request, resources.bytes)
+    model, network, resolved = prepared.model, prepared.network, prepared.request
     graph = None
     if not overwrite and (folder / "config.json").is_file():
         wanted = resolved if request.threads else resolved.model_copy(update={"threads": None})
         graph = _built_already(folder, wanted, network.fingerprint(), remedy)
     if graph is None:
         graph = build(
-            network, data, jacobian_data=others["jacobian_data"], edge_data=others["edge_data"],
+            network, prepared.data, jacobian_data=prepared.jacobian_data, edge_data=prepared.edge_data,
             model=request.model, request=resolved, resume=folder, restart=overwrite, progress=progress,
             cache_gigabytes=resources.cache_gigabytes, memory=resources.bytes, device=resources.device,
             team=team, **request.settings.model_dump(),
@@ -78,6 +72,39 @@ def run(
             graph = reopened(graph, folder)
     team.wait_for_all()
     return OpenedRun(graph=graph, network=network, folder=folder, model=model, progress=progress)
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What a request names, opened."""
+
+    model: Model
+    network: Network
+    """Between the layers that were asked for."""
+    data: "Samples"
+    jacobian_data: "Samples | None"
+    """None where the data of the build serve."""
+    edge_data: "Samples | None"
+    request: BuildRequest
+    """The request with all that was left open."""
+
+
+def prepare(request: BuildRequest, memory: int | None = None) -> Prepared:
+    """Open the model and data that a request names, with the threads that it names.
+
+    A model that would take more than half of the memory stays in its files.
+    """
+    import torch
+
+    if request.threads and request.threads != torch.get_num_threads():
+        torch.set_num_threads(request.threads)
+    model = open_model(request.model, memory)
+    data = model.open_data(request.data)
+    others = {name: _open(model, getattr(request, name)) for name in ("jacobian_data", "edge_data")}
+    specs = {"data": data.spec} | {name: other.spec for name, other in others.items() if other is not None}
+    resolved = request.model_copy(update=specs | {"threads": torch.get_num_threads()})
+    network = model.network.between(request.layers) if request.layers else model.network
+    return Prepared(model, network, data, others["jacobian_data"], others["edge_data"], resolved)
 
 
 def _open(model: Model, spec: str | None) -> "Samples | None":

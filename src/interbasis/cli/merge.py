@@ -1,0 +1,37 @@
+"""`interbasis merge`: from shards to a run."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from interbasis.cli import common
+
+
+def merge(
+    shards: Annotated[
+        list[Path],
+        Parameter(help="Files that build --shard wrote, in any order, or folders of them.", negative=""),
+    ],
+    /,
+    *,
+    out: Annotated[Path, Parameter(help="Folder of the run.")],
+    as_json: common.AsJson = False,
+) -> None:
+    """Join the shards of one round of a build; after the last round, save the run.
+
+    Model and data are opened by the names that the shards hold. Shards that are missing, doubled, truncated
+    or of another build are refused.
+
+    Example: interbasis merge runs/lib/shards --out runs/lib
+    """
+    from interbasis.run.stages import shards as stage
+    from interbasis.run.summary import summarise
+    from interbasis.terminal import summary_tables
+    from interbasis.terminal.shards import merged_tables
+
+    result = stage.merge(shards, out)
+    if isinstance(result, stage.RoundMerged):
+        common.show(result, as_json, lambda merged: merged_tables(merged, out), out)
+        return
+    common.show(summarise(result.graph), as_json, lambda summary: summary_tables(summary, str(out)), out)

@@ -1,0 +1,51 @@
+"""`interbasis shards`: the jobs of a build in shards."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from interbasis.cli import common
+from interbasis.cli.build import BuildOptions
+from interbasis.runtime.records import Record
+
+
+class JobOptions(Record):
+    """How the work is divided."""
+
+    out: Path
+    """Folder of the run, which all jobs can read and write."""
+    shards: int
+    """Jobs of each round."""
+    slurm: Annotated[bool, Parameter(negative="", show_default=False)] = False
+    """Print a script that submits all jobs to SLURM."""
+    config: Path | None = None
+    """TOML, YAML or JSON with any settings of build, or a run; options take precedence over it."""
+
+
+def shards(
+    model: Annotated[str | None, Parameter(help="As for build.")] = None,
+    /,
+    *,
+    jobs: Annotated[JobOptions, common.Flat],
+    options: Annotated[BuildOptions | None, common.Flat] = None,
+    as_json: common.AsJson = False,
+) -> None:
+    """List the jobs that build a run in shards: rounds of array jobs, each followed by a merge.
+
+    The settings are those of build. Nothing is computed.
+
+    Example: interbasis shards modadd --shards 16 --slurm --out runs/lib > submit.sh
+    """
+    from interbasis.run.request import make_request, read_request
+    from interbasis.run.shard_jobs import shard_jobs
+    from interbasis.terminal.shards import job_list
+
+    given = {} if options is None else options.model_dump(include=options.model_fields_set)
+    given |= {} if model is None else {"model": model}
+    request = make_request((read_request(jobs.config) if jobs.config else {}) | given)
+    result = shard_jobs(request, jobs.out, jobs.shards)
+    if as_json:
+        print(result.to_json(indent=2))
+    else:
+        print(result.slurm() if jobs.slurm else job_list(result), end="" if jobs.slurm else "\n")
