@@ -23,7 +23,8 @@ class Execution(BaseModel):
     request: BuildRequest | None = None
     """What was asked for by name, stored with the graph."""
     progress: Progress | bool | None = None
-    """Show progress: True, False, a function to be told of it, or None: bars on a terminal, lines elsewhere."""
+    """Show progress: True, False, a function to be told of it, or None: bars on a terminal,
+    lines elsewhere."""
     resume: Path | None = None
     """The folder the graph will be saved in. Work is stored there while it lasts: a build that was killed
     resumes when it is called again, and ends with the same graph bit for bit; other settings are refused."""
