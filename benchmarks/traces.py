@@ -2,9 +2,9 @@
 
     python benchmarks/traces.py RUN stories|general|DATA [--out RESULTS.json]
 
-RUN is a run of a language model with a tokenizer. Of the named sets the last prompt is a random sequence of tokens,
-twice. DATA is data by name, as `interbasis build --data` takes it: each sample is a prompt, and the target is the
-model's first output after it. With --out every check is stored, to be read by layer.
+RUN is a run of a language model with a tokenizer. Of the named sets the last prompt is a random sequence of
+tokens, twice. DATA is data by name, as `interbasis build --data` takes it: each sample is a prompt, and the
+target is the model's first output after it. With --out every check is stored, to be read by layer.
 """
 
 import argparse
@@ -42,8 +42,8 @@ REPEATED = 8
 """Tokens of the random sequence."""
 COLUMNS = (
     "prompt", "target", "value", "model's first", "nodes, edges", "replacement", "completeness", "coverage",
-    "signs", "signs by gradient", "signs, most influence", "ranks, all sizes", "small change: signs", "edges: signs",
-    "edges: ranks", "processor s: trace, checks",
+    "signs", "signs by gradient", "signs, most influence", "ranks, all sizes", "small change: signs",
+    "edges: signs", "edges: ranks", "processor s: trace, checks",
 )  # fmt: skip
 
 Chosen = tuple[str, Prompt, TargetRequest]
@@ -139,8 +139,8 @@ def main() -> None:
     medians = ", ".join(f"{name} {median(values):.0%}" for name, values in signs.items())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
-        f"\nMedian over {len(ranks)} prompts: sign agreement by {medians}; rank correlation {median(ranks):.2f}. "
-        f"Peak memory {peak:,.0f} MB."
+        f"\nMedian over {len(ranks)} prompts: sign agreement by {medians}; rank correlation "
+        f"{median(ranks):.2f}. Peak memory {peak:,.0f} MB."
     )
 
 

@@ -5,15 +5,14 @@ import { decoded } from "./data.js";
 export const TARGET = "target";
 
 export class TraceGraph {
-  constructor({ name, trace }, run) {
-    this.name = name;
+  constructor(trace, run) {
+    this.name = trace.name;
     this.trace = trace;
     this.run = run;
     this.nodes = new Map();
-    for (const node of trace.nodes) this.nodes.set(node.name, decoded(node, { kind: "feature" }));
-    for (const node of trace.errors) this.nodes.set(node.name, decoded(node, { kind: "error", activation: 0, label: "dropped directions", feature: null }));
-    this.nodes.set(TARGET, { name: TARGET, kind: "target", layer: TARGET, position: trace.target.position, activation: trace.target.value, label: trace.target.name, influence: 1, effect: trace.target.value });
-    this.order = [...trace.layers.map((layer) => layer.name), TARGET];
+    for (const node of trace.nodes) this.nodes.set(node.name, decoded(node, { kind: node.feature === null ? "error" : "feature" }));
+    this.nodes.set(TARGET, { name: TARGET, kind: "target", layer: TARGET, position: trace.target.position, activation: trace.target.value, label: trace.target.name, influence: 1, effect: trace.target.value, measured: null });
+    this.order = [...trace.layers, TARGET];
     this.level = new Map(this.order.map((layer, k) => [layer, k]));
     this.edges = trace.edges.filter(({ source, target }) => this.nodes.has(source) && this.nodes.has(target));
   }
@@ -60,7 +59,7 @@ export function grouped(nodes, edges, groups) {
     if (inside.length < 2) continue;
     const middle = inside[inside.length >> 1];
     const sum = (key) => inside.reduce((total, node) => total + node[key], 0);
-    const group = decoded(middle, { name: `group ${name}`, kind: "group", label: name, members: inside, influence: sum("influence"), effect: sum("effect") });
+    const group = decoded(middle, { name: `group ${name}`, kind: "group", label: name, members: inside, influence: sum("influence"), effect: sum("effect"), predicted: null, measured: null });
     for (const node of inside) {
       result.delete(node);
       owner.set(node.name, group);

@@ -18,8 +18,8 @@ export function tracePanel(view, node) {
     el("dl", { class: "facts" },
       node.kind !== "error" && [el("dt", {}, "Activation", el("small", {}, "0 is its mean over the data")), el("dd", {}, decimal(node.activation))],
       [el("dt", {}, "Influence", el("small", {}, "share that passes through it")), el("dd", {}, percent(node.influence))],
-      [el("dt", {}, "Effect", el("small", {}, "its part of the target along all paths")), el("dd", {}, decimal(node.effect))],
-      checkOf(view, node),
+      node.kind !== "target" && [el("dt", {}, "Effect", el("small", {}, "activation × gradient along all paths, for small changes")), el("dd", {}, decimal(node.effect))],
+      checkOf(node),
     ),
     node.kind !== "target" && noteRow(view, node, part, layer, known),
     node.members && el("section", {}, el("h3", {}, "Members"), node.members.map((member) => el("p", {}, jump(view, member)))),
@@ -36,9 +36,14 @@ function tokenText(view, node) {
   return view.graph.trace.tokens.find(({ position }) => position === node.position)?.text ?? "";
 }
 
-function checkOf({ graph }, node) {
-  const check = graph.trace.checks?.nodes.find((one) => one.node === node.name);
-  return check && [el("dt", {}, "Set to its mean", el("small", {}, "change of the target: predicted, measured")), el("dd", {}, `${decimal(check.predicted)}, ${decimal(check.measured)}`)];
+// What setting it to its mean does, where that was tried.
+function checkOf({ predicted, measured }) {
+  if (typeof measured !== "number") return null;
+  const agree = predicted > 0 === measured > 0;
+  return [
+    el("dt", {}, "Set to its mean", el("small", {}, "measured change of the target")), el("dd", {}, decimal(measured)),
+    el("dt", {}, "Predicted", el("small", {}, agree ? "by slopes averaged on the way" : "by slopes averaged on the way: wrong direction")), el("dd", {}, decimal(predicted)),
+  ];
 }
 
 function noteRow(view, node, part, layer, known) {
