@@ -68,6 +68,12 @@ VIEWS = (
 )
 
 
+EVERY_NODE = """() => {
+  for (const { name } of interbasis.traces.shown.nodes.slice(0, 12)) interbasis.traces.select(name);
+}"""
+"""Opens the panel of the nodes of a traced prompt, one after the other."""
+
+
 def fields(description: dict = DESCRIPTION) -> set[str]:
     """Every field of every record, as Record.field."""
     records = [description, *description["$defs"].values()]
@@ -100,7 +106,7 @@ def lib_with_notes(built, tmp_path_factory):
 
 def watched_reads(browser, file) -> tuple[set[str], set[str]]:
     """What a page reads of its data in all its views, and what it reads that is not in the schema."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
     context.add_init_script(f"({WATCH})({json.dumps(DESCRIPTION)})")
     read, unknown, failures = set(), set(), []
     try:
@@ -110,11 +116,19 @@ def watched_reads(browser, file) -> tuple[set[str], set[str]]:
             page.goto("about:blank")
             page.goto(file.as_uri() + view)
             page.wait_for_selector("main")
+            for _ in range(200):  # what is watched takes its time
+                if page.evaluate("Boolean(window.interbasis)"):
+                    break
+                page.wait_for_timeout(50)
             page.evaluate(
                 """() => interbasis.parts[0].run.layers.forEach((layer, k) =>
                 [0, 1, 2].forEach((index) => interbasis.select({ place: 0, layer: k, index })))"""
             )
             page.wait_for_timeout(100)
+            if view.endswith("prompts") and page.locator(".trace-node").count():
+                page.evaluate(EVERY_NODE)
+                with page.expect_download():
+                    page.get_by_role("button", name="JSON", exact=True).click()
             read |= set(page.evaluate("[...window.read]"))
             unknown |= set(page.evaluate("[...window.unknown]"))
     finally:

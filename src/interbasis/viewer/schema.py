@@ -227,7 +227,6 @@ class PageTraceNode(Record):
     predicted: float | None
     """Change of the target when it is set to its mean; None where that was not checked."""
     measured: float | None
-    label: str
 
 
 class PageTracePaths(Record):

@@ -72,7 +72,6 @@ def _node(node: TraceNode, check: NodeCheck | None) -> PageTraceNode:
         effect=node.effect,
         predicted=check and check.predicted,
         measured=check and check.measured,
-        label=node.label,
     )
 
 
@@ -87,7 +86,6 @@ def _error(error: ErrorNode) -> PageTraceNode:
         effect=error.effect,
         predicted=None,
         measured=None,
-        label="dropped directions",
     )
 
 

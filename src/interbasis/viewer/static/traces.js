@@ -67,7 +67,7 @@ export class Traces {
 
   // Puts a node, or all members of a group, into a group; no name takes them out.
   group(node, text) {
-    const members = node.members ? node.members.map((member) => member.name) : [node.name];
+    const members = node.kind === "group" ? node.members.map((member) => member.name) : [node.name];
     const rest = this.groups().map(([group, inside]) => [group, inside.filter((one) => !members.includes(one))]);
     const clean = text.trim().slice(0, 60);
     const home = rest.find(([group]) => group === clean);
@@ -100,8 +100,7 @@ export class Traces {
     const part = this.page.part(graph.run.place);
     const labelOf = (node) => {
       if (node.kind !== "feature") return node.label;
-      const layer = graph.run.layerNumber(node.layer);
-      return layer < 0 ? `${node.feature} ${node.label}` : part.names.boxed(layer, node.feature);
+      return part.names.boxed(graph.run.layerNumber(node.layer), node.feature);
     };
     return { ...collected, graph, labelOf, tab: this, only, able: able.length - 1 };
   }
@@ -189,7 +188,7 @@ export class Traces {
     if (mark) {
       const node = this.shown.nodes.find((one) => one.name === lit);
       const { right, top } = mark.getBoundingClientRect();
-      const label = node.kind === "feature" ? this.page.part(this.shown.graph.run.place).names.known(this.shown.graph.run.layerNumber(node.layer), node.feature) || node.label : node.label;
+      const label = node.kind === "feature" ? this.page.part(this.shown.graph.run.place).names.known(this.shown.graph.run.layerNumber(node.layer), node.feature) : node.label;
       this.page.tip.show(right, top, el("p", {}, el("b", {}, name(node.name))), label && el("p", {}, name(label)), el("p", { class: "hint" }, `influence ${percent(node.influence)}, effect ${decimal(node.effect)}${node.measured === null ? "" : `; set to its mean: ${decimal(node.measured)}`}`));
     } else this.page.tip.hide();
     if (this.shown && lit !== this.lit) {
