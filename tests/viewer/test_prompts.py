@@ -77,6 +77,11 @@ def test_a_node_opens_with_both_lists_and_the_runs_feature(browser, stories_page
         for title in ("Comes from", "Goes to", "Direct effect on the output", "Examples from the data"):
             assert title in text
         assert panel.locator(".token.active").count() > 0
+        right, edge = page.evaluate(
+            """[document.querySelector(".trace-node.selected").getBoundingClientRect().left,
+            document.querySelector(".trace-panel").getBoundingClientRect().left]"""
+        )
+        assert right < edge  # the panel does not hide what was clicked
         panel.locator(".trace-list .link").first.click()
         settle(page)
         assert node.name not in panel.locator(".where").inner_text()

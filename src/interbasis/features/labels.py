@@ -1,10 +1,9 @@
 """The label of a feature: what explains most of it, with the evidence and its share, short enough for a box.
 
 What a feature responds to explains a share of its variance; of modular addition's Fourier terms that is the
-share of what the position leaves. What it does to the outputs holds a share of its squared effect on all of
-them. All evidence is ranked by its share. The label is the first that a feature responds to, where its share is
-at least `MIN_SHARE`, or else what it does, likewise. Below that nothing is claimed: the strongest example stands
-in.
+share of what the position leaves. What it does to the outputs holds a share of its squared effect on all.
+All evidence is ranked by its share. The label is the first that a feature responds to, where its share is at
+least `MIN_SHARE`, or else what it does, likewise. Below that nothing is claimed: an example stands in.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -44,8 +44,8 @@ class MeanEffects(Record):
     up: tuple[MeanPush, ...]
     down: tuple[MeanPush, ...]
     share: float
-    """Of its squared effect on all outputs, the part on the first of ``up`` and the first of ``down``; squares
-    less those of the standard errors. 0 where either is within two standard errors of 0."""
+    """Of its squared effect on all outputs, the part on the first of ``up`` and the first of ``down``, less
+    squares of standard errors. 0 where either is within two standard errors of 0."""
 
 
 class FourierTerm(Record):

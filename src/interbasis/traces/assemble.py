@@ -151,7 +151,7 @@ class Assembled:
                         position=t + state.first,
                         activation=state.features[t, j].item(),
                         influence=step.influence[k].item(),
-                        effect=self.effects[number][0][t, j].item(),
+                        effect=self.effects[number][0][k].item(),
                         constant=0.0 if below is None else below[k].item(),
                     )
                 )

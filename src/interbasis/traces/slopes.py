@@ -8,7 +8,7 @@ D_t · e_t for what was dropped add up to what the target loses when the positio
 integral serves all features of a position.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -28,13 +28,14 @@ MAX_HELD_POSITIONS = 256
 
 def target_gradients(
     network: Network, target: Target, states: Sequence[LayerState]
-) -> list[Tensor]:  # [T, width] each
-    """D at the activations, for every layer as far as the target's."""
+) -> Iterator[tuple[int, Tensor]]:  # [T, width] each
+    """D at the activations, with the number of the layer: the target's, then those before it."""
     own = states[target.index]
-    slopes = [target.row(own.f, own.first, GRADIENT)]
+    slope = target.row(own.f, own.first, GRADIENT)
+    yield target.index, slope
     for layer in range(target.index - 1, -1, -1):
-        slopes.insert(0, slope_before(network.sections[layer], states[layer].f, slopes[0], GRADIENT))
-    return slopes
+        slope = slope_before(network.sections[layer], states[layer].f, slope, GRADIENT)
+        yield layer, slope
 
 
 def averaged_slopes(

@@ -113,8 +113,12 @@ class Tracing:
         used, rows = self._start()
         steps = list(walk(self.network.sections, used, rows, self.rule, self.settings.max_nodes))
         kept = prune(steps, self.settings.node_threshold, self.settings.edge_threshold)
-        slopes = target_gradients(self.network, self.target, self.states)
-        effects = [self._effects(used[step.layer], slopes[step.layer]) for step in steps]
+        by_layer = {step.layer: step for step in steps}
+        effects = [
+            self._effects(used[layer], by_layer[layer].nodes, slope)
+            for layer, slope in target_gradients(self.network, self.target, self.states)
+            if layer in by_layer  # a feature is not a node of its own trace
+        ]
         return Assembled(self, used, steps, effects, kept).trace()
 
     def _start(self) -> tuple[list[LayerState], Rows]:
@@ -135,6 +139,8 @@ class Tracing:
         return self.states[:index], rows
 
     @staticmethod
-    def _effects(state: LayerState, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """f̂ × slope of every feature [T, r], and of what was dropped [T]."""
-        return state.directions(slope) * state.features, (slope * state.dropped).sum(1)
+    def _effects(state: LayerState, nodes: Places, slope: Tensor) -> tuple[Tensor, Tensor]:
+        """f̂ × slope of nodes [K], and of what was dropped at every position [T]."""
+        effects = state.directions(slope)[nodes.positions, nodes.features]
+        effects *= state.features[nodes.positions, nodes.features]
+        return effects, (slope * state.dropped).sum(1)

@@ -173,6 +173,7 @@ export class Traces {
       mark.setAttribute("tabindex", mark.dataset.name === (node?.name ?? TARGET) ? "0" : "-1");
     }
     this.light(node?.name ?? null);
+    if (node) marks.find((mark) => mark.dataset.name === node.name)?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   light(lit) {
