@@ -18,6 +18,7 @@ from statistics import median
 import torch
 
 import interbasis
+from interbasis.data.batches import Batches
 from interbasis.run.prompts import Prompt, named_output, prompt_of
 from interbasis.traces.checks import agreement_of
 from interbasis.traces.records import Trace
@@ -70,7 +71,7 @@ def chosen(opened: interbasis.OpenedRun, which: str) -> Iterator[Chosen]:
         yield repeated(opened)
         return
     names = opened.network.token_names
-    for k, (_, inputs) in enumerate(interbasis.Batches(opened.data(which, "test")).chunks(1)):
+    for k, (_, inputs) in enumerate(Batches(opened.data(which, "test")).chunks(1)):
         text = "".join(names[token] for token in inputs[0].tolist()) if names else ""
         yield f"sample {k}", Prompt(text, inputs[0], names, None), TargetRequest()
 
