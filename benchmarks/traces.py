@@ -1,18 +1,29 @@
 """Prompts with known behaviour, traced: scores, and predictions beside measurements, as a Markdown table.
 
-    python benchmarks/traces.py RUN stories|general
+    python benchmarks/traces.py RUN stories|general|DATA [--out RESULTS.json]
 
-RUN is a run of a language model with a tokenizer. The last prompt is a random sequence of tokens, twice.
+RUN is a run of a language model with a tokenizer. Of the named sets the last prompt is a random sequence of
+tokens, twice. DATA is data by name, as `interbasis build --data` takes it: each sample is a prompt, and the
+target is the model's first output after it. With --out every check is stored, to be read by layer.
 """
 
-import sys
+import argparse
+import json
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
 
 import torch
 
 import interbasis
+from interbasis.data.batches import Batches
 from interbasis.run.prompts import Prompt, named_output, prompt_of
+from interbasis.traces.checks import agreement_of
+from interbasis.traces.records import Trace
 from interbasis.traces.targets import TargetRequest
+from interbasis.traces.trace import Computation, Tracing
 
 PROMPTS: dict[str, tuple[tuple[str, str, str | None, str | None], ...]] = {
     "stories": (
@@ -30,54 +41,109 @@ PROMPTS: dict[str, tuple[tuple[str, str, str | None, str | None], ...]] = {
 }
 REPEATED = 8
 """Tokens of the random sequence."""
+COLUMNS = (
+    "prompt", "target", "value", "model's first", "nodes, edges", "replacement", "completeness", "coverage",
+    "signs", "signs by gradient", "signs, most influence", "ranks, all sizes", "small change: signs",
+    "edges: signs", "edges: ranks", "processor s: trace, checks",
+)  # fmt: skip
+
+Chosen = tuple[str, Prompt, TargetRequest]
 
 
-def repeated(opened: interbasis.OpenedRun) -> tuple[Prompt, int]:
+def repeated(opened: interbasis.OpenedRun) -> Chosen:
     """A random sequence twice without its last token, which is the answer."""
     known = prompt_of(opened, "a", None)
     assert known.names is not None
     generator = torch.Generator().manual_seed(0)
     some = torch.randint(len(known.names) // 2 + 10, len(known.names), (REPEATED,), generator=generator)
     tokens = torch.cat([known.inputs[:1], some, some[:-1]])
-    return Prompt("random tokens, twice", tokens, known.names, known.encode), int(some[-1])
+    prompt = Prompt("random tokens, twice", tokens, known.names, known.encode)
+    return "repeated random sequence", prompt, TargetRequest(output=int(some[-1]))
 
 
-def main(run: str, which: str, settings: interbasis.TraceSettings) -> None:
-    opened = interbasis.open_run(run)
-    rows = []
-    for kind, text, output, minus in PROMPTS[which]:
-        prompt = prompt_of(opened, text, None)
-        target = TargetRequest(output=named_output(prompt, output), minus=named_output(prompt, minus))
-        rows.append((kind, prompt, target))
-    again, answer = repeated(opened)
-    rows.append(("repeated random sequence", again, TargetRequest(output=answer)))
-    print(
-        "| prompt | target | value | model's first | nodes, edges | replacement | completeness | coverage "
-        "| signs | ranks | signs, other values | edges: signs | edges: ranks | strongest node |\n"
-        + "|---" * 14 + "|"
-    )  # fmt: skip
-    signs = []
-    for kind, prompt, target in rows:
-        trace = interbasis.trace(
-            opened.network, opened.graph, prompt.inputs, target, settings=settings, names=prompt.names
-        )
-        scores, checks = trace.scores, trace.checks
-        assert checks is not None
-        signs.append(checks.node_agreement.sign_agreement)
-        strongest = max(trace.nodes, key=lambda node: node.influence)
-        cells = [
-            f"{kind}: {prompt.text}", trace.target.name, f"{trace.target.value:.2f}",
-            f"“{trace.outputs[0].name}” {trace.outputs[0].probability:.0%}",
-            f"{len(trace.nodes)}, {len(trace.edges)}", f"{scores.replacement:.3f}",
-            f"{scores.completeness:.4f}", f"{scores.coverage:.2f}",
-            f"{checks.node_agreement.sign_agreement:.0%}", f"{checks.node_agreement.rank_correlation:.2f}",
-            f"{checks.other_agreement.sign_agreement:.0%}",
-            f"{checks.edge_agreement.sign_agreement:.0%}", f"{checks.edge_agreement.rank_correlation:.2f}",
-            strongest.name,
-        ]  # fmt: skip
+def chosen(opened: interbasis.OpenedRun, which: str) -> Iterator[Chosen]:
+    """The prompts with their targets."""
+    if which in PROMPTS:
+        for kind, text, output, minus in PROMPTS[which]:
+            prompt = prompt_of(opened, text, None)
+            target = TargetRequest(output=named_output(prompt, output), minus=named_output(prompt, minus))
+            yield kind, prompt, target
+        yield repeated(opened)
+        return
+    names = opened.network.token_names
+    for k, (_, inputs) in enumerate(Batches(opened.data(which, "test")).chunks(1)):
+        text = "".join(names[token] for token in inputs[0].tolist()) if names else ""
+        yield f"sample {k}", Prompt(text, inputs[0], names, None), TargetRequest()
+
+
+def row(tracing: Tracing, kind: str, prompt: Prompt) -> tuple[list[str], Trace, list[dict[str, float | str]]]:
+    """One line of the table, the trace, and every check."""
+    start = time.process_time()
+    checks_wanted = tracing.settings.checks
+    tracing.settings = tracing.settings.model_copy(update={"checks": 0})
+    tracing.result()
+    seconds = [time.process_time() - start]
+    tracing.settings = tracing.settings.model_copy(update={"checks": checks_wanted})
+    trace = tracing.result()
+    seconds.append(time.process_time() - start - 2 * seconds[0])
+    scores, checks = trace.scores, trace.checks
+    assert checks is not None
+    by_influence = sorted(trace.nodes, key=lambda node: -node.influence)[:checks_wanted]
+    influential = tracing.interventions.to_the_mean(by_influence)
+    small = [check for check, k in zip(checks.other_values, range(10**6), strict=False) if k % 2 == 0]
+    cells = [
+        f"{kind}: {prompt.text}", trace.target.name, f"{trace.target.value:.2f}",
+        f"“{trace.outputs[0].name}” {trace.outputs[0].probability:.0%}",
+        f"{len(trace.nodes)}, {len(trace.edges)}", f"{scores.replacement:.3f}",
+        f"{scores.completeness:.4f}", f"{scores.coverage:.2f}",
+        f"{checks.node_agreement.sign_agreement:.0%}", f"{checks.gradient_agreement.sign_agreement:.0%}",
+        f"{agreement_of(influential).sign_agreement:.0%}", f"{checks.spread_agreement.rank_correlation:.2f}",
+        f"{agreement_of(small).sign_agreement:.0%}",
+        f"{checks.edge_agreement.sign_agreement:.0%}", f"{checks.edge_agreement.rank_correlation:.2f}",
+        f"{seconds[0]:.1f}, {seconds[1]:.1f}",
+    ]  # fmt: skip
+    effects = {node.name: -node.effect for node in trace.nodes}
+    sets = {"strongest": checks.nodes, "spread": checks.spread, "influence": influential}
+    stored = [
+        check.model_dump() | {"prompt": kind, "chosen": name, "gradient": effects[check.node]}
+        for name, some in sets.items()
+        for check in some
+    ]
+    return cells, trace, stored
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run")
+    parser.add_argument("prompts")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--max-nodes", type=int, default=64)
+    options = parser.parse_args()
+    opened = interbasis.open_run(options.run)
+    settings = interbasis.TraceSettings(max_nodes=options.max_nodes)
+    print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|")
+    signs: dict[str, list[float]] = {name: [] for name in ("averaged slopes", "gradient")}
+    ranks, stored = [], []
+    for kind, prompt, target in chosen(opened, options.prompts):
+        computation = Computation.of(opened.network, opened.graph, prompt.inputs)
+        cells, trace, checks = row(Tracing(computation, target, settings, prompt.names), kind, prompt)
         print("| " + " | ".join(cells).replace("\n", "↵") + " |", flush=True)
-    print(f"\nMedian sign agreement: {median(signs):.0%}.")
+        assert trace.checks is not None
+        signs["averaged slopes"].append(trace.checks.node_agreement.sign_agreement)
+        signs["gradient"].append(trace.checks.gradient_agreement.sign_agreement)
+        ranks.append(trace.checks.spread_agreement.rank_correlation)
+        stored += checks
+        if options.out:
+            options.out.write_text(json.dumps(stored), encoding="utf-8")
+    medians = ", ".join(f"{name} {median(values):.0%}" for name, values in signs.items())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"\nMedian over {len(ranks)} prompts: sign agreement by {medians}; rank correlation "
+        f"{median(ranks):.2f}. Peak memory {peak:,.0f} MB."
+    )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], interbasis.TraceSettings(max_nodes=int((sys.argv[3:] or ["64"])[0])))
+    main()

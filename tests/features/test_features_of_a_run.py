@@ -1,5 +1,6 @@
 """`interbasis features` and what it stores."""
 
+import base64
 import json
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 
 import interbasis
-from cases import mlp
+from cases import mlp, normal
 from interbasis import features
 from interbasis.data.samples import Samples
 from interbasis.run.opened import open_run
@@ -37,7 +38,12 @@ def test_a_run_is_described_and_its_results_are_stored(run, cli):
     assert first.label == f"{first.evidence[0].text} {first.positions.share:.0%}"
     inner = stored.layers["mlp_in.0"].features[0]
     assert inner.label == features.fourier(network, graph.layers[1])[1].text
-    assert inner.evidence[0].share == pytest.approx(inner.fourier.terms[0].share)
+    responds = [one for one in inner.evidence if "effect" not in one.kind]
+    assert [one.kind for one in responds] == ["fourier", "class"]
+    assert responds[0].share == pytest.approx(inner.fourier.terms[0].share)
+    shares = [one.share for one in inner.evidence]
+    assert len(shares) == 3
+    assert shares == sorted(shares, reverse=True)
     assert first.fourier.terms[0].share == label.share
     assert len(first.positions.means) == 3
     assert sum(first.histogram.counts) == 3 * graph.provenance.samples["data"]
@@ -88,6 +94,30 @@ def test_labelled_rows_are_probed():
     assert shown.kind == "rows"
     example = shown.layers[graph.layers[0].name][0].bands[0].examples[0]
     assert example.label == ("low", "high")[int(labels[example.sample])]
+
+
+def test_images_given_as_arrays_are_shown_as_thumbnails():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)).double()
+    images, labels = normal(24, 3, 4, 4), torch.arange(24) % 3
+    network = interbasis.from_torch(module, images[:2])
+    graph = interbasis.build(network, images)
+    data = Samples(24, lambda a, b: (images[a:b], labels[a:b]), "rows", classes=("ant", "bee", "cat"))
+    described, shown = analyse(open_run(graph, network, (images, labels)), FeaturesRequest(top=3, bands=0))
+    assert shown.kind == "images"
+    example = shown.layers[graph.layer_names[-1]][0].bands[0].examples[0]
+    header, _, picture = example.image.partition(",")
+    assert header == "data:image/png;base64"
+    assert base64.b64decode(picture).startswith(b"\x89PNG")
+    assert example.label == str(int(labels[example.sample]))
+    named, _ = analyse(open_run(graph, network, data), FeaturesRequest(top=3, bands=0))
+    last = named.layers[graph.layer_names[-1]].features[0]
+    assert last.classes.names == ("ant", "bee", "cat")
+    assert {push.name for push in last.effects.up} == {"ant", "bee", "cat"}
+    unnamed = described.layers[graph.layer_names[-1]].features[0].effects
+    assert {push.name for push in unnamed.up} == {"0", "1", "2"}
+    best, worst = unnamed.up[0].value ** 2, unnamed.down[0].value ** 2
+    assert unnamed.share == pytest.approx((best + worst) / sum(push.value**2 for push in unnamed.up))
 
 
 def test_a_network_with_other_weights_is_refused():

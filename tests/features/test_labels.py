@@ -6,7 +6,15 @@ import torch
 from interbasis.features import explained_variance
 from interbasis.features.activations import Chunk
 from interbasis.features.labels import MAX_TEXT, MIN_SHARE, evidence, label
-from interbasis.features.records import Feature, Histogram, PositionStatistics
+from interbasis.features.records import (
+    Effects,
+    Feature,
+    Histogram,
+    MeanEffects,
+    MeanPush,
+    PositionStatistics,
+    Push,
+)
 from interbasis.features.token_groups import WINDOW, TokenIndex, TokenShare, TokenSums
 
 NAMES = ["the", " cat", " dog", " sat", " Lily", " Tom", "\n"]
@@ -101,6 +109,19 @@ def test_what_explains_most_is_the_label():
     assert labelled(feature(), {"next": TokenShare(0.55, (6,))}) == "before “↵” 55%"
     assert labelled(feature(), isolated=True) == "variance of the norm"
     assert labelled(feature(), {"token": TokenShare(0.49, (4,))}) == ""  # nothing is invented
+
+
+def test_what_a_feature_does_is_evidence_and_the_label_where_nothing_else_is():
+    up, down = (Push(name=" Lily", value=2.0),), (Push(name=" Tom", value=-1.0),)
+    pushes = feature(effects=Effects(up=up, down=down, share=0.6))
+    assert labelled(pushes) == "↑  Lily ↓  Tom 60%"
+    assert labelled(pushes, {"token": TokenShare(0.55, (1,))}) == "“ cat” 55%"
+    known = evidence(pushes, None, {"token": TokenShare(0.55, (1,))}, lambda token: NAMES[token], False)
+    assert [(one.kind, one.share) for one in known] == [("direct effect", 0.6), ("token", 0.55)]
+    means = tuple(MeanPush(name=push.name, value=push.value, error=0.1) for push in (*up, *down))
+    weak = feature(mean_effects=MeanEffects(up=means[:1], down=means[1:], share=0.2))
+    assert [one.kind for one in evidence(weak, None, {}, str, False)] == ["mean effect"]
+    assert labelled(weak) == ""
 
 
 def test_labels_fit_a_box():

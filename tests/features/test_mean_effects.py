@@ -77,3 +77,12 @@ def test_outputs_are_named_with_errors(population):
     assert records[3].up[0].value == pytest.approx(moved[best].item())
     assert records[3].up[0].error > 0
     assert records[3].down[0].value == pytest.approx(moved.min().item())
+    means, errors = jacobian.effects(network, graph.layers[-1])
+    squares = means.square() - errors.square()
+    clear = [k for k, record in enumerate(records) if record.share > 0]
+    assert 0 < len(clear) < len(records)
+    for k in clear:
+        ends = means[k].argmax(), means[k].argmin()
+        share = (sum(squares[k][end] for end in ends) / squares[k].sum()).clamp(0, 1)
+        assert records[k].share == pytest.approx(share.item())
+        assert all(abs(means[k][end]) > 2 * errors[k][end] for end in ends)

@@ -77,12 +77,50 @@ def test_a_node_opens_with_both_lists_and_the_runs_feature(browser, stories_page
         for title in ("Comes from", "Goes to", "Direct effect on the output", "Examples from the data"):
             assert title in text
         assert panel.locator(".token.active").count() > 0
+        right, edge = page.evaluate(
+            """[document.querySelector(".trace-node.selected").getBoundingClientRect().left,
+            document.querySelector(".trace-panel").getBoundingClientRect().left]"""
+        )
+        assert right < edge  # the panel does not hide what was clicked
         panel.locator(".trace-list .link").first.click()
         settle(page)
         assert node.name not in panel.locator(".where").inner_text()
         page.keyboard.press("Escape")
         settle(page)
         assert not panel.is_visible()
+
+
+def test_why_a_head_attends_is_told_where_norms_are_folded(browser, stories_page, trace):
+    """The parts of an edge through attention, handed on by the chain rule, add up to it."""
+    with opened(browser, stories_page + "#tab=prompts") as page:
+        edges = page.evaluate(
+            "interbasis.traces.shown.edges.map((e) => [e.source, e.target, e.weight, e.parts])"
+        )
+        parted = [edge for edge in edges if edge[3] is not None]
+        assert any(
+            source.startswith("attn_in.1:") and target.startswith("mlp_in.1:")
+            for source, target, *_ in parted
+        )
+        scale = max(abs(weight) for _, _, weight, _ in parted)
+        for *_, weight, parts in parted:
+            assert sum(parts) == pytest.approx(weight, abs=1e-5 * scale)
+        target = next(target for source, target, *_ in parted if target.startswith("mlp_in.1:"))
+        page.locator(f'.trace-node[data-name="{target}"]').click()
+        settle(page)
+        assert "value" in page.locator(".trace-panel .paths").first.inner_text()
+
+
+def test_what_was_measured_is_told_beside_what_was_predicted(browser, stories_page, trace):
+    check = trace.checks.nodes[0]
+    with opened(browser, f"{stories_page}#tab=prompts&norms=1&marks=100000&node={check.node}") as page:
+        assert page.locator(".trace-node.measured").count() >= len(trace.checks.nodes)
+        facts = page.locator(".trace-panel .facts").inner_text()
+        assert "Set to its mean" in facts
+        assert "Predicted" in facts
+        raises = page.locator(f'.trace-node[data-name="{check.node}"] .mark.positive').count() == 1
+        assert raises == (check.measured <= 0)
+        evidence = page.locator(".trace-panel .evidence")
+        assert evidence.count() == 0 or "%" in evidence.inner_text()
 
 
 def test_pins_groups_and_names_come_back_from_the_address(browser, stories_page, trace):

@@ -63,7 +63,8 @@ class Presentation:
         rendering, classes, outputs = renderings(data)
         if rendering is None:
             rendering = default_rendering(batches.first())
-            rendering = Rows(classes) if isinstance(rendering, Rows) else rendering
+            if isinstance(rendering, Rows | Images):
+                rendering = replace(rendering, classes=classes)
         return cls(rendering, classes, outputs)
 
 
@@ -106,8 +107,8 @@ class Analysis:
         described = {}
         moved = self._mean_effects(batches, progress) if text else {}
         for k, layer in enumerate(self.layers):
-            features = self._described(layer, index if text else None, checkpoints.checkpoint(f"layer.{k}"))
-            described[layer.basis.name] = features.with_mean_effects(moved.get(layer.basis.name, []))
+            name, known = layer.basis.name, checkpoints.checkpoint(f"layer.{k}")
+            described[name] = self._described(layer, index if text else None, moved.get(name), known)
             progress("direct effects", k + 1, len(self.layers))
         return described
 
@@ -126,10 +127,16 @@ class Analysis:
         names = self.presentation.outputs
         return {one.layer.name: records_of(one, network, last, names) for one in jacobians}
 
-    def _described(self, layer: "_Layer", index: TokenIndex | None, checkpoint: Checkpoint) -> LayerFeatures:
+    def _described(
+        self,
+        layer: "_Layer",
+        index: TokenIndex | None,
+        moved: Sequence[MeanEffects] | None,
+        checkpoint: Checkpoint,
+    ) -> LayerFeatures:
         if checkpoint.complete:
             return LayerFeatures.model_validate(checkpoint.values)
-        features = layer.describe(self.network, self.presentation, index)
+        features = layer.describe(self.network, self.presentation, index, moved)
         checkpoint.save(1, lambda: ({}, features.model_dump(mode="json")))
         return features
 
@@ -208,7 +215,13 @@ def _passes(
 class _Layer(LayerSums):
     """What is collected about one layer, and what is said of it."""
 
-    def describe(self, network: Network, shown: Presentation, index: TokenIndex | None) -> LayerFeatures:
+    def describe(
+        self,
+        network: Network,
+        shown: Presentation,
+        index: TokenIndex | None,
+        moved: Sequence[MeanEffects] | None,
+    ) -> LayerFeatures:
         labels = fourier(network, self.basis) if network.modulus else None
         effects: list[Effects | None] = [None] * len(self.chosen)
         if not self._is_output():
@@ -232,6 +245,7 @@ class _Layer(LayerSums):
                 classes=classes,
                 positions=placed,
                 effects=effects[k],
+                mean_effects=moved[k] if moved else None,
             )
             term = labels[j] if labels else None
             isolated = self.basis.first_feature <= j < self.basis.first_feature + self.basis.isolated

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from interbasis.data.batches import Data
 from interbasis.features.activations import Chunk, Source, chunks
-from interbasis.features.contexts import Place, Rendering, Rows, Tokens, fingerprints
+from interbasis.features.contexts import Images, Place, Rendering, Rows, Tokens, fingerprints
 from interbasis.features.extremes import Candidates, Window, candidates, negated
 from interbasis.features.records import Band, Example, Examples, FeatureExamples
 from interbasis.features.reservoir import Reservoir, keys
@@ -211,8 +211,15 @@ def memory_bound(plan: Plan, features: int, window: int, sample_bytes: int) -> i
 
 
 def default_rendering(inputs: Tensor) -> Rendering:
-    """Integer sequences are tokens, anything else rows."""
+    """Integer sequences are tokens, arrays [n, 1 or 3 channels, height, width] images, anything else rows.
+
+    The pixels of images range from the smallest to the largest of these inputs.
+    """
     whole = not inputs.is_floating_point() and inputs.dtype != torch.bool
+    if inputs.ndim == 4 and inputs.shape[1] in (1, 3) and inputs.numel():
+        low, high = inputs.min().item(), inputs.max().item()
+        channels, height, width = inputs.shape[1:]
+        return Images((channels, height, width), low=low, high=high if high > low else low + 1)
     return Tokens() if whole and inputs.ndim == 2 else Rows()
 
 

@@ -83,11 +83,17 @@ def direct_effects(
             moved *= layer.eigenvalues[some].clamp_min(0).sqrt()[:, None]
         silent = moved.abs().amax(1) <= 1e-12 * (norm + 1)  # rounding of what is no direct path
         up, down = _most(moved, top, names), _most(-moved, top, names)
+        squares = moved.amax(1).square() + moved.amin(1).square()
+        shares = squares / moved.square().sum(1).clamp_min(torch.finfo(moved.dtype).tiny)
         effects += [
             None
             if quiet
-            else Effects(up=tuple(rise), down=tuple(Push(name=push.name, value=-push.value) for push in fall))
-            for quiet, rise, fall in zip(silent.tolist(), up, down, strict=True)
+            else Effects(
+                up=tuple(rise),
+                down=tuple(Push(name=push.name, value=-push.value) for push in fall),
+                share=share,
+            )
+            for quiet, rise, fall, share in zip(silent.tolist(), up, down, shares.tolist(), strict=True)
         ]
     return effects
 

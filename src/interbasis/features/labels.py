@@ -1,8 +1,9 @@
 """The label of a feature: what explains most of it, with the evidence and its share, short enough for a box.
 
-Every kind of evidence explains a share of the feature's variance; of modular addition's Fourier terms that is
-the share of what the position leaves. The largest share is the label, where it is at least `MIN_SHARE`.
-Below that nothing is claimed: the strongest example stands in.
+What a feature responds to explains a share of its variance; of modular addition's Fourier terms that is the
+share of what the position leaves. What it does to the outputs holds a share of its squared effect on all.
+All evidence is ranked by its share. The label is the first that a feature responds to, where its share is at
+least `MIN_SHARE`, or else what it does, likewise. Below that nothing is claimed: an example stands in.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +12,10 @@ from interbasis.features.fourier_labels import FourierLabel
 from interbasis.features.records import (
     Effects,
     Evidence,
+    EvidenceKind,
     Feature,
     FeatureExamples,
+    MeanEffects,
     TokenExample,
 )
 from interbasis.features.token_groups import TokenKind, TokenShare
@@ -24,6 +27,8 @@ MAX_TEXT = 26
 OUTSTANDING = 0.5
 """A position is named where it alone makes up this share of what position explains."""
 
+OUTPUT_KINDS: tuple[EvidenceKind, ...] = ("direct effect", "mean effect")
+"""Evidence of what a feature does, not of what it responds to."""
 FORMS: Mapping[TokenKind, str] = {
     "token": "{}",
     "previous": "after {}",
@@ -61,12 +66,15 @@ def evidence(
         if share.tokens:
             text = FORMS[kind].format(_quoted([name(token) for token in share.tokens]))
             found.append(Evidence(kind=kind, text=text, share=share.share))
+    for effect, moved in zip(OUTPUT_KINDS, (feature.effects, feature.mean_effects), strict=True):
+        if moved is not None and moved.share > 0:
+            found.append(Evidence(kind=effect, text=promoted(moved), share=moved.share))
     return tuple(sorted(found, key=lambda one: -one.share))
 
 
 def label(feature: Feature, fourier: FourierLabel | None, examples: FeatureExamples | None) -> str:
     """The one line for a box."""
-    best = feature.evidence[0] if feature.evidence else None
+    best = next((one for one in feature.evidence if one.kind not in OUTPUT_KINDS), None)
     if fourier is not None and (best is None or best.kind == "fourier" or best.share < MIN_SHARE):
         return fourier.text
     if best is not None and best.kind == "variance":
@@ -79,15 +87,18 @@ def label(feature: Feature, fourier: FourierLabel | None, examples: FeatureExamp
         where = next(k for k, one in enumerate(separated) if max(one, 1 - one) == area)
         sign = "+" if separated[where] >= 0.5 else "−"
         return f"{sign}{feature.classes.names[where]} (AUROC {area:.2f})"
+    done = next((one for one in feature.evidence if one.kind in OUTPUT_KINDS), None)
+    if done is not None and done.share >= MIN_SHARE:
+        return f"{_cut(done.text)} {done.share:.0%}"
     example = _example(examples)
     if example:
         return f"e.g. {example}"
-    return promoted(feature.effects)
+    return promoted(feature.effects) if feature.effects else ""
 
 
-def promoted(effects: Effects | None) -> str:
+def promoted(effects: Effects | MeanEffects) -> str:
     """What a feature pushes up and down most."""
-    return "" if effects is None else f"↑ {effects.up[0].name} ↓ {effects.down[0].name}"
+    return f"↑ {_visible(effects.up[0].name)} ↓ {_visible(effects.down[0].name)}"
 
 
 def _position(means: Sequence[float]) -> str:

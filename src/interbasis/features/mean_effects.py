@@ -126,7 +126,11 @@ def _most_moved(mean: Tensor, error: Tensor, names: Sequence[str] | None, top: i
         for k in (*order[:top], *order[::-1][:top])
     ]
     half = len(pushes) // 2
-    return MeanEffects(up=tuple(pushes[:half]), down=tuple(pushes[half:]))
+    clear = (mean.abs() > 2 * error)[[order[0], order[-1]]].all()
+    squares = mean.square() - error.square()  # unbiased for the square of what is estimated
+    share = (squares[order[0]] + squares[order[-1]]) / squares.sum() if clear else 0.0
+    share = min(max(float(share), 0.0), 1.0) if squares.sum() > 0 else 0.0
+    return MeanEffects(up=tuple(pushes[:half]), down=tuple(pushes[half:]), share=share)
 
 
 def _with_gradients(network: Network, inputs: Tensor) -> list[Tensor]:

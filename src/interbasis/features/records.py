@@ -1,6 +1,5 @@
 """What is known about features, as records; layers and features by name and index."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 from interbasis.runtime.records import Record
@@ -27,6 +26,8 @@ class Effects(Record):
 
     up: tuple[Push, ...]
     down: tuple[Push, ...]
+    share: float
+    """Of its squared effect on all outputs, the part on the first of ``up`` and the first of ``down``."""
 
 
 class MeanPush(Record):
@@ -42,6 +43,9 @@ class MeanEffects(Record):
 
     up: tuple[MeanPush, ...]
     down: tuple[MeanPush, ...]
+    share: float
+    """Of its squared effect on all outputs, the part on the first of ``up`` and the first of ``down``, less
+    squares of standard errors. 0 where either is within two standard errors of 0."""
 
 
 class FourierTerm(Record):
@@ -83,17 +87,29 @@ class PositionStatistics(Record):
     """Share of the feature's variance that the position explains."""
 
 
-EvidenceKind = Literal["position", "variance", "token", "previous", "next", "context", "class", "fourier"]
+EvidenceKind = Literal[
+    "position",
+    "variance",
+    "token",
+    "previous",
+    "next",
+    "context",
+    "class",
+    "fourier",
+    "direct effect",
+    "mean effect",
+]
 
 
 class Evidence(Record):
-    """Something that explains a part of a feature."""
+    """Something that explains a part of a feature: what it responds to, or what it does to the outputs."""
 
     kind: EvidenceKind
     text: str
-    """For people: "position 1", "“ Lily / Tom”", "after “the”"."""
+    """For people: "position 1", "“ Lily / Tom”", "after “the”", "↑ “ Lily” ↓ “ he”"."""
     share: float
-    """Of the feature's variance; for tokens adjusted for how many there are."""
+    """Of the feature's variance, for tokens adjusted for how many there are; of what it does, share of its
+    squared effect on all outputs."""
 
 
 class Feature(Record):
@@ -108,7 +124,7 @@ class Feature(Record):
     positions: PositionStatistics | None = None
     effects: Effects | None = None
     """Along the path that no core bends."""
-    mean_effects: "MeanEffects | None" = None
+    mean_effects: MeanEffects | None = None
     """Through all blocks above, averaged over the data."""
     evidence: tuple[Evidence, ...] = ()
     """What explains the feature, the largest share first; the label is the first where it explains enough."""
@@ -130,16 +146,6 @@ class LayerFeatures(Record):
     name: str
     features: tuple[Feature, ...]
     monosemantic: MonosemanticCount | None = None
-
-    def with_mean_effects(self, effects: Sequence[MeanEffects]) -> "LayerFeatures":
-        """The same with mean effects of the features, in order; none leave it as it is."""
-        if not effects:
-            return self
-        features = (
-            feature.model_copy(update={"mean_effects": one})
-            for feature, one in zip(self.features, effects, strict=True)
-        )
-        return self.model_copy(update={"features": tuple(features)})
 
     def by_index(self) -> dict[int, Feature]:
         return {feature.index: feature for feature in self.features}

@@ -30,7 +30,7 @@ def _nodes_table(trace: Trace) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("node", "token"):
         table.add_column(name, no_wrap=True)
-    for name in ("activation", "influence", "predicted", "measured"):
+    for name in ("activation", "influence", "effect", "predicted", "measured"):
         table.add_column(name, justify="right")
     table.add_column("what it is")
     texts = {token.position: token.text for token in trace.tokens}
@@ -42,19 +42,21 @@ def _nodes_table(trace: Trace) -> Table:
             Text(repr(texts[node.position])[1:-1]),
             f"{node.activation:.3g}",
             f"{node.influence:.1%}",
-            f"{-node.effect:+.3g}",
+            f"{node.effect:+.3g}",
+            f"{check.predicted:+.3g}" if check else "",
             f"{check.measured:+.3g}" if check else "",
             Text(node.label),
         )
     table.caption = (
-        "Predicted and measured: the change of the target when the feature is set to its mean there."
+        "Effect: activation × gradient, for small changes. Predicted and measured: the change of the target "
+        "when the feature is set to its mean there."
     )
     table.caption_justify = "left"
     return table
 
 
 def _strength(node: TraceNode) -> float:
-    return -node.influence
+    return -abs(node.effect)
 
 
 def steer_tables(result: SteerResult) -> list[RenderableType]:

@@ -1,21 +1,18 @@
 """The records of a trace from its walk."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from interbasis.traces.checks import Change, agreement, changed, measured
+from interbasis.traces.checks import agreement, agreement_of, spread, strongest
 from interbasis.traces.pruning import Kept
 from interbasis.traces.records import (
     TARGET,
-    Agreement,
     AttentionPaths,
     EdgeCheck,
     ErrorNode,
     LayerTrace,
-    NodeCheck,
     TargetKind,
     Trace,
     TraceChecks,
@@ -38,8 +35,6 @@ if TYPE_CHECKING:
 
 OUTPUTS_SHOWN = 10
 """Largest outputs at the target's position."""
-OTHER_VALUES = (0.9, 2.0)
-"""What a checked feature is set to besides its mean, in units of its activation."""
 
 Effects = tuple[Tensor, Tensor]
 
@@ -61,7 +56,7 @@ class Assembled:
     def trace(self) -> Trace:
         """All records."""
         nodes, errors, edges = self._nodes(), self._errors(), self._edges()
-        checks = self._checks() if self.tracing.settings.checks else None
+        checks = self._checks(nodes) if self.tracing.settings.checks else None
         target = self._target()
         return Trace(
             summary=_summary(target, checks),
@@ -156,7 +151,7 @@ class Assembled:
                         position=t + state.first,
                         activation=state.features[t, j].item(),
                         influence=step.influence[k].item(),
-                        effect=self.effects[number][0][t, j].item(),
+                        effect=self.effects[number][0][k].item(),
                         constant=0.0 if below is None else below[k].item(),
                     )
                 )
@@ -207,55 +202,36 @@ class Assembled:
         weights = [torch.ones(1).to(self.steps[0].influence), *(step.influence for step in self.steps[:-1])]
         pairs = list(zip(weights, self.steps, strict=True))
         through = sum((weight * step.non_error).sum().item() for weight, step in pairs)
+        ends = tokens + errors  # nothing comes into them, so no error does
         return TraceScores(
-            replacement=tokens / (tokens + errors) if tokens + errors else 0.0,
-            completeness=through / sum(weight.sum().item() for weight in weights),
+            replacement=tokens / ends if ends else 0.0,
+            completeness=(through + ends) / (sum(weight.sum().item() for weight in weights) + ends),
             error_share=errors,
             coverage=min(step.coverage for step in self.steps),
         )
 
-    def _checks(self) -> TraceChecks:
-        nodes = self._node_checks([0.0])
-        other = self._node_checks(list(OTHER_VALUES))
-        edges = self._edge_checks()
+    def _checks(self, nodes: tuple[TraceNode, ...]) -> TraceChecks:
+        interventions, count = self.tracing.interventions, self.tracing.settings.checks
+        best = strongest(nodes, count)
+        checks = interventions.to_the_mean(best)
+        sampled = interventions.to_the_mean(spread(nodes, count))
+        other = interventions.to_other_values(best)
+        edges = self._edge_checks({node.name: node for node in nodes})
+        by_gradient = [-node.effect for node in best]
         return TraceChecks(
-            nodes=nodes,
+            nodes=checks,
+            spread=sampled,
             other_values=other,
             edges=edges,
-            node_agreement=_agreement(nodes),
-            other_agreement=_agreement(other),
-            edge_agreement=_agreement(edges),
+            node_agreement=agreement_of(checks),
+            gradient_agreement=agreement(by_gradient, [check.measured for check in checks]),
+            spread_agreement=agreement_of(sampled),
+            other_agreement=agreement_of(other),
+            edge_agreement=agreement_of(edges),
         )
 
-    def _node_checks(self, values: list[float]) -> tuple[NodeCheck, ...]:
-        """The kept nodes with most influence, set to ``values`` times their activation."""
-        places = [
-            (number, k, self.steps[number].influence[k].item())
-            for number, kept in enumerate(self.kept)
-            for k in kept.nodes.nonzero()[:, 0].tolist()
-        ]
-        places.sort(key=lambda place: -place[2])
-        changes, names, predicted = [], [], []
-        for number, k, _ in places[: self.tracing.settings.checks]:
-            step = self.steps[number]
-            j, t = int(step.nodes.features[k]), int(step.nodes.positions[k])
-            now = self._state(step).features[t, j].item()
-            for value in values:
-                changes.append(Change(step.layer, j, t, value * now))
-                names.append(self._name(step, k))
-                predicted.append((value - 1) * self._effect(number, k))
-        found = measured(self.tracing.network, self.tracing.states, self.tracing.target, changes)
-        return tuple(
-            NodeCheck(node=name, set_to=change.value, predicted=p, measured=m)
-            for name, change, p, m in zip(names, changes, predicted, found, strict=True)
-        )
-
-    def _effect(self, number: int, k: int) -> float:
-        step = self.steps[number]
-        return self.effects[number][0][step.nodes.positions[k], step.nodes.features[k]].item()
-
-    def _edge_checks(self) -> tuple[EdgeCheck, ...]:
-        """The kept edges with most influence, between nodes: the source at its mean, one section run."""
+    def _edge_checks(self, nodes: dict[str, TraceNode]) -> tuple[EdgeCheck, ...]:
+        """The kept edges with most influence, between nodes."""
         places = []
         for number in range(1, len(self.steps)):
             step, count = self.steps[number], len(self.steps[number].nodes)
@@ -263,24 +239,13 @@ class Assembled:
             for k, c in self.kept[number].edges[:, :count].nonzero().tolist():
                 places.append((number, k, c, strength[k, c].item()))
         places.sort(key=lambda place: -place[3])
-        checks = []
-        for number, k, c, _ in places[: self.tracing.settings.checks]:
-            step, after = self.steps[number], self.steps[number - 1]
-            state, following = self._state(step), self._state(after)
-            j, t = int(step.nodes.features[c]), int(step.nodes.positions[c])
-            i, s = int(after.nodes.features[k]), int(after.nodes.positions[k])
-            f = changed(state, Change(step.layer, j, t, 0.0))
-            moved = self.tracing.network.sections[step.layer](f[None])[0, s]
-            change = moved @ following.cotangents(torch.tensor([i]))[0] - following.features[s, i]
-            checks.append(
-                EdgeCheck(
-                    source=self._name(step, c),
-                    target=self._name(after, k),
-                    predicted=-step.edges.total[k, c].item(),
-                    measured=change.item(),
-                )
-            )
-        return tuple(checks)
+        chosen = places[: self.tracing.settings.checks]
+        pairs = [
+            (nodes[self._name(self.steps[number], c)], nodes[self._name(self.steps[number - 1], k)])
+            for number, k, c, _ in chosen
+        ]
+        weights = [self.steps[number].edges.total[k, c].item() for number, k, c, _ in chosen]
+        return self.tracing.interventions.through_one_section(pairs, weights)
 
 
 def _paths(step: Step, k: int, c: int) -> AttentionPaths | None:
@@ -291,20 +256,17 @@ def _paths(step: Step, k: int, c: int) -> AttentionPaths | None:
     return AttentionPaths(**dict(zip(("skip", "value", "key", "query"), parts, strict=True)))
 
 
-def _agreement(checks: Sequence[NodeCheck] | Sequence[EdgeCheck]) -> Agreement:
-    return agreement([check.predicted for check in checks], [check.measured for check in checks])
-
-
 def _summary(target: TraceTarget, checks: TraceChecks | None) -> str:
     """The first line: what was traced, and whether predictions held."""
     what = f"{target.name} at position {target.position}"
     if checks is None:
         return f"{what}: not checked by interventions."
-    found = checks.node_agreement
+    best, sampled = checks.node_agreement, checks.spread_agreement
     figures = (
-        f"{found.sign_agreement:.0%} of {found.count} measured changes have the predicted sign, "
-        f"rank correlation {found.rank_correlation:.2f}"
+        f"{best.sign_agreement:.0%} of the {best.count} strongest nodes change it in the predicted direction "
+        f"when set to their mean, rank correlation {sampled.rank_correlation:.2f} over {sampled.count} nodes "
+        "of all sizes"
     )
-    if predictions_hold(found):
+    if predictions_hold(checks):
         return f"{what}: predictions hold; {figures}."
     return f"{what}: predictions FAIL, do not rely on this trace; {figures}."

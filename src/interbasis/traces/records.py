@@ -77,8 +77,8 @@ class TraceNode(Record):
     influence: float
     """Share of the target's influence that passes through it; those of a layer add up to at most 1."""
     effect: float
-    """Activation × slope of the target, along all paths, the slope averaged on the way from the mean at its
-    position: what the target loses when the feature is set to its mean there, as far as effects add up."""
+    """Activation × gradient of the target along all paths: exact for small changes. What setting the feature
+    to its mean does is predicted otherwise, and measured: see `TraceChecks`."""
     constant: float
     """The edge into it from the constant of the layer before, over all positions."""
     label: str = ""
@@ -138,7 +138,8 @@ class TraceScores(Record):
     replacement: float
     """Influence of tokens / (of tokens + of errors), along whole paths from the target."""
     completeness: float
-    """Share of what comes into each node from features, averaged over nodes by their influence."""
+    """Share of what comes into each node that is not from errors, averaged over all nodes by their influence;
+    tokens and errors, into which nothing comes, count with 1."""
     error_share: float
     """Influence that ends at error nodes."""
     coverage: float
@@ -177,11 +178,18 @@ class TraceChecks(Record):
     """Predictions of the strongest nodes and edges, each beside what was measured."""
 
     nodes: tuple[NodeCheck, ...]
-    """Set to their mean."""
+    """The nodes with the largest |effect|, set to their mean; predicted by slopes averaged on the way."""
+    spread: tuple[NodeCheck, ...]
+    """As many nodes at equal distances in the ranking of all by |effect|, likewise."""
     other_values: tuple[NodeCheck, ...]
-    """The same nodes, set to 0.9 times and to twice their activation."""
+    """The nodes with the largest |effect|, set to 0.9 times and to twice their activation; predicted by the
+    gradient."""
     edges: tuple[EdgeCheck, ...]
+    """Those with most influence."""
     node_agreement: Agreement
+    gradient_agreement: Agreement
+    """Of ``nodes``, had they been predicted by the gradient."""
+    spread_agreement: Agreement
     other_agreement: Agreement
     edge_agreement: Agreement
 
@@ -207,10 +215,10 @@ class TraceSettings(Record):
     edge_threshold: float = Field(0.98, gt=0, le=1)
     """Keep the edges with most influence that hold this share of all of it."""
     effect_points: int = Field(6, ge=0)
-    """Points between the mean and the activations of a position at which slopes are averaged for effects; 0
-    is the gradient at the activations alone, which takes least time and memory."""
+    """Points between the mean and the activations of a position at which slopes are averaged to predict what
+    setting a feature to its mean does; 0 is the gradient at the activations alone, which takes least time."""
     checks: int = Field(20, ge=0)
-    """Strongest nodes, and edges, that are checked by interventions."""
+    """Strongest nodes, nodes of all sizes, and edges that are checked by interventions: so many each."""
 
 
 class Trace(Record):
@@ -238,16 +246,18 @@ class Trace(Record):
     @property
     def trusted(self) -> bool:
         """Whether predictions held where they were checked."""
-        return self.checks is not None and predictions_hold(self.checks.node_agreement)
+        return self.checks is not None and predictions_hold(self.checks)
 
 
 MIN_SIGN_AGREEMENT = 0.75
+"""Of the strongest nodes; below it the first line of a trace says that its predictions fail."""
 MIN_RANK_CORRELATION = 0.5
-"""Below either, the first line of a trace says that its predictions fail."""
+"""Over nodes of all sizes; likewise."""
 
 
-def predictions_hold(agreement: Agreement) -> bool:
+def predictions_hold(checks: TraceChecks) -> bool:
     """Whether signs and ranks of the measured changes are those predicted."""
     return (
-        agreement.sign_agreement >= MIN_SIGN_AGREEMENT and agreement.rank_correlation >= MIN_RANK_CORRELATION
+        checks.node_agreement.sign_agreement >= MIN_SIGN_AGREEMENT
+        and checks.spread_agreement.rank_correlation >= MIN_RANK_CORRELATION
     )

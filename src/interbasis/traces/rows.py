@@ -41,9 +41,9 @@ class LayerState:
     def features(self) -> Tensor:  # [T, r]
         return self.basis.features_of(self.f)
 
-    @cached_property
+    @property
     def dropped(self) -> Tensor:  # [T, width]
-        """e = f − C⁺f̂."""
+        """e = f − C⁺f̂; not held, for it is needed once or twice in each layer."""
         return self.f - self.basis.back(self.features)
 
     @property
@@ -93,9 +93,13 @@ class Rows(ABC):
 
     source: LayerState
 
+    own: Tensor | None = None  # [k]
+    """The one position that each node has edges from; None where it has them from all."""
+
     @abstractmethod
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Some of the nodes with their edges [k', T, r]; the constant's among them."""
+        """Some of the nodes with their edges [k', T, r], or [k', 1, r] from the own position; the constant's
+        among them."""
 
     @abstractmethod
     def at(self, places: Places) -> EdgeBlock:
@@ -131,29 +135,25 @@ class OwnRows(Rows):
 
     def __init__(self, section: Section, source: LayerState, target: LayerState, nodes: Places, rule: Rule):
         self.source = source
-        self.own = nodes.positions + section.positions_out(len(source.f)).start
+        self.positions = nodes.positions + section.positions_out(len(source.f)).start
+        self.own = self.positions
         g = target.cotangents(nodes.features)
-        u = section.read_outs(source.f[self.own])
+        u = section.read_outs(source.f[self.positions])
         self.gradient = g @ section.skip + section.core.pull_back(u, g @ section.write, rule) @ section.read
-        self.edges = source.directions(self.gradient) * source.features[self.own]  # [k, r]
+        self.edges = source.directions(self.gradient) * source.features[self.positions]  # [k, r]
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        positions, width = len(self.source.f), self.edges.shape[1]
-        size = max(1, MAX_ROW_ELEMENTS // (positions * width))
-        for start in range(0, len(self.edges), size):
-            some = slice(start, min(start + size, len(self.edges)))
-            block = self.edges.new_zeros(some.stop - start, positions, width)
-            block[torch.arange(len(block)), self.own[some]] = self.edges[some]
-            yield some, block
+        yield slice(0, len(self.edges)), self.edges[:, None].clone()
 
     def at(self, places: Places) -> EdgeBlock:
-        here = self.own[:, None] == places.positions
+        here = self.positions[:, None] == places.positions
         return EdgeBlock(self.edges[:, places.features] * here)
 
     @property
     def errors(self) -> Tensor:
         errors = self.edges.new_zeros(len(self.edges), len(self.source.f))
-        errors[torch.arange(len(errors)), self.own] = (self.gradient * self.source.dropped[self.own]).sum(1)
+        dropped = self.source.dropped[self.positions]
+        errors[torch.arange(len(errors)), self.positions] = (self.gradient * dropped).sum(1)
         return errors
 
 
@@ -164,7 +164,7 @@ class AttentionRows(Rows):
         core = section.core
         assert isinstance(core, Attention)
         self.source, self.section, self.shape, self.rule = source, section, core.shape, rule
-        self.own = nodes.positions + section.positions_out(len(source.f)).start
+        self.queries = nodes.positions + section.positions_out(len(source.f)).start
         g = target.cotangents(nodes.features)
         self.skip_gradient = g @ section.skip
         self.skip = source.directions(self.skip_gradient)  # [k, r]
@@ -173,12 +173,12 @@ class AttentionRows(Rows):
         self.read = source.directions(section.read)  # A C⁺ [3·H·h, r]
 
     def _paths(self, some: slice) -> QueryPaths:
-        return QueryPaths.of(self.shape, self.u, self.cotangents[some], self.own[some], self.rule)
+        return QueryPaths.of(self.shape, self.u, self.cotangents[some], self.queries[some], self.rule)
 
     def _runs(self, per_node: int) -> Iterator[slice]:
         size = max(1, MAX_ROW_ELEMENTS // max(per_node, 3 * self.shape.heads * len(self.u)))
-        for start in range(0, len(self.own), size):
-            yield slice(start, min(start + size, len(self.own)))
+        for start in range(0, len(self.queries), size):
+            yield slice(start, min(start + size, len(self.queries)))
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         features = self.source.features
@@ -187,7 +187,7 @@ class AttentionRows(Rows):
             coefficients = self._paths(some).onto(self.read)
             block = coefficients.dense()
             here = torch.arange(len(block), device=block.device)
-            block[here, self.own[some]] += self.skip[some] + coefficients.query()
+            block[here, self.queries[some]] += self.skip[some] + coefficients.query()
             yield some, block.mul_(features)
 
     def at(self, places: Places) -> EdgeBlock:
@@ -197,7 +197,7 @@ class AttentionRows(Rows):
         parts: list[tuple[Tensor, ...]] = []
         for some in self._runs(len(places) * len(self.read)):
             coefficients = self._paths(some).onto(read)
-            here = self.own[some][:, None] == places.positions
+            here = self.queries[some][:, None] == places.positions
             parts.append(
                 (
                     self.skip[some][:, places.features] * here * values,
@@ -215,7 +215,7 @@ class AttentionRows(Rows):
         u = self.section.read_outs(dropped)
         parts = []
         for some in self._runs(1):
-            paths, own = self._paths(some), self.own[some]
+            paths, own = self._paths(some), self.queries[some]
             part = paths.on_vectors(u)
             mine = (self.skip_gradient[some] * dropped[own]).sum(1) + paths.on_own_vectors(u[own])
             part[torch.arange(len(part), device=part.device), own] += mine

@@ -1,15 +1,18 @@
 """The slope D of the target in the activations of a layer, along all paths at once.
 
-At a position t, averaged along the line from the layer's mean f̄ to the activation f_t while all other
-positions stay as they are, D_t = ∫dα ∇_t target(f̄ + α (f_t − f̄)). The effects f̂_jt (D C⁺)_jt of all
-features and D_t · e_t of what was dropped then add up to what the target loses when the position is set to
-the mean. The gradient at f alone costs one walk back for all layers and positions.
+The gradient at the activations costs one walk back for all layers and positions; f̂_jt (D C⁺)_jt is the
+effect of a feature, exact for small changes. For a change as large as setting a feature to its mean the slope
+at a position t is averaged along the line from the layer's mean f̄ to the activation f_t while all other
+positions stay as they are, D_t = ∫dα ∇_t target(f̄ + α (f_t − f̄)). Then f̂_jt (D C⁺)_jt over all features and
+D_t · e_t for what was dropped add up to what the target loses when the position is set to the mean; one
+integral serves all features of a position.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from interbasis.network.cores.attention import Attention
 from interbasis.network.cores.attention.paths import QueryPaths
@@ -19,35 +22,30 @@ from interbasis.traces.rows import MAX_ROW_ELEMENTS, LayerState
 from interbasis.traces.targets import Target
 
 GRADIENT = rule("gradient")
+MAX_HELD_POSITIONS = 256
+"""Positions up to which all that a backward pass needs is held: patterns of all pairs among it."""
 
 
-def target_slopes(
-    network: Network, target: Target, states: Sequence[LayerState], points: int, at: Sequence[Tensor]
-) -> list[Tensor]:  # [T, width] each
-    """D at every layer before the target, or with it where it is an output, at the positions ``at`` of each.
-
-    With ``points`` 0 it is the gradient at f, at all positions; otherwise it is 0 at others.
-    """
-    if points:
-        return [
-            _integrated(network, target, (layer, states[layer], some), points)
-            for layer, some in enumerate(at)
-        ]
+def target_gradients(
+    network: Network, target: Target, states: Sequence[LayerState]
+) -> Iterator[tuple[int, Tensor]]:  # [T, width] each
+    """D at the activations, with the number of the layer: the target's, then those before it."""
     own = states[target.index]
-    slopes = [target.row(own.f, own.first, GRADIENT)]
+    slope = target.row(own.f, own.first, GRADIENT)
+    yield target.index, slope
     for layer in range(target.index - 1, -1, -1):
-        slopes.insert(0, slope_before(network.sections[layer], states[layer].f, slopes[0], GRADIENT))
-    return slopes[: len(at)]
+        slope = slope_before(network.sections[layer], states[layer].f, slope, GRADIENT)
+        yield layer, slope
 
 
-def _integrated(
-    network: Network, target: Target, where: tuple[int, LayerState, Tensor], points: int
-) -> Tensor:  # [T, width]
-    """The mean gradient at each position between the layer's mean and its activation, by Gauss–Legendre."""
-    layer, state, positions = where
+def averaged_slopes(
+    network: Network, target: Target, where: tuple[int, LayerState], positions: Sequence[int], points: int
+) -> Tensor:  # [positions, width]
+    """D averaged between a layer's mean and its activation at each of some positions, by Gauss–Legendre."""
+    layer, state = where
     total, integral = torch.zeros_like(state.f), rule("quadrature", points)
     first = state.first + len(state.f)
-    for some in positions.split(max(1, MAX_ROW_ELEMENTS // (16 * state.f.numel()))):
+    for some in torch.tensor(positions).split(max(1, MAX_ROW_ELEMENTS // (16 * state.f.numel()))):
         here = torch.arange(len(some))
         away = state.f[some] - state.mean
         for node, weight in zip(integral.nodes, integral.weights, strict=True):
@@ -55,12 +53,18 @@ def _integrated(
             at[here, some] -= (1 - node) * away
             with torch.enable_grad():
                 at = at.detach().requires_grad_()
-                f = at
-                for section in network.sections[layer : target.index]:
-                    f = section(f)
+                f = _run(network.sections[layer : target.index], at)
                 value = target.value_of(f, first - f.shape[1]).sum()
             total[some] += weight * torch.autograd.grad(value, at)[0][here, some]
-    return total
+    return total[positions]
+
+
+def _run(sections: Sequence[Section], f: Tensor) -> Tensor:  # [k, T, width]
+    """The sections, one after the other; of many positions only what enters a section is held for the way
+    back."""
+    for section in sections:
+        f = checkpoint(section, f, use_reentrant=False) if f.shape[1] > MAX_HELD_POSITIONS else section(f)
+    return f
 
 
 def slope_before(section: Section, f: Tensor, slope: Tensor, rule: Rule) -> Tensor:

@@ -11,12 +11,13 @@ from interbasis.network.network import Network
 from interbasis.numerics.integration import Rule, rule
 from interbasis.runtime.errors import InterbasisError
 from interbasis.traces.assemble import Assembled
-from interbasis.traces.pruning import Kept, prune
+from interbasis.traces.checks import Interventions
+from interbasis.traces.pruning import prune
 from interbasis.traces.records import Trace, TraceSettings
 from interbasis.traces.rows import LayerState, LinearRow, Places, Rows, rows_into
-from interbasis.traces.slopes import target_slopes
+from interbasis.traces.slopes import target_gradients
 from interbasis.traces.targets import TargetRequest, resolve
-from interbasis.traces.walk import Step, walk
+from interbasis.traces.walk import walk
 
 
 def trace(
@@ -101,16 +102,23 @@ class Tracing:
         last = self.states[-1].f
         self.target = resolve(self.network, computation.graph, request, last, computation.positions)
 
+    @property
+    def interventions(self) -> Interventions:
+        """Changes of its nodes, to be compared with what is predicted."""
+        return Interventions(self.network, self.states, self.target, self.settings.effect_points)
+
     @torch.no_grad()
     def result(self) -> Trace:
         """The walk, pruned and checked."""
         used, rows = self._start()
         steps = list(walk(self.network.sections, used, rows, self.rule, self.settings.max_nodes))
         kept = prune(steps, self.settings.node_threshold, self.settings.edge_threshold)
-        places = [_positions(step, left) for step, left in zip(reversed(steps), reversed(kept), strict=True)]
-        points = self.settings.effect_points
-        slopes = target_slopes(self.network, self.target, self.states, points, places)
-        effects = [self._effects(used[step.layer], slopes[step.layer]) for step in steps]
+        by_layer = {step.layer: step for step in steps}
+        effects = [
+            self._effects(used[layer], by_layer[layer].nodes, slope)
+            for layer, slope in target_gradients(self.network, self.target, self.states)
+            if layer in by_layer  # a feature is not a node of its own trace
+        ]
         return Assembled(self, used, steps, effects, kept).trace()
 
     def _start(self) -> tuple[list[LayerState], Rows]:
@@ -131,12 +139,8 @@ class Tracing:
         return self.states[:index], rows
 
     @staticmethod
-    def _effects(state: LayerState, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """f̂ × slope of every feature [T, r], and of what was dropped [T]."""
-        return state.directions(slope) * state.features, (slope * state.dropped).sum(1)
-
-
-def _positions(step: Step, kept: Kept) -> Tensor:
-    """Where a layer has nodes or errors that pruning left."""
-    both = torch.cat([step.nodes.positions[kept.nodes], kept.errors.nonzero()[:, 0]])
-    return both.unique()
+    def _effects(state: LayerState, nodes: Places, slope: Tensor) -> tuple[Tensor, Tensor]:
+        """f̂ × slope of nodes [K], and of what was dropped at every position [T]."""
+        effects = state.directions(slope)[nodes.positions, nodes.features]
+        effects *= state.features[nodes.positions, nodes.features]
+        return effects, (slope * state.dropped).sum(1)

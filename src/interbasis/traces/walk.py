@@ -45,7 +45,10 @@ def step_back(layer: int, rows: Rows, weights: Tensor, max_nodes: int) -> Step:
         size = block[:, :, start:].abs_() if start else block.abs_()
         totals[some] = size.sum((1, 2)) + errors[some].abs().sum(1)
         scale = weights[some] / totals[some].clamp_min(torch.finfo(totals.dtype).tiny)
-        mass += torch.einsum("k,ktj->tj", scale, size)
+        if rows.own is None:
+            mass += torch.einsum("k,ktj->tj", scale, size)
+        else:
+            mass.index_add_(0, rows.own[some], scale[:, None] * size[:, 0])
     nodes = _largest(mass, max_nodes, start)
     edges = rows.at(nodes)
     both = torch.cat([edges.total, errors], dim=1).abs()  # [k, K + T]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interbasis.features.records import Feature
+from interbasis.features.records import Effects, Feature, MeanEffects, MeanPush
 from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.store import graph_digest
@@ -27,14 +27,17 @@ from interbasis.viewer.schema import (
     PageCurve,
     PageCurves,
     PageEdgesRequired,
+    PageEffects,
+    PageEvidence,
     PageFeature,
     PageLayer,
+    PagePush,
     PageRun,
     PageSection,
     PageTerm,
-    PageTrace,
     PageTrial,
 )
+from interbasis.viewer.trace_payload import page_trace
 
 MIN_ONE_TO_ONE = 0.5
 """Share of Σ Ê² in the strongest edge of every feature from which on a layer norm's section is folded."""
@@ -94,7 +97,7 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:
         labelled=record.features is not None,
         examples=record.examples and record.examples.kind,
         notes=None,
-        traces=tuple(PageTrace(name=name, trace=one.trace) for name, one in record.traces.items()),
+        traces=tuple(page_trace(name, one.trace) for name, one in record.traces.items()),
         unreadable=record.unreadable,
     )
 
@@ -109,12 +112,13 @@ def is_folded(graph: InteractionGraph, k: int) -> bool:
     """Whether layer k only prepares a layer norm and goes almost 1 to 1 into the next.
 
     Of every feature the strongest edge counts: together they hold at least ``MIN_ONE_TO_ONE`` of the
-    section's Σ Ê². The layer inside a layer norm holds the variance as a feature of its own.
+    section's Σ Ê²; a graph without edges cannot tell. The layer inside a layer norm holds the variance as a
+    feature of its own.
     """
-    if k + 1 >= len(graph.layers) or not graph.edges:
+    if k + 1 >= len(graph.layers) or not (graph.layers[k].isolated or graph.layers[k + 1].isolated):
         return False
-    if not (graph.layers[k].isolated or graph.layers[k + 1].isolated):
-        return False
+    if not graph.edges:
+        return True
     squares = graph.inner_edges(k).double().square()
     return squares.numel() > 0 and bool(squares.amax(0).sum() >= MIN_ONE_TO_ONE * squares.sum())
 
@@ -162,8 +166,20 @@ def _feature(feature: Feature) -> PageFeature:
         fourier=terms,
         classes=feature.classes,
         positions=feature.positions,
-        effects=feature.effects,
+        effects=feature.effects and _effects(feature.effects),
+        mean_effects=feature.mean_effects and _effects(feature.mean_effects),
+        evidence=tuple(
+            PageEvidence(kind=one.kind, text=one.text, share=one.share) for one in feature.evidence
+        ),
     )
+
+
+def _effects(effects: Effects | MeanEffects) -> PageEffects:
+    rows = tuple(
+        PagePush(name=push.name, value=push.value, error=push.error if isinstance(push, MeanPush) else None)
+        for push in (*effects.up, *effects.down)
+    )
+    return PageEffects(rows=tuple(sorted(set(rows), key=lambda row: -row.value)), share=effects.share)
 
 
 def _section(graph: InteractionGraph, rows: SectionRows) -> PageSection:

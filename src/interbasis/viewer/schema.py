@@ -9,7 +9,7 @@ from typing import Literal
 
 from interbasis.features.records import (
     ClassStatistics,
-    Effects,
+    EvidenceKind,
     ExampleKind,
     FeatureExamples,
     Histogram,
@@ -17,10 +17,9 @@ from interbasis.features.records import (
 )
 from interbasis.runtime.literals import Basis, Metric
 from interbasis.runtime.records import Measured, Record
-from interbasis.traces.records import Trace
 from interbasis.viewer.notes import Notes
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of these records; `static/data.js` names the same."""
 
 Floats = str
@@ -37,6 +36,31 @@ class PageTerm(Record):
     """Of the feature's variance."""
 
 
+class PageEvidence(Record):
+    """Something that explains a part of a feature."""
+
+    kind: EvidenceKind
+    text: str
+    share: float
+
+
+class PagePush(Record):
+    """How far a feature moves one output."""
+
+    name: str
+    value: float
+    error: float | None
+    """Standard error, where it is an average over the data."""
+
+
+class PageEffects(Record):
+    """The outputs that a feature moves most, from the most raised to the most lowered."""
+
+    rows: tuple[PagePush, ...]
+    share: float
+    """Of its squared effect on all outputs, the part on the first and the last of them."""
+
+
 class PageFeature(Record):
     """What `interbasis features` found out about a feature."""
 
@@ -46,7 +70,12 @@ class PageFeature(Record):
     fourier: tuple[PageTerm, ...] | None
     classes: ClassStatistics | None
     positions: PositionStatistics | None
-    effects: Effects | None
+    effects: PageEffects | None
+    """Along the path that no core bends."""
+    mean_effects: PageEffects | None
+    """Through all blocks above, averaged over the data."""
+    evidence: tuple[PageEvidence, ...]
+    """The largest share first."""
 
 
 class PageLayer(Record):
@@ -66,7 +95,8 @@ class PageLayer(Record):
     output_names: tuple[str, ...] | None
     """What the outputs are called, one for each feature; None for other layers, and where it is not known."""
     folded: bool
-    """Whether the page leaves it out at first: part of a layer norm, almost 1 to 1 with the next layer."""
+    """Whether the page leaves it out at first: part of a layer norm, almost 1 to 1 with the next layer as far
+    as edges tell."""
     dropped_as_noise: int
     dropped_as_unused: int
     ranked_by: Literal["lambda", "variance"]
@@ -162,11 +192,110 @@ class PageAbout(Record):
     model_fingerprint: str
 
 
-class PageTrace(Record):
-    """One traced computation, by its name in the run."""
+class PageTraceToken(Record):
+    """One position of a traced prompt."""
+
+    position: int
+    token: int | None
+    text: str
+    influence: float
+
+
+class PageTraceTarget(Record):
+    """What a trace explains."""
 
     name: str
-    trace: Trace
+    position: int
+    value: float
+    output: int | None
+    """The token or class; None for a feature."""
+    probability: float
+    """What the model gives it; 0 where it is not among its largest outputs."""
+
+
+class PageTraceNode(Record):
+    """A feature at a position, or what a layer's basis dropped there."""
+
+    name: str
+    layer: str
+    feature: int | None
+    """None for dropped directions."""
+    position: int
+    activation: float
+    influence: float
+    effect: float
+    predicted: float | None
+    """Change of the target when it is set to its mean; None where that was not checked."""
+    measured: float | None
+
+
+class PageTracePaths(Record):
+    """An edge through attention in its parts."""
+
+    skip: float
+    value: float
+    key: float
+    query: float
+
+
+class PageTraceEdge(Record):
+    """A signed attribution."""
+
+    source: str
+    target: str
+    weight: float
+    paths: PageTracePaths | None
+
+
+class PageTraceScores(Record):
+    """How much of the influence flows through features."""
+
+    replacement: float
+    completeness: float
+    error_share: float
+
+
+class PageTraceChecks(Record):
+    """How predictions compare with measurements; None where it is undefined."""
+
+    strongest: int
+    """Nodes with the largest |effect|, set to their mean."""
+    signs: Measured
+    """Share of them that change the target in the predicted direction."""
+    signs_by_gradient: Measured
+    spread: int
+    """Nodes of all sizes, set to their mean."""
+    ranks: Measured
+    """Rank correlation over these."""
+    edges: int
+    edge_signs: Measured
+
+
+class PageTraceGroup(Record):
+    """Nodes of one module."""
+
+    name: str
+    nodes: tuple[str, ...]
+
+
+class PageTrace(Record):
+    """One traced computation."""
+
+    name: str
+    """In the run."""
+    summary: str
+    trusted: bool
+    """Whether predictions held where they were checked; true where nothing was."""
+    prompt: str
+    tokens: tuple[PageTraceToken, ...]
+    target: PageTraceTarget
+    layers: tuple[str, ...]
+    nodes: tuple[PageTraceNode, ...]
+    edges: tuple[PageTraceEdge, ...]
+    scores: PageTraceScores
+    checks: PageTraceChecks | None
+    groups: tuple[PageTraceGroup, ...]
+    settings: dict[str, str | int | float]
 
 
 class PageRun(Record):

@@ -12,7 +12,6 @@ import { matchSection } from "./matched.js";
 const NEIGHBOURS = 8;
 const CLASSES = 12;
 const TERMS = 8;
-const EFFECTS = 6;
 
 export class Panel {
   constructor(page) {
@@ -76,15 +75,17 @@ export function knowledgeOf(run, layer, index) {
   if (!run.record.labelled) return hint("Labels, spectra and histograms are made by ", "interbasis features RUN");
   const feature = run.feature(layer, index);
   if (!feature) return null;
-  const { fourier, classes, positions, effects, histogram: counts } = feature;
+  const { fourier, classes, positions, effects, mean_effects: moved, evidence, histogram: counts } = feature;
   return [
+    evidence.length > 0 && section("Evidence", "what it responds to, as share of its variance; what it does, as share of its squared effect on all outputs", evidenceTable(evidence)),
     fourier?.length > 0 && section(
       "Fourier terms", "share of the feature's variance",
       bars(fourier.slice(0, TERMS).map(({ text, share }) => ({ label: text, value: share })), percent),
     ),
     classes && section("Classes", classMeaning(classes), classBars(classes), aurocOf(classes)),
     positions && section("Positions", `mean activation by position; position explains ${percent(positions.share)} of its variance`, profile(positions.means)),
-    effects && section("Direct effect on the output", "outputs it raises and lowers most, by one standard deviation of it", effectLists(effects)),
+    effects && section("Direct effect on the output", `outputs it raises and lowers most, by one standard deviation of it; first and last hold ${percent(effects.share)} of its squared effect`, effectBars(effects)),
+    moved && section("Mean effect on the output", `through all blocks above, averaged over the data; ± standard error; first and last hold ${percent(moved.share)}`, effectBars(moved)),
     counts.counts.length > 0 && section("Activations", "histogram over the data", histogram(counts)),
   ];
 }
@@ -121,10 +122,13 @@ function aurocOf({ auroc, names }) {
   return el("p", { class: "hint" }, "This feature alone separates ", name(names[best]), ` from the others with AUROC ${decimal(Math.max(auroc[best], 1 - auroc[best]))} (0.5 is chance).`);
 }
 
-function effectLists({ up, down }) {
-  const rows = [...up.slice(0, EFFECTS), ...down.slice(0, EFFECTS)].map((effect) => ({ label: effect.name, value: effect.value }));
-  rows.sort((a, b) => b.value - a.value);
-  return rows.length ? bars(rows) : null;
+function effectBars({ rows }) {
+  return rows.length ? bars(rows.map(({ name: label, value, error }) => ({ label, value, error }))) : null;
+}
+
+function evidenceTable(evidence) {
+  return el("table", { class: "evidence" }, evidence.map(({ kind, text, share }) =>
+    el("tr", {}, el("th", { scope: "row" }, name(text)), el("td", {}, el("small", {}, kind)), el("td", { class: "number" }, percent(share)))));
 }
 
 function noteFields(notes, names, layer, index) {

@@ -104,7 +104,7 @@ function edgePath({ source, target, weight, influence }, box, most) {
 
 function nodeMark(node, { places }, label) {
   const { x, y } = places.get(node.name);
-  const sign = node.effect < 0 ? "negative" : "positive";
+  const sign = raises(node) ? "positive" : "negative";
   const size = 2.5 + 4.5 * Math.sqrt(Math.min(node.influence, 1));
   const mark = node.kind === "error" || node.kind === "group"
     ? svg("rect", { class: `mark ${sign}`, x: x - size, y: y - size, width: 2 * size, height: 2 * size, rx: node.kind === "group" ? 2 : 0 })
@@ -112,9 +112,14 @@ function nodeMark(node, { places }, label) {
       ? svg("path", { class: `mark ${sign}`, d: `M${x},${y - 7} l7,7 -7,7 -7,-7 z` })
       : svg("circle", { class: `mark ${sign}`, cx: x, cy: y, r: size });
   return svg(
-    "g", { class: `trace-node ${node.kind}`, "data-name": node.name, tabindex: "-1", role: "button", "aria-label": `${node.name}, ${label}, influence ${percent(node.influence)}` },
+    "g", { class: `trace-node ${node.kind}${node.measured === null ? "" : " measured"}`, "data-name": node.name, tabindex: "-1", role: "button", "aria-label": `${node.name}, ${label}, influence ${percent(node.influence)}` },
     mark, svg("text", { x: x + size + 4, y: y + 3.5 }, clipped(label)),
   );
+}
+
+// What a node does to the target: by what was measured when it was set to its mean, elsewhere by its effect.
+export function raises({ effect, measured }) {
+  return measured === null ? effect >= 0 : measured <= 0;
 }
 
 function clipped(label) {

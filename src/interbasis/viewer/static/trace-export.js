@@ -49,16 +49,18 @@ export function saveJson(view) {
 // features of the first layer at its position entirely; dropped directions are reconstruction errors.
 function attributionGraph({ graph, tab, labelOf }) {
   const { trace, run } = graph;
+  const { replacement, completeness, error_share } = trace.scores;
   const idOf = new Map([...graph.nodes.values()].map((node) => [node.name, nodeId(graph, node)]));
   const first = graph.order[0];
-  const positions = [...new Set(trace.nodes.filter(({ layer }) => layer === first).map(({ position }) => position))];
+  const inputs = trace.nodes.filter(({ layer, feature }) => layer === first && feature !== null);
+  const positions = [...new Set(inputs.map(({ position }) => position))];
   const embedding = (position) => `E_${trace.tokens[position].token ?? 0}_${position}`;
-  const top = trace.outputs.find(({ index }) => index === trace.target.output);
   return {
     metadata: {
       slug: graph.name, scan: run.record.model || run.record.family, prompt: trace.prompt, prompt_tokens: trace.tokens.map(({ text }) => text),
       info: { description: trace.summary, generator: { name: "interbasis", version: run.record.about.versions.interbasis ?? "" } },
-      generation_settings: trace.settings, scores: trace.scores, layers: graph.order.slice(0, -1),
+      generation_settings: trace.settings, scores: { replacement, completeness, error_share },
+      layers: graph.order.slice(0, -1),
     },
     qParams: {
       pinnedIds: tab.pins().map((pin) => idOf.get(pin)).filter(Boolean), linkType: "both", clickedId: idOf.get(tab.page.state.get("node")) ?? "",
@@ -73,11 +75,11 @@ function attributionGraph({ graph, tab, labelOf }) {
         node_id: idOf.get(node.name), feature: node.feature ?? (node.kind === "target" ? (trace.target.output ?? -1) : -1), layer: String(graph.level.get(node.layer)),
         ctx_idx: node.position, feature_type: { feature: "cross layer transcoder", error: "mlp reconstruction error", target: "logit" }[node.kind], jsNodeId: `${idOf.get(node.name)}-0`,
         clerp: node.kind === "target" ? `target: ${labelOf(node)}` : labelOf(node), influence: node.influence, activation: node.activation,
-        ...(node.kind === "target" ? { is_target_logit: true, token_prob: top?.probability ?? 0 } : {}),
+        ...(node.kind === "target" ? { is_target_logit: true, token_prob: trace.target.probability } : {}),
       })),
     ],
     links: [
-      ...trace.nodes.filter(({ layer }) => layer === first).map((node) => ({ source: embedding(node.position), target: idOf.get(node.name), weight: node.activation })),
+      ...inputs.map((node) => ({ source: embedding(node.position), target: idOf.get(node.name), weight: node.activation })),
       ...graph.edges.map(({ source, target, weight }) => ({ source: idOf.get(source), target: idOf.get(target), weight })),
     ],
   };

@@ -3,6 +3,7 @@
 import { el, name } from "./dom.js";
 import { decimal, percent } from "./format.js";
 import { knowledgeOf, examplesOf } from "./panel.js";
+import { PATHS } from "./trace-graph.js";
 
 const LISTED_EDGES = 10;
 
@@ -18,11 +19,11 @@ export function tracePanel(view, node) {
     el("dl", { class: "facts" },
       node.kind !== "error" && [el("dt", {}, "Activation", el("small", {}, "0 is its mean over the data")), el("dd", {}, decimal(node.activation))],
       [el("dt", {}, "Influence", el("small", {}, "share that passes through it")), el("dd", {}, percent(node.influence))],
-      [el("dt", {}, "Effect", el("small", {}, "its part of the target along all paths")), el("dd", {}, decimal(node.effect))],
-      checkOf(view, node),
+      node.kind !== "target" && [el("dt", {}, "Effect", el("small", {}, "activation × gradient along all paths, for small changes")), el("dd", {}, decimal(node.effect))],
+      checkOf(node),
     ),
     node.kind !== "target" && noteRow(view, node, part, layer, known),
-    node.members && el("section", {}, el("h3", {}, "Members"), node.members.map((member) => el("p", {}, jump(view, member)))),
+    node.kind === "group" && el("section", {}, el("h3", {}, "Members"), node.members.map((member) => el("p", {}, jump(view, member)))),
     edgeList(view, "Comes from", node, "target", "source"),
     edgeList(view, "Goes to", node, "source", "target"),
     known && [
@@ -36,9 +37,14 @@ function tokenText(view, node) {
   return view.graph.trace.tokens.find(({ position }) => position === node.position)?.text ?? "";
 }
 
-function checkOf({ graph }, node) {
-  const check = graph.trace.checks?.nodes.find((one) => one.node === node.name);
-  return check && [el("dt", {}, "Set to its mean", el("small", {}, "change of the target: predicted, measured")), el("dd", {}, `${decimal(check.predicted)}, ${decimal(check.measured)}`)];
+// What setting it to its mean does, where that was tried.
+function checkOf({ predicted, measured }) {
+  if (typeof measured !== "number") return null;
+  const agree = predicted > 0 === measured > 0;
+  return [
+    el("dt", {}, "Set to its mean", el("small", {}, "measured change of the target")), el("dd", {}, decimal(measured)),
+    el("dt", {}, "Predicted", el("small", {}, agree ? "by slopes averaged on the way" : "by slopes averaged on the way: wrong direction")), el("dd", {}, decimal(predicted)),
+  ];
 }
 
 function noteRow(view, node, part, layer, known) {
@@ -64,7 +70,6 @@ function edgeList(view, title, node, near, far) {
   const sum = edges.reduce((total, { weight }) => total + Math.abs(weight), 0);
   const largest = Math.abs(edges[0].weight);
   const byName = new Map(view.nodes.map((one) => [one.name, one]));
-  const original = (edge) => view.graph.edges.find(({ source, target }) => source === edge.source && target === edge.target)?.paths;
   return el(
     "section", { class: "trace-list" }, el("h3", {}, title, el("small", {}, `signed attribution, and share of |attribution| among ${edges.length}`)),
     el("table", { class: "edges-table signed" }, edges.slice(0, LISTED_EDGES).map((edge) => [
@@ -72,14 +77,14 @@ function edgeList(view, title, node, near, far) {
         el("th", { scope: "row" }, jump(view, byName.get(edge[far]))),
         el("td", { class: "bar" }, el("span", { class: edge.weight < 0 ? "negative" : "positive", style: { width: `${(Math.abs(edge.weight) / largest) * 50}%`, left: edge.weight < 0 ? `${50 - (Math.abs(edge.weight) / largest) * 50}%` : "50%" } })),
         el("td", { class: "number" }, decimal(edge.weight)), el("td", { class: "number share" }, percent(Math.abs(edge.weight) / sum))),
-      pathsRow(original(edge)),
+      pathsRow(edge.parts),
     ])),
   );
 }
 
 // Why a head attends: the parts of an edge through attention.
-function pathsRow(paths) {
-  if (!paths) return null;
-  const parts = ["skip", "value", "key", "query"].filter((key) => paths[key] !== 0).map((key) => `${key} ${decimal(paths[key], 2)}`);
-  return parts.length > 0 && el("tr", { class: "paths" }, el("td", { colspan: "4" }, el("small", {}, parts.join(" · "))));
+function pathsRow(parts) {
+  if (!parts) return null;
+  const shown = PATHS.map((path, k) => parts[k] !== 0 && `${path} ${decimal(parts[k], 2)}`).filter(Boolean);
+  return shown.length > 0 && el("tr", { class: "paths" }, el("td", { colspan: "4" }, el("small", {}, shown.join(" · "))));
 }

@@ -1,7 +1,7 @@
 // The prompts of a run: a list, and the one that is open as a picture.
 
 import { el, name, replace } from "./dom.js";
-import { percent, plural } from "./format.js";
+import { decimal, percent, plural } from "./format.js";
 import { hint } from "./panel.js";
 import { tracePicture, traceLayout } from "./trace-draw.js";
 import { savePng, saveJson, saveSvg } from "./trace-export.js";
@@ -67,7 +67,7 @@ export class Traces {
 
   // Puts a node, or all members of a group, into a group; no name takes them out.
   group(node, text) {
-    const members = node.members ? node.members.map((member) => member.name) : [node.name];
+    const members = node.kind === "group" ? node.members.map((member) => member.name) : [node.name];
     const rest = this.groups().map(([group, inside]) => [group, inside.filter((one) => !members.includes(one))]);
     const clean = text.trim().slice(0, 60);
     const home = rest.find(([group]) => group === clean);
@@ -100,8 +100,7 @@ export class Traces {
     const part = this.page.part(graph.run.place);
     const labelOf = (node) => {
       if (node.kind !== "feature") return node.label;
-      const layer = graph.run.layerNumber(node.layer);
-      return layer < 0 ? `${node.feature} ${node.label}` : part.names.boxed(layer, node.feature);
+      return part.names.boxed(graph.run.layerNumber(node.layer), node.feature);
     };
     return { ...collected, graph, labelOf, tab: this, only, able: able.length - 1 };
   }
@@ -130,15 +129,17 @@ export class Traces {
   heading(view) {
     const { trace } = view.graph;
     const { scores, checks } = trace;
-    const agreement = checks?.node_agreement;
+    const share = (value) => (value === null ? "undefined" : percent(value));
     const facts = [
       `replacement ${percent(scores.replacement)}`, `completeness ${percent(scores.completeness)}`, `through error nodes ${percent(scores.error_share)}`,
-      agreement && `${agreement.count} nodes checked: sign agreement ${percent(agreement.sign_agreement ?? NaN)}, rank correlation ${(agreement.rank_correlation ?? NaN).toFixed(2)}`,
+      checks && `${plural(checks.strongest, "strongest node")}: sign agreement ${share(checks.signs)} (by gradient alone ${share(checks.signs_by_gradient)})`,
+      checks && `${plural(checks.spread, "node")} of all sizes: rank correlation ${checks.ranks === null ? "undefined" : checks.ranks.toFixed(2)}`,
+      checks && `${plural(checks.edges, "edge")}: sign agreement ${share(checks.edge_signs)}`,
     ].filter(Boolean);
     const pins = this.pins().length;
     const flag = (key, text, disabled) => el("label", { class: "flag" }, el("input", { type: "checkbox", disabled, checked: this.state.get(key), onchange: (event) => this.state.set({ [key]: event.target.checked }) }), text);
     return [
-      el("p", { class: "trace-summary" }, name(trace.summary)), el("p", { class: "hint" }, facts.join(" · ")),
+      el("p", { class: trace.trusted ? "trace-summary" : "trace-summary failed" }, name(trace.summary)), el("p", { class: "hint" }, facts.join(" · ")),
       el("div", { class: "actions" },
         this.slider(view), flag("norms", "Show layer norms"), flag("only", `Pinned only (${pins})`, pins === 0),
         trace.groups.length > 0 && el("button", { type: "button", disabled: pins === 0, onclick: () => this.groupByModule(view.graph) }, "Group pinned by module"),
@@ -146,7 +147,7 @@ export class Traces {
         el("span", { class: "spring" }),
         el("button", { type: "button", onclick: () => saveSvg(this.shown) }, "SVG"), el("button", { type: "button", onclick: () => savePng(this.shown) }, "PNG"),
         el("button", { type: "button", title: "Neuronpedia's schema of attribution graphs", onclick: () => saveJson(this.shown) }, "JSON")),
-      el("p", { class: "key" }, [["positive", "raises"], ["negative", "lowers"]].map(([kind, text]) => el("span", {}, el("i", { class: kind }), text)), el("span", {}, "circles: features, squares: dropped directions, size: influence")),
+      el("p", { class: "key" }, [["positive", "raises"], ["negative", "lowers"]].map(([kind, text]) => el("span", {}, el("i", { class: kind }), text)), el("span", {}, "circles: features, squares: dropped directions, size: influence, ring: measured")),
     ];
   }
 
@@ -172,6 +173,7 @@ export class Traces {
       mark.setAttribute("tabindex", mark.dataset.name === (node?.name ?? TARGET) ? "0" : "-1");
     }
     this.light(node?.name ?? null);
+    if (node) marks.find((mark) => mark.dataset.name === node.name)?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   light(lit) {
@@ -187,8 +189,8 @@ export class Traces {
     if (mark) {
       const node = this.shown.nodes.find((one) => one.name === lit);
       const { right, top } = mark.getBoundingClientRect();
-      const label = node.kind === "feature" ? this.page.part(this.shown.graph.run.place).names.known(this.shown.graph.run.layerNumber(node.layer), node.feature) || node.label : node.label;
-      this.page.tip.show(right, top, el("p", {}, el("b", {}, name(node.name))), label && el("p", {}, name(label)), el("p", { class: "hint" }, `influence ${percent(node.influence)}, effect ${node.effect.toPrecision(3)}`));
+      const label = node.kind === "feature" ? this.page.part(this.shown.graph.run.place).names.known(this.shown.graph.run.layerNumber(node.layer), node.feature) : node.label;
+      this.page.tip.show(right, top, el("p", {}, el("b", {}, name(node.name))), label && el("p", {}, name(label)), el("p", { class: "hint" }, `influence ${percent(node.influence)}, effect ${decimal(node.effect)}${node.measured === null ? "" : `; set to its mean: ${decimal(node.measured)}`}`));
     } else this.page.tip.hide();
     if (this.shown && lit !== this.lit) {
       this.lit = lit;
