@@ -132,11 +132,12 @@ def _some(example: Tensor) -> Tensor:
 
 
 def _export(module: nn.Module, example: Tensor) -> ExportedProgram:
-    """With as many open dimensions as the module allows: samples and positions, samples alone, none."""
+    """With as many open dimensions as the module allows: samples and positions, samples alone, none.
+
+    Dimension 1 of images is their channels, whose number is not open.
+    """
     first: Exception | None = None
-    for dimensions in (2, 1, 0):
-        if dimensions > example.ndim:
-            continue
+    for dimensions in (2, 1, 0) if example.ndim <= 3 else (1, 0):
         open_ones = {k: Dim.AUTO if k < dimensions else Dim.STATIC for k in range(example.ndim)}
         try:
             with warnings.catch_warnings():
