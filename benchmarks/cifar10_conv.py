@@ -1,6 +1,7 @@
-"""The residual network of CIFAR-10 from end to end: bases of all layers, edges, and edges required per section.
+"""The residual network of CIFAR-10 from end to end: bases of all layers, edges, edges required per section.
 
-    python benchmarks/cifar10_conv.py --data cifar10:PATH --out FOLDER [--images 50000] [--edges 5000] [--test 1000]
+    python benchmarks/cifar10_conv.py --data cifar10:PATH --out FOLDER
+        [--images 50000] [--edges 5000] [--test 1000] [--rows lib pca]
 
 Rows are LIB, PCA, the channels themselves and the random control on the trained network, and LIB on two
 networks that learnt nothing (weights shuffled, weights drawn again), which are measured by their own
@@ -17,9 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from common import peak_gigabytes
+from pydantic import Field
 
 import interbasis
+from common import peak_gigabytes
 from interbasis.ablation.controls import own_answers
 from interbasis.ablation.scrambling import reinitialised, shuffled
 from interbasis.ablation.search import Search
@@ -55,14 +57,14 @@ class Count(Record):
 class Row(Record):
     """What is known of a row so far."""
 
-    seconds: dict[str, float] = {}
+    seconds: dict[str, float] = Field(default_factory=dict)
     """Processor time by stage: basis, edges, ablation."""
     forward: float = 0.0
     """Processor time of a forward pass over all images of the basis, in the process that fitted it."""
     peak_gigabytes: float = 0.0
     baseline: float = 0.0
     """Accuracy on the test images; of a network that learnt nothing, on its own answers."""
-    counts: dict[str, Count] = {}
+    counts: dict[str, Count] = Field(default_factory=dict)
     """By the name of the section's source."""
 
 
