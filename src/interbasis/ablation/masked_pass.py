@@ -58,7 +58,7 @@ def ablate_edges(network: Network, graph: InteractionGraph, inputs: Tensor, mask
     if not chosen:
         return masked.network(inputs.to(masked.network.device))
     features = masked.features_at(min(chosen), inputs.to(masked.network.device))
-    return masked.network.finish(masked.through_edges(features, chosen), inputs)
+    return masked.network.output_from(masked.through_edges(features, chosen), inputs)
 
 
 @torch.no_grad()
@@ -85,7 +85,7 @@ def ablate_nodes(
     if not chosen:
         return masked.network(inputs.to(masked.network.device))
     features = masked.features_at(min(chosen), inputs.to(masked.network.device))
-    return masked.network.finish(masked.through_nodes(features, chosen), inputs)
+    return masked.network.output_from(masked.through_nodes(features, chosen), inputs)
 
 
 @dataclass(frozen=True, eq=False)
