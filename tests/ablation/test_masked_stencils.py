@@ -35,12 +35,14 @@ def test_convolutions(geometry):
     check(convolution_section(geometry, Elementwise(nn.ReLU())), as_activations(geometry.images))
 
 
-@pytest.mark.parametrize("density", [0.0, 0.2, 0.9, 1.0])
-def test_a_residual_network_in_its_bases(density):
+@pytest.mark.parametrize("basis", ["lib", "neuron"])
+def test_a_residual_network_in_its_bases(basis):
     network, _, images = small_residual()
-    graph = interbasis.build(network, images, edge_method=None, dtype="float64")
+    graph = interbasis.build(network, images, basis, edge_method=None, dtype="float64")
     for k, section in enumerate(sections_in_bases(network, graph.layers)):
-        check(section, graph.layers[k].features_of(network.activations_at(k, images[:3])), density)
+        f = graph.layers[k].features_of(network.activations_at(k, images[:3]))
+        for density in (0.0, 0.2, 0.9, 1.0):
+            check(section, f, density)
 
 
 def test_max_pooling_and_gates():

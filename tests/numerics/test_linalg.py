@@ -3,7 +3,7 @@
 import torch
 
 from cases import normal
-from interbasis.numerics.linalg import Cut, Floor, haar_rotation, symmetric_product
+from interbasis.numerics.linalg import Cut, Floor, haar_rotation, symmetric_product, transposed_product
 from reference import relative_error
 
 
@@ -24,3 +24,15 @@ def test_floor_never_takes_a_negative_eigenvalue_for_signal():
 def test_symmetric_products_by_tiles():
     x = normal(30, 1300)
     assert relative_error(symmetric_product(x), x.T @ x) <= 1e-13
+
+
+def test_transposed_products_with_rows_of_one_entry():
+    torch.manual_seed(0)
+    x, y = torch.randn(6, 4, dtype=torch.float64), torch.randn(6, 3, dtype=torch.float64)
+    for sparse in ([], [0, 2, 5], list(range(6))):  # no row, some, all with one entry; two share a column
+        rows = x.clone()
+        for k in sparse:
+            rows[k] = 0
+            rows[k, k % 4] = x[k, 0]
+        rows[sparse[-1:]] = 0  # and one with none
+        assert torch.allclose(transposed_product(rows, y), rows.T @ y, rtol=0, atol=1e-14)

@@ -21,7 +21,7 @@ from interbasis.ablation.token_table import Table
 from interbasis.fit.attributions import sections_in_bases
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.network.cores import Core, FastAblation, Linear
+from interbasis.network.cores import Core, Elementwise, FastAblation, Linear
 from interbasis.network.network import Network, Section
 from interbasis.network.stencil_matmul import stencil_applier
 from interbasis.network.stencil_section import StencilSection
@@ -58,7 +58,7 @@ def ablate_edges(network: Network, graph: InteractionGraph, inputs: Tensor, mask
     if not chosen:
         return masked.network(inputs.to(masked.network.device))
     features = masked.features_at(min(chosen), inputs.to(masked.network.device))
-    return masked.network.finish(masked.through_edges(features, chosen), inputs)
+    return masked.network.output_from(masked.through_edges(features, chosen), inputs)
 
 
 @torch.no_grad()
@@ -85,7 +85,7 @@ def ablate_nodes(
     if not chosen:
         return masked.network(inputs.to(masked.network.device))
     features = masked.features_at(min(chosen), inputs.to(masked.network.device))
-    return masked.network.finish(masked.through_nodes(features, chosen), inputs)
+    return masked.network.output_from(masked.through_nodes(features, chosen), inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,12 +178,15 @@ def ablated(section: Section, f: Tensor | Table, mask: Tensor) -> Tensor:
 
 def _ablated_stencil(section: StencilSection, f: Tensor, mask: Tensor) -> Tensor:  # -> [n, S, r_out]
     """The same for a section that reads a stencil: a feature that is masked is so at all taps."""
-    by_tap = section.taps_of(section.skip) * mask[:, None]
-    skip = torch.cat([section.skip[:, :1] * mask[:, :1], by_tap.flatten(1)], dim=1)
-    result = stencil_applier(section.stencil, skip)(f).contiguous()
+    result = stencil_applier(section.stencil, _masked(section, section.skip, mask))(f).contiguous()
     if isinstance(section.core, Linear):
         return result
     outputs, whole = section.outputs(f), None
+    if isinstance(section.core, Elementwise) and (section.write != 0).sum(0).max() <= 1:
+        seen_by = (section.write != 0).int().argmax(0)  # one output for every unit, as in the neuron basis
+        read = _masked(section, section.read, mask[seen_by])
+        u = stencil_applier(section.stencil, read)(f)
+        return result + section.core(u, outputs) @ section.write.T
     for columns, rows in equal_masks(mask):
         rows = rows[section.write[rows].any(1)]  # the others see the input by the skip alone
         if not len(rows):
@@ -196,6 +199,12 @@ def _ablated_stencil(section: StencilSection, f: Tensor, mask: Tensor) -> Tensor
             u = whole if len(columns) == mask.shape[1] else whole - _read_columns(section, f, ~mask[rows[0]])
         result[..., rows] += section.core(u, outputs) @ section.write[rows].T
     return result
+
+
+def _masked(section: StencilSection, matrix: Tensor, mask: Tensor) -> Tensor:  # [c, 1 + K·r], [c, r]
+    """A matrix over patches whose rows see some of the features; the bias belongs to the constant."""
+    by_tap = section.taps_of(matrix) * mask[:, None]
+    return torch.cat([matrix[:, :1] * mask[:, :1], by_tap.flatten(1)], dim=1)
 
 
 def _read_columns(section: StencilSection, f: Tensor, mask: Tensor) -> Tensor:  # -> [n, S, c_in]

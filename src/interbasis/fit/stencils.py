@@ -19,7 +19,7 @@ from interbasis.fit.jacobian_gram import JacobianGram
 from interbasis.network.cores import Elementwise, Linear, Moments, Sums
 from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.integration import Rule
-from interbasis.numerics.linalg import square_root_factor
+from interbasis.numerics.linalg import square_root_factor, transposed_product
 
 MAX_BLOCK_ELEMENTS = 2**20
 """Elements that one block of attributions may hold on the way."""
@@ -89,9 +89,9 @@ class StencilJacobian:
             if small:
                 K[starts[k] : starts[k + 1], starts[other] : starts[other + 1]] += inner
                 continue
-            K += X.T @ inner @ Y
+            K += transposed_product(Y, transposed_product(X, inner).T).T
             if k == other:
-                sizes += (X.T * inner.diagonal()) @ X
+                sizes += transposed_product(X, inner.diagonal()[:, None] * X)
         if small:
             return JacobianGram(torch.cat([X for X, _, _ in rows]), K)
         terms = square_root_factor(sizes), torch.ones(width, dtype=torch.float64)

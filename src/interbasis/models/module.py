@@ -23,6 +23,7 @@ def from_torch(
     *,
     layers: Sequence[str] | None = None,
     general: bool | None = None,
+    output: str | int | None = None,
 ) -> Network:
     """Convert a PyTorch module, as it computes now in evaluation mode (dropout does nothing, batch norms
     fold).
@@ -37,33 +38,38 @@ def from_torch(
         general: What to do with operations that have no closed form: True takes them by automatic
             differentiation (exact, slower), False refuses them. Default: those of a plain `nn.Sequential` are
             refused, others are taken.
+        output: Which tensor is meant where the module returns several: a key of a dictionary, a name of a
+            field or a place in a tuple ("logits", 0). Default: the only one.
 
     Returns:
         The network; ``interbasis show`` lists its sections and what comes before the first node layer.
 
     Raises:
         InterbasisError: The module cannot be traced or has a part that is not supported, which is named
-        with its line, or
-            the network's outputs are not the module's.
+            with its line, or the network's outputs are not the module's.
     """
     if not isinstance(module, nn.Module):
         raise InterbasisError(f"expected a torch.nn.Module, received {type(module).__name__}")
     check_no_global_hooks()
     check_own_forwards(module)
-    if sequential.is_plain(module) and layers is None:
+    if sequential.is_plain(module) and layers is None and output is None:
         network = sequential.from_sequential(module, example, general=bool(general))
     else:
-        network = _traced(module, example, layers)
+        network = _traced(module, example, layers, output)
         if general is False:
             _refuse_general(network)
 
     def remake(change: Change) -> Network:
-        return from_torch(changed_copy(module, change), example, layers=layers, general=general)
+        return from_torch(
+            changed_copy(module, change), example, layers=layers, general=general, output=output
+        )
 
     return replace(network, remake=remake)
 
 
-def _traced(module: nn.Module, example: Tensor | None, layers: Sequence[str] | None) -> Network:
+def _traced(
+    module: nn.Module, example: Tensor | None, layers: Sequence[str] | None, output: str | int | None
+) -> Network:
     from interbasis.models.traced.load import network_of
 
     if example is None:
@@ -74,10 +80,10 @@ def _traced(module: nn.Module, example: Tensor | None, layers: Sequence[str] | N
     if not isinstance(example, Tensor) or example.ndim < 2:
         received = f"shape {list(example.shape)}" if isinstance(example, Tensor) else type(example).__name__
         raise InterbasisError(
-            f"expected an example that is one tensor [samples, …], received {received}; a module of "
-            "several inputs is wrapped in an nn.Module that takes one"
+            f"expected an example that is one tensor [samples, …], received {received}; wrap a "
+            "module of several inputs in an nn.Module that takes one tensor"
         )
-    return network_of(module, example, layers)
+    return network_of(module, example, layers, output)
 
 
 def _refuse_general(network: Network) -> None:

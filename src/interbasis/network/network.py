@@ -279,11 +279,15 @@ class Network:
         f = self.prefix(inputs)
         for section in self.sections:
             f = section(f)
+        return self.output_from(f, inputs)
+
+    def output_from(self, f: Tensor, inputs: Tensor) -> Tensor:  # [n, S, width]
+        """The model's output from the activations of the last node layer, arranged as the model does."""
         output = self.finish(f, inputs)
         return output if self.arrange is None else self.arrange(output)
 
     def finish(self, f: Tensor, inputs: Tensor) -> Tensor:  # [n, S, width]
-        """The model's output from the activations of the last node layer; inputs say if it has positions."""
+        """The same as [samples, positions, channels]; inputs say if it has positions."""
         for step in self.tail:
             f = step(f)
         output = f[..., self.output_layer.first_coordinate :]

@@ -36,6 +36,17 @@ def _fill_upper(product: Tensor, x: Tensor, start: int, stop: int) -> None:
     product[middle:stop, start:middle] = corner.T
 
 
+def transposed_product(x: Tensor, y: Tensor) -> Tensor:  # [n, width], [n, m] -> [width, m]
+    """xᵀy, where rows of x with a single entry (a depthwise convolution's) are added where they belong."""
+    single = (x != 0).sum(1) <= 1
+    if not single.any():
+        return x.T @ y
+    rows = x[single]
+    columns = rows.abs().argmax(1)
+    product = x[~single].T @ y[~single]
+    return product.index_add_(0, columns, rows.gather(1, columns[:, None]) * y[single])
+
+
 def eigenbasis(matrix: Tensor) -> tuple[Tensor, Tensor]:  # [w, w] -> [w], [w, w]
     """Eigenvalues of a symmetric matrix in descending order, and its eigenvectors as rows."""
     matrix = matrix.to("cpu", torch.float64)

@@ -159,7 +159,7 @@ class MobileNetV2(nn.Module):
 
 def encoder(norm_first: bool) -> nn.TransformerEncoder:
     layer = nn.TransformerEncoderLayer(12, 3, 20, batch_first=True, norm_first=norm_first, activation="gelu")
-    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    return nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
 
 
 def with_statistics(module: nn.Module) -> nn.Module:

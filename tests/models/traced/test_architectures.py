@@ -12,7 +12,7 @@ from models.traced import networks
 from reference import jacobian_gram, relative_error
 
 CASES = {
-    "ResNet-18": (networks.ResNet18, (3, 32, 32)),
+    "ResNet-18": (networks.ResNet18, (3, 16, 16)),
     "VGG": (networks.VGG, (3, 12, 12)),
     "MobileNetV2": (networks.MobileNetV2, (3, 16, 16)),
     "U-Net": (networks.UNet, (2, 8, 8)),

@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from cases import normal
-from interbasis import InterbasisError, from_torch
+from interbasis import InterbasisError, ablate_edges, build, from_torch
 from reference import relative_error
 
 
@@ -166,7 +166,16 @@ RIGHT: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {
 }
 
 
-@pytest.mark.parametrize("name", RIGHT)
+SLOW = {
+    "loop", "softmax of features", "polynomial", "einsum", "scaled by a shape", "one number", "group norm",
+    "branch on a shape", "residual of the input", "rounds to float32",
+}  # fmt: skip
+"""Run by make slow: other tests have what they are about."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in RIGHT]
+)
 def test_right_networks(name):
     torch.manual_seed(0)
     module, example = RIGHT[name]()
@@ -238,7 +247,10 @@ REFUSED: dict[str, tuple[Callable[[], tuple[nn.Module, object]], str]] = {
         r"test_odd_modules\.py:\d+",
     ),
     "mixed samples": (lambda: (Written(mixes_samples, **layers()), normal(4, 6)), "mixes the samples"),
-    "two results": (lambda: (Written(two_results, **layers()), normal(4, 6)), "returns 2 tensors"),
+    "two results": (
+        lambda: (Written(two_results, **layers()), normal(4, 6)),
+        r"returns 2 tensors \(0, 1\), and a network has one; choose it with .* output=0",
+    ),
     "two inputs": (lambda: (Written(two_inputs, **layers()), (normal(4, 6), normal(4, 6))), "one tensor"),
     "no layers": (lambda: (Written(nothing), normal(4, 2, 3)), "has no layer"),
     "not finite at 0": (lambda: (Written(logarithm, **layers()), normal(4, 6)), "not finite at 0"),
@@ -262,3 +274,28 @@ def test_refusals_are_one_sentence(name):
     with pytest.raises(InterbasisError, match=expected) as refused:
         from_torch(module, example)
     assert "\n" not in str(refused.value)
+
+
+def several_results(m: Written, x: Tensor) -> Tensor:
+    h = torch.relu(m.a(x))
+    return {"logits": m.out(h), "parts": (h, None)}  # type: ignore[return-value]
+
+
+def test_one_of_several_outputs():
+    torch.manual_seed(0)
+    module, example = Written(several_results, **layers()).double(), normal(4, 6)
+    expected = module(example)
+    assert relative_error(from_torch(module, example, output="logits")(example), expected["logits"]) <= 1e-12
+    network = from_torch(module, example, output="parts.0")
+    assert relative_error(network(example), expected["parts"][0]) <= 1e-12
+    with pytest.raises(InterbasisError, match=r"no tensor 'logit'; expected one of logits, parts\.0"):
+        from_torch(module, example, output="logit")
+
+
+def test_ablated_outputs_are_arranged_as_the_modules_are():
+    torch.manual_seed(0)
+    module, images = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Tanh()).double(), normal(5, 2, 5, 4)
+    network = from_torch(module, images)
+    graph = build(network, images, dtype="float64")
+    every = [torch.ones(edges.shape, dtype=torch.bool) for edges in graph.edges]
+    assert relative_error(ablate_edges(network, graph, images, every), module(images)) <= 1e-9

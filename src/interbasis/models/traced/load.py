@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from interbasis.models.own_output import own_output
 from interbasis.models.traced.chosen import chosen
@@ -31,9 +32,14 @@ MAX_ROUNDED_ERROR = 1e-4
 
 
 @torch.no_grad()
-def network_of(module: nn.Module, example: Tensor, layers: Sequence[str] | None = None) -> Network:
+def network_of(
+    module: nn.Module,
+    example: Tensor,
+    layers: Sequence[str] | None = None,
+    output: str | int | None = None,
+) -> Network:
     """The network of a module with its natural node layers; outputs agree on the example."""
-    traced = trace(module, example)
+    traced = trace(module, example, output)
     made = Recogniser(traced)
     result = made.run()
     if isinstance(result, Early):
@@ -43,15 +49,15 @@ def network_of(module: nn.Module, example: Tensor, layers: Sequence[str] | None 
         )
     if not isinstance(result, Wire):
         raise InterbasisError(f"{type(module).__name__} returns no tensor that depends on its input")
-    output, arrange = _output(made, result)
-    givens = tuple(s for s in in_order([output], set()) if isinstance(s.made, Given))
+    last, arrange = _output(made, result)
+    givens = tuple(s for s in in_order([last], set()) if isinstance(s.made, Given))
     if len({s.grid for s in givens}) > 1:
         raise InterbasisError(
             f"{type(module).__name__} reads its input in two layouts, "
             f"{' and '.join(str(s.grid) for s in givens)}; "
             "expected all of its first layers to read the same positions"
         )
-    steps: Sequence[Step] = Planner(output, Cut(givens)).run()
+    steps: Sequence[Step] = Planner(last, Cut(givens)).run()
     steps, tail = _with_tail(traced, steps, layers)
     sections = _sections(steps, last="output" if tail is None else "pooled")
     before: tuple[Section, ...] = ()
@@ -143,9 +149,7 @@ def _check(network: Network, module: nn.Module, traced: Traced) -> None:
             f"({str(error).splitlines()[0]}); expected a "
             "module that computes in the type of its weights"
         ) from error
-    if not isinstance(expected, Tensor):
-        values = expected.values() if isinstance(expected, dict) else expected
-        expected = next(value for value in values if isinstance(value, Tensor))
+    expected = tree_leaves(expected)[traced.leaf]
     outputs = network(example)
     if outputs.shape != expected.shape:
         raise InterbasisError(

@@ -25,7 +25,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram, export
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
 
 from interbasis.models.own_output import evaluation_mode
 from interbasis.runtime.errors import InterbasisError
@@ -61,6 +62,8 @@ class Traced:
     output: fx.Node
     example: Tensor
     """What was traced: a prime number of samples, which no other dimension has."""
+    leaf: int = 0
+    """The number of the output among all that the module returns, nested or not."""
 
     @property
     def samples(self) -> int:
@@ -98,8 +101,11 @@ def _is_open(size: int | torch.SymInt) -> bool:
 
 
 @torch.no_grad()
-def trace(module: nn.Module, example: Tensor) -> Traced:
-    """Export a float64 copy in evaluation mode; an error names the line that could not be traced."""
+def trace(module: nn.Module, example: Tensor, output: str | int | None = None) -> Traced:
+    """Export a float64 copy in evaluation mode; an error names the line that could not be traced.
+
+    ``output`` says which is meant where the module returns several tensors.
+    """
     copy = _double(module)
     example = _some(example)
     try:
@@ -108,7 +114,7 @@ def trace(module: nn.Module, example: Tensor) -> Traced:
         raise
     except Exception as error:  # somebody else's code
         raise _untraceable(module, error) from error
-    return _traced(program, example)
+    return _traced(program, example, output)
 
 
 def _double(module: nn.Module) -> nn.Module:
@@ -132,11 +138,12 @@ def _some(example: Tensor) -> Tensor:
 
 
 def _export(module: nn.Module, example: Tensor) -> ExportedProgram:
-    """With as many open dimensions as the module allows: samples and positions, samples alone, none."""
+    """With as many open dimensions as the module allows: samples and positions, samples alone, none.
+
+    Dimension 1 of images is their channels, whose number is not open.
+    """
     first: Exception | None = None
-    for dimensions in (2, 1, 0):
-        if dimensions > example.ndim:
-            continue
+    for dimensions in (2, 1, 0) if example.ndim <= 3 else (1, 0):
         open_ones = {k: Dim.AUTO if k < dimensions else Dim.STATIC for k in range(example.ndim)}
         try:
             with warnings.catch_warnings():
@@ -149,7 +156,7 @@ def _export(module: nn.Module, example: Tensor) -> ExportedProgram:
     raise first
 
 
-def _traced(program: ExportedProgram, example: Tensor) -> Traced:
+def _traced(program: ExportedProgram, example: Tensor, output: str | int | None) -> Traced:
     signature, constants, given = program.graph_signature, {}, []
     for spec in signature.input_specs:
         if spec.kind == InputKind.USER_INPUT:
@@ -158,13 +165,42 @@ def _traced(program: ExportedProgram, example: Tensor) -> Traced:
         held = program.constants if spec.target in program.constants else program.state_dict
         constants[spec.arg.name] = held[spec.target or ""].detach()
     nodes = {node.name: node for node in program.graph.nodes}
-    results = [spec.arg.name for spec in signature.output_specs if spec.kind == OutputKind.USER_OUTPUT]
-    if len(results) != 1:
+    results = [spec.arg for spec in signature.output_specs if spec.kind == OutputKind.USER_OUTPUT]
+    leaf = _chosen(results, _leaf_names(program), output)
+    return Traced(program.graph, constants, nodes[given[0]], nodes[results[leaf].name], example, leaf)
+
+
+def _leaf_names(program: ExportedProgram) -> list[str]:
+    """What a user calls everything that the module returns: keys, names of fields, places in a tuple."""
+    spec = program.call_spec.out_spec
+    if spec is None:
+        return [""]
+    leaves, _ = tree_flatten_with_path(tree_unflatten(range(spec.num_leaves), spec))
+    return [".".join(map(_key, path)) for path, _ in leaves]
+
+
+def _key(key: Any) -> str:
+    return str(next(getattr(key, name) for name in ("key", "idx", "name") if hasattr(key, name)))
+
+
+def _chosen(results: Sequence[object], names: Sequence[str], output: str | int | None) -> int:
+    """The number of the tensor that is meant among all results."""
+    tensors = {name: k for k, name in enumerate(names) if isinstance(results[k], TensorArgument)}
+    if output is None and len(tensors) == 1:
+        return next(iter(tensors.values()))
+    if str(output) in tensors:
+        return tensors[str(output)]
+    if not tensors:
+        raise InterbasisError("the module returns no tensor; expected one")
+    first = next(iter(tensors))
+    remedy = f"output={int(first) if first.isdecimal() else first!r}"
+    listed = ", ".join(name or "itself" for name in tensors)
+    if output is None:
         raise InterbasisError(
-            f"the module returns {len(results)} tensors; expected one: wrap it in an nn.Module that "
-            "returns one"
+            f"the module returns {len(tensors)} tensors ({listed}), and a network has one; choose it with "
+            f"from_torch(module, example, {remedy})"
         )
-    return Traced(program.graph, constants, nodes[given[0]], nodes[results[0]], example)
+    raise InterbasisError(f"the module returns no tensor {output!r}; expected one of {listed}")
 
 
 def place(node: fx.Node) -> Place:
