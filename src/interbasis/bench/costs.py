@@ -10,20 +10,20 @@ from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig
 from interbasis.runtime.records import Record
 
 CALIBRATED_ON = {
-    "GPT-2, 64 wide, exact edges": (Shape(64, 256, 4, positions=64, samples=32), None),
-    "GPT-2, 256 wide": (Shape(256, 1024, 4, positions=128, samples=32), 64),
-    "Llama, 192 wide, 2 blocks": (Shape(192, 512, 3, 3, blocks=2, positions=64, samples=32), "positions"),
-    "Llama, 128 wide": (Shape(128, 384, 4, 4, positions=256, samples=8), 128),
-    "GPT-2, 192 wide": (Shape(192, 768, 6, positions=256, samples=8), "positions"),
-    "GPT-2, 384 wide": (Shape(384, 1536, 6, positions=64, samples=32), 64),
+    "GPT2-small": (Shape(768, 3072, 12, positions=256, samples=8), "positions"),
+    "GPT-2, 512 wide": (Shape(512, 2048, 8, positions=256, samples=8), 64),
+    "GPT-2, 640 wide, T = 512": (Shape(640, 2560, 10, positions=512, samples=4), "positions"),
+    "SmolLM2-135M": (Shape(576, 1536, 9, 3, positions=256, samples=8), "positions"),
+    "Llama, 512 wide": (Shape(512, 1408, 8, 8, positions=256, samples=8), 64),
+    "Llama, 768 wide": (Shape(768, 2048, 12, 4, positions=128, samples=16), "positions"),
 }
 CHECKED_ON = {
-    "GPT-2, 128 wide, 2 blocks": (Shape(128, 512, 2, blocks=2, positions=64, samples=48), 32),
-    "Llama, 256 wide": (Shape(256, 704, 4, 4, positions=128, samples=24), "positions"),
-    "GPT-2, 320 wide": (Shape(320, 1280, 5, positions=128, samples=24), 128),
-    "Llama, 128 wide, 8 heads": (Shape(128, 512, 8, 8, positions=128, samples=24), 64),
-    "GPT-2, 96 wide, exact edges": (Shape(96, 384, 3, positions=96, samples=24), None),
-    "Llama, 320 wide": (Shape(320, 896, 5, 5, positions=64, samples=32), 64),
+    "GPT-2, 512 wide, 2 blocks": (Shape(512, 2048, 8, blocks=2, positions=128, samples=16), "positions"),
+    "GPT-2, 896 wide": (Shape(896, 3584, 14, positions=256, samples=8), 128),
+    "GPT2-small, T = 1,024": (Shape(768, 3072, 12, positions=1024, samples=2), "positions"),
+    "Llama, 640 wide": (Shape(640, 1728, 10, 5, positions=256, samples=8), "positions"),
+    "SmolLM2-135M, T = 512": (Shape(576, 1536, 9, 3, positions=512, samples=4), 128),
+    "Llama, 512 wide, 16 heads": (Shape(512, 1408, 16, 16, positions=128, samples=16), 64),
 }
 """Shapes, and tokens of a group of signed edges."""
 

@@ -1,8 +1,8 @@
 """What counting operations leaves out, phase by phase: memory that is made anew, short rows, Python.
 
-`python benchmarks/costs.py fit` measures it on six builds. These are medians of builds of 64 to 384 coordinates on
-a busy machine, 17 November 2026; they have not been checked on a quiet one, nor at full size.
+These come from one block of GPT2-small, 16 × 1,024 tokens, on a quiet machine
+(docs/results/benchmarks.md, 16 November 2026). `python benchmarks/costs.py fit` measures them again on six builds, and `check` compares six others.
 """
 
-SHARES = {"forward": 2.5, "survey": 4.0, "statistics": 4.0, "Jacobians": 2.7, "bases": 1.1, "edges": 3.0}
+SHARES = {"forward": 1.5, "survey": 1.5, "statistics": 1.5, "Jacobians": 1.5, "bases": 1.0, "edges": 0.7}
 """Measured processor time over that of the counted operations."""
