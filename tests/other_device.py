@@ -59,8 +59,7 @@ class OtherDevice(TorchDispatchMode):
             self.operations += 1
         if here == DEVICE:
             kwargs["device"] = torch.device("cpu")
-        unwrap = lambda x: x.inner if isinstance(x, Elsewhere) else x  # noqa: E731
-        result = func(*tree_map(unwrap, args), **tree_map(unwrap, kwargs))
+        result = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
         to_device = here == DEVICE if here is not None else away
         if func is torch.ops.aten.copy_.default or func._schema.name.endswith("_"):
             return args[0]
@@ -68,4 +67,13 @@ class OtherDevice(TorchDispatchMode):
             return kwargs["out"]
         if not to_device:
             return result
-        return tree_map(lambda x: Elsewhere(x) if isinstance(x, torch.Tensor) else x, result)
+        return tree_map(_elsewhere, result)
+
+
+def _inner(x):
+    return x.inner if isinstance(x, Elsewhere) else x
+
+
+def _elsewhere(x):
+    """Conjugates are made, not marked: the mark would be on a tensor that nobody sees."""
+    return Elsewhere(x.resolve_conj().resolve_neg()) if isinstance(x, torch.Tensor) else x

@@ -27,14 +27,16 @@ def convolution():
 
 CASES = {
     "mlp": mlp,
-    "gpt2": lambda: (interbasis.from_hf(random_model("gpt2")), tokens()),
-    "rotary": lambda: (interbasis.from_hf(random_model("llama")), tokens()),
+    "gpt2": lambda: (interbasis.from_hf(random_model("gpt2"), 0), tokens(4, 5)),
+    "rotary": lambda: (interbasis.from_hf(random_model("llama"), 0), tokens(4, 5)),
     "convolution": convolution,
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("settings", [{}, {"edge_group": 4}], ids=["exact", "signed"])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("mlp", {}), ("gpt2", {"edge_group": 4}), ("rotary", {}), ("convolution", {"edge_group": 4})],
+)
 def test_a_build_on_another_device_is_the_same(name, settings):
     network, data = CASES[name]()
     wanted = interbasis.build(network, data, dtype="float64", **settings)
@@ -54,15 +56,13 @@ def test_an_ablation_on_another_device_is_the_same(name):
     data = data if data.ndim == 2 and not data.is_floating_point() else data.double()
     labels = network(data).argmax(-1)
     graph = interbasis.build(network, data)
-    wanted = interbasis.open_run(graph, network, (data, labels)).ablate(threshold=0.5)
+    wanted = interbasis.open_run(graph, network, (data, labels)).ablate(tolerance=0.2)
     graph = interbasis.build(network, data)
     with OtherDevice() as mode:
         away = network.to(DEVICE)
-        found = interbasis.open_run(graph, away, (data, labels)).ablate(threshold=0.5)
+        found = interbasis.open_run(graph, away, (data, labels)).ablate(tolerance=0.2)
     assert mode.operations > 100
-    assert [found.sections[s].edges_required for s in found.sections] == [
-        wanted.sections[s].edges_required for s in wanted.sections
-    ]
+    assert found.counts == wanted.counts
 
 
 def test_a_stray_tensor_is_seen():

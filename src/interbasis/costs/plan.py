@@ -63,6 +63,7 @@ def _cost(name: str, operations: Operations, profile: MachineProfile) -> PhaseCo
 
 def _gpu_hours(operations: Operations, gpu: Gpu) -> float:
     busy = (operations.single + operations.small) / gpu.single + operations.double / gpu.double
+    busy += operations.bytes / gpu.bandwidth
     return busy / GPU_EFFICIENCY / 3600
 
 

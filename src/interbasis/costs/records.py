@@ -34,11 +34,13 @@ class Gpu(Record):
     """float32, without reduced precision (TF32)."""
     double: float
     """float64, with tensor cores."""
+    bandwidth: float
+    """Bytes of memory per second."""
 
 
 GPUS = (
-    Gpu(name="A100", single=19.5e12, double=19.5e12),
-    Gpu(name="H100", single=67e12, double=67e12),
+    Gpu(name="A100", single=19.5e12, double=19.5e12, bandwidth=2.0e12),
+    Gpu(name="H100", single=67e12, double=67e12, bandwidth=3.35e12),
 )  # fmt: skip
 GPU_EFFICIENCY = 0.4
 """The share of the peak that is assumed to be reached; nothing here was run on a GPU."""

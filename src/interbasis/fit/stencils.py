@@ -40,7 +40,11 @@ def class_moments(section: StencilSection, sums: Sums, metric: Tensor) -> list[M
     result = []
     for number in range(len(section.stencil.classes)):
         start = f"{number}."
-        own = {name.removeprefix(start): total for name, total in sums.items() if name.startswith(start)}
+        own = {
+            name.removeprefix(start): total.to(metric.device)
+            for name, total in sums.items()
+            if name.startswith(start)
+        }
         result.append(section.core.moments(own, metric))
     return result
 

@@ -76,12 +76,15 @@ class Assembly:
     def zeros(self, *shape: int) -> Tensor:
         return self.like.new_zeros(shape)
 
+    def eye(self, size: int) -> Tensor:
+        return torch.eye(size, dtype=self.like.dtype, device=self.like.device)
+
     def carry(self, target: Cut, **streams: str) -> Tensor:
         """P: the constant and the streams target=source, as they are."""
         skip = self.zeros(target.node.width, self.cut.node.width)
         skip[0, 0] = 1
         for to, source in streams.items():
-            skip[target.places[to], self.cut.places[source]] = torch.eye(self.cut.sizes[source]).to(skip)
+            skip[target.places[to], self.cut.places[source]] = self.eye(self.cut.sizes[source])
         return skip
 
     def reading(self, stream: str, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -104,7 +107,7 @@ class Assembly:
         """Two sections: the variance of a stream, and the division by it into the target's ``normalised``."""
         if norm is None:
             return
-        identity = torch.eye(self.width).to(self.like)
+        identity = self.eye(self.width)
         H = identity - 1 / self.width if norm.centred else identity
         out = Cut(between, variance=1, **self.cut.sizes)
         skip = self.carry(out, **{name: name for name in self.cut.sizes})
@@ -138,7 +141,7 @@ class Assembly:
         rows = torch.arange(target.node.width)[target.places["heads"]]
         skip[rows[heads.normed :]] = reading[heads.normed :]
         write = self.zeros(target.node.width, heads.normed)
-        write[rows[: heads.normed]] = torch.eye(heads.normed).to(write)
+        write[rows[: heads.normed]] = self.eye(heads.normed)
         core = HeadNorm(heads.width, heads.epsilon)
         self.step(target, skip, reading[: heads.normed], write, core)
 

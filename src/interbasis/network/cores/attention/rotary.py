@@ -33,7 +33,7 @@ class Rotary:
 
     def waves(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of all angles, stretched, in the dtype of ``like``; [..., p] for positions [...]."""
-        frequencies = torch.tensor(self.frequencies, dtype=torch.float64, device=positions.device)
+        frequencies = torch.tensor(self.frequencies, dtype=torch.float64).to(positions.device)
         angle = positions[..., None] * frequencies
         cos, sin = (self.stretch * wave.to(like.dtype) for wave in (angle.cos(), angle.sin()))
         return cos, sin

@@ -1,0 +1,20 @@
+"""The cost model within 30 % of measurements; only a machine without other work can tell."""
+
+import pytest
+import torch
+
+from interbasis.bench.costs import CHECKED_ON, agreement
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("name", CHECKED_ON)
+def test_a_plan_is_within_30_percent(name, monkeypatch, tmp_path):
+    monkeypatch.setenv("INTERBASIS_CACHE", str(tmp_path))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = agreement(*CHECKED_ON[name])
+    finally:
+        torch.set_num_threads(threads)
+    assert 1 / 1.3 <= found.ratio <= 1.3
