@@ -11,6 +11,8 @@ from interbasis.fit.counted_tokens import CountedTokens, norms
 from interbasis.fit.statistics import check_runs, chunk_size
 from interbasis.graph.largest_direction import Carrier, LargestDirection
 from interbasis.network.network import Network, NodeLayer
+from interbasis.runtime.checkpoints import State
+from interbasis.runtime.progress import Progress, silent
 
 MAX_TOKENS = 8_192
 """Tokens that are looked at, in whole samples and at least one of these."""
@@ -18,8 +20,10 @@ MAX_ELEMENTS = 2**25
 """Numbers that one layer's activations may hold."""
 MAX_CARRIERS = 5
 """Positions and tokens that are named."""
+MAX_DECOMPOSED = 2048
+"""Width up to which a Gram is decomposed as a whole."""
 DIRECTIONS, ITERATIONS = 6, 6
-"""Of the randomised decomposition that finds the largest direction."""
+"""Of the randomised decomposition of larger ones."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +36,24 @@ class Survey:
     """The tokens that count, now that the norms are known."""
 
 
-def survey(network: Network, batches: Batches, skip_positions: int, norm_limit: float) -> Survey:
+def survey(
+    network: Network,
+    batches: Batches,
+    skip_positions: int,
+    norm_limit: float,
+    progress: Progress = silent,
+) -> Survey:
     """Medians of norms and largest directions, layer by layer.
 
     Tokens whose norm exceeds ``norm_limit`` times the median of their layer do not count; 0 is no limit.
     Every process passes over these tokens and describes some of the layers.
     """
     settings = skip_positions, norm_limit
-    count = len(network.nodes)
-    _, values = batches.team.shared("survey", count, lambda own: ({}, _look(network, batches, settings, own)))
+
+    def look(described: Sequence[int]) -> State:
+        return {}, _look(network, batches, settings, described, progress)
+
+    _, values = batches.team.shared("survey", len(network.nodes), look)
     counted = CountedTokens.of(network, skip_positions, tuple(values["limits"]) if norm_limit else ())
     directions = {
         node.name: LargestDirection(**values[str(k)])
@@ -52,7 +65,11 @@ def survey(network: Network, batches: Batches, skip_positions: int, norm_limit: 
 
 @torch.no_grad()
 def _look(
-    network: Network, batches: Batches, settings: tuple[int, float], described: Sequence[int]
+    network: Network,
+    batches: Batches,
+    settings: tuple[int, float],
+    described: Sequence[int],
+    progress: Progress,
 ) -> dict[str, object]:
     """The norm limit of every layer, and the descriptions of some layers by their numbers."""
     skip_positions, norm_limit = settings
@@ -70,6 +87,7 @@ def _look(
         if k in described:
             counts = torch.cat([positions_only.at(k, node, f).flatten() for f in fs]) & (sizes <= limit)
             descriptions[str(k)] = _describe(node, fs, runs, sizes, counts, limit).model_dump()
+        progress("survey", k + 1, len(network.nodes))
         if k < len(network.sections):
             fs = [network.sections[k](f) for f in fs]
     return descriptions | {"limits": limits}
@@ -114,17 +132,32 @@ def _describe(
 
 
 def largest_share(x: Tensor) -> tuple[float, Tensor]:  # [n, w] -> share, [n]
-    """Share of the variance along the largest direction, and every row's square along it."""
-    x = x.double()
-    x = x - x.mean(0)
-    total = x.square().sum().item()
+    """Share of the variance along the largest direction, and every row's square along it.
+
+    The direction is that of the Gram in the network's own precision, which is enough to say where it points;
+    the share itself is taken in float64.
+    """
+    centred = x - x.mean(0)
+    total = centred.double().square().sum().item()
     if not total:
-        return 0.0, x.new_zeros(len(x))
+        return 0.0, x.new_zeros(len(x), dtype=torch.float64)
+    scaled = centred / centred.abs().max()
+    wide = scaled.shape[1] > len(scaled)
+    v = _first_eigenvector(scaled @ scaled.T if wide else scaled.T @ scaled)
+    if wide:
+        v = scaled.double().T @ v
+        v = v / v.norm()
+    squares = (centred.double() @ v).square()
+    return squares.sum().item() / total, squares
+
+
+def _first_eigenvector(gram: Tensor) -> Tensor:  # [m, m] -> [m], float64
+    gram = gram.double()
+    if len(gram) <= MAX_DECOMPOSED:
+        return torch.linalg.eigh(gram).eigenvectors[:, -1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        _, _, V = torch.svd_lowrank(x, min(DIRECTIONS, *x.shape), niter=ITERATIONS)
-    squares = (x @ V[:, 0]).square()
-    return squares.sum().item() / total, squares
+        return torch.svd_lowrank(gram, DIRECTIONS, niter=ITERATIONS)[0][:, 0]
 
 
 def _tokens(inputs: Tensor, f: Tensor) -> Tensor | None:

@@ -19,9 +19,10 @@ def silent(phase: str, done: int, total: int) -> None:
 
 @contextmanager
 def progress_bar(show: Progress | bool | None = None) -> Iterator[Progress]:
-    """A bar per phase on standard error, with the time left; a line every half minute where it is a file.
+    """A bar per phase on standard error, with the time left.
 
-    A function that was given takes the bars' place; False shows nothing.
+    Where that is no terminal, a line every half minute. A function that was given takes the bars' place;
+    False shows nothing.
     """
     if callable(show) or show is False:
         yield show or silent
