@@ -19,7 +19,7 @@ COMMANDS = {
         "show": "Summarise a run, or list the sections that a model becomes before anything is built.",
         "plan": "Print what a build will take: operations, memory and time per phase.",
         "build": "Build the interaction graph of a model and save it as a run.",
-        "shards": "List the jobs that build a run in shards: rounds of array jobs, each followed by a merge.",
+        "shards": "List the jobs that build a run in shards, or print a script for SLURM.",
         "merge": "Join the shards of one round of a build; after the last round, save the run.",
     },
     "What matters": {

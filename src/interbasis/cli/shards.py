@@ -31,11 +31,11 @@ def shards(
     options: Annotated[BuildOptions | None, common.Flat] = None,
     as_json: common.AsJson = False,
 ) -> None:
-    """List the jobs that build a run in shards: rounds of array jobs, each followed by a merge.
+    """List the jobs that build a run in shards, or print a script for SLURM.
 
-    The settings are those of build. Nothing is computed.
+    There are rounds of jobs, each followed by a merge. The settings are those of build. Nothing is computed.
 
-    Example: interbasis shards modadd --shards 16 --slurm --out runs/lib > submit.sh
+    Example: interbasis shards modadd --shards 16 --slurm --out runs/lib
     """
     from interbasis.run.request import make_request, read_request
     from interbasis.run.shard_jobs import shard_jobs

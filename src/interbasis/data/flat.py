@@ -79,9 +79,15 @@ def _convert(place: Path, documents: Iterable[np.ndarray]) -> None:
             file.flush()
             os.fsync(file.fileno())
         np.save(temporary / "starts.npy", np.array(starts, np.int64))
+        if (place / "starts.npy").is_file():  # another process was faster, and may be reading it
+            return
         if place.exists():  # the remains of another attempt
             shutil.rmtree(place)
-        temporary.rename(place)
+        try:
+            temporary.rename(place)
+        except OSError:
+            if not (place / "starts.npy").is_file():
+                raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -7,7 +7,7 @@ lie in, so data may be split over processes that each see all files but read the
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,8 @@ from interbasis.data.tokens import COLUMNS, RAW, column_of, open_parquet, open_p
 from interbasis.runtime.errors import InterbasisError
 
 SUFFIXES = (*RAW, ".npy", ".parquet")
+MAX_OPEN_FILES = 16
+"""Of a process, at the same time."""
 PROBED_BYTES = 2**16
 """Of the beginning and the end of every file, for its identity."""
 
@@ -28,10 +30,11 @@ class TokenFile:
     path: Path
     column: str | None = None
 
-    @cached_property
+    @property
     def tokens(self) -> np.ndarray:  # [tokens]
         """Its tokens, memory-mapped."""
-        return np.asarray(open_tokens(self.path, self.column).tokens)
+        written = self.path.stat().st_mtime_ns if self.path.is_file() else 0
+        return _opened(self.path, self.column, written)
 
     @cached_property
     def length(self) -> int:
@@ -39,6 +42,12 @@ class TokenFile:
         if self.path.suffix == ".parquet":
             return _tokens_of_parquet(self.path, self.column)
         return len(open_tokens(self.path).tokens)
+
+
+@lru_cache(maxsize=MAX_OPEN_FILES)
+def _opened(path: Path, column: str | None, written: int) -> np.ndarray:
+    """A file as it was written at some time."""
+    return np.asarray(open_tokens(path, column).tokens)
 
 
 class JoinedTokens:

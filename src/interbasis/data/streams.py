@@ -105,7 +105,8 @@ def _files(family: str, path: str, split: Split) -> tuple[list[Path], bool]:
 
 def _is_many(path: str) -> bool:
     """Whether a path names several files: a folder, or a pattern."""
-    return any(sign in path for sign in "*?[") or Path(path.replace("{split}", "train")).is_dir()
+    pattern = any(sign in path for sign in "*?[") and not Path(path).is_file()
+    return pattern or Path(path.replace("{split}", "train")).is_dir()
 
 
 def _says(file: Path, words: Sequence[str]) -> bool:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from interbasis.fit.counted_tokens import CountedTokens, norms
 from interbasis.fit.statistics import check_runs, chunk_size
 from interbasis.graph.largest_direction import Carrier, LargestDirection
 from interbasis.network.network import Network, NodeLayer
+from interbasis.runtime.checkpoints import State
 from interbasis.runtime.progress import Progress, silent
 
 MAX_TOKENS = 8_192
@@ -49,9 +49,11 @@ def survey(
     Every process passes over these tokens and describes some of the layers.
     """
     settings = skip_positions, norm_limit
-    count = len(network.nodes)
-    look = partial(_look, network, batches, settings, progress)
-    _, values = batches.team.shared("survey", count, lambda own: ({}, look(own)))
+
+    def look(described: Sequence[int]) -> State:
+        return {}, _look(network, batches, settings, described, progress)
+
+    _, values = batches.team.shared("survey", len(network.nodes), look)
     counted = CountedTokens.of(network, skip_positions, tuple(values["limits"]) if norm_limit else ())
     directions = {
         node.name: LargestDirection(**values[str(k)])
@@ -66,8 +68,8 @@ def _look(
     network: Network,
     batches: Batches,
     settings: tuple[int, float],
-    progress: Progress,
     described: Sequence[int],
+    progress: Progress,
 ) -> dict[str, object]:
     """The norm limit of every layer, and the descriptions of some layers by their numbers."""
     skip_positions, norm_limit = settings

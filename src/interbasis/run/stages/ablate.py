@@ -189,7 +189,10 @@ def _edges(
         robust = _robust(opened, request, search, edges, checkpoints, advance)
         return tensors, _section(edges, robust).model_dump(mode="json")
 
-    return team.collected([opened.graph.section_names[k] for k in chosen], section)
+    names = opened.graph.section_names
+    longest_first = sorted(chosen, key=lambda k: not opened.network.sections[k].core.mixes_positions)
+    found = team.collected([names[k] for k in longest_first], section)
+    return {names[k]: found[names[k]] for k in chosen}
 
 
 def _nodes(

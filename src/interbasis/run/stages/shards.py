@@ -101,7 +101,7 @@ def merge(
     if not team.request:
         raise InterbasisError(
             "these shards were computed from Python and do not name their model and data; merge them with "
-            "interbasis.build(…, team=ShardMerge(…))"
+            "interbasis.build(…, team=interbasis.runtime.shards.ShardMerge(…))"
         )
     prepared = prepare(BuildRequest.model_validate_json(team.request))
     merged = team.round
