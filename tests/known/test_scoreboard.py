@@ -4,21 +4,22 @@ import re
 
 import pytest
 
+from interbasis.known import PlantedSpec, knobs
 from interbasis.known import scoreboard as module
 from interbasis.known.conclusions import axis_conclusions, row_conclusion
 from interbasis.known.page import page
 from interbasis.known.records import Estimate, Scoreboard, ScoreboardRequest
 
-SMALL = {"parts": 2, "size": 2, "hidden": 4, "depth": 1, "samples": 200}
-AXES = {"correlation": (("0", SMALL), ("0.6", {**SMALL, "correlation": 0.6}))}
+SMALL = PlantedSpec(parts=2, size=2, hidden=4, depth=1, samples=200)
+AXES = {"correlation": (("0", SMALL), ("0.6", SMALL.model_copy(update={"correlation": 0.6})))}
 REQUEST = ScoreboardRequest(quick=True, seeds=2, bases="lib,jib,ica,random,ceiling")
 
 
 @pytest.fixture(scope="module")
 def small():
-    before, module.QUICK_AXES = module.QUICK_AXES, AXES
+    before, knobs.QUICK_AXES = knobs.QUICK_AXES, AXES
     yield
-    module.QUICK_AXES = before
+    knobs.QUICK_AXES = before
 
 
 @pytest.fixture(scope="module")
@@ -29,18 +30,18 @@ def board(small, tmp_path_factory):
 
 def test_the_same_bits_after_an_interruption(board, tmp_path, monkeypatch):
     folder, first = board
-    done, cell = [], module._cell
+    done, scores = [], module._scores
 
-    def killed(*arguments):
+    def killed(cell):
         if len(done) == 2:
             raise KeyboardInterrupt
-        done.append(arguments)
-        return cell(*arguments)
+        done.append(cell)
+        return scores(cell)
 
-    monkeypatch.setattr(module, "_cell", killed)
+    monkeypatch.setattr(module, "_scores", killed)
     with pytest.raises(KeyboardInterrupt):
         module.run(REQUEST, tmp_path, progress=False)
-    monkeypatch.setattr(module, "_cell", lambda *arguments: (done.append(arguments), cell(*arguments))[1])
+    monkeypatch.setattr(module, "_scores", lambda cell: (done.append(cell), scores(cell))[1])
     again = module.run(REQUEST, tmp_path, progress=False)
     assert len(done) == 4  # two before, two after
     assert (tmp_path / "scoreboard.json").read_bytes() == (folder / "scoreboard.json").read_bytes()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 from rich.console import RenderableType
 
 from interbasis.cli import common
@@ -15,6 +15,10 @@ def scoreboard(
     *,
     request: Annotated[ScoreboardRequest | None, common.Flat] = None,
     out: Annotated[Path, Parameter(help="Folder for the table and the page.")] = Path("runs/scoreboard"),
+    processes: Annotated[
+        int,
+        Parameter(help="Networks scored at a time, with one thread each.", validator=validators.Number(gte=1)),
+    ] = 1,
     as_json: common.AsJson = False,
 ) -> None:
     """Score every basis on planted networks whose features, interactions and modules are known.
@@ -25,7 +29,7 @@ def scoreboard(
     from interbasis.known.page import write_page
     from interbasis.known.scoreboard import run
 
-    board = run(request or ScoreboardRequest(), out)
+    board = run(request or ScoreboardRequest(), out, processes=processes)
     page = write_page(board, out)
     common.show(board, as_json, lambda board: _tables(board, page))
 

@@ -31,6 +31,7 @@ class Scores(Record):
     edge_auroc: Measured = Field(description="Area under the ROC curve of Ê for true interactions.")
     false_mass: Measured = Field(description="Share of Ê² on interactions that do not exist; 0 is best.")
     modules: Measured = Field(description="Adjusted mutual information of modules and parts.")
+    modules_counted: Measured = Field(description="The same where Leiden is told how many modules there are.")
     module_count: Measured = Field(description="Modules found, divided by the number of parts.")
     effects: Measured = Field(description="What ablating a module costs its own part, minus the others.")
 
