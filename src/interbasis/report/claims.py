@@ -9,7 +9,7 @@ from math import isnan
 
 from interbasis.ablation.records import Control, Curve, Interval
 from interbasis.report.record import ReportedRun
-from interbasis.run.stages.ablate import AblationResult
+from interbasis.run.stages.ablate import AblationResult, SectionEdges
 
 MIN_MODULARITY_Z = 2.0
 """Standard deviations above rewired graphs from which modularity counts as more than chance."""
@@ -122,7 +122,7 @@ def _ablation(run: ReportedRun) -> Iterator[Claim]:
         )
     else:
         metric, sections = ablation.metric.replace("_", "-"), ablation.sections.values()
-        counts = ", ".join(f"{section.name} {section.count:,}" for section in sections)
+        counts = ", ".join(f"{section.name} {section.count:,}{_beside(section)}" for section in sections)
         yield _yes(
             f"One section at a time, these numbers of the largest edges keep {metric} within "
             f"{ablation.tolerance:g} of {ablation.baseline:.5g}: {counts}.",
@@ -180,6 +180,11 @@ def _robust(ablation: AblationResult) -> Iterator[Claim]:
             claim,
             f"Masks within them miss the limit {ablation.limit:.5g}; the worst found: {worst}.",
         )
+
+
+def _beside(section: SectionEdges) -> str:
+    """The robust count, beside the plain one."""
+    return f" (robust {section.robust.count:,})" if section.robust else ""
 
 
 def _named(spec: str) -> str:
