@@ -93,6 +93,11 @@ def test_the_command_stores_it_and_the_report_says_so(cli, tmp_path):
     for section in sections.values():
         assert section.robust.plain == section.count <= section.robust.count
         assert section.robust.worst_per_input <= 1
+    assert cli("report", run, "--out", tmp_path / "report").code == 0
+    html = next((tmp_path / "report").glob("*.html")).read_text()
+    assert "no mask found within the rest" in html
+    counted = [f"{s.name} {s.count:,} (robust {s.robust.count:,})" for s in sections.values()]
+    assert all(text in html for text in counted)
     curves = cli("curves", run, *given, "--robust", "--json").json
     costs = []
     for name, worst in curves["worst"].items():
@@ -100,8 +105,3 @@ def test_the_command_stores_it_and_the_report_says_so(cli, tmp_path):
         costs += [v - w for v, w in zip(values, worst, strict=True)]
         assert costs[-1] == 0  # nothing is left out
     assert min(costs) >= 0 < max(costs)
-    assert cli("report", run, "--out", tmp_path / "report").code == 0
-    html = next((tmp_path / "report").glob("*.html")).read_text()
-    assert "no mask found within the rest" in html
-    counted = [f"{s.name} {s.count:,} (robust {s.robust.count:,})" for s in sections.values()]
-    assert all(text in html for text in counted)

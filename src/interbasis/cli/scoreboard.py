@@ -17,7 +17,9 @@ def scoreboard(
     out: Annotated[Path, Parameter(help="Folder for the table and the page.")] = Path("runs/scoreboard"),
     processes: Annotated[
         int,
-        Parameter(help="Networks scored at a time, with one thread each.", validator=validators.Number(gte=1)),
+        Parameter(
+            help="Networks scored at a time, with one thread each.", validator=validators.Number(gte=1)
+        ),
     ] = 1,
     as_json: common.AsJson = False,
 ) -> None:

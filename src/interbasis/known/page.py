@@ -10,7 +10,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from interbasis.figures.style import GREY, INK, STYLE, grid_of, looks, note, styled
-from interbasis.known.conclusions import axis_conclusions, row_conclusion
+from interbasis.known.conclusions import axis_conclusions, judged_by, row_conclusion
 from interbasis.known.planted import PlantedSpec
 from interbasis.known.records import TITLES, Estimate, Scoreboard, Scores
 from interbasis.report.html import element, heading, paragraph, picture, table, text
@@ -23,6 +23,7 @@ PICTURED = {
     "modules": "modules",
     "effects": "effects",
 }
+TABULATED = ("modules", "modules_counted", "features", "matched", "edge_precision", "false_mass", "effects")
 OWN_COLOURS = {"ceiling": INK, "unwhitened": GREY}
 """Of the series that the palette has no colour left for."""
 FILE = "scoreboard.html"
@@ -78,10 +79,13 @@ def _about(board: Scoreboard) -> str:
 
 def _breakdowns(board: Scoreboard) -> str:
     rows = [
-        [TITLES[basis], *(board.breakdown(axis, basis) or "–" for axis in board.axes)]
+        [TITLES[basis], *(board.breakdown(axis, basis, judged_by(board, axis)) or "–" for axis in board.axes)]
         for basis in board.bases
     ]
-    caption = "Where the modules are lost: the first value of every knob at which the score is below 0.5."
+    caption = (
+        "The first value of every knob at which the score is below 0.5: that of modules, of edges for the "
+        "planted transformer, which has none, of matched features for modular addition."
+    )
     inside = heading(2, "Where each basis breaks down") + table(["", *board.axes], rows, caption)
     return element("section", inside)
 
@@ -91,7 +95,9 @@ def _axis(board: Scoreboard, axis: str) -> str:
     content = heading(2, axis.capitalize())
     content += "".join(paragraph(sentence) for sentence in axis_conclusions(board, axis))
     content += picture(f"Scores against {axis}", _data_address(draw_axis(board, axis)), 7.0)
-    for name in ("modules", "features", "edge_precision", "effects"):
+    for name in TABULATED:
+        if not _defined(board, axis, name):
+            continue
         rows = [
             [TITLES[basis], *(cell(board.estimate(axis, value, basis, name)) for value in values)]
             for basis in board.bases
@@ -100,6 +106,14 @@ def _axis(board: Scoreboard, axis: str) -> str:
     conclusions = [(value, row_conclusion(board, axis, value)) for value in values]
     content += table([axis, "conclusion"], conclusions, kind="words")
     return element("section", content)
+
+
+def _defined(board: Scoreboard, axis: str, name: str) -> bool:
+    """Whether any basis has this score on this knob."""
+    estimates = [
+        board.estimate(axis, value, basis, name) for value in board.axes[axis] for basis in board.bases
+    ]
+    return any(estimate is not None and not isnan(estimate.mean) for estimate in estimates)
 
 
 def cell(estimate: Estimate | None) -> str:
@@ -113,11 +127,12 @@ def cell(estimate: Estimate | None) -> str:
 
 @styled
 def draw_axis(board: Scoreboard, axis: str) -> Figure:
-    """Four panels: features, edges, modules and effects against one knob."""
+    """A panel per score that is defined: features, edges, modules and effects against one knob."""
     values, bases = board.axes[axis], board.bases
-    figure, panels = grid_of(len(PICTURED), most=2, height=2.1)
+    pictured = {name: title for name, title in PICTURED.items() if _defined(board, axis, name)}
+    figure, panels = grid_of(len(pictured), most=2, height=2.1)
     styles = looks(bases)
-    for panel, (name, title) in zip(panels, PICTURED.items(), strict=True):
+    for panel, (name, title) in zip(panels, pictured.items(), strict=True):
         for number, basis in enumerate(bases):
             points = [(x, board.estimate(axis, value, basis, name)) for x, value in enumerate(values)]
             known = [(x, e) for x, e in points if e is not None and not isnan(e.mean)]

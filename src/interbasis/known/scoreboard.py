@@ -120,7 +120,9 @@ def _state(cell: _Cell) -> State:
     try:
         with threadpool_limits(1):
             return {}, {
-                basis: {name: None if math.isnan(value) else value for name, value in scores.model_dump().items()}
+                basis: {
+                    name: None if math.isnan(value) else value for name, value in scores.model_dump().items()
+                }
                 for basis, scores in _scores(cell)
             }
     finally:
