@@ -6,8 +6,8 @@ it is; needed edges keep 1. Output feature i then sees the inputs m_i ∘ f̂ wi
     f̂_out,i = P̂_i (m_i ∘ f̂) + B̂_i · core(Â (m_i ∘ f̂)).
 
 Gradient ascent on the cross-entropy looks for the worst a: by signs of the gradient, within [0, ρ], from
-several starts, on some of the samples. What the mask found costs, as it is or rounded to 0 and ρ, is measured on
-all data. One mask for all inputs, or one for every input, which is harder still. An edge count is
+several starts, on some of the samples. What the mask found costs, as it is or rounded to 0 and ρ, is measured
+on all data. One mask for all inputs, or one for every input, which is harder still. An edge count is
 *robust at level ρ* where no mask found costs more than the tolerance. ρ = 0 is the plain ablation.
 """
 

@@ -25,13 +25,14 @@ def scoreboard(
 ) -> None:
     """Score every basis on planted networks whose features, interactions and modules are known.
 
-    Writes scoreboard.json and scoreboard.html with tables, pictures and conclusions. An interrupted command
+    Writes scoreboard.json, scoreboard.md and scoreboard.html with tables, pictures and conclusions. An interrupted command
     resumes when it is given again. Example: interbasis scoreboard --quick --out runs/scoreboard
     """
-    from interbasis.known.page import write_page
+    from interbasis.known.page import write_markdown, write_page
     from interbasis.known.scoreboard import run
 
     board = run(request or ScoreboardRequest(), out, processes=processes)
+    write_markdown(board, out)
     page = write_page(board, out)
     common.show(board, as_json, lambda board: _tables(board, page))
 

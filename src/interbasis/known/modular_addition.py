@@ -1,10 +1,10 @@
 """Modular addition, whose features are known: waves cos(kx), sin(kx), cos(ky), … of a few frequencies k.
 
-A transformer is trained on x + y mod p within seconds. Which frequencies it uses is established by intervening
-on its embedding: taking out one frequency at a time, k is used if the loss rises. A feature, as a function of x
-and y, is then a sum of waves, and its *share* in k is the part of its variance in the waves
+A transformer is trained on x + y mod p within seconds. Which frequencies it uses is established by
+intervening on its embedding: frequencies are taken out one at a time, and k is used if the loss rises. A
+feature, as a function of x and y, is then a sum of waves, and its *share* in k is the part of its variance in
 
-    (k, 0), (0, k), (k, k), (k, −k)        of its two-dimensional Fourier transform.
+    the waves (k, 0), (0, k), (k, k), (k, −k) of its two-dimensional Fourier transform.
 
 Over all p² pairs waves are uncorrelated, so that shares add up to 1 with what lies in mixed frequencies.
 """

@@ -26,7 +26,7 @@ PICTURED = {
 TABULATED = ("modules", "modules_counted", "features", "matched", "edge_precision", "false_mass", "effects")
 OWN_COLOURS = {"ceiling": INK, "unwhitened": GREY}
 """Of the series that the palette has no colour left for."""
-FILE = "scoreboard.html"
+FILE, MARKDOWN = "scoreboard.html", "scoreboard.md"
 DPI = 130
 
 
@@ -43,6 +43,44 @@ def write_page(board: Scoreboard, out: Path) -> Path:
     path = out / FILE
     write_text_atomically(path, page(board))
     return path
+
+
+def write_markdown(board: Scoreboard, out: Path) -> Path:
+    """Write the tables of the page as scoreboard.md into a folder.
+
+    Args:
+        board: A scoreboard.
+        out: The folder.
+
+    Returns:
+        The file.
+    """
+    path = out / MARKDOWN
+    write_text_atomically(path, markdown(board))
+    return path
+
+
+def markdown(board: Scoreboard) -> str:
+    """Tables and sentences without pictures."""
+    lines = ["# Scoreboard", "", _words(board), ""]
+    for axis, values in board.axes.items():
+        lines += [f"## {axis.capitalize()}", "", *axis_conclusions(board, axis), ""]
+        for name in TABULATED:
+            if _defined(board, axis, name):
+                lines += _markdown_table([name.replace("_", " "), *values], _rows(board, axis, name))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _markdown_table(head: list[str], rows: list[list[str]]) -> list[str]:
+    marked = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+    return [*marked, ""]
+
+
+def _rows(board: Scoreboard, axis: str, name: str) -> list[list[str]]:
+    return [
+        [TITLES[basis], *(cell(board.estimate(axis, value, basis, name)) for value in board.axes[axis])]
+        for basis in board.bases
+    ]
 
 
 def page(board: Scoreboard) -> str:
@@ -63,18 +101,21 @@ def page(board: Scoreboard) -> str:
     return "<!doctype html>\n" + element("html", inside, lang="en") + "\n"
 
 
-def _about(board: Scoreboard) -> str:
+def _words(board: Scoreboard) -> str:
     spec = PlantedSpec()
-    words = (
+    return (
         f"Residual MLPs with known parts: {spec.parts} parts of {spec.size} features, {spec.depth} residual "
         f"sections, {1000 if board.request.quick else spec.samples:,} samples, mixed by a rotation in every "
         f"layer, unless a knob says otherwise. {board.request.seeds} networks per setting; intervals are "
         "95 % over them. 1 is everything that is there; the best rotation knows the parts and is the "
         "ceiling, the random rotation is the floor."
     )
+
+
+def _about(board: Scoreboard) -> str:
     fields = Scores.model_fields
     meanings = [(name.replace("_", " "), field.description or "") for name, field in fields.items()]
-    return paragraph(words) + table(["score", "what it is"], meanings, kind="words")
+    return paragraph(_words(board)) + table(["score", "what it is"], meanings, kind="words")
 
 
 def _breakdowns(board: Scoreboard) -> str:
@@ -96,13 +137,9 @@ def _axis(board: Scoreboard, axis: str) -> str:
     content += "".join(paragraph(sentence) for sentence in axis_conclusions(board, axis))
     content += picture(f"Scores against {axis}", _data_address(draw_axis(board, axis)), 7.0)
     for name in TABULATED:
-        if not _defined(board, axis, name):
-            continue
-        rows = [
-            [TITLES[basis], *(cell(board.estimate(axis, value, basis, name)) for value in values)]
-            for basis in board.bases
-        ]
-        content += table([axis, *values], rows, f"{name.replace('_', ' ')}: mean (95 % interval)")
+        if _defined(board, axis, name):
+            caption = f"{name.replace('_', ' ')}: mean (95 % interval)"
+            content += table([axis, *values], _rows(board, axis, name), caption)
     conclusions = [(value, row_conclusion(board, axis, value)) for value in values]
     content += table([axis, "conclusion"], conclusions, kind="words")
     return element("section", content)

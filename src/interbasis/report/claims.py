@@ -226,6 +226,7 @@ def _bases(run: ReportedRun) -> Iterator[Claim]:
     if own is None:
         yield _no(f"{basis} is sparser than another basis.", f"The controls do not hold {basis} itself.")
         return
+    yield from _learnt(own, [row for row in rows if row.network != "trained"])
     for row in rows:
         if row is not own:
             yield _compared(own, row)
@@ -237,6 +238,25 @@ def _bases(run: ReportedRun) -> Iterator[Claim]:
             f"{failed} of {sum(section.tried for section in stress)} halves of them, ablated alone, miss the "
             "threshold: effects of these edges cancel.",
         )
+
+
+def _learnt(own: Control, scrambled: list[Control]) -> Iterator[Claim]:
+    """Edges required tell trained networks from scrambled ones better than areas do (docs/evidence.md)."""
+    claim = "That few edges suffice was learnt."
+    counted = {row.name: sum(one.count for one in row.required.values()) for row in scrambled if row.required}
+    if not own.required or not counted:
+        yield _no(
+            claim,
+            "Edges required were not counted in scrambled networks; see 'interbasis controls'.",
+        )
+        return
+    needed = sum(one.count for one in own.required.values())
+    others = ", ".join(f"{count:,} ({name})" for name, count in counted.items())
+    numbers = f"Edges required over all sections: {needed:,}, against {others}, on their own answers."
+    if needed < min(counted.values()):
+        yield _yes(claim, numbers)
+    else:
+        yield _no(claim, f"{numbers} A scrambled network needs no more.")
 
 
 def _is_the_run_itself(row: Control) -> bool:

@@ -1,5 +1,6 @@
 """Curves: the metric at fractions of the edges kept. Stored as `curves.json`."""
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
@@ -10,6 +11,9 @@ from interbasis.runtime.literals import Metric
 from interbasis.runtime.records import Record
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from interbasis.ablation.robust import RobustSearch
     from interbasis.data.batches import Data
     from interbasis.run.opened import OpenedRun
     from interbasis.runtime.checkpoints import Checkpoints, State
@@ -91,12 +95,14 @@ def _worst(
         for count in curves.sections[name].counts:
             _, found = checkpoints.remember(
                 f"worst.{k}.{count}",
-                lambda count=count: (
-                    {}, {"value": search.worst_common(top_edges(graph.edges[k], count, graph.layers[k].constant))}
-                ),
-            )  # fmt: skip
+                partial(_attacked, search, top_edges(graph.edges[k], count, graph.layers[k].constant)),
+            )
             values.append(found["value"])
         return {}, {"values": values}
 
     found = opened.team.collected(graph.section_names, section)
     return {name: tuple(values["values"]) for name, (_, values) in found.items()}
+
+
+def _attacked(search: "RobustSearch", kept: "Tensor") -> "State":
+    return {}, {"value": search.worst_common(kept)}
