@@ -4,8 +4,8 @@
 
 In the first layer the inputs' true covariance is 1 and that of n samples 1 + E with entries of variance 1/n.
 To first order in E a feature i takes in feature j of another part with the coefficient
-E_ij λ_j / (λ_i − λ_j), so that the share it loses should be Σ_j (λ_j / (λ_i − λ_j))² / n, over the features j of
-other parts.
+E_ij λ_j / (λ_i − λ_j), so that the share it loses should be Σ_j (λ_j / (λ_i − λ_j))² / n, over the features j
+of other parts.
 """
 
 import numpy as np

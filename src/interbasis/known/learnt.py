@@ -6,6 +6,7 @@ absolute correlation of their values on the same inputs; modules are compared ov
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -116,9 +117,8 @@ def edge_counts(
         edges, constant = graph.edges[k], graph.layers[k].constant
         attacks = RobustSearch(search.evaluation, k, search.limit, attack)
         candidates = edges[:, int(constant) :].numel()
-        found = attacks.count(
-            required.count, lambda kept, e=edges, c=constant: top_edges(e, kept, c), candidates
-        )
+        kept = partial(top_edges, edges, constant=constant)
+        found = attacks.count(required.count, kept, candidates)
         plain, robust = plain + required.count, robust + found.count
         possible += required.possible
     return EdgeCounts(plain=plain / possible, robust=robust / possible)

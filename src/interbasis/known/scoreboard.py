@@ -7,7 +7,7 @@ resumes, and several processes may share the cells.
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,7 +99,7 @@ def run(
 
 
 @contextmanager
-def _mapping(processes: int) -> Iterator[type[map] | object]:
+def _mapping(processes: int) -> Iterator[Callable[..., Iterable[dict[str, Scores]]]]:
     """`map` itself, or that of a pool of processes."""
     if processes == 1:
         yield map
