@@ -45,7 +45,7 @@ def classified(tmp_path_factory):
     """A classifier with controls, opened for the stages."""
     run = small_runs.classifier(tmp_path_factory.mktemp("report") / "lib")
     run.features(top=4)
-    run.controls(bases="lib,pca", stressed="lib", scrambles=0)
+    run.controls(bases="lib,pca", stressed="lib", scrambles=1)
     return run
 
 
@@ -190,6 +190,27 @@ def test_a_basis_is_sparser_only_where_intervals_are_apart(classified, area, all
     table_of_controls = controls([run])
     assert "Controls of lib" in table_of_controls
     assert f"{area:.4f} ({area - 0.02:.4f} to {area + 0.02:.4f})" in table_of_controls
+
+
+def test_few_edges_were_learnt_where_scrambled_networks_need_more(classified):
+    run = reported(classified.folder)
+    rows = run.record.controls.rows
+    needed = {name: sum(one.count for one in row.required.values()) for name, row in rows.items()}
+    scrambled = {name: needed[name] for name, row in rows.items() if row.network != "trained"}
+    assert len(scrambled) == 2
+    assert all(scrambled.values())
+    claim = "That few edges suffice was learnt."
+    assert claim in said(run, needed["lib"] < min(scrambled.values()))
+    assert f"{needed['lib']:,}, against" in said(run, True) + said(run, False)
+    for count, allowed in ((1, True), (10**6, False)):
+        one = {
+            name: found.model_copy(update={"count": count}) for name, found in rows["lib"].required.items()
+        }
+        lib = rows["lib"].model_copy(update={"required": one})
+        changed = run.record.controls.model_copy(update={"rows": dict(rows) | {"lib": lib}})
+        assert claim in said(with_results(run, controls=changed), allowed)
+    alone = run.record.controls.model_copy(update={"rows": {"lib": rows["lib"]}})
+    assert "not counted in scrambled networks" in said(with_results(run, controls=alone), False)
 
 
 def test_halves_of_unneeded_edges_that_fail_are_counted(classified):
