@@ -23,10 +23,11 @@ def scoreboard(
     ] = 1,
     as_json: common.AsJson = False,
 ) -> None:
-    """Score every basis on planted networks whose features, interactions and modules are known.
+    """Score every basis on networks whose features, interactions and modules are known.
 
     Writes scoreboard.json, scoreboard.md and scoreboard.html with tables, pictures and conclusions. An
     interrupted command resumes when it is given again.
+
     Example: interbasis scoreboard --quick --out runs/scoreboard
     """
     from interbasis.known.page import write_markdown, write_page
