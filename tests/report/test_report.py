@@ -195,22 +195,28 @@ def test_a_basis_is_sparser_only_where_intervals_are_apart(classified, area, all
 def test_few_edges_were_learnt_where_scrambled_networks_need_more(classified):
     run = reported(classified.folder)
     rows = run.record.controls.rows
-    needed = {name: sum(one.count for one in row.required.values()) for name, row in rows.items()}
-    scrambled = {name: needed[name] for name, row in rows.items() if row.network != "trained"}
+    scrambled = {name: row for name, row in rows.items() if row.network != "trained"}
     assert len(scrambled) == 2
-    assert all(scrambled.values())
+    assert all(row.required.keys() == rows["lib"].required.keys() for row in scrambled.values())
     claim = "That few edges suffice was learnt."
-    assert claim in said(run, needed["lib"] < min(scrambled.values()))
-    assert f"{needed['lib']:,}, against" in said(run, True) + said(run, False)
-    for count, allowed in ((1, True), (10**6, False)):
-        one = {
-            name: found.model_copy(update={"count": count}) for name, found in rows["lib"].required.items()
-        }
+    shuffled = scrambled["lib, shuffled weights"]
+    talks = {"without_edges": 0.05, "value_intervals": ((0.8, 1.0),) * 10, "area": 0.9}
+    whole = shuffled.curves.whole.model_copy(update=talks)
+    talking = shuffled.model_copy(update={"curves": shuffled.curves.model_copy(update={"whole": whole})})
+    silent = shuffled.curves.whole.model_copy(update=talks | {"without_edges": 0.9})
+    mute = shuffled.model_copy(update={"curves": shuffled.curves.model_copy(update={"whole": silent})})
+    needed = sum(one.count for one in shuffled.required.values())
+    assert needed > 3
+
+    def changed(own: int, other) -> ReportedRun:
+        one = {name: found.model_copy(update={"count": own}) for name, found in rows["lib"].required.items()}
         lib = rows["lib"].model_copy(update={"required": one})
-        changed = run.record.controls.model_copy(update={"rows": dict(rows) | {"lib": lib}})
-        assert claim in said(with_results(run, controls=changed), allowed)
-    alone = run.record.controls.model_copy(update={"rows": {"lib": rows["lib"]}})
-    assert "not counted in scrambled networks" in said(with_results(run, controls=alone), False)
+        result = run.record.controls.model_copy(update={"rows": {"lib": lib, "lib, shuffled weights": other}})
+        return with_results(run, controls=result)
+
+    assert f"3, against {needed:,} (lib, shuffled weights)" in said(changed(1, talking), True)
+    assert claim in said(changed(needed, talking), False)
+    assert claim in said(changed(1, mute), False)  # the same answer without edges: nothing to compare with
 
 
 def test_halves_of_unneeded_edges_that_fail_are_counted(classified):
