@@ -1,24 +1,27 @@
 """The board: resumed and repeated bit for bit, its page complete in itself, its sentences true."""
 
 import re
+from functools import partial
 
 import pytest
 
+from interbasis.known import PlantedSpec, knobs
 from interbasis.known import scoreboard as module
 from interbasis.known.conclusions import axis_conclusions, row_conclusion
-from interbasis.known.page import page
-from interbasis.known.records import Estimate, Scoreboard, ScoreboardRequest
+from interbasis.known.page import markdown, page
+from interbasis.known.records import Estimate, Row, Scoreboard, ScoreboardRequest, Scores
+from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints
 
-SMALL = {"parts": 2, "size": 2, "hidden": 4, "depth": 1, "samples": 200}
-AXES = {"correlation": (("0", SMALL), ("0.6", {**SMALL, "correlation": 0.6}))}
+SMALL = PlantedSpec(parts=2, size=2, hidden=4, depth=1, samples=200)
+AXES = {"correlation": (("0", SMALL), ("0.6", SMALL.model_copy(update={"correlation": 0.6})))}
 REQUEST = ScoreboardRequest(quick=True, seeds=2, bases="lib,jib,ica,random,ceiling")
 
 
 @pytest.fixture(scope="module")
 def small():
-    before, module.QUICK_AXES = module.QUICK_AXES, AXES
+    before, knobs.QUICK_AXES = knobs.QUICK_AXES, AXES
     yield
-    module.QUICK_AXES = before
+    knobs.QUICK_AXES = before
 
 
 @pytest.fixture(scope="module")
@@ -29,22 +32,22 @@ def board(small, tmp_path_factory):
 
 def test_the_same_bits_after_an_interruption(board, tmp_path, monkeypatch):
     folder, first = board
-    done, cell = [], module._cell
+    done, scores = [], module._scores
 
-    def killed(*arguments):
+    def killed(cell):
         if len(done) == 2:
             raise KeyboardInterrupt
-        done.append(arguments)
-        return cell(*arguments)
+        done.append(cell)
+        return scores(cell)
 
-    monkeypatch.setattr(module, "_cell", killed)
+    monkeypatch.setattr(module, "_scores", killed)
     with pytest.raises(KeyboardInterrupt):
         module.run(REQUEST, tmp_path, progress=False)
-    monkeypatch.setattr(module, "_cell", lambda *arguments: (done.append(arguments), cell(*arguments))[1])
+    monkeypatch.setattr(module, "_scores", lambda cell: (done.append(cell), scores(cell))[1])
     again = module.run(REQUEST, tmp_path, progress=False)
     assert len(done) == 4  # two before, two after
     assert (tmp_path / "scoreboard.json").read_bytes() == (folder / "scoreboard.json").read_bytes()
-    assert page(again) == page(first)
+    assert markdown(again) == markdown(first)
     assert not (tmp_path / ".resume").exists()
 
 
@@ -55,6 +58,9 @@ def test_the_page_holds_everything(board):
     assert not re.search(r'(src|href)="(?!data:)', html)
     for name in ("LIB", "JIB", "ICA", "best rotation", "random rotation"):
         assert name in html
+    row = first.estimate("correlation", "0.6", "lib", "modules")
+    assert f"{row.mean:.2f} ({row.low:.2f} to {row.high:.2f})" in html
+    assert f"{row.mean:.2f} ({row.low:.2f} to {row.high:.2f})" in markdown(first)
     assert Scoreboard.model_validate_json((folder / "scoreboard.json").read_text()) == first
 
 
@@ -75,6 +81,35 @@ def test_an_interval_is_students():
     estimate = Estimate.over_seeds([0.0, 1.0, 2.0, 3.0, 4.0])
     assert estimate.mean == 2
     assert estimate.high - 2 == pytest.approx(2.776 * 2.5**0.5 / 5**0.5, rel=1e-3)
+
+
+def scored(axis, means):
+    """A board of one basis with given scores of modules, at values 0, 0.1, 0.2, …"""
+    rows = []
+    for number, mean in enumerate(means):
+        scores = {name: Estimate.over_seeds([mean, mean]) for name in Scores.model_fields}
+        rows.append(Row(axis=axis, value=f"{number / 10:g}", basis="lib", scores=scores))
+    return Scoreboard(request=REQUEST, versions={}, rows=tuple(rows))
+
+
+def test_where_a_score_falls_below_a_half():
+    board = scored("correlation", [0.9, 0.7, 0.4, 0.6, 0.1])
+    assert board.breakdown("correlation", "lib") == "0.2"
+    assert board.crossing("correlation", "lib") == pytest.approx(0.1 + 0.1 * 0.2 / 0.3)
+    assert "LIB (about 0.17)" in " ".join(axis_conclusions(board, "correlation"))
+    assert scored("correlation", [0.9, 0.8]).crossing("correlation", "lib") is None
+
+
+@pytest.mark.slow
+def test_processes_share_the_cells(tmp_path):
+    cells = [module._Cell(SMALL, seed, ("lib",)) for seed in (0, 1)]
+    checkpoints = Checkpoints(tmp_path, "scoreboard", {})
+    checkpoints.begin()
+    with module._mapping(2) as mapping:
+        shared = list(mapping(partial(module._stored, checkpoints), cells))
+    alone = [module._stored(NO_CHECKPOINTS, cell) for cell in cells]
+    assert shared == alone
+    assert all(checkpoints.checkpoint(cell.key).complete for cell in cells)
 
 
 def test_bad_input(cli):

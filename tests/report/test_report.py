@@ -45,7 +45,7 @@ def classified(tmp_path_factory):
     """A classifier with controls, opened for the stages."""
     run = small_runs.classifier(tmp_path_factory.mktemp("report") / "lib")
     run.features(top=4)
-    run.controls(bases="lib,pca", stressed="lib", scrambles=0)
+    run.controls(bases="lib,pca", stressed="lib", scrambles=1)
     return run
 
 
@@ -190,6 +190,33 @@ def test_a_basis_is_sparser_only_where_intervals_are_apart(classified, area, all
     table_of_controls = controls([run])
     assert "Controls of lib" in table_of_controls
     assert f"{area:.4f} ({area - 0.02:.4f} to {area + 0.02:.4f})" in table_of_controls
+
+
+def test_few_edges_were_learnt_where_scrambled_networks_need_more(classified):
+    run = reported(classified.folder)
+    rows = run.record.controls.rows
+    scrambled = {name: row for name, row in rows.items() if row.network != "trained"}
+    assert len(scrambled) == 2
+    assert all(row.required.keys() == rows["lib"].required.keys() for row in scrambled.values())
+    claim = "That few edges suffice was learnt."
+    shuffled = scrambled["lib, shuffled weights"]
+    talks = {"without_edges": 0.05, "value_intervals": ((0.8, 1.0),) * 10, "area": 0.9}
+    whole = shuffled.curves.whole.model_copy(update=talks)
+    talking = shuffled.model_copy(update={"curves": shuffled.curves.model_copy(update={"whole": whole})})
+    silent = shuffled.curves.whole.model_copy(update=talks | {"without_edges": 0.9})
+    mute = shuffled.model_copy(update={"curves": shuffled.curves.model_copy(update={"whole": silent})})
+    needed = sum(one.count for one in shuffled.required.values())
+    assert needed > 3
+
+    def changed(own: int, other) -> ReportedRun:
+        one = {name: found.model_copy(update={"count": own}) for name, found in rows["lib"].required.items()}
+        lib = rows["lib"].model_copy(update={"required": one})
+        result = run.record.controls.model_copy(update={"rows": {"lib": lib, "lib, shuffled weights": other}})
+        return with_results(run, controls=result)
+
+    assert f"3, against {needed:,} (lib, shuffled weights)" in said(changed(1, talking), True)
+    assert claim in said(changed(needed, talking), False)
+    assert claim in said(changed(1, mute), False)  # the same answer without edges: nothing to compare with
 
 
 def test_halves_of_unneeded_edges_that_fail_are_counted(classified):

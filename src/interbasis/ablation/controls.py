@@ -15,7 +15,7 @@ import torch
 from interbasis.ablation.curves import sparsity_curves
 from interbasis.ablation.records import Control, RequiredCount, Sparsity
 from interbasis.ablation.scrambling import reinitialised, require_remake, shuffled
-from interbasis.ablation.search import Search
+from interbasis.ablation.search import EdgesRequired, Search, ToleranceError
 from interbasis.ablation.sparsity import interaction_sparsity
 from interbasis.ablation.stress import stress
 from interbasis.data.batches import Batches, Data
@@ -155,9 +155,16 @@ class ControlPlan:
         graph = self._graph(other, basis, progress)
         own = own_answers(other.to(graph.config.torch_dtype), self.data)
         curves = sparsity_curves(other, graph, own, self.metric, seed=self.seed, progress=progress)
-        return Control(
+        row = Control(
             name=title, basis=basis, network=kind, ranking="Ê", curves=curves, sparsity=_sparsity(graph)
         )
+        if basis not in self.settings.stressed:
+            return row
+        search = Search.of(other, graph, own, self.metric, self.settings.tolerance)
+        try:
+            return row.model_copy(update={"required": _counts(search.all_edges(progress=progress))})
+        except ToleranceError:  # directions that its basis dropped decide some of its answers
+            return row
 
     def _stressed(self, row: Control, graph: InteractionGraph, progress: Progress) -> Control:
         search = Search.of(self.network, graph, self.data, self.metric, self.settings.tolerance)
@@ -166,14 +173,14 @@ class ControlPlan:
             stress(search.evaluation, k, edges.mask, search.limit, self.seed, progress)
             for k, edges in enumerate(required)
         ]
-        counts = [RequiredCount(count=edges.count, stable_count=edges.stable_count) for edges in required]
-        names = graph.section_names
-        return row.model_copy(
-            update={
-                "required": dict(zip(names, counts, strict=True)),
-                "stress": dict(zip(names, stressed, strict=True)),
-            }
-        )
+        stress_by_section = dict(zip(graph.section_names, stressed, strict=True))
+        return row.model_copy(update={"required": _counts(required), "stress": stress_by_section})
+
+
+def _counts(required: Sequence[EdgesRequired]) -> dict[str, RequiredCount]:
+    return {
+        edges.source: RequiredCount(count=edges.count, stable_count=edges.stable_count) for edges in required
+    }
 
 
 class _Once:

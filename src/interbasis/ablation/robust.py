@@ -6,7 +6,8 @@ it is; needed edges keep 1. Output feature i then sees the inputs m_i ∘ f̂ wi
     f̂_out,i = P̂_i (m_i ∘ f̂) + B̂_i · core(Â (m_i ∘ f̂)).
 
 Gradient ascent on the cross-entropy looks for the worst a: by signs of the gradient, within [0, ρ], from
-several starts. One mask for all inputs, or one for every input, which is harder still. An edge count is
+several starts, on some of the samples. What the mask found costs, as it is or rounded to 0 and ρ, is measured
+on all data. One mask for all inputs, or one for every input, which is harder still. An edge count is
 *robust at level ρ* where no mask found costs more than the tolerance. ρ = 0 is the plain ablation.
 """
 
@@ -130,7 +131,8 @@ class RobustSearch:
         found = [self._ascend(free, f, labels, start, common=True) for start in range(self.attack.starts)]
         a = max(found, key=lambda one: one.entropy).mask
         rounded = torch.where(a > self.attack.level / 2, self.attack.level, 0.0).to(a) * free
-        values = [self._value(kept, mask) for mask in (a, rounded, torch.zeros_like(a))]
+        worse = max(a, rounded, key=lambda mask: self._entropy(free, mask, f, labels))
+        values = self._value(kept, worse), self.evaluation.edges({self.index: kept}).value
         return min(values) if self.evaluation.metric == "accuracy" else max(values)
 
     def worst_per_input(self, kept: Tensor) -> float:
@@ -166,6 +168,11 @@ class RobustSearch:
             size = level * FIRST_STEP * (1 - 0.9 * step / self.attack.steps)
             a = (a.detach() + size * slope.sign()).clamp(0, level) * free
         return _Found(best, best_loss, worst)
+
+    @torch.no_grad()
+    def _entropy(self, free: Tensor, a: Tensor, f: Tensor, labels: Tensor) -> float:
+        outputs = self._outputs(f, torch.where(free, a, 1.0))
+        return sample_losses("cross_entropy", outputs, labels)[0].sum().item()
 
     def _start(self, number: int, shape: tuple[int, ...]) -> Tensor:
         if number < 2:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 from rich.console import RenderableType
 
 from interbasis.cli import common
@@ -15,19 +15,26 @@ def scoreboard(
     *,
     request: Annotated[ScoreboardRequest | None, common.Flat] = None,
     out: Annotated[Path, Parameter(help="Folder for the table and the page.")] = Path("runs/scoreboard"),
+    processes: Annotated[
+        int,
+        Parameter(
+            help="Networks scored at a time, with one thread each.", validator=validators.Number(gte=1)
+        ),
+    ] = 1,
     as_json: common.AsJson = False,
 ) -> None:
     """Score every basis on networks whose features, interactions and modules are known.
 
-    Writes scoreboard.json and scoreboard.html with tables, pictures and conclusions. An interrupted command
-    resumes when it is given again.
+    Writes scoreboard.json, scoreboard.md and scoreboard.html with tables, pictures and conclusions. An
+    interrupted command resumes when it is given again.
 
     Example: interbasis scoreboard --quick --out runs/scoreboard
     """
-    from interbasis.known.page import write_page
+    from interbasis.known.page import write_markdown, write_page
     from interbasis.known.scoreboard import run
 
-    board = run(request or ScoreboardRequest(), out)
+    board = run(request or ScoreboardRequest(), out, processes=processes)
+    write_markdown(board, out)
     page = write_page(board, out)
     common.show(board, as_json, lambda board: _tables(board, page))
 

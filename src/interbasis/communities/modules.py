@@ -28,6 +28,10 @@ IN_NONE = -1
 
 TRIALS = 10
 """Independent Leiden runs, of which the best is taken."""
+MAX_LOG_RESOLUTION = 5.0
+"""log₂ γ is sought within ± this, where the number of modules is told."""
+COUNT_TRIALS = 12
+"""Resolutions tried where the number of modules is told."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ def find_modules(
     _check(resolution, seeds, null_graphs)
     labels = _numbered(leiden(weighted, resolution, seed))
     modules = Modules(
-        assignment=tuple(_by_layer(labels, weighted)),
+        assignment=tuple(by_layer(labels, weighted)),
         layers=tuple(layer.name for layer in graph.layers),
         modularity=modularity(weighted, labels, resolution),
         resolution=resolution,
@@ -144,6 +148,25 @@ def leiden(weighted: WeightedGraph, resolution: float, seed: int) -> np.ndarray:
         edges, resolution=resolution, seed=seed, iterations=2, trials=TRIALS, use_modularity=True
     )
     return np.array([partition[str(node)] for node in weighted.connected], dtype=np.int64)
+
+
+def leiden_into(weighted: WeightedGraph, count: int, seed: int) -> np.ndarray:
+    """The partition of the resolution that gives ``count`` modules, or nearly so; [nodes].
+
+    log γ is bisected from γ = 1 on, which is kept where it gives that number already.
+    """
+    low, high = -MAX_LOG_RESOLUTION, MAX_LOG_RESOLUTION
+    nearest = np.zeros(len(weighted.connected), dtype=np.int64)
+    for _ in range(COUNT_TRIALS):
+        middle = (low + high) / 2
+        labels = leiden(weighted, 2**middle, seed)
+        found = len(np.unique(labels))
+        if abs(found - count) < abs(len(np.unique(nearest)) - count):
+            nearest = labels
+        if found == count:
+            break
+        low, high = (middle, high) if found < count else (low, middle)
+    return nearest
 
 
 def modularity(weighted: WeightedGraph, labels: np.ndarray, resolution: float = 1.0) -> float:
@@ -210,7 +233,8 @@ def _numbered(partition: np.ndarray) -> np.ndarray:
     return rank[inverse]
 
 
-def _by_layer(labels: np.ndarray, weighted: WeightedGraph) -> list[np.ndarray]:
+def by_layer(labels: np.ndarray, weighted: WeightedGraph) -> list[np.ndarray]:
+    """A partition of the connected nodes as modules of all features, layer by layer."""
     everything = np.full(weighted.offsets[-1], IN_NONE, dtype=np.int64)
     everything[weighted.connected] = labels
     return [everything[start:stop] for start, stop in pairwise(weighted.offsets)]

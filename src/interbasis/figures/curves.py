@@ -47,6 +47,9 @@ def ablation_curves(results: Mapping[str, CurvesResult]) -> Figure:
             curves = result.curves
             curve = curves.whole if section is None else curves.sections[section]
             _line(panel, name, curves.fractions, curve, styles[name])
+            if section in result.worst:
+                worst = styles[name] | {"linestyle": "--", "marker": ""}
+                panel.plot(curves.fractions, result.worst[section], gid=f"worst:{name}", **worst)
         for baseline in {result.curves.baseline for result in results.values()}:
             panel.axhline(baseline, color=INK, linewidth=0.6, linestyle=(0, (1, 2)), zorder=0)
         title = "all sections at once" if section is None else titles[section]
@@ -59,10 +62,12 @@ def ablation_curves(results: Mapping[str, CurvesResult]) -> Figure:
             panel.set_ylabel(first.curves.metric.replace("_", "-"))
     if len(results) > 1:
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=len(results))
+    dashed = " Dashed: the worst mask found within the edges that are not kept."
     note(
         figure,
         "The largest edges are kept, the others ablated; the constant's are always kept. Dotted: the "
-        "untouched model. Bands: 95 % bootstrap intervals over the samples.",
+        "untouched model. Bands: 95 % bootstrap intervals over the samples."
+        + (dashed if any(result.worst for result in results.values()) else ""),
     )
     return figure
 

@@ -6,11 +6,21 @@ from interbasis.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
     from interbasis.known.bases import fit
+    from interbasis.known.modular_addition import (
+        ModularAddition,
+        ModularAdditionSpec,
+        score_modular_addition,
+        train_modular_addition,
+    )
     from interbasis.known.planted import PlantedSpec, plant
     from interbasis.known.records import Scores
     from interbasis.known.scores import score
     from interbasis.known.transformers import plant_transformer
     from interbasis.known.truth import KnownNetwork, Truth
+    from interbasis.known.two_task_transformer import (
+        TwoTaskTransformerRecipe,
+        train_two_task_transformer,
+    )
     from interbasis.known.two_tasks import (
         TwoTaskRecipe,
         TwoTasks,
@@ -33,6 +43,12 @@ _HOMES = {
     "TwoTaskRecipe": "two_tasks",
     "TwoTasks": "two_tasks",
     "TwoTaskScores": "two_tasks",
+    "train_two_task_transformer": "two_task_transformer",
+    "TwoTaskTransformerRecipe": "two_task_transformer",
+    "train_modular_addition": "modular_addition",
+    "score_modular_addition": "modular_addition",
+    "ModularAddition": "modular_addition",
+    "ModularAdditionSpec": "modular_addition",
 }
 
 __all__ = list(_HOMES)

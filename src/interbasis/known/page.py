@@ -10,7 +10,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from interbasis.figures.style import GREY, INK, STYLE, grid_of, looks, note, styled
-from interbasis.known.conclusions import axis_conclusions, row_conclusion
+from interbasis.known.conclusions import axis_conclusions, judged_by, row_conclusion
 from interbasis.known.planted import PlantedSpec
 from interbasis.known.records import TITLES, Estimate, Scoreboard, Scores
 from interbasis.report.html import element, heading, paragraph, picture, table, text
@@ -23,9 +23,10 @@ PICTURED = {
     "modules": "modules",
     "effects": "effects",
 }
+TABULATED = ("modules", "modules_counted", "features", "matched", "edge_precision", "false_mass", "effects")
 OWN_COLOURS = {"ceiling": INK, "unwhitened": GREY}
 """Of the series that the palette has no colour left for."""
-FILE = "scoreboard.html"
+FILE, MARKDOWN = "scoreboard.html", "scoreboard.md"
 DPI = 130
 
 
@@ -42,6 +43,44 @@ def write_page(board: Scoreboard, out: Path) -> Path:
     path = out / FILE
     write_text_atomically(path, page(board))
     return path
+
+
+def write_markdown(board: Scoreboard, out: Path) -> Path:
+    """Write the tables of the page as scoreboard.md into a folder.
+
+    Args:
+        board: A scoreboard.
+        out: The folder.
+
+    Returns:
+        The file.
+    """
+    path = out / MARKDOWN
+    write_text_atomically(path, markdown(board))
+    return path
+
+
+def markdown(board: Scoreboard) -> str:
+    """Tables and sentences without pictures."""
+    lines = ["# Scoreboard", "", _words(board), ""]
+    for axis, values in board.axes.items():
+        lines += [f"## {axis.capitalize()}", "", *axis_conclusions(board, axis), ""]
+        for name in TABULATED:
+            if _defined(board, axis, name):
+                lines += _markdown_table([name.replace("_", " "), *values], _rows(board, axis, name))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _markdown_table(head: list[str], rows: list[list[str]]) -> list[str]:
+    marked = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+    return [*marked, ""]
+
+
+def _rows(board: Scoreboard, axis: str, name: str) -> list[list[str]]:
+    return [
+        [TITLES[basis], *(cell(board.estimate(axis, value, basis, name)) for value in board.axes[axis])]
+        for basis in board.bases
+    ]
 
 
 def page(board: Scoreboard) -> str:
@@ -62,26 +101,32 @@ def page(board: Scoreboard) -> str:
     return "<!doctype html>\n" + element("html", inside, lang="en") + "\n"
 
 
-def _about(board: Scoreboard) -> str:
+def _words(board: Scoreboard) -> str:
     spec = PlantedSpec()
-    words = (
+    return (
         f"Residual MLPs with known parts: {spec.parts} parts of {spec.size} features, {spec.depth} residual "
         f"sections, {1000 if board.request.quick else spec.samples:,} samples, mixed by a rotation in every "
         f"layer, unless a knob says otherwise. {board.request.seeds} networks per setting; intervals are "
         "95 % over them. 1 is everything that is there; the best rotation knows the parts and is the "
         "ceiling, the random rotation is the floor."
     )
+
+
+def _about(board: Scoreboard) -> str:
     fields = Scores.model_fields
     meanings = [(name.replace("_", " "), field.description or "") for name, field in fields.items()]
-    return paragraph(words) + table(["score", "what it is"], meanings, kind="words")
+    return paragraph(_words(board)) + table(["score", "what it is"], meanings, kind="words")
 
 
 def _breakdowns(board: Scoreboard) -> str:
     rows = [
-        [TITLES[basis], *(board.breakdown(axis, basis) or "–" for axis in board.axes)]
+        [TITLES[basis], *(board.breakdown(axis, basis, judged_by(board, axis)) or "–" for axis in board.axes)]
         for basis in board.bases
     ]
-    caption = "Where the modules are lost: the first value of every knob at which the score is below 0.5."
+    caption = (
+        "The first value of every knob at which the score is below 0.5: that of modules, of edges for the "
+        "planted transformer, which has none, of matched features for modular addition."
+    )
     inside = heading(2, "Where each basis breaks down") + table(["", *board.axes], rows, caption)
     return element("section", inside)
 
@@ -91,15 +136,21 @@ def _axis(board: Scoreboard, axis: str) -> str:
     content = heading(2, axis.capitalize())
     content += "".join(paragraph(sentence) for sentence in axis_conclusions(board, axis))
     content += picture(f"Scores against {axis}", _data_address(draw_axis(board, axis)), 7.0)
-    for name in ("modules", "features", "edge_precision", "effects"):
-        rows = [
-            [TITLES[basis], *(cell(board.estimate(axis, value, basis, name)) for value in values)]
-            for basis in board.bases
-        ]
-        content += table([axis, *values], rows, f"{name.replace('_', ' ')}: mean (95 % interval)")
+    for name in TABULATED:
+        if _defined(board, axis, name):
+            caption = f"{name.replace('_', ' ')}: mean (95 % interval)"
+            content += table([axis, *values], _rows(board, axis, name), caption)
     conclusions = [(value, row_conclusion(board, axis, value)) for value in values]
     content += table([axis, "conclusion"], conclusions, kind="words")
     return element("section", content)
+
+
+def _defined(board: Scoreboard, axis: str, name: str) -> bool:
+    """Whether any basis has this score on this knob."""
+    estimates = [
+        board.estimate(axis, value, basis, name) for value in board.axes[axis] for basis in board.bases
+    ]
+    return any(estimate is not None and not isnan(estimate.mean) for estimate in estimates)
 
 
 def cell(estimate: Estimate | None) -> str:
@@ -113,11 +164,12 @@ def cell(estimate: Estimate | None) -> str:
 
 @styled
 def draw_axis(board: Scoreboard, axis: str) -> Figure:
-    """Four panels: features, edges, modules and effects against one knob."""
+    """A panel per score that is defined: features, edges, modules and effects against one knob."""
     values, bases = board.axes[axis], board.bases
-    figure, panels = grid_of(len(PICTURED), most=2, height=2.1)
+    pictured = {name: title for name, title in PICTURED.items() if _defined(board, axis, name)}
+    figure, panels = grid_of(len(pictured), most=2, height=2.1)
     styles = looks(bases)
-    for panel, (name, title) in zip(panels, PICTURED.items(), strict=True):
+    for panel, (name, title) in zip(panels, pictured.items(), strict=True):
         for number, basis in enumerate(bases):
             points = [(x, board.estimate(axis, value, basis, name)) for x, value in enumerate(values)]
             known = [(x, e) for x, e in points if e is not None and not isnan(e.mean)]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal, get_args
 
 from pydantic import Field
@@ -31,6 +32,7 @@ class Scores(Record):
     edge_auroc: Measured = Field(description="Area under the ROC curve of Ê for true interactions.")
     false_mass: Measured = Field(description="Share of Ê² on interactions that do not exist; 0 is best.")
     modules: Measured = Field(description="Adjusted mutual information of modules and parts.")
+    modules_counted: Measured = Field(description="The same where Leiden is told how many modules there are.")
     module_count: Measured = Field(description="Modules found, divided by the number of parts.")
     effects: Measured = Field(description="What ablating a module costs its own part, minus the others.")
 
@@ -105,6 +107,25 @@ class Scoreboard(Record):
         for row in self.rows:
             if (row.axis, row.value, row.basis) == (axis, value, basis):
                 return row.scores[name]
+        return None
+
+    def crossing(self, axis: str, basis: str, name: str = "modules") -> float | None:
+        """Where the mean score falls below `BREAKDOWN`, by a straight line between the values next to it.
+
+        None where values are no numbers, or where the score never falls from above.
+        """
+        points = []
+        for value in self.axes[axis]:
+            estimate = self.estimate(axis, value, basis, name)
+            try:
+                at = float(value.replace(",", ""))
+            except ValueError:
+                return None
+            if estimate is not None and not math.isnan(estimate.mean):
+                points.append((at, estimate.mean))
+        for (x, a), (y, b) in pairwise(points):
+            if a >= BREAKDOWN > b:
+                return x + (y - x) * (a - BREAKDOWN) / (a - b)
         return None
 
     def breakdown(self, axis: str, basis: str, name: str = "modules") -> str | None:

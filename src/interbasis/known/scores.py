@@ -14,13 +14,16 @@ from sklearn.metrics import adjusted_mutual_info_score, average_precision_score,
 from torch import Tensor
 
 from interbasis.ablation.masked_pass import ablate_nodes
-from interbasis.communities.modules import IN_NONE, find_modules
+from interbasis.communities.modules import IN_NONE, by_layer, find_modules, leiden_into
+from interbasis.communities.weighted_graph import WeightedGraph
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.known.records import Scores
 from interbasis.known.truth import KnownNetwork
 from interbasis.network.network import Network
 from interbasis.runtime.errors import InterbasisError
 
+Partition = Sequence[np.ndarray]
+"""Per layer, the module of every feature."""
 EFFECT_SAMPLES = 1000
 """Samples on which modules are ablated."""
 
@@ -43,7 +46,7 @@ def score(known: KnownNetwork, graph: InteractionGraph, seed: int = 0) -> Scores
     best = torch.cat([shares[k].amax(1) for k in inner])
     found = [{int(part) for part in labels[k][shares[k].amax(1) >= 0.9] if part < truth.count} for k in inner]
     precision, auroc, false = _edges(graph, labels, truth.acts_on)
-    undefined = {"modules": math.nan, "module_count": math.nan, "effects": math.nan}
+    undefined = dict.fromkeys(("modules", "modules_counted", "module_count", "effects"), math.nan)
     return Scores(
         features=best.mean().item(),
         matched=float(np.mean([_matched(shares[k], truth.parts[k]) for k in inner])),
@@ -59,11 +62,10 @@ def score(known: KnownNetwork, graph: InteractionGraph, seed: int = 0) -> Scores
 def _module_scores(
     known: KnownNetwork, graph: InteractionGraph, labels: list[Tensor], read: list[Tensor], seed: int
 ) -> dict[str, float]:
-    modules = _modules(graph, seed)
-    together = [_flat(modules, labels, read, k) for k in range(len(graph.layers))]
-    mine, theirs = (np.concatenate(column) for column in zip(*together, strict=True))
+    modules, counted = _modules(graph, seed, known.truth.count)
     return {
-        "modules": float(adjusted_mutual_info_score(theirs, mine)) if len(mine) else 0.0,
+        "modules": _agreement(modules, labels, read),
+        "modules_counted": _agreement(counted, labels, read),
         "module_count": (1 + max(int(layer.max(initial=-1)) for layer in modules)) / known.truth.count,
         "effects": _effects(known, graph, modules),
     }
@@ -117,12 +119,21 @@ def _edges(
     return float(average_precision_score(exists, Ê)), float(roc_auc_score(exists, Ê)), false
 
 
-def _modules(graph: InteractionGraph, seed: int) -> tuple[np.ndarray, ...]:
+def _modules(graph: InteractionGraph, seed: int, count: int) -> tuple[Partition, Partition]:
+    """Modules as `interbasis modules` finds them, and where their number is told."""
     try:
         found = find_modules(graph, seed=seed, seeds=0, null_graphs=0, resolutions=())
     except InterbasisError:  # no edge is larger than another
-        return tuple(np.full(layer.features, IN_NONE) for layer in graph.layers)
-    return found.assignment
+        none = [np.full(layer.features, IN_NONE) for layer in graph.layers]
+        return none, none
+    weighted = WeightedGraph.of(graph)
+    return found.assignment, by_layer(leiden_into(weighted, count, seed), weighted)
+
+
+def _agreement(modules: Partition, labels: list[Tensor], read: list[Tensor]) -> float:
+    together = [_flat(modules, labels, read, k) for k in range(len(labels))]
+    mine, theirs = (np.concatenate(column) for column in zip(*together, strict=True))
+    return float(adjusted_mutual_info_score(theirs, mine)) if len(mine) else 0.0
 
 
 def _flat(

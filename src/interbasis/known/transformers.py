@@ -13,12 +13,14 @@ and the outputs read the last four. So which subspace acts on which is known for
 """
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from interbasis.known.planted import Draws
 from interbasis.known.truth import KnownNetwork, Truth
 from interbasis.network.cores import Attention, AttentionShape, Elementwise, Linear
 from interbasis.network.network import Network, NodeLayer, Prefix, Section, with_constant
+from interbasis.runtime.records import Record
 
 TOKENS, POSITIONS, TABLE = 6, 10, 4
 SHARPNESS = 6.0
@@ -40,6 +42,12 @@ READS: tuple[dict[str, tuple[str, ...]], ...] = (
 )
 """What each section newly writes, and from what; every subspace also passes on to itself."""
 OUTPUTS = ("previous", "count", "copied", "looked up")
+
+
+class PlantedTransformerSpec(Record):
+    """The one knob of planted transformers."""
+
+    sequences: int = Field(300, ge=2)
 
 
 class MixedEmbedding(Prefix):

@@ -5,7 +5,7 @@ name both. Nothing but training keeps the tasks apart: every neuron is connected
 outputs. What a feature or a module does for each task is established by intervening on it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -40,6 +40,13 @@ class TwoTaskRecipe(Record):
     test_samples: int = 1000
 
 
+class ByTask(Network):
+    """A network whose outputs are the classes of two tasks, one set after the other."""
+
+    def finish(self, f: Tensor, inputs: Tensor) -> Tensor:  # [n, S, width] -> [n, 2, classes]
+        return super().finish(f, inputs).unflatten(-1, (2, -1))
+
+
 @dataclass(frozen=True, eq=False)
 class TwoTasks:
     """A network with the inputs it was trained on and others."""
@@ -49,13 +56,21 @@ class TwoTasks:
     labels: Tensor  # [samples, 2]
     test_inputs: Tensor
     test_labels: Tensor
+    tasks: Tensor = TASKS
+    """The task of every output, 0 or 1."""
 
     @property
     def accuracies(self) -> tuple[float, float]:
         """Of both tasks on the test pairs."""
-        logits = self.network(self.test_inputs).unflatten(-1, (2, CLASSES))
-        right = (logits.argmax(-1) == self.test_labels).double().mean(0)
+        logits = self.network(self.test_inputs)
+        answers = torch.stack([logits[:, self.tasks == task].argmax(-1) for task in (0, 1)], dim=1)
+        right = (answers == self.test_labels).double().mean(0)
         return right[0].item(), right[1].item()
+
+    @property
+    def by_task(self) -> Network:
+        """The network with outputs [samples, 2, classes], so that metrics count the answers to both tasks."""
+        return ByTask(**{field.name: getattr(self.network, field.name) for field in fields(self.network)})
 
 
 class TwoTaskScores(Record):
@@ -128,7 +143,7 @@ def score_two_tasks(known: TwoTasks, graph: InteractionGraph, null_graphs: int =
         Selectivity, effects and modularity.
     """
     modules = find_modules(graph, seeds=0, null_graphs=null_graphs, resolutions=())
-    lost = damage(known.network, graph, modules.assignment, known.test_inputs, TASKS)
+    lost = damage(known.network, graph, modules.assignment, known.test_inputs, known.tasks)
     contrast = lost - lost[:, ::-1]
     rows, columns = linear_sum_assignment(-contrast)
     return TwoTaskScores(
@@ -140,7 +155,7 @@ def score_two_tasks(known: TwoTasks, graph: InteractionGraph, null_graphs: int =
 
 
 def _selectivity(known: TwoTasks, graph: InteractionGraph, layer: int) -> float:
-    network, inputs = known.network, known.test_inputs[:300]
+    network, inputs, tasks = known.network, known.test_inputs[:300], known.tasks
     untouched = network(inputs)
     spread = untouched.var(0, unbiased=False)
     lost = []
@@ -148,6 +163,6 @@ def _selectivity(known: TwoTasks, graph: InteractionGraph, layer: int) -> float:
         keep = torch.ones(graph.layers[layer].features, dtype=torch.bool)
         keep[feature] = False
         error = (ablate_nodes(network, graph, inputs, {layer: keep}) - untouched).square().mean(0)
-        lost.append([(error[task == TASKS].sum() / spread[task == TASKS].sum()).item() for task in (0, 1)])
+        lost.append([(error[task == tasks].sum() / spread[task == tasks].sum()).item() for task in (0, 1)])
     a, b = np.array(lost).T
     return float(np.abs(a - b).sum() / (a + b).sum())

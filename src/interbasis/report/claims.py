@@ -9,7 +9,7 @@ from math import isnan
 
 from interbasis.ablation.records import Control, Curve, Interval
 from interbasis.report.record import ReportedRun
-from interbasis.run.stages.ablate import AblationResult
+from interbasis.run.stages.ablate import AblationResult, SectionEdges
 
 MIN_MODULARITY_Z = 2.0
 """Standard deviations above rewired graphs from which modularity counts as more than chance."""
@@ -122,7 +122,7 @@ def _ablation(run: ReportedRun) -> Iterator[Claim]:
         )
     else:
         metric, sections = ablation.metric.replace("_", "-"), ablation.sections.values()
-        counts = ", ".join(f"{section.name} {section.count:,}" for section in sections)
+        counts = ", ".join(f"{section.name} {section.count:,}{_beside(section)}" for section in sections)
         yield _yes(
             f"One section at a time, these numbers of the largest edges keep {metric} within "
             f"{ablation.tolerance:g} of {ablation.baseline:.5g}: {counts}.",
@@ -182,6 +182,11 @@ def _robust(ablation: AblationResult) -> Iterator[Claim]:
         )
 
 
+def _beside(section: SectionEdges) -> str:
+    """The robust count, beside the plain one."""
+    return f" (robust {section.robust.count:,})" if section.robust else ""
+
+
 def _named(spec: str) -> str:
     return f" of {spec}" if spec else ""
 
@@ -221,6 +226,7 @@ def _bases(run: ReportedRun) -> Iterator[Claim]:
     if own is None:
         yield _no(f"{basis} is sparser than another basis.", f"The controls do not hold {basis} itself.")
         return
+    yield from _learnt(own, [row for row in rows if row.network != "trained"])
     for row in rows:
         if row is not own:
             yield _compared(own, row)
@@ -232,6 +238,33 @@ def _bases(run: ReportedRun) -> Iterator[Claim]:
             f"{failed} of {sum(section.tried for section in stress)} halves of them, ablated alone, miss the "
             "threshold: effects of these edges cancel.",
         )
+
+
+def _learnt(own: Control, scrambled: list[Control]) -> Iterator[Claim]:
+    """Edges required tell trained networks from scrambled ones better than areas do (docs/evidence.md).
+
+    A scrambled network that answers alike without edges has nothing that edges could carry, and is left out.
+    """
+    claim = "That few edges suffice was learnt."
+    counted = {
+        row.name: sum(one.count for one in row.required.values())
+        for row in scrambled
+        if row.required and does_something(row.curves.whole)
+    }
+    if not own.required or not counted:
+        yield _no(
+            claim,
+            "Edges required were not counted in a scrambled network that has something to say; see "
+            "'interbasis controls'.",
+        )
+        return
+    needed = sum(one.count for one in own.required.values())
+    others = ", ".join(f"{count:,} ({name})" for name, count in counted.items())
+    numbers = f"Edges required over all sections: {needed:,}, against {others}, on their own answers."
+    if needed < min(counted.values()):
+        yield _yes(claim, numbers)
+    else:
+        yield _no(claim, f"{numbers} A scrambled network needs no more.")
 
 
 def _is_the_run_itself(row: Control) -> bool:

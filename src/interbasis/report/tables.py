@@ -111,13 +111,14 @@ def sections(runs: Sequence[ReportedRun]) -> str:
     for run in with_edges:
         if run.record.curves:
             area = area_with_interval(run.record.curves.curves.whole)
-            rows.append(["all at once", run.name, *[NOT_MEASURED] * 5, area])
+            rows.append(["all at once", run.name, *[NOT_MEASURED] * 6, area])
     return table(
-        ["section", "run", "edges", "90 % of Ê²", "error of Ê", "required", "metric then", "area"],
+        ["section", "run", "edges", "90 % of Ê²", "error of Ê", "required", "robust", "metric then", "area"],
         _without_repeats(rows),
         caption="Edges: between the features kept, without the constant's. 90 % of Ê²: how many of the "
         "largest carry so much. Error: median relative standard error; exact: no stochastic sources. "
-        "Required: largest edges that keep the metric within its tolerance, one section at a time. Area: "
+        "Required: largest edges that keep the metric within its tolerance, one section at a time. Robust: "
+        "so many that no mask found within the rest costs more. Area: "
         "under the faithfulness curve, 1 if few edges do it all; in brackets the 95 % bootstrap interval "
         "over samples.",
     )
@@ -133,6 +134,7 @@ def _section(run: ReportedRun, name: str) -> list[str]:
         f"{summary.edges_for_90_percent:,}",
         "exact" if error is None else f"{error:.1%}",
         f"{ablated.count:,}" if ablated else NOT_MEASURED,
+        f"{ablated.robust.count:,}" if ablated and ablated.robust else NOT_MEASURED,
         f"{ablated.value:.5g}" if ablated else NOT_MEASURED,
         area_with_interval(section.curve) if section.curve else NOT_MEASURED,
     ]

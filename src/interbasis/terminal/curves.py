@@ -21,9 +21,12 @@ def curve_tables(result: CurvesResult) -> list[RenderableType]:
     for name, curve in (named | {"all sections": curves.whole}).items():
         values = (f"{value:.3f}" for value in curve.values)
         table.add_row(name, *values, decimals(curve.area), decimals(curve.distance))
+    for source, worst in result.worst.items():
+        table.add_row(f"worst mask, {_name(result.sparsity[source])}", *(f"{v:.3f}" for v in worst), "", "")
     table.caption = (
         f"{metric} of the untouched model: {curves.baseline:.5f}. Area: under the faithfulness curve, 1 "
-        "if few edges do it all. Distance: area between the curve and 1.\n"
+        "if few edges do it all. Distance: area between the curve and 1."
+        + (" Worst mask: the worst that ascent found within the edges not kept.\n" if result.worst else "\n")
     )
     rows = [(_name(section), section) for section in result.sparsity.values()]
     return ["", table, sparsity_table("Sparsity without a threshold", "section", rows)]

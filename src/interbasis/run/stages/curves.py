@@ -1,5 +1,6 @@
 """Curves: the metric at fractions of the edges kept. Stored as `curves.json`."""
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
@@ -10,7 +11,12 @@ from interbasis.runtime.literals import Metric
 from interbasis.runtime.records import Record
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from interbasis.ablation.robust import RobustSearch
+    from interbasis.data.batches import Data
     from interbasis.run.opened import OpenedRun
+    from interbasis.runtime.checkpoints import Checkpoints, State
 
 
 class CurvesRequest(Record):
@@ -22,6 +28,8 @@ class CurvesRequest(Record):
     """accuracy or cross_entropy; default: cross_entropy for language models, else accuracy."""
     seed: int = Field(0, ge=0)
     """Seed of the bootstrap."""
+    robust: bool = False
+    """Add, per section, the metric with the worst mask found within the edges that are not kept."""
 
 
 class CurvesResult(Result):
@@ -34,6 +42,8 @@ class CurvesResult(Result):
     curves: Curves
     sparsity: dict[str, Sparsity]
     """By the name of the section's source layer."""
+    worst: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    """By section, the metric at each fraction with the worst mask found within the edges left out."""
 
 
 def run(opened: "OpenedRun", request: CurvesRequest) -> CurvesResult:
@@ -60,7 +70,39 @@ def run(opened: "OpenedRun", request: CurvesRequest) -> CurvesResult:
         seed=request.seed, checkpoints=checkpoints, progress=opened.progress, team=opened.team,
     )  # fmt: skip
     sparsity = {section.source: section for section in interaction_sparsity(opened.graph)}
-    result = CurvesResult(data=used, curves=curves, sparsity=sparsity)
+    worst = _worst(opened, curves, data, checkpoints) if request.robust else {}
+    result = CurvesResult(data=used, curves=curves, sparsity=sparsity, worst=worst)
     opened.store(result)
     opened.finish(checkpoints, result.file)
     return result
+
+
+def _worst(
+    opened: "OpenedRun", curves: Curves, data: "Data", checkpoints: "Checkpoints"
+) -> dict[str, tuple[float, ...]]:
+    """Attacks on what every point of the curves leaves out, section by section."""
+    from interbasis.ablation.evaluation import Evaluation
+    from interbasis.ablation.masked_pass import top_edges
+    from interbasis.ablation.robust import RobustSearch
+
+    graph = opened.graph
+    evaluation = Evaluation(opened.network, graph, data, curves.metric)
+
+    def section(name: str) -> "State":
+        k = graph.section_names.index(name)
+        search = RobustSearch(evaluation, k, limit=curves.baseline)
+        values = []
+        for count in curves.sections[name].counts:
+            _, found = checkpoints.remember(
+                f"worst.{k}.{count}",
+                partial(_attacked, search, top_edges(graph.edges[k], count, graph.layers[k].constant)),
+            )
+            values.append(found["value"])
+        return {}, {"values": values}
+
+    found = opened.team.collected(graph.section_names, section)
+    return {name: tuple(values["values"]) for name, (_, values) in found.items()}
+
+
+def _attacked(search: "RobustSearch", kept: "Tensor") -> "State":
+    return {}, {"value": search.worst_common(kept)}

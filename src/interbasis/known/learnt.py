@@ -1,0 +1,124 @@
+"""Measures that may tell a network that learnt from one that did not, and from the method's own habit.
+
+Sparse and modular graphs come out of any network. What was learnt should also come out again: from other
+halves of the data, and from networks of other seeds. Features of two graphs are matched one-to-one by the
+absolute correlation of their values on the same inputs; modules are compared over matched features.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from pydantic import Field
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import adjusted_mutual_info_score
+from torch import Tensor
+
+from interbasis.ablation.masked_pass import top_edges
+from interbasis.ablation.robust import Attack, RobustSearch
+from interbasis.ablation.search import Search
+from interbasis.communities.modules import IN_NONE, Modules, find_modules
+from interbasis.fit.build import build
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.network.network import Network
+from interbasis.runtime.literals import Basis
+from interbasis.runtime.records import Measured, Record
+
+CARRIED = 0.99
+"""Leading features that carry this share of a layer's variance are compared, the others are not."""
+
+
+class Shared(Record):
+    """How far two graphs are the same; 1 is entirely."""
+
+    features: Measured = Field(description="Mean absolute correlation of matched features, over layers.")
+    modules: Measured = Field(description="Adjusted mutual information of the modules of matched features.")
+
+
+class EdgeCounts(Record):
+    """Edges required as shares of all that are possible, over all sections."""
+
+    plain: Measured
+    robust: Measured
+
+
+def own_answers(network: Network, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Inputs with the network's own answers as labels: what a network without a task can be measured by."""
+    return inputs, network(inputs).argmax(-1)
+
+
+def shared(
+    networks: Sequence[Network],
+    graphs: Sequence[InteractionGraph],
+    inputs: Tensor,
+    modules: Sequence[Modules],
+) -> Shared:
+    """Compare two graphs, of one network or of two, on the same inputs.
+
+    Args:
+        networks: The networks of the two graphs.
+        graphs: The two graphs, with the same node layers; the last layer is not compared.
+        inputs: Inputs on which features are matched.
+        modules: The modules of both.
+
+    Returns:
+        How far features and modules are shared.
+    """
+    correlations, mine, theirs = [], [], []
+    for k in range(len(graphs[0].layers) - 1):
+        (a, of_a), (b, of_b) = (
+            _leading(network, graph, k, inputs) for network, graph in zip(networks, graphs, strict=True)
+        )
+        gain = (a.T @ b).abs().numpy()
+        rows, columns = linear_sum_assignment(-gain)
+        correlations.append(gain[rows, columns].mean())
+        mine += modules[0].assignment[k][of_a[rows]].tolist()
+        theirs += modules[1].assignment[k][of_b[columns]].tolist()
+    pairs = [(x, y) for x, y in zip(mine, theirs, strict=True) if IN_NONE not in (x, y)]
+    agreement = adjusted_mutual_info_score(*zip(*pairs, strict=True)) if pairs else 0.0
+    return Shared(features=float(np.mean(correlations)), modules=float(agreement))
+
+
+def _leading(
+    network: Network, graph: InteractionGraph, layer: int, inputs: Tensor
+) -> tuple[Tensor, np.ndarray]:
+    """Values of the leading features, centred, at norm 1, [samples · positions, features], and which."""
+    own = graph.layers[layer]
+    values = own.features_of(network.activations_at(layer, inputs)).flatten(0, 1)[:, own.first_feature :]
+    values = values - values.mean(0)
+    variances = values.square().sum(0)
+    order = variances.sort(descending=True)
+    count = int((order.values.cumsum(0) < CARRIED * variances.sum()).sum()) + 1
+    leading = order.indices[:count]
+    norms = variances[leading].sqrt().clamp_min(torch.finfo(torch.float64).tiny)
+    return values[:, leading] / norms, own.first_feature + leading.numpy()
+
+
+def halves(network: Network, inputs: Tensor, test_inputs: Tensor, basis: Basis = "lib") -> Shared:
+    """How far graphs of two halves of the data are the same."""
+    graphs = [build(network, inputs[start::2], basis, progress=False) for start in (0, 1)]
+    modules = [find_modules(graph, seeds=0, null_graphs=0, resolutions=()) for graph in graphs]
+    return shared((network, network), graphs, test_inputs, modules)
+
+
+def edge_counts(
+    network: Network,
+    graph: InteractionGraph,
+    data: tuple[Tensor, Tensor],
+    tolerance: float,
+    attack: Attack | None = None,
+) -> EdgeCounts:
+    """Plain and robust edges required, summed over the sections."""
+    search = Search.of(network, graph, data, "accuracy", tolerance)
+    plain, robust, possible = 0, 0, 0
+    for required in search.all_edges(stable=False, progress=False):
+        k = graph.section_names.index(required.source)
+        edges, constant = graph.edges[k], graph.layers[k].constant
+        attacks = RobustSearch(search.evaluation, k, search.limit, attack)
+        candidates = edges[:, int(constant) :].numel()
+        kept = partial(top_edges, edges, constant=constant)
+        found = attacks.count(required.count, kept, candidates)
+        plain, robust = plain + required.count, robust + found.count
+        possible += required.possible
+    return EdgeCounts(plain=plain / possible, robust=robust / possible)
