@@ -70,10 +70,11 @@ def chosen(opened: interbasis.OpenedRun, which: str) -> Iterator[Chosen]:
             yield kind, prompt, target
         yield repeated(opened)
         return
-    names = opened.network.token_names
+    known = prompt_of(opened, "a", None)
+    assert known.names is not None
     for k, (_, inputs) in enumerate(Batches(opened.data(which, "test")).chunks(1)):
-        text = "".join(names[token] for token in inputs[0].tolist()) if names else ""
-        yield f"sample {k}", Prompt(text, inputs[0], names, None), TargetRequest()
+        text = "".join(known.names[token] for token in inputs[0].tolist())
+        yield f"sample {k}", Prompt(text, inputs[0], known.names, known.encode), TargetRequest()
 
 
 def row(tracing: Tracing, kind: str, prompt: Prompt) -> tuple[list[str], Trace, list[dict[str, float | str]]]:
