@@ -81,8 +81,8 @@ T5 = {
     "decoder_start_token_id": 0,
 }  # fmt: skip
 WHISPER = {
-    "d_model": 12, "encoder_layers": 1, "encoder_attention_heads": 3, "encoder_ffn_dim": 20, "num_mel_bins": 8,
-    "max_source_positions": 6, "vocab_size": 30, "pad_token_id": 0,
+    "d_model": 12, "encoder_layers": 1, "encoder_attention_heads": 3, "encoder_ffn_dim": 20,
+    "num_mel_bins": 8, "max_source_positions": 6, "vocab_size": 30, "pad_token_id": 0,
     "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
 }  # fmt: skip
 
@@ -103,7 +103,10 @@ def test_encoders_of_t5_and_whisper():
 
 def test_models_with_a_decoder_are_refused():
     model = transformers.T5ForConditionalGeneration(transformers.T5Config(**T5))
-    with pytest.raises(InterbasisError, match=r"has an encoder and a decoder.*model\.get_encoder\(\)"):
+    with pytest.raises(
+        InterbasisError,
+        match=r"has an encoder and a decoder, and only encoders are supported; pass model\.get_encoder\(\)",
+    ):
         from_hf(model)
 
 

@@ -56,8 +56,8 @@ def from_encoder(model: nn.Module, head: Head | None = None) -> Network:
 
     if _has_decoder(model):
         raise InterbasisError(
-            f"{type(model).__name__} has an encoder and a decoder, of which encoders alone are supported; pass "
-            "its encoder, model.get_encoder()"
+            f"{type(model).__name__} has an encoder and a decoder, and only encoders are supported; pass "
+            "model.get_encoder()"
         )
     if head == "pooled" and getattr(model, "pooler", None) is None:
         raise InterbasisError(f"{type(model).__name__} has no pooler; expected head mean or tokens")

@@ -69,8 +69,8 @@ class TracedPrefix(Prefix):
         except (RuntimeError, IndexError) as error:
             reason = str(error).strip().splitlines()[0]
             raise InterbasisError(
-                f"inputs of shape {list(inputs.shape)} failed before the first node layer ({reason}); expected "
-                f"[samples{''.join(f', {size}' for size in self.shape)}], like the example"
+                f"inputs of shape {list(inputs.shape)} failed before the first node layer ({reason}); "
+                f"expected [samples{''.join(f', {size}' for size in self.shape)}], like the example"
             ) from error
         return with_constant(f.to(self.like.dtype))
 

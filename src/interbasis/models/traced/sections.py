@@ -191,8 +191,8 @@ def _checked(function: Callable[[Tensor], Tensor], positions: int, width: int, w
         zero = function(torch.zeros(1, positions, width, dtype=torch.float64))
     if not zero.isfinite().all():
         raise InterbasisError(
-            f"{what} is not finite at 0, where integrated gradients begin; begin after it with layers=[…], or "
-            "write it together with its neighbours as one function that is finite at 0"
+            f"{what} is not finite at 0, where integrated gradients begin; begin after it with layers=[…], "
+            "or write it together with its neighbours as one function that is finite at 0"
         )
     return FromZero(function)
 
