@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -138,10 +139,38 @@ def test_the_installed_command_and_the_lazy_surface():
         interbasis.biuld  # noqa: B018
 
 
+def names() -> list[str]:
+    return [name for commands in COMMANDS.values() for name in commands]
+
+
+def test_the_help_lists_every_command_in_groups_with_its_first_line(cli):
+    shown = " ".join(cli("--help").out.replace("│", " ").split())
+    for title, commands in COMMANDS.items():
+        assert f"─ {title} ─" in shown
+        for name, line in commands.items():
+            function = getattr(importlib.import_module(f"interbasis.cli.{name}"), name)
+            assert inspect.getdoc(function).splitlines()[0] == line
+            assert f"{name} {line}" in shown
+    files = {path.stem for path in Path(interbasis.cli.__file__).parent.glob("*.py")}
+    assert set(names()) == files - {"__init__", "common"}
+
+
+def test_ctrl_c_says_that_the_same_command_resumes(capsys, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    for command, said in (("build", "interrupted; the same command resumes\n"), ("show", "interrupted\n")):
+        monkeypatch.setattr(interbasis.cli, "app", interrupted)
+        with pytest.raises(SystemExit) as stopped:
+            interbasis.cli.main([command])
+        assert stopped.value.code == 130
+        assert capsys.readouterr().err == said
+
+
 def examples() -> list[str]:
     """Every command that some command's help gives as an example."""
     found = []
-    for name in COMMANDS:
+    for name in names():
         function = getattr(importlib.import_module(f"interbasis.cli.{name}"), name)
         lines = [line.strip() for line in inspect.getdoc(function).splitlines()]
         text = "\n".join(lines).partition("Example:")[2].replace("Example:\n", "Example: ").strip()
@@ -212,6 +241,21 @@ def test_progress_with_the_time_left_on_a_terminal_alone(capsys, monkeypatch):
         shown = capsys.readouterr()
         assert shown.out == ""
         assert ("edges" in shown.err and "2/4" in shown.err and "·" in shown.err) == terminal
+
+
+def test_progress_in_a_log_file_is_a_line_every_half_minute(capsys, monkeypatch):
+    from interbasis.runtime import progress
+
+    seconds = iter([0.0, 10.0, 31.0, 40.0, 62.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+    with progress.progress_bar() as advance:
+        for done in (1, 2, 3, 4):
+            advance("edges", 1000 * done, 4000)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    lines = [line.split(" ", 1)[1] for line in shown.err.splitlines()]
+    assert lines == ["edges: 2,000 of 4,000 (50%)", "edges: 4,000 of 4,000 (100%)"]
 
 
 def test_training_shows_steps_per_second_on_a_terminal(capsys, monkeypatch):

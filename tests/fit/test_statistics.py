@@ -7,7 +7,8 @@ from torch import nn
 import interbasis
 from cases import CASES, mlp, modular_addition, normal
 from interbasis.data import Batches
-from interbasis.fit.statistics import Covariance, Statistics, collect
+from interbasis.fit.covariance import Covariance
+from interbasis.fit.statistics import Statistics, collect
 from reference import relative_error
 
 
@@ -60,6 +61,35 @@ def test_statistics_of_parts_merge_into_those_of_the_whole(case):
             assert relative_error(mine[name], theirs[name]) <= 1e-12
 
 
+def test_samples_are_parted_before_a_layer_that_is_too_wide_for_them(monkeypatch):
+    """All samples pass the narrow layers together, and the wide ones in parts, down to one sample each."""
+    from interbasis.fit import statistics
+
+    case = mlp(nn.GELU())
+    whole = collect(case.network, Batches(case.inputs))
+    monkeypatch.setattr(statistics, "_samples_at_once", lambda network, batches: len(case.inputs))
+    passes = []
+    add = statistics.Statistics.add_layer
+
+    def counting(self, index, layer):
+        passes.append(index)
+        add(self, index, layer)
+
+    monkeypatch.setattr(statistics.Statistics, "add_layer", counting)
+    for size in (400, 1):
+        monkeypatch.setattr(statistics, "CHUNK_BYTES", size)
+        parted = collect(case.network, Batches(case.inputs))
+        assert parted.samples == whole.samples
+        assert parted.pairs == whole.pairs
+        for mine, theirs in zip(parted.layers, whole.layers, strict=True):
+            assert mine.count == theirs.count
+            assert relative_error(mine.gram, theirs.gram) <= 1e-12
+        for mine, theirs in zip(parted.cores, whole.cores, strict=True):
+            for name in mine:
+                assert relative_error(mine[name], theirs[name]) <= 1e-12
+    assert passes.count(0) > len(case.inputs)
+
+
 def test_float32_networks_are_summed_in_float64():
     case = mlp(nn.GELU(), samples=3000)
     exact = collect(case.network, Batches(case.inputs))
@@ -107,17 +137,17 @@ def test_a_mean_a_million_times_the_spread_in_a_whole_build(small_chunks):
 @pytest.mark.parametrize("name", ["gpt2", "gpt-neox", "llama", "modadd-2-blocks"])
 def test_columns_that_neighbouring_layers_share_are_multiplied_once(name, monkeypatch):
     """A residual stream is a part of three Grams of a block."""
-    from interbasis.fit import statistics
+    from interbasis.fit import covariance
 
-    monkeypatch.setattr(statistics, "MAX_ROOT_WIDTH", 0)
+    monkeypatch.setattr(covariance, "MAX_ROOT_WIDTH", 0)
     shared = []
-    scatter = statistics.Known.scatter
+    scatter = covariance.Known.scatter
 
     def counting(known, centred):
         shared.append(len(known.target))
         return scatter(known, centred)
 
-    monkeypatch.setattr(statistics.Known, "scatter", counting)
+    monkeypatch.setattr(covariance.Known, "scatter", counting)
     case = CASES[name]()
     network = case.network.double()
     layers = collect(network, Batches(case.inputs)).layers

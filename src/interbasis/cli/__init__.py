@@ -3,22 +3,65 @@
 import os
 import sys
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Group
 from pydantic import ValidationError
 from rich.console import Console
 from rich.markup import escape
 
-app = App(
-    name="interbasis",
-    help="Find the features a neural network computes with, and how they act on each other.",
-    version_flags=["--version"],
-)
-COMMANDS = (
-    "build", "show", "ablate", "curves", "controls", "modules", "features", "trace", "steer", "view",
-    "export", "report", "compare", "train", "reproduce", "scoreboard", "demo", "doctor",
-)  # fmt: skip
-for name in COMMANDS:
-    app.command(f"interbasis.cli.{name}:{name}", name=name)
+COMMANDS = {
+    "First steps": {
+        "demo": "Find the interaction graph of a transformer that comes with interbasis.",
+        "doctor": "Say what is installed and what can be used here.",
+        "train": "Train a model of the paper, or a small residual network.",
+    },
+    "From a model to its graph": {
+        "show": "Summarise a run, or list the sections that a model becomes before anything is built.",
+        "build": "Build the interaction graph of a model and save it as a run.",
+    },
+    "What matters": {
+        "ablate": "Find the fewest edges of every section that keep the model's accuracy.",
+        "curves": "Measure the metric with 0.1 to 100 % of the edges kept, per section and in all at once.",
+        "modules": "Group the features of all layers into modules.",
+    },
+    "What it means": {
+        "features": "Find out what the features of a run respond to and what they do.",
+        "trace": "Trace one computation: which features, at which positions, made an output what it is.",
+        "steer": "Change a feature on one prompt, and put what the model says beside what it said.",
+        "view": "Show a run as a page in the browser, served on this machine only, until Ctrl+C.",
+    },
+    "What may be claimed": {
+        "controls": "Compare the run with other bases, scrambled weights and random rankings.",
+        "compare": "Put two runs of one model beside each other: features, edges, ablation, modules.",
+        "report": "Write a report: the numbers, the figures, and what may be claimed from them.",
+        "export": "Write a run in other forms.",
+        "reproduce": "Reproduce a section of the paper, all its tables, with a verdict per claim.",
+        "scoreboard": "Score every basis on networks whose features, interactions and modules are known.",
+    },
+}  # fmt: skip
+"""In groups, in the order of work, with the first line of each one's help."""
+RESUMING = {"build", "ablate", "features", "controls", "reproduce", "scoreboard", "train"}
+"""Commands that resume when they are given again."""
+
+
+def _app(listing: bool = False) -> App:
+    """All commands, imported when called; listed with their lines, which would replace their own help."""
+    made = App(
+        name="interbasis",
+        help="Find the features a neural network computes with, and how they act on each other.",
+        version_flags=["--version", "-V"],
+    )
+    for number, (title, commands) in enumerate(COMMANDS.items()):
+        group = Group(title, sort_key=number)
+        for place, (name, line) in enumerate(commands.items()):
+            made.command(
+                f"interbasis.cli.{name}:{name}", name=name, help=line if listing else None, group=group,
+                sort_key=place,
+            )  # fmt: skip
+    made["--help"].group = made["--version"].group = Group("Options", sort_key=len(COMMANDS))
+    return made
+
+
+app = _app()
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -28,8 +71,12 @@ def main(arguments: list[str] | None = None) -> None:
     process = int(os.environ.get("RANK", "0"))  # of those that torchrun started; the first one prints
     if process:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        app(arguments, exit_on_error=False, print_error=False)
+        if given and not given[0].startswith("-"):
+            app(given, exit_on_error=False, print_error=False)
+        else:
+            _app(listing=True)(given, exit_on_error=False, print_error=False)
     except (InterbasisError, CycloptsError) as error:
         where = f" in process {process + 1}" if process else ""
         Console(stderr=True, soft_wrap=True).print(
@@ -37,6 +84,8 @@ def main(arguments: list[str] | None = None) -> None:
         )
         sys.exit(2)
     except KeyboardInterrupt:
+        resumes = "; the same command resumes" if RESUMING.intersection(given[:1]) else ""
+        print(f"interrupted{resumes}", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # whoever read the output has had enough, as head has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

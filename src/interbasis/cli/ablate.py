@@ -14,10 +14,11 @@ def ablate(
     model: common.ModelName = None,
     as_json: common.AsJson = False,
 ) -> None:
-    """Find the fewest edges of every section, or nodes of every layer, that keep the model's accuracy.
+    """Find the fewest edges of every section that keep the model's accuracy.
 
     The result is stored as ablation.json in the run, the accepted masks beside it. An interrupted command
     resumes when it is given again. --nodes alone leaves out the edges.
+
     Example: interbasis ablate runs/lib --edges --nodes
     """
     from interbasis.run.opened import open_run

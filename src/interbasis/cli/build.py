@@ -49,6 +49,7 @@ def build(
     hf:DATASET or npz:PATH. An interrupted build resumes when the same command is given again.
 
     Example: interbasis build modadd --basis lib --out runs/lib
+
     Again, bit for bit: interbasis build --config runs/lib --out runs/again
     """
     from interbasis.run.request import make_request, read_request

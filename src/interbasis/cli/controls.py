@@ -14,10 +14,12 @@ def controls(
     model: common.ModelName = None,
     as_json: common.AsJson = False,
 ) -> None:
-    """Compare the run's model with other bases, scrambled weights, random rankings, and parts of ablations.
+    """Compare the run with other bases, scrambled weights and random rankings.
 
     The table is stored as controls.json in the run. It takes some minutes; an interrupted command resumes
-    with the first unfinished row when it is given again. Example: interbasis controls runs/lib
+    with the first unfinished row when it is given again.
+
+    Example: interbasis controls runs/lib
     """
     from interbasis.run.opened import open_run
     from interbasis.run.stages import controls as stage

@@ -17,6 +17,7 @@ def curves(
     """Measure the metric with 0.1 to 100 % of the edges kept, per section and in all at once.
 
     The result is stored as curves.json in the run, with 95 % bootstrap intervals over the samples.
+
     Example: interbasis curves runs/lib
     """
     from interbasis.run.opened import open_run

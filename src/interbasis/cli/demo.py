@@ -24,10 +24,12 @@ def demo(
     out: Annotated[Path, Parameter(help="Folder for the run, the report and the page.")] = Path("runs/demo"),
     as_json: common.AsJson = False,
 ) -> None:
-    """Find the interaction graph of the modular-addition transformer that comes with interbasis.
+    """Find the interaction graph of a transformer that comes with interbasis.
 
     Builds the graph, finds the edges that are needed, modules and labels, and writes a report and a page to
-    explore. Example: interbasis demo --out runs/demo
+    explore.
+
+    Example: interbasis demo --out runs/demo
     """
     from rich.console import Console
 

@@ -73,7 +73,9 @@ def doctor(
     ] = False,
     as_json: common.AsJson = False,
 ) -> None:
-    """Say what is installed and what can be used here. Nothing is contacted unless asked for.
+    """Say what is installed and what can be used here.
+
+    Nothing is contacted unless asked for.
 
     Example: interbasis doctor --network
     """

@@ -22,6 +22,7 @@ def features(
 
     Labels, class and position statistics, direct effects and histograms are stored as features.json in the
     run, dataset examples as examples.json. An interrupted command resumes when it is given again.
+
     Example: interbasis features runs/lib
     """
     from interbasis.run.opened import open_run

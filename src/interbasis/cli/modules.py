@@ -17,6 +17,7 @@ def modules(
 
     An edge weighs log(Ê/ε), ε being the smallest edge required as found by 'interbasis ablate'; without that,
     the edges that carry 99 % of Ê² count. Stored as modules.json in the run.
+
     Example: interbasis modules runs/lib
     """
     from interbasis.graph.store import load

@@ -22,9 +22,10 @@ def report(
     out: Annotated[Path, Parameter(help="Folder for report.html and figures/.")],
     as_json: common.AsJson = False,
 ) -> None:
-    """Write a report: what was run, the numbers, the figures, and what may be claimed from them.
+    """Write a report: the numbers, the figures, and what may be claimed from them.
 
     Uses what ablate, curves, controls, modules and features have stored in the runs.
+
     Example: interbasis report runs/lib runs/pca --out report
     """
     from interbasis.report import write_report

@@ -33,7 +33,9 @@ def reproduce(
     modadd and cifar10 are five models in four bases, tinystories and gpt2 one language model in two.
 
     Every model and basis is a run in OUT, report.md and reproduction.json are written after each. Killed, the
-    same command resumes. Example: interbasis reproduce modadd --quick --out reproduced
+    same command resumes.
+
+    Example: interbasis reproduce modadd --quick --out reproduced
     """
     from rich.console import Console
 

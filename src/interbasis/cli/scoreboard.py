@@ -17,10 +17,12 @@ def scoreboard(
     out: Annotated[Path, Parameter(help="Folder for the table and the page.")] = Path("runs/scoreboard"),
     as_json: common.AsJson = False,
 ) -> None:
-    """Score every basis on planted networks whose features, interactions and modules are known.
+    """Score every basis on networks whose features, interactions and modules are known.
 
     Writes scoreboard.json and scoreboard.html with tables, pictures and conclusions. An interrupted command
-    resumes when it is given again. Example: interbasis scoreboard --quick --out runs/scoreboard
+    resumes when it is given again.
+
+    Example: interbasis scoreboard --quick --out runs/scoreboard
     """
     from interbasis.known.page import write_page
     from interbasis.known.scoreboard import run

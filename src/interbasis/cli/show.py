@@ -20,6 +20,7 @@ def show(
     are computed, in closed form or by automatic differentiation.
 
     Example: interbasis show runs/lib
+
     A model: interbasis show modadd
     """
     from interbasis.graph.store import load

@@ -17,7 +17,9 @@ def steer(
     """Change a feature on one prompt, and put what the model says beside what it said.
 
     Prints the next tokens that change most, with logits before and after, and a continuation with and without
-    the change. Example: interbasis steer runs/lib --feature mlp_in.3:17 --by 4 --prompt "Once upon a time"
+    the change.
+
+    Example: interbasis steer runs/lib --feature mlp_in.3:17 --by 4 --prompt "Once upon a time"
     """
     from interbasis.run.opened import open_run
     from interbasis.run.stages import steer as stage

@@ -21,7 +21,9 @@ def trace(
     """Trace one computation: which features, at which positions, made an output what it is.
 
     Signed edges between positions, scores, and predictions beside what interventions measured. Stored as
-    traces/NAME.json in the run. Example: interbasis trace runs/lib --prompt "Once upon a time"
+    traces/NAME.json in the run.
+
+    Example: interbasis trace runs/lib --prompt "Once upon a time"
     """
     from interbasis.run.opened import open_run
     from interbasis.run.stages import trace as stage

@@ -50,9 +50,10 @@ def train(
     request: Annotated[TrainRequest | None, common.Flat] = None,
     as_json: common.AsJson = False,
 ) -> None:
-    """Train a model of the paper, or a small residual network, and write it as a safetensors checkpoint.
+    """Train a model of the paper, or a small residual network.
 
     An interrupted training resumes when the same command is given again.
+
     Example: interbasis train modadd --seed 0 --out modadd.safetensors
     """
     from safetensors import safe_open

@@ -142,6 +142,8 @@ class _Build:
         self.clock = _Clock()
         divided = {id(data): data.divided(execution.team, _blocks(network)) for data in batches.values()}
         self.batches = {name: divided[id(data)] for name, data in batches.items()}
+        self.survey: Survey
+        """Norms and largest directions of the first tokens, which decide the tokens that count."""
         self.checkpoints = NO_CHECKPOINTS
         if execution.resume is not None:
             self.checkpoints = team_checkpoints(
@@ -170,26 +172,26 @@ class _Build:
     def graph(self) -> InteractionGraph:
         """Bases, edges, and where they come from."""
         config, edges, errors = self.config, [], []
-        with self.clock("survey"):
-            counted = self.survey.counted
         with progress_bar(self.execution.progress) as advance:
+            with self.clock("survey"):
+                self.survey = survey(
+                    self.computing,
+                    self.batches["data"],
+                    config.skip_positions,
+                    config.norm_limit or 0.0,
+                    advance,
+                )
             layers = _agreed(self.execution.team, self._layers(advance))
             if config.edge_rule is not None:
                 with self.clock("edges"):
                     measured = measure(
                         self.computing, layers, self.batches["edge_data"],
-                        EdgeSettings(config.edge_rule, config.sources, counted), advance,
+                        EdgeSettings(config.edge_rule, config.sources, self.survey.counted), advance,
                         self.checkpoints,
                     )  # fmt: skip
                 edges = [section.edges.rms for section in measured]
                 errors = [error for section in measured if (error := section.edges.error) is not None]
         return InteractionGraph(layers, edges, config, self._provenance(), errors)
-
-    @cached_property
-    def survey(self) -> Survey:
-        """Norms and largest directions of the first tokens, which decide the tokens that count."""
-        config = self.config
-        return survey(self.computing, self.batches["data"], config.skip_positions, config.norm_limit or 0.0)
 
     def _layers(self, advance: Progress) -> list[LayerBasis]:
         batches = self.batches["jacobian_data"]

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from interbasis.data.batches import Batches
 from interbasis.fit.counted_tokens import ALL_TOKENS, CountedTokens
+from interbasis.fit.covariance import Covariance, known_columns
 from interbasis.fit.stencils import by_class
 from interbasis.network.cores import StatisticsCore, Sums
 from interbasis.network.network import Network, Section
 from interbasis.network.stencil_section import StencilSection
-from interbasis.numerics.linalg import symmetric_product
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, State
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.progress import Progress, silent
@@ -29,115 +29,13 @@ from interbasis.runtime.progress import Progress, silent
 CHUNK_BYTES = 2**26
 """What the activations of one chunk of samples may weigh: large, for Grams of wide layers."""
 
+LAYERS_AT_ONCE = 4
+"""A single layer of a chunk may weigh so many times as much."""
+TOKENS_PER_CHUNK = 2048
+"""Tokens that are summed before they are added to the sums of a large network, which takes a while."""
+
 FINE_CHUNK_BYTES = 2**23
 """The same for passes that do more with every sample, so that progress is shown often."""
-
-
-MAX_ROOT_WIDTH = 256
-"""Widest layer whose scatter is kept as a triangular root as well."""
-
-
-@dataclass
-class Covariance:
-    """Count, mean and scatter Σ (x − mean)(x − mean)ᵀ of a stream of vectors.
-
-    Squaring costs half the digits: directions with variances below 2.2e-16 of the largest are lost in a
-    scatter, but not in its root R, RᵀR = scatter, which grows by QR decompositions. It is kept for narrow
-    layers of networks that compute in float64.
-    """
-
-    count: int
-    mean: Tensor  # [w]
-    scatter: Tensor  # [w, w], or its diagonal [w] where no more is wanted
-    root: Tensor | None = None  # R [at most w, w]
-
-    @classmethod
-    def of(cls, x: Tensor, full: bool = True, known: "Known | None" = None) -> "Covariance":
-        """Of the rows x [n, w]; their full scatter, or its diagonal alone."""
-        mean = x.mean(0, dtype=torch.float64) if len(x) else x.new_zeros(x.shape[1], dtype=torch.float64)
-        centred = x - mean  # float64, whatever x is
-        if not full:
-            return cls(len(x), mean, centred.square().sum(0))
-        exact = x.dtype == torch.float64 and x.shape[1] <= MAX_ROOT_WIDTH
-        if exact:
-            return cls(len(x), mean, symmetric_product(centred), _triangle(centred))
-        if known is None or not known.holds(x):
-            return cls(len(x), mean, symmetric_product(centred))
-        return cls(len(x), mean, known.scatter(centred))
-
-    def merge(self, other: "Covariance") -> None:
-        """Take in another stream: scatters add, plus the scatter of the two means about their common one."""
-        total = self.count + other.count
-        if not other.count:
-            return
-        shift = other.mean - self.mean
-        weight = self.count * other.count / total
-        self.scatter += other.scatter
-        if self.scatter.ndim == 2:
-            self.scatter.addr_(shift, shift, alpha=weight)
-        else:
-            self.scatter += weight * shift.square()
-        if self.root is not None and other.root is not None:
-            self.root = _triangle(torch.cat([self.root, other.root, weight**0.5 * shift[None]]))
-        self.mean += shift * (other.count / total)
-        self.count = total
-
-    @property
-    def gram(self) -> Tensor:
-        """The centred Gram E[(x − mean)(x − mean)ᵀ], [w, w]."""
-        return self.scatter / self.count
-
-    @property
-    def variances(self) -> Tensor:
-        """Its diagonal, [w]."""
-        return (self.scatter.diagonal() if self.scatter.ndim == 2 else self.scatter) / self.count
-
-    @property
-    def squares(self) -> Tensor:
-        """E[x²] of every coordinate, the mean included, [w]."""
-        return self.variances + self.mean.square()
-
-
-@dataclass(frozen=True, eq=False)
-class Known:
-    """The rows of the layer before, some of whose columns the next layer holds again (a residual stream)."""
-
-    rows: Tensor  # [n, w]
-    covariance: Covariance
-    target: Tensor  # [c], columns of the next layer
-    source: Tensor  # [c], what they are columns of here
-
-    def holds(self, x: Tensor) -> bool:
-        """Whether x holds these columns again, bit for bit, and their scatter is known."""
-        if not len(self.target) or len(x) != len(self.rows) or self.covariance.scatter.ndim != 2:
-            return False
-        return torch.equal(x[:, self.target], self.rows[:, self.source])
-
-    def scatter(self, centred: Tensor) -> Tensor:  # [n, w′] -> [w′, w′]
-        """centredᵀ·centred, in which what the two layers share is not multiplied again."""
-        width, target = centred.shape[1], self.target
-        fresh = torch.ones(width, dtype=torch.bool, device=centred.device).index_fill_(0, target, False)
-        fresh = fresh.nonzero()[:, 0]
-        others, shared = centred[:, fresh], centred[:, target]
-        result = centred.new_empty(width, width)
-        result[target[:, None], target] = self.covariance.scatter[self.source[:, None], self.source]
-        result[fresh[:, None], fresh] = symmetric_product(others)
-        corner = others.T @ shared
-        result[fresh[:, None], target], result[target[:, None], fresh] = corner, corner.T
-        return result
-
-
-def _known(section: Section, rows: Tensor, covariance: Covariance) -> Known:
-    """What a section's target shares with its source, the constants left out."""
-    target, source = section.copies
-    first, before = section.target.first_coordinate, section.source.first_coordinate
-    kept = (target >= first) & (source >= before)
-    return Known(rows, covariance, target[kept] - first, source[kept] - before)
-
-
-def _triangle(rows: Tensor) -> Tensor:  # [m, w] -> [min(m, w), w]
-    """R of a QR decomposition: RᵀR = rowsᵀ·rows."""
-    return torch.linalg.qr(rows, mode="r").R
 
 
 @dataclass
@@ -156,22 +54,28 @@ class Statistics:
         """Take in the statistics of other data, which are left as they are."""
         if not other.samples:
             return
-        if not self.samples:
-            self.samples = other.samples
-            self.pairs = list(other.pairs)
-            self.layers = deepcopy(other.layers)
-            self.cores = [
-                {name: total.to(torch.float64, copy=True) for name, total in sums.items()}
-                for sums in other.cores
-            ]
-            return
+        for k, layer in enumerate(other.layers):
+            self.add_layer(k, layer)
+        for k, (sums, pairs) in enumerate(zip(other.cores, other.pairs, strict=True)):
+            self.add_core(k, sums, pairs)
         self.samples += other.samples
-        self.pairs = [mine + theirs for mine, theirs in zip(self.pairs, other.pairs, strict=True)]
-        for mine, theirs in zip(self.layers, other.layers, strict=True):
-            mine.merge(theirs)
-        for sums, more in zip(self.cores, other.cores, strict=True):
-            for name, total in sums.items():
-                total += more[name]  # float64, whatever the other is
+
+    def add_layer(self, index: int, layer: Covariance) -> None:
+        """Take in more of one node layer; layers come in order when they come first."""
+        if index == len(self.layers):
+            self.layers.append(deepcopy(layer))
+        else:
+            self.layers[index].merge(layer)
+
+    def add_core(self, index: int, sums: Sums, pairs: int) -> None:
+        """Take in more of the core of one section."""
+        if index == len(self.cores):
+            self.cores.append({name: total.to(torch.float64, copy=True) for name, total in sums.items()})
+            self.pairs.append(pairs)
+            return
+        for name, total in self.cores[index].items():
+            total += sums[name]  # float64, whatever the other is
+        self.pairs[index] += pairs
 
     def state(self) -> State:
         """All of it, to go on from."""
@@ -251,31 +155,65 @@ def _of_block(
 ) -> Statistics:
     checkpoint = checkpoints.checkpoint(f"statistics.{batches.name}{batches.mark}", len(batches))
     result = Statistics.restored((checkpoint.tensors, checkpoint.values))
-    ragged = batches.ragged_chunks(chunk_size(network, batches), checkpoint.done)
+    ragged = batches.ragged_chunks(_samples_at_once(network, batches), checkpoint.done)
     save = partial(checkpoint.save, state=result.state)
     for first, runs in batches.tracked(ragged, "statistics", progress, save):
-        result.merge(_of_chunk(network, runs, wanted, batches.name, first))
+        fs = [network.prefix(inputs.to(network.device)) for inputs in runs]
+        _Pass(network, wanted, result, batches.name).through(fs, first)
+        result.samples += sum(map(len, runs))
     return result
 
 
-def _of_chunk(network: Network, runs: list[Tensor], wanted: Wanted, name: str, first: int) -> Statistics:
-    """Of some samples in a row, in runs of one length."""
-    layers, sums, pairs = [], [], []
-    fs = [network.prefix(inputs.to(network.device)) for inputs in runs]
-    everything, known = wanted.counted.all, None
-    for index, node in enumerate(network.nodes):
-        last = index == len(network.sections)
-        counts = None if everything else [wanted.counted.at(index, node, f) for f in fs]
-        x = _rows([f[..., node.first_coordinate :] for f in fs], counts)
-        covariance = Covariance.of(x, wanted.grams and (wanted.last_gram or not last), known)
-        if not covariance.scatter.isfinite().all():
-            check_runs(node.name, fs, name, first)
-        layers.append(covariance)
-        if last:
-            break
-        section = network.sections[index]
-        known = None if isinstance(section, StencilSection) else _known(section, x, covariance)
-        core_sums: Sums = {}
+@dataclass(frozen=True, eq=False)
+class _Pass:
+    """What one pass adds to, layer by layer: of a large network no second copy of the sums is made."""
+
+    network: Network
+    wanted: Wanted
+    result: Statistics
+    name: str
+    """Of the data."""
+
+    def through(self, fs: list[Tensor], first: int, index: int = 0) -> None:
+        """Some samples in a row, in runs of one length, from a node layer on."""
+        known = None
+        while True:
+            if len(halves := self._halves(fs, index)) > 1:
+                for half in halves:
+                    self.through(half, first, index)
+                    first += sum(map(len, half))
+                return
+            last, node = index == len(self.network.sections), self.network.nodes[index]
+            counts = self._counts(index, fs)
+            x = _rows([f[..., node.first_coordinate :] for f in fs], counts)
+            full = self.wanted.grams and (self.wanted.last_gram or not last)
+            covariance = Covariance.of(x, full, known)
+            if not covariance.scatter.isfinite().all():
+                check_runs(node.name, fs, self.name, first)
+            self.result.add_layer(index, covariance)
+            if last:
+                return
+            section = self.network.sections[index]
+            known = None if isinstance(section, StencilSection) else known_columns(section, x, covariance)
+            fs = self._section(index, fs, counts)
+            index += 1
+
+    def _halves(self, fs: list[Tensor], index: int) -> list[list[Tensor]]:
+        """The same samples, in two parts where those are many for what comes next (a vocabulary's logits)."""
+        per_position = self.network.nodes[index].width
+        if index < len(self.network.sections):
+            section = self.network.sections[index]
+            per_position += len(section.read) + section.target.width
+        positions = sum(f.shape[0] * f.shape[1] for f in fs)
+        if 8 * per_position * positions <= LAYERS_AT_ONCE * CHUNK_BYTES:
+            return [fs]
+        if len(fs) > 1:
+            return [fs[: len(fs) // 2], fs[len(fs) // 2 :]]
+        return [[half] for half in fs[0].split(-(-len(fs[0]) // 2))]
+
+    def _section(self, index: int, fs: list[Tensor], counts: list[Tensor] | None) -> list[Tensor]:
+        """The activations of the next layer; the core's sums are added up."""
+        section, wanted = self.network.sections[index], self.wanted
         us = [section.read_outs(f) for f in fs]
         outputs = [section.outputs(f) for f in fs]
         following = [section.from_read_outs(f, u) for f, u in zip(fs, us, strict=True)]
@@ -283,14 +221,18 @@ def _of_chunk(network: Network, runs: list[Tensor], wanted: Wanted, name: str, f
         if counts is not None:
             ends = [wanted.counted.at(index + 1, section.target, f) for f in following]
             both = [c[:, out] & end for c, out, end in zip(counts, outputs, ends, strict=True)]
+        sums: Sums = {}
         if wanted.cores and isinstance(section.core, StatisticsCore):
-            core_sums = _core_sums(
-                section, section.core, [u[:, some] for some, u in zip(outputs, us, strict=True)], both
-            )
-        sums.append(core_sums)
-        pairs.append(sum(f.shape[0] * f.shape[1] for f in following) if both is None else _number(both))
-        fs = following
-    return Statistics(sum(map(len, runs)), layers, sums, pairs)
+            out = [u[:, some] for some, u in zip(outputs, us, strict=True)]
+            sums = _core_sums(section, section.core, out, both)
+        pairs = sum(f.shape[0] * f.shape[1] for f in following) if both is None else _number(both)
+        self.result.add_core(index, sums, pairs)
+        return following
+
+    def _counts(self, index: int, fs: list[Tensor]) -> list[Tensor] | None:
+        """Which tokens count, where not all do."""
+        counted = self.wanted.counted
+        return None if counted.all else [counted.at(index, self.network.nodes[index], f) for f in fs]
 
 
 def _core_sums(
@@ -347,13 +289,26 @@ def chunks(
         yield first, inputs.to(network.device)
 
 
+def _samples_at_once(network: Network, batches: Batches) -> int:
+    """How many samples the pass takes at once, which holds one layer's activations at a time."""
+    positions = _positions(network, batches)
+    widest = max(section.source.width + len(section.read) for section in network.sections)
+    enough = min(-(-TOKENS_PER_CHUNK // positions), LAYERS_AT_ONCE * CHUNK_BYTES // (8 * widest * positions))
+    return max(chunk_size(network, batches), enough)
+
+
 def chunk_size(network: Network, batches: Batches, fine: bool = False) -> int:
-    """How many samples fit in memory at once."""
+    """How many samples fit in memory at once, with the activations of all their layers."""
+    size = FINE_CHUNK_BYTES if fine else CHUNK_BYTES
+    return max(1, size // (8 * _coordinates(network, _positions(network, batches))))
+
+
+def _positions(network: Network, batches: Batches) -> int:
+    """Of a sample at the first node layer."""
     positions = network.prefix(batches.first().to(network.device)).shape[1]
     if positions == 0:
         raise InterbasisError(f"{batches.name}: samples have no positions; expected at least one")
-    size = FINE_CHUNK_BYTES if fine else CHUNK_BYTES
-    return max(1, size // (8 * _coordinates(network, positions)))
+    return positions
 
 
 def _coordinates(network: Network, positions: int) -> int:

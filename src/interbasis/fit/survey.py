@@ -10,6 +10,7 @@ from interbasis.fit.counted_tokens import CountedTokens, norms
 from interbasis.fit.statistics import check_runs, chunk_size
 from interbasis.graph.largest_direction import Carrier, LargestDirection
 from interbasis.network.network import Network, NodeLayer
+from interbasis.runtime.progress import Progress, silent
 
 MAX_TOKENS = 8_192
 """Tokens that are looked at, in whole samples and at least one of these."""
@@ -17,8 +18,10 @@ MAX_ELEMENTS = 2**25
 """Numbers that one layer's activations may hold."""
 MAX_CARRIERS = 5
 """Positions and tokens that are named."""
+MAX_DECOMPOSED = 2048
+"""Width up to which a Gram is decomposed as a whole."""
 DIRECTIONS, ITERATIONS = 6, 6
-"""Of the randomised decomposition that finds the largest direction."""
+"""Of the randomised decomposition of larger ones."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,13 @@ class Survey:
 
 
 @torch.no_grad()
-def survey(network: Network, batches: Batches, skip_positions: int, norm_limit: float) -> Survey:
+def survey(
+    network: Network,
+    batches: Batches,
+    skip_positions: int,
+    norm_limit: float,
+    progress: Progress = silent,
+) -> Survey:
     """Medians of norms and largest directions, layer by layer.
 
     Tokens whose norm exceeds ``norm_limit`` times the median of their layer do not count; 0 is no limit.
@@ -49,6 +58,7 @@ def survey(network: Network, batches: Batches, skip_positions: int, norm_limit: 
         limits.append(limit)
         counts = torch.cat([positions_only.at(k, node, f).flatten() for f in fs]) & (sizes <= limit)
         directions[node.name] = _describe(node, fs, runs, sizes, counts, limit)
+        progress("survey", k + 1, len(network.nodes))
         if k < len(network.sections):
             fs = [network.sections[k](f) for f in fs]
     counted = CountedTokens.of(network, skip_positions, tuple(limits) if norm_limit else ())
@@ -94,17 +104,32 @@ def _describe(
 
 
 def largest_share(x: Tensor) -> tuple[float, Tensor]:  # [n, w] -> share, [n]
-    """Share of the variance along the largest direction, and every row's square along it."""
-    x = x.double()
-    x = x - x.mean(0)
-    total = x.square().sum().item()
+    """Share of the variance along the largest direction, and every row's square along it.
+
+    The direction is that of the Gram in the network's own precision, which is enough to say where it points;
+    the share itself is taken in float64.
+    """
+    centred = x - x.mean(0)
+    total = centred.double().square().sum().item()
     if not total:
-        return 0.0, x.new_zeros(len(x))
+        return 0.0, x.new_zeros(len(x), dtype=torch.float64)
+    scaled = centred / centred.abs().max()
+    wide = scaled.shape[1] > len(scaled)
+    v = _first_eigenvector(scaled @ scaled.T if wide else scaled.T @ scaled)
+    if wide:
+        v = scaled.double().T @ v
+        v = v / v.norm()
+    squares = (centred.double() @ v).square()
+    return squares.sum().item() / total, squares
+
+
+def _first_eigenvector(gram: Tensor) -> Tensor:  # [m, m] -> [m], float64
+    gram = gram.double()
+    if len(gram) <= MAX_DECOMPOSED:
+        return torch.linalg.eigh(gram).eigenvectors[:, -1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        _, _, V = torch.svd_lowrank(x, min(DIRECTIONS, *x.shape), niter=ITERATIONS)
-    squares = (x @ V[:, 0]).square()
-    return squares.sum().item() / total, squares
+        return torch.svd_lowrank(gram, DIRECTIONS, niter=ITERATIONS)[0][:, 0]
 
 
 def _tokens(inputs: Tensor, f: Tensor) -> Tensor | None:

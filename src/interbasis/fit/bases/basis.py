@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from interbasis.fit.covariance import Covariance
 from interbasis.fit.jacobian_gram import JacobianGram
 from interbasis.fit.slices import SlicedSection
-from interbasis.fit.statistics import Covariance
 from interbasis.graph.basis_kinds import BasisKind
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.network import NodeLayer

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from interbasis.fit.bases.basis import FitSettings, JacobianSource
 from interbasis.fit.bases.lib import LocalInteractionBasis
+from interbasis.fit.covariance import Covariance
 from interbasis.fit.slices import SlicedSection
-from interbasis.fit.statistics import Covariance
 from interbasis.graph.basis_kinds import JIB
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.network import NodeLayer

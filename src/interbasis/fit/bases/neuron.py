@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from interbasis.fit.bases.basis import FeatureBasis, FitSettings, JacobianSource
 from interbasis.fit.bases.principal import unrotated
-from interbasis.fit.statistics import Covariance
+from interbasis.fit.covariance import Covariance
 from interbasis.graph.basis_kinds import NEURON
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.network import NodeLayer

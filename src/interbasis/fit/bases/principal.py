@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from interbasis.fit.covariance import Covariance
 from interbasis.fit.jacobian_gram import JacobianGram
-from interbasis.fit.statistics import Covariance
 from interbasis.graph.layer_basis import IdentityBasis, LayerBasis
 from interbasis.network.network import NodeLayer
 from interbasis.numerics.linalg import EPSILON, Cut, Floor, eigenbasis, right_singular_basis

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from interbasis.fit.bases.basis import FeatureBasis, FitSettings, JacobianSource
 from interbasis.fit.bases.principal import Principal, last_layer
+from interbasis.fit.covariance import Covariance
 from interbasis.fit.jacobian_gram import JacobianGram
-from interbasis.fit.statistics import Covariance
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.network import NodeLayer
 from interbasis.numerics.linalg import Floor
