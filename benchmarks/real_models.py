@@ -23,7 +23,7 @@ sys.path.insert(0, str(CLONE / "tests"))
 from models.traced import networks  # noqa: E402
 
 SIDE = 64
-"""Pixels of an enlarged image: twice those of CIFAR. The network was trained on 224, which costs 12 times as much."""
+"""Pixels of an enlarged image, twice those of CIFAR; 224, what it was trained on, costs 12 times as much."""
 
 
 class OnSmallImages(nn.Module):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from interbasis import build, from_hf
+from interbasis import InterbasisError, build, from_hf
 from interbasis.data.samples import Samples
 from interbasis.network.cores import General
 from reference import relative_error
@@ -74,6 +74,40 @@ def test_heads(head):
         "tokens": states.last_hidden_state,
     }
     assert relative_error(network(tokens), expected[head]) <= 1e-9
+
+
+T5 = {
+    "d_model": 12, "d_kv": 4, "d_ff": 20, "num_layers": 1, "num_heads": 3, "vocab_size": 30,
+    "decoder_start_token_id": 0,
+}  # fmt: skip
+WHISPER = {
+    "d_model": 12, "encoder_layers": 1, "encoder_attention_heads": 3, "encoder_ffn_dim": 20,
+    "num_mel_bins": 8, "max_source_positions": 6, "vocab_size": 30, "pad_token_id": 0,
+    "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_encoders_of_t5_and_whisper():
+    torch.manual_seed(0)
+    model = transformers.T5EncoderModel(transformers.T5Config(**T5)).double().eval()
+    network, tokens = from_hf(model), torch.randint(2, 30, (3, 8))
+    # its norms round to float32 themselves
+    assert relative_error(network(tokens), model(tokens).last_hidden_state) <= 1e-6
+    config = transformers.WhisperConfig(**WHISPER)
+    model = transformers.WhisperForAudioClassification(config).double().eval()
+    network, sounds = from_hf(model), torch.randn(3, 8, 12, dtype=torch.float64)
+    assert relative_error(network(sounds), model(sounds).logits) <= 1e-9
+    assert sum(isinstance(section.core, General) for section in network.sections) == 1
+
+
+def test_models_with_a_decoder_are_refused():
+    model = transformers.T5ForConditionalGeneration(transformers.T5Config(**T5))
+    with pytest.raises(
+        InterbasisError,
+        match=r"has an encoder and a decoder, and only encoders are supported; pass model\.get_encoder\(\)",
+    ):
+        from_hf(model)
 
 
 @pytest.mark.slow

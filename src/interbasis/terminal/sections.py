@@ -2,20 +2,25 @@
 
 from collections.abc import Iterator
 
+from rich import box
 from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from interbasis.network.summary import NetworkSummary
-from interbasis.terminal.tables import make_table
 
 
 def section_tables(summary: NetworkSummary, name: str) -> Iterator[RenderableType]:
     """What comes before the first node layer, a row per section, and what follows the last."""
-    yield f"{name}: {summary.family}, {len(summary.sections)} sections"
-    yield f"before the first node layer: {summary.before}"
-    rows = make_table("Sections", "from", "to", "coordinates", "positions", "core", "Jacobians")
+    yield Text(f"{name}: {summary.family}, {len(summary.sections)} sections")
+    yield Text(f"before the first node layer: {summary.before}")
+    table = Table(box=box.SIMPLE_HEAD, title="Sections", title_justify="left", padding=(0, 1, 0, 0))
+    for column in ("from", "coordinates", "positions", "core", "Jacobians"):
+        table.add_column(column, overflow="fold")
     for section in summary.sections:
         widths = f"{section.inputs} → {section.outputs}"
-        rows.add_row(section.source, section.target, widths, section.grid, section.core, section.cost)
-    yield rows
+        table.add_row(*map(Text, (section.source, widths, section.grid, section.core, section.cost)))
+    yield table
+    yield Text(f"to: {summary.sections[-1].target}; every section ends where the next begins")
     for step in summary.after:
-        yield f"after the last node layer: {step}"
+        yield Text(f"after the last node layer: {step}")

@@ -6,6 +6,8 @@ from torch import nn
 
 from cases import normal
 from interbasis import InterbasisError, build, from_torch
+from interbasis.ablation.masked_pass import ablated
+from interbasis.fit.attributions import sections_in_bases
 from interbasis.network.cores import General
 from interbasis.network.network import Section
 from models.traced import networks
@@ -43,8 +45,14 @@ def test_layers_by_name_and_general_sections_between_them():
     section = network.sections[1]  # over two layers, to a coarser grid
     f = network.activations(inputs)[1]
     _check_gram(section, f)
-    graph = build(network.between(network.layers[1:4]), inputs)
+    part = network.between(network.layers[1:4])
+    graph = build(part, inputs)
     assert all(edges.isfinite().all() for edges in graph.edges)
+    in_bases = sections_in_bases(part, graph.layers)[0]
+    features = graph.layers[0].features_of(f)
+    mask = normal(len(graph.edges[0]), features.shape[2]) > 0
+    expected = [in_bases(features * kept)[..., i] for i, kept in enumerate(mask)]
+    assert relative_error(ablated(in_bases, features, mask), torch.stack(expected, -1)) <= 1e-10
     assert relative_error(network(inputs), module(inputs)) <= 1e-9
     with pytest.raises(InterbasisError, match=r"no module 'features.44'; did you mean 'features.4'"):
         from_torch(module, inputs, layers=["features.44"])

@@ -1,5 +1,10 @@
 """Encoders of Hugging Face (BERT, RoBERTa, MiniLM, DistilBERT, ELECTRA, ViT, DeiT): traced as any module is.
 
+The encoders of T5 and Whisper are taken, too, with parts that have no closed form: T5's attention, whose
+scores have a bias by relative position, and the sum of Whisper's position embeddings after its convolutions.
+These sections are differentiated automatically, and a network of T5's takes samples of the example's length
+alone (`TOKENS`); `from_torch` with an example of your own takes another.
+
 What comes out is the logits where the model has a head (masked tokens, classes), else the last hidden states;
 ``head`` chooses the mean of these over all tokens, or the pooled first token. Samples of different lengths
 are given without padding and without a mask: `Batches` cuts it off, so that sums run over real tokens only.
@@ -49,11 +54,22 @@ def from_encoder(model: nn.Module, head: Head | None = None) -> Network:
     """The network of an encoder; its outputs are compared with the model's own."""
     from dataclasses import replace
 
+    if _has_decoder(model):
+        raise InterbasisError(
+            f"{type(model).__name__} has an encoder and a decoder, and only encoders are supported; pass "
+            "model.get_encoder()"
+        )
     if head == "pooled" and getattr(model, "pooler", None) is None:
         raise InterbasisError(f"{type(model).__name__} has no pooler; expected head mean or tokens")
     network = network_of(Encoder(model, head), example_for(model))
     config: Any = model.config
     return _without("model.", replace(network, family=config.model_type))
+
+
+def _has_decoder(model: nn.Module) -> bool:
+    """Whether a decoder follows the encoder, which takes tokens of its own."""
+    together = getattr(model.config, "is_encoder_decoder", False)
+    return together and any(name.rpartition(".")[2] == "decoder" for name, _ in model.named_modules())
 
 
 def example_for(model: Any) -> Tensor:
@@ -72,7 +88,7 @@ def example_for(model: Any) -> Tensor:
             f"{type(model).__name__} takes {model.main_input_name!r}, which is not supported; wrap it in "
             "an nn.Module and give from_torch an example"
         )
-    longest = getattr(config, "max_position_embeddings", None) or TOKENS
+    longest = getattr(config, "max_position_embeddings", None) or TOKENS + 2
     padding = getattr(config, "pad_token_id", None)
     tokens = torch.randint(config.vocab_size, (2, min(TOKENS, max(2, longest - 2))), generator=generator)
     return (

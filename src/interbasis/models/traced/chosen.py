@@ -48,9 +48,8 @@ def _place(module: nn.Module, steps: Sequence[Step], sections: Sequence[Section]
     known = [n for n, _ in module.named_modules() if n]
     if name in known:
         raise InterbasisError(
-            f"no node layer lies before the module {name!r}: it is computed together with its neighbours; "
-            "the node "
-            f"layers are {', '.join(natural)}"
+            f"there is no node layer at the input of {name!r}, which is computed together with its "
+            f"neighbours; the node layers are {', '.join(natural)}"
         )
     near = get_close_matches(name, [*known, *natural], n=1, cutoff=0)
     raise InterbasisError(f"there is no module {name!r}; did you mean {near[0]!r}?")

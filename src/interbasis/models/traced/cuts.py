@@ -1,14 +1,11 @@
 """Where node layers lie.
 
 Every core is one section. The node layer after it holds the core's output and whatever else is needed
-later. Two
-things are done before it ends: a branch that is written back into a stream that passes it by is written
-there, so that
-a node layer is the residual stream rather than the hidden layer beside it; and a narrow layer that another
-linear map
-reads is written to, so that a node layer is the bottleneck. What another grid needs (a strided shortcut)
-is computed on
-the way, and what stays on a finer grid is folded.
+later. Before a section ends, two more things are done. A branch that is added to a residual stream is added
+within the section, so that the node layer is the residual stream and not the hidden layer beside it. And
+where a linear map leads to a narrower layer, it is applied within the section, so that the node layer is the
+bottleneck. What is needed on another grid (a strided shortcut) is computed on the way; what stays on a finer
+grid is folded (`folding.py`).
 """
 
 from collections.abc import Sequence

@@ -4,9 +4,8 @@ A stream that is made by `Mixed` operations and at most one `Spread` from the st
 
     x_s = b + Σ_i Σ_k T_ik (W_k f_i)_s,
 
-with taps T of a stencil for every stream f_i of the cut. A second spread on the way, or a bias that
-padding would
-cut off, needs a node layer in between.
+with taps T of a stencil for every stream f_i of the cut. A second `Spread` on the way, or a bias that
+padding would cut off, requires a node layer in between.
 """
 
 from collections.abc import Collection

@@ -1,8 +1,7 @@
 """A finer grid's stream on a coarser grid: the pixels of a block side by side as channels.
 
-A node layer has one grid. A U-Net carries its fine streams past the coarse ones, so that they are held
-there as
-[n, coarse positions, block · channels], which loses nothing and is read back by a stencil.
+A node layer has one grid. A U-Net carries its fine streams past the coarse ones. They are held there as
+[n, coarse positions, block · channels], which loses nothing, and are read back by a stencil.
 """
 
 from itertools import product

@@ -106,8 +106,7 @@ def _any_length(made: Section) -> Section:
 
 
 def _output(made: Recogniser, result: Wire) -> tuple[Stream, Callable[[Tensor], Tensor] | None]:
-    """The stream that comes out, and how the module arranges it where that is not [n, positions,
-    channels]."""
+    """The stream that comes out, and how the module arranges it if not as [n, positions, channels]."""
     stream = result.stream
     samples = made.samples
     from interbasis.models.traced.wires import align

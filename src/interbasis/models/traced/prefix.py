@@ -57,24 +57,20 @@ class TracedPrefix(Prefix):
         odd = inputs.ndim != len(self.shape) + 1
         if odd or (self.fixed_lengths and tuple(inputs.shape[1:]) != self.shape):
             raise InterbasisError(
-                f"expected inputs of shape [samples{''.join(f', {size}' for size in self.shape)}], as the "
-                "example's, "
-                f"received {list(inputs.shape)}"
+                f"expected inputs of shape [samples{''.join(f', {size}' for size in self.shape)}], like the "
+                f"example, received {list(inputs.shape)}"
             )
         if self.takes_tokens == inputs.is_floating_point():
             kind = "integers" if self.takes_tokens else "real numbers"
-            raise InterbasisError(
-                f"expected inputs that are {kind}, as the example's, received {inputs.dtype}"
-            )
+            raise InterbasisError(f"expected {kind}, like the example, received {inputs.dtype}")
         taken = inputs.long() if self.takes_tokens else inputs.to(self.like.dtype)
         try:
             f = self.traced.in_groups(self._run, taken)
         except (RuntimeError, IndexError) as error:
             reason = str(error).strip().splitlines()[0]
             raise InterbasisError(
-                f"inputs of shape {list(inputs.shape)} could not be taken ({reason}); expected inputs as "
-                "the example, "
-                f"of shape [samples{''.join(f', {size}' for size in self.shape)}]"
+                f"inputs of shape {list(inputs.shape)} failed before the first node layer ({reason}); "
+                f"expected [samples{''.join(f', {size}' for size in self.shape)}], like the example"
             ) from error
         return with_constant(f.to(self.like.dtype))
 
@@ -98,8 +94,7 @@ def _copied(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def _piece(traced: Traced, wanted: Sequence[fx.Node]) -> tuple[fx.GraphModule, list[str]]:
-    """The part of the graph that some nodes need, with its weights as buffers, and its operations in
-    words."""
+    """The part of the graph that some nodes require, with weights as buffers, and its operations in words."""
     graph, copies = fx.Graph(), {}
     root = nn.Module()
     needed = _ancestors(wanted)

@@ -1,10 +1,8 @@
 """From a traced graph to streams: one operation after the other, by the rules in `rules/`.
 
-What depends on the input alone through tokens, embeddings, reshaping and sums is the prefix's. What no
-rule takes is
-`Foreign`, a core that is differentiated automatically; before the first core it becomes part of the prefix
-if it is
-linear there (learned positions added to patches, say), which is recorded.
+What is computed from the input by embedding, reshaping and sums alone belongs to the prefix. An operation
+without a rule becomes `Foreign`, a core that is differentiated automatically. Before the first core, sums
+without a rule (learned positions added to patches, say) become part of the prefix, which lists them.
 """
 
 import operator

@@ -99,9 +99,9 @@ def _assembled(
     at_zero = core.at_zero(read.new_zeros(read_rows))
     if not at_zero.isfinite().all():
         raise InterbasisError(
-            f"{core} {step.core.place if step.core else ''} is not finite at 0, where integrated "
-            "gradients begin; add "
-            "what follows or precedes it to the same function, or start the cut behind it with layers=[…]"
+            f"{core} {step.core.place if step.core else ''} is not finite at 0, where integrated gradients "
+            "begin; begin after it with layers=[…], or write it together with its neighbours as one function "
+            "that is finite at 0"
         )
     for stream, expression in zip(step.target.streams, targets, strict=True):
         at = rows[stream]
@@ -191,8 +191,8 @@ def _checked(function: Callable[[Tensor], Tensor], positions: int, width: int, w
         zero = function(torch.zeros(1, positions, width, dtype=torch.float64))
     if not zero.isfinite().all():
         raise InterbasisError(
-            f"{what} is not finite where its input is 0, where integrated gradients begin; write what "
-            "precedes or follows it into the same function, or begin behind it with layers=[…]"
+            f"{what} is not finite at 0, where integrated gradients begin; begin after it with layers=[…], "
+            "or write it together with its neighbours as one function that is finite at 0"
         )
     return FromZero(function)
 
@@ -247,8 +247,8 @@ def composed(function: Callable[[Tensor], Tensor], ends: tuple[NodeLayer, NodeLa
     if outputs > positions:
         raise InterbasisError(
             f"between {source.name} and {target.name} the grid grows from {source.grid} to {target.grid}, "
-            "which a section of "
-            "several layers cannot; name a node layer on each side of the layer that enlarges it"
+            "which is not supported in a section of several layers; name node layers before and after the "
+            "layer that enlarges it"
         )
     core = General(_checked(function, positions, source.width - 1, name), name, positions > 1)
     skip = torch.zeros(target.width, source.width, dtype=torch.float64)

@@ -1,10 +1,9 @@
 """The small graph that a traced module becomes: streams, and the operation that makes each.
 
 A stream is [samples, positions, channels]; its positions are a grid, (height, width) of an image or (T,) of a
-sequence, flattened row by row, or one for plain rows. Operations are of three kinds. *Mixed* acts on the
-channels of
-each position by itself and is affine, so that chains of it are one matrix. *Spread* ones are linear and read
-several positions. *Cores* are everything else.
+sequence, flattened row by row, or one for plain rows. Operations are of three kinds. `Mixed` is affine and
+acts on the channels of each position by itself, so that a chain of them is one matrix. `Spread` operations
+are linear and read several positions. `CoreOp` is everything else.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,8 +50,7 @@ class Op:
 
 @dataclass(frozen=True, eq=False)
 class Given(Op):
-    """What the prefix computes: a traced tensor with its channels in one dimension and its samples in
-    another."""
+    """What the prefix computes: a traced tensor, with its samples and its channels in a dimension each."""
 
     node: fx.Node
     samples_axis: int

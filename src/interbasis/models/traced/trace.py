@@ -84,8 +84,7 @@ class Traced:
         )
 
     def in_groups(self, function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
-        """function(inputs), by as many samples as were traced where the module fixes their number
-        (len(x))."""
+        """function(inputs), with as many samples at a time as were traced where their number is fixed."""
         if _is_open(self.input.meta["val"].shape[0]) or len(inputs) == self.samples:
             return function(inputs)
         parts = []
@@ -129,8 +128,7 @@ def _double(module: nn.Module) -> nn.Module:
 
 
 def _some(example: Tensor) -> Tensor:
-    """A prime number of samples that differs from the other dimensions, so that the samples' is told
-    apart."""
+    """A prime number of samples, which no other dimension has, so that the samples can be told apart."""
     samples = next(n for n in SAMPLES if n not in example.shape[1:])
     times = -(-samples // len(example))
     example = torch.cat([example] * times)[:samples].clone()

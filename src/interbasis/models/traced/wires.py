@@ -1,12 +1,9 @@
 """Which entry of which stream every entry of a traced tensor is.
 
 A traced tensor of any shape that holds a stream's numbers, reshaped, transposed, sliced or repeated, is a
-`Wire`:
-the stream and an integer tensor of the traced shape with the flat index into [samples, positions,
-channels]. An
-operation that only moves numbers is then applied to the integers, whatever it is, and an operation that
-computes
-asks where samples, positions and channels have come to lie.
+`Wire`: the stream, and an integer tensor of the traced shape with flat indices into [samples, positions,
+channels]. An operation that only moves numbers is applied to these integers, whatever it is; an operation
+that computes looks up where samples, positions and channels are.
 """
 
 from collections.abc import Sequence
