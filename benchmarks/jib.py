@@ -1,6 +1,6 @@
 """Edges required in LIB, JIB and PCA on the paper's modular addition.
 
-    python benchmarks/jib.py CHECKPOINT...
+python benchmarks/jib.py CHECKPOINT...
 """
 
 import sys
