@@ -43,8 +43,8 @@ class Agreement(Record):
 def agreement(shape: Shape, group: object, calibrated: bool = True) -> Agreement:
     """Build, and plan the same build; without calibration the plan is that of the operations alone."""
     network, tokens = shape.network(), shape.data()
-    settings = {"dtype": "float32", "edge_group": group, "edge_sources": 1, "norm_limit": DEFAULT_NORM_LIMIT}
-    config = BuildConfig.of(**settings)
+    config = BuildConfig.of(dtype="float32", edge_group=group, edge_sources=1, norm_limit=DEFAULT_NORM_LIMIT)
+    settings = config.model_dump()
     build(network, tokens[:2], progress=False, **settings)  # warm
     graph = build(network, tokens, progress=False, **settings)
     profile = machine_profile(again=True)
