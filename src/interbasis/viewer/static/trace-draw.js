@@ -118,7 +118,7 @@ function nodeMark(node, { places }, label) {
 }
 
 // What a node does to the target: by what was measured when it was set to its mean, elsewhere by its effect.
-export function raises({ effect, measured }) {
+function raises({ effect, measured }) {
   return measured === null ? effect >= 0 : measured <= 0;
 }
 
