@@ -23,7 +23,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "ResNet-18" else ()) for name in CASES]
+)  # its parts are those of the others, and of cifar10-conv
 def test_outputs_are_the_modules_own_and_nothing_is_general(name):
     torch.manual_seed(0)
     make, shape = CASES[name]

@@ -168,7 +168,8 @@ RIGHT: dict[str, Callable[[], tuple[nn.Module, Tensor]]] = {
 
 SLOW = {
     "loop", "softmax of features", "polynomial", "einsum", "scaled by a shape", "one number", "group norm",
-    "branch on a shape", "residual of the input", "rounds to float32",
+    "branch on a shape", "residual of the input", "rounds to float32", "time first", "no layers",
+    "data in numbers",
 }  # fmt: skip
 """Run by make slow: other tests have what they are about."""
 
@@ -266,7 +267,9 @@ REFUSED: dict[str, tuple[Callable[[], tuple[nn.Module, object]], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in REFUSED]
+)
 def test_refusals_are_one_sentence(name):
     made, expected = REFUSED[name]
     torch.manual_seed(0)
