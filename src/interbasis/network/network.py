@@ -19,9 +19,10 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from interbasis.network.cores import Core
+from interbasis.network.prefix import Prefix
 from interbasis.network.shapes import Shapes
 from interbasis.network.structured_matmul import applier
 from interbasis.network.window import Grid
@@ -194,18 +195,6 @@ class Section(Step):
             skip = skip.clone()
             skip[:, 0] += write @ known.expand(write.shape[1])
         return replace(self, skip=skip, read=read, write=write, core=core)
-
-
-class Prefix(nn.Module):
-    """What comes before the first node layer: inputs -> [n, T, width], the constant in front."""
-
-    def has_positions(self, inputs: Tensor) -> bool:
-        """Whether these inputs are sequences; rows without positions are treated as sequences of one."""
-        return True
-
-    def tensors(self) -> list[Tensor]:
-        """All weights."""
-        return list(self.state_dict().values())
 
 
 @dataclass(frozen=True, eq=False)

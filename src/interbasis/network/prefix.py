@@ -1,0 +1,15 @@
+"""What leads from inputs to the first node layer."""
+
+from torch import Tensor, nn
+
+
+class Prefix(nn.Module):
+    """What comes before the first node layer: inputs -> [n, T, width], the constant in front."""
+
+    def has_positions(self, inputs: Tensor) -> bool:
+        """Whether these inputs are sequences; rows without positions are treated as sequences of one."""
+        return True
+
+    def tensors(self) -> list[Tensor]:
+        """All weights."""
+        return list(self.state_dict().values())
