@@ -84,7 +84,7 @@ def test_a_crash_while_saving_leaves_the_old_run_whole(run, graph, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "save_file", crash)
+        patch.setattr(module, "write_tensors", crash)
         with pytest.raises(InterbasisError, match=r"No space left on device.*untouched"):
             other.save(run)
     with monkeypatch.context() as patch:

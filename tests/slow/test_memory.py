@@ -57,17 +57,20 @@ def build(folder, tokens, *options):
     return json.loads(ended.stdout.splitlines()[-1])["peak"]
 
 
+@pytest.mark.skipif(
+    os.environ.get("INTERBASIS_LARGE") != "1", reason="takes 5 GB and an hour; set INTERBASIS_LARGE=1"
+)
 def test_24_blocks_that_exceed_the_limit(tmp_path):
     from transformers import GPT2Config
 
     config = GPT2Config(
-        n_embd=1024, n_layer=24, n_head=16, n_positions=64, vocab_size=500, bos_token_id=0, eos_token_id=1
+        n_embd=2048, n_layer=24, n_head=16, n_positions=64, vocab_size=500, bos_token_id=0, eos_token_id=1
     )
     weights = write_random(tmp_path / "model", config, torch.float32)
     tokens = np.random.default_rng(0).integers(0, 500, (4, 64)).astype(np.uint16)
-    limit = 1_150_000_000
+    limit = 4_700_000_000
     assert weights > limit
-    options = ["--memory", "1150MB", "--out", str(tmp_path / "run"), "--edge-group", "positions"]
+    options = ["--memory", "4.7GB", "--out", str(tmp_path / "run"), "--edge-group", "positions"]
     peak = build(tmp_path / "model", tokens, *options, "--edge-sources", "1")
     print(f"24 blocks: weights {weights:,}, limit {limit:,}, peak {peak:,}")
     assert peak <= limit

@@ -12,6 +12,7 @@ from interbasis.fit.statistics import CHUNK_BYTES, FINE_CHUNK_BYTES, LAYERS_AT_O
 from interbasis.fit.survey import MAX_DECOMPOSED, MAX_TOKENS
 from interbasis.graph.settings import BuildConfig
 from interbasis.network.cores import Attention, Elementwise, Gated, Linear, Normalize, Variance
+from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH
 from interbasis.network.network import Network, Section
 from interbasis.network.structured_matmul import multiplications
 
@@ -144,7 +145,9 @@ class Workload:
         r = self.features(d)
         products = r * c_out**2 + r * d * c_out + r * d * w
         inner = (
-            r * c_in if isinstance(section.core, Elementwise | Gated) and c_in > 4096 else r * c_out * c_in
+            r * c_in
+            if isinstance(section.core, Elementwise | Gated) and c_in > MAX_DENSE_WIDTH
+            else r * c_out * c_in
         )
         if r + c_in < w:
             return Operations(double=2.0 * (products + inner), bytes=8.0 * 6 * (r + c_in) ** 2, calls=60)

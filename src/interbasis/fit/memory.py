@@ -21,7 +21,7 @@ from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH
 from interbasis.network.network import Network, Section
 from interbasis.network.stored_section import StoredSection
 from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.memory import format_bytes, resident_bytes
+from interbasis.runtime.memory import format_bytes, release_memory, resident_bytes
 
 MIN_CHUNK_BYTES = 2**20
 MAX_CHUNK_BYTES = 2**26
@@ -107,6 +107,7 @@ class MemoryPlan:
         """
         itemsize = config.torch_dtype.itemsize
         sections = [SectionMemory.of(section, tokens, itemsize, config) for section in network.sections]
+        release_memory()
         held = resident_bytes() + _block_bytes(network)
         least = COPIES_OF_A_CHUNK * MIN_CHUNK_BYTES + COPIES_OF_WORKSPACE * _least_workspace(
             network, itemsize

@@ -159,8 +159,7 @@ class Section(Step):
         return Shapes(*(tuple(matrix.shape) for matrix in (self.skip, self.read, self.write)))
 
     @property
-    def like(self) -> Tensor:
-        """An empty tensor of its dtype on its device."""
+    def like(self) -> Tensor:  # empty, of its dtype, on its device
         return self.skip[:0, :0]
 
     def count_out(self, positions: int) -> int:
@@ -352,9 +351,8 @@ class Network:
         """SHA-256 over all weights, rounded to float32: the same model, the same string."""
         chain = [*self.sections, *self.tail]
         digest = hashlib.sha256("\n".join(map(repr, [self.prefix, *chain])).encode())
-        parts = [self.prefix.tensors, *(step.tensors for step in chain)]
-        for tensors in parts:  # one after the other: they may be larger than memory together
-            for tensor in tensors():
+        for tensors in (self.prefix.tensors, *(step.tensors for step in chain)):
+            for tensor in tensors():  # step by step: all of them may be larger than memory
                 digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().data)
         return digest.hexdigest()
 

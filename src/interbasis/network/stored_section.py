@@ -11,6 +11,7 @@ from torch import Tensor
 
 from interbasis.network.network import Section
 from interbasis.network.shapes import Shapes
+from interbasis.runtime.memory import release_memory
 
 
 class StoredBlocks:
@@ -30,7 +31,9 @@ class StoredBlocks:
 
     def release(self) -> None:
         """Let go of the block that is in memory."""
-        self._held = None
+        if self._held is not None:
+            self._held = None
+            release_memory()
 
     def to(self, *args: Any, **kwargs: Any) -> "StoredBlocks":
         """The same blocks in another dtype or on another device, converted as they are read."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from interbasis.network.cores.core import Moments
 
-MAX_DENSE_WIDTH = 4096
+MAX_DENSE_WIDTH = 2048
 """Most read-outs for which both matrices are made."""
 ROWS_AT_ONCE = 1024
 
