@@ -81,7 +81,8 @@ MAX_LINES_OF_A_FILE = 400
 
 FREE_FORM_JSON = {
     "runtime/checkpoints.py": 5,  # settings and states of any work, as JSON holds them
-    "fit/build.py": 2,  # keywords before they are validated; what decides a graph, for its checkpoints
+    "fit/build.py": 1,  # what decides a graph, for its checkpoints
+    "fit/execution.py": 1,  # keywords before they are validated
     "fit/slices.py": 1,  # a state of a checkpoint
     "fit/edge_sums.py": 1,  # a state read back from a checkpoint
     "ablation/controls.py": 1,  # keywords before they are validated

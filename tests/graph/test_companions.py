@@ -7,6 +7,7 @@ from interbasis.graph.companions import companion
 from interbasis.run.results import load_result
 from interbasis.run.stages.features import FeaturesResult
 from interbasis.viewer.payload import graph_payload
+from interbasis.viewer.trace_payload import page_trace
 
 
 def small_graph() -> interbasis.InteractionGraph:
@@ -30,7 +31,7 @@ def test_a_graph_in_memory_shows_its_labels_ablation_and_traces(tmp_path):
     ]
     counts = [section.edges_required.count for section in page.sections]
     assert counts == [section.count for section in ablation.sections.values()]
-    assert [one.trace for one in page.traces] == [trace]
+    assert page.traces == (page_trace("sample-3", trace),)
     text = graph.to_html(tmp_path / "graph.html").read_text(encoding="utf-8")
     assert '"labelled":true' in text
     assert "srcdoc" in graph._repr_html_()

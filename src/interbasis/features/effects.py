@@ -91,7 +91,7 @@ def direct_effects(
             else Effects(
                 up=tuple(rise),
                 down=tuple(Push(name=push.name, value=-push.value) for push in fall),
-                share=share,
+                share=round(share, 6),
             )
             for quiet, rise, fall, share in zip(silent.tolist(), up, down, shares.tolist(), strict=True)
         ]

@@ -117,7 +117,6 @@ function collectTokens(run, layer, index) {
   const examples = run.bands(layer, index).flatMap((band) => band.examples);
   const tokens = new Set(examples.map((example) => (run.record.examples === "tokens" ? example.tokens[example.active] : example.label)));
   if (run.record.examples === "tokens") for (const example of examples) tokens.add(example.tokens.join(""));
-  const { up, down } = run.feature(layer, index)?.effects ?? { up: [], down: [] };
-  for (const effect of [...up, ...down]) tokens.add(effect.name);
+  for (const effect of run.feature(layer, index)?.effects?.rows ?? []) tokens.add(effect.name);
   return [...tokens].filter(Boolean);
 }
