@@ -99,7 +99,7 @@ def test_a_page_is_one_file_and_two_runs_share_one(lib, pca, tmp_path):
 def test_a_notebook_shows_a_graph_without_a_server(lib):
     graph = load(lib)
     frame = graph._repr_html_()
-    inner = html.unescape(re.fullmatch(r'<iframe .*? srcdoc="([^"]*)" .*></iframe>', frame, re.DOTALL)[1])
+    inner = html.unescape(re.fullmatch(r"<iframe .*? srcdoc='([^']*)' .*></iframe>", frame, re.DOTALL)[1])
     assert 'sandbox="allow-scripts allow-downloads"' in frame
     (run,) = data_of(inner)["runs"]
     assert sum(section["held"] for section in run["sections"]) == pages.NOTEBOOK_EDGES

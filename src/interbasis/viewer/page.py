@@ -70,9 +70,9 @@ def html_of_graph(graph: InteractionGraph, height: int = 620) -> str:
     """The page of a graph in memory as a frame for a notebook, without a server."""
     data = PageData(token=None, runs=(graph_payload(graph, NOTEBOOK_EDGES),))
     page = _page(data, PageFiles.read())
-    quoted = page.replace("&", "&amp;").replace('"', "&quot;")  # all that an attribute requires
+    quoted = page.replace("&", "&amp;").replace("'", "&#39;")  # JSON is full of the other quotes
     return (
-        f'<iframe title="{html.escape(whole_text(repr(graph)))}" srcdoc="{quoted}" '
+        f"<iframe title='{html.escape(whole_text(repr(graph)))}' srcdoc='{quoted}' "
         'sandbox="allow-scripts allow-downloads" '
         f'style="width:100%;height:{height}px;border:1px solid #8884;border-radius:6px"></iframe>'
     )

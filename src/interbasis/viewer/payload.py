@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from interbasis.features.contexts import short
 from interbasis.features.records import Effects, Feature, MeanEffects, MeanPush
 from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph
@@ -39,6 +40,8 @@ from interbasis.viewer.schema import (
 )
 from interbasis.viewer.trace_payload import page_trace
 
+EFFECTS = 6
+"""Outputs that a feature raises most, and as many that it lowers."""
 MIN_ONE_TO_ONE = 0.5
 """Share of Σ Ê² in the strongest edge of every feature from which on a layer norm's section is folded."""
 
@@ -169,15 +172,19 @@ def _feature(feature: Feature) -> PageFeature:
         effects=feature.effects and _effects(feature.effects),
         mean_effects=feature.mean_effects and _effects(feature.mean_effects),
         evidence=tuple(
-            PageEvidence(kind=one.kind, text=one.text, share=one.share) for one in feature.evidence
+            PageEvidence(kind=one.kind, text=one.text, share=short(one.share)) for one in feature.evidence
         ),
     )
 
 
 def _effects(effects: Effects | MeanEffects) -> PageEffects:
     rows = tuple(
-        PagePush(name=push.name, value=push.value, error=push.error if isinstance(push, MeanPush) else None)
-        for push in (*effects.up, *effects.down)
+        PagePush(
+            name=push.name,
+            value=short(push.value),
+            error=short(push.error) if isinstance(push, MeanPush) else None,
+        )
+        for push in (*effects.up[:EFFECTS], *effects.down[:EFFECTS])
     )
     return PageEffects(rows=tuple(sorted(set(rows), key=lambda row: -row.value)), share=effects.share)
 
