@@ -31,7 +31,10 @@ def leading(layer) -> slice:
     return slice(1 + layer.isolated, 1 + layer.isolated + LEADING)
 
 
-@pytest.mark.parametrize(("name", "basis"), [("gpt2", "lib"), ("gpt2", "random"), ("qwen3", "lib")])
+@pytest.mark.parametrize(
+    ("name", "basis"),
+    [("gpt2", "lib"), ("gpt2", "random"), pytest.param("qwen3", "lib", marks=pytest.mark.slow)],
+)
 def test_errors_of_all_layers_before_are_as_large_as_the_deviations(name, basis):
     """Over many seeds, against the exact build: two sampled attentions, whose errors compound."""
     network, inputs = interbasis.from_hf(random_model(name)), tokens(8, 8)

@@ -30,12 +30,14 @@ def test_edges_required_to_the_edge(run):
         assert result.value >= reference["edge_threshold_accuracy"] - 1e-12
 
 
+@pytest.mark.parametrize("run", [("lib", 0), ("lib", 1)], ids=["lib-seed0", "lib-seed1"], indirect=True)
 def test_nodes_required(run):
     network, graph, test, _, seed = run
     found = interbasis.nodes_required(network, graph, test, counts=range(1, 20))
     assert [result.count for result in found] == FULL_SCAN[seed]
 
 
+@pytest.mark.slow
 def test_gib_needs_as_few_as_stored(shared, paper_graph):
     network = modadd.load(shared / "modadd" / "seed0.safetensors")
     _, test = modadd.split()
