@@ -148,6 +148,7 @@ def test_a_hub_id_without_a_network_is_one_sentence(monkeypatch):
         raise OSError("We couldn't connect to 'https://huggingface.co'.\nMore.")
 
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", fail)
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", fail)
     with pytest.raises(InterbasisError, match="network connection") as caught:
         from_hf("gpt2")
     assert "\n" not in str(caught.value)
