@@ -126,3 +126,14 @@ def small_chunks(monkeypatch):
 
     monkeypatch.setattr(statistics, "CHUNK_BYTES", 3000)
     monkeypatch.setattr(statistics, "FINE_CHUNK_BYTES", 2000)
+
+
+@pytest.fixture
+def one_thread():
+    """Computes as the processes do that a test starts."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

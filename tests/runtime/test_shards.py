@@ -32,13 +32,7 @@ SETTINGS = {
 }
 SHARDS = {"relu": 7, "modadd": 3, "modadd-2-blocks": 3, "gpt2": 7, "llama": 1}
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def in_shards(folder: Path, count: int, build) -> tuple[interbasis.InteractionGraph, list[tuple[str, ...]]]:

@@ -13,13 +13,7 @@ from interbasis.runtime.team import ALONE, Team, team_checkpoints
 from runtime.team_builds import BUILDS, build_all, run_commands
 from runtime.torchrun import TESTS, assert_same_graph, children, ended, torchrun
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_several_processes_give_the_results_of_one(tmp_path, small_addition):

@@ -17,20 +17,12 @@ from interbasis.run.stages.ablate import AblationResult
 from runtime.torchrun import assert_same_graph, children, ended, torchrun
 from tiny_models import random_model
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 KILLS = int(os.environ.get("INTERBASIS_KILLS", "20"))
 """Fewer are for trying the test itself."""
 MAX_SECONDS_TO_END = 30
 """How long the other processes may go on after one was killed."""
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def command(*arguments: object) -> str:

@@ -12,11 +12,10 @@ from interbasis.fit.statistics import CHUNK_BYTES, FINE_CHUNK_BYTES, LAYERS_AT_O
 from interbasis.fit.survey import MAX_DECOMPOSED, MAX_TOKENS
 from interbasis.graph.settings import BuildConfig
 from interbasis.network.cores import Attention, Elementwise, Gated, Linear, Normalize, Variance
+from interbasis.network.cores.attention.core import MAX_QUERIES_PER_BLOCK
 from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH
 from interbasis.network.network import Network, Section
 from interbasis.network.structured_matmul import multiplications
-
-QUERIES_PER_BLOCK = 128
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,7 @@ class Workload:
         shape, T, e = section.core.shape, self.positions, self.itemsize
         H, h = shape.heads, shape.width
         total = self.forward(section) * (2.0 if self.limited else 1.0)
-        causal = self.causal(QUERIES_PER_BLOCK)
+        causal = self.causal(MAX_QUERIES_PER_BLOCK)
         keys = causal * T * H
         covariances = 2 * keys * h**2
         pairs = 2.0 * H * (H + 1) * h**3
@@ -173,7 +172,7 @@ class Workload:
             total += Operations(
                 single=keys * (H + 1) * h**2, small=6 * keys * (H + 1) * (h + 1), bytes=e * 8 * keys * H
             )
-        blocks = max(1.0, T / QUERIES_PER_BLOCK)
+        blocks = max(1.0, T / MAX_QUERIES_PER_BLOCK)
         pair_calls = (H * 14 if shape.rotary is None else H * (H + 1) * 30) + 20 * H
         return total + Operations(calls=pair_calls * blocks / T)
 
@@ -220,7 +219,7 @@ class Workload:
         causal = self.causal(512)
         per_head = Operations(small=8.0 * T * r, bytes=e * 10.0 * r)
         if core.shape.rotary is not None:
-            turned = self.causal(QUERIES_PER_BLOCK)
+            turned = self.causal(MAX_QUERIES_PER_BLOCK)
             per_head = Operations(single=4 * turned * T * h**2 + 4.0 * r * h**2, bytes=e * 6.0 * h**2)
             per_head += Operations(small=2.0 * causal * T * r)
         return per_head * H + Operations(calls=H * 40 / T)

@@ -61,7 +61,7 @@ def run(
     Args:
         request: What is scored.
         out: The folder; unfinished work is stored there while it lasts.
-        progress: Show progress; default: on a terminal only.
+        progress: Show progress; default: bars on a terminal, else lines.
         processes: How many networks are scored at a time, each with one thread. The result does not depend
             on it.
 

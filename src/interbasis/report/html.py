@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from html import escape
 
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+"""A browser that is asked to fetch anything refuses."""
+
 
 def text(value: object) -> str:
     """Anything as text that HTML cannot misunderstand."""
@@ -45,3 +48,16 @@ def picture(title: str, data: str, inches: float) -> str:
     """A figure whose image is inside the page, as wide as fits but no wider than is of use."""
     image = f'<img alt="{text(title)}" src="{text(data)}" width="{round(125 * inches)}">'
     return element("figure", element("figcaption", text(title)) + element("div", image, class_="paper"))
+
+
+def head(title: str, css: str) -> str:
+    """The head of a page that asks nobody for anything."""
+    return element(
+        "head",
+        '<meta charset="utf-8">'
+        + f'<meta http-equiv="Content-Security-Policy" content="{text(POLICY)}">'
+        + '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        + '<meta name="color-scheme" content="light dark">'
+        + element("title", text(title))
+        + element("style", css),
+    )

@@ -6,11 +6,8 @@ from importlib.metadata import version
 from interbasis.report import tables
 from interbasis.report.claims import Claim, claims
 from interbasis.report.comparison import claims_about_all
-from interbasis.report.html import element, heading, paragraph, picture, text
+from interbasis.report.html import element, head, heading, paragraph, picture, text
 from interbasis.report.record import ReportedRun
-
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-"""A browser that is asked to fetch anything refuses."""
 
 
 def page(runs: Sequence[ReportedRun], figures: Sequence[tuple[str, str, float]], css: str, date: str) -> str:
@@ -30,15 +27,7 @@ def page(runs: Sequence[ReportedRun], figures: Sequence[tuple[str, str, float]],
         _part("Figures", "".join(picture(*one) for one in figures)) if figures else "",
         _part("Build it again", _commands(runs)),
     ]
-    head = (
-        '<meta charset="utf-8">'
-        + f'<meta http-equiv="Content-Security-Policy" content="{text(POLICY)}">'
-        + '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        + '<meta name="color-scheme" content="light dark">'
-        + element("title", text(title))
-        + element("style", css)
-    )
-    inside = element("head", head) + "\n" + element("body", element("main", "\n".join(body)))
+    inside = head(title, css) + "\n" + element("body", element("main", "\n".join(body)))
     return "<!doctype html>\n" + element("html", inside, lang="en") + "\n"
 
 

@@ -197,7 +197,7 @@ def open_run(
         data: Inputs, or pairs of inputs and labels; default: the data that the run names.
         test_data: Data to evaluate on; default: ``data``, or the test split of what the run names.
         model: The model by name, where neither a network is given nor the run names one.
-        progress: Show progress: True, False, a function, or None, which is on a terminal only.
+        progress: Show progress: True, False, a function, or None: bars on a terminal, else lines.
 
     Returns:
         The opened run; results of its stages are stored in the folder, if there is one.

@@ -35,7 +35,7 @@ def run(
         folder: Where the run is saved; unfinished work in it is resumed.
         overwrite: Replace a run that was built with other settings.
         resources: Limits on memory and disk space, and the device.
-        progress: Show progress: True, False, a function, or None, which is on a terminal only.
+        progress: Show progress: True, False, a function, or None: bars on a terminal, else lines.
         remedy: What to do if the folder holds a run that was built with other settings, for the message.
 
     Returns:

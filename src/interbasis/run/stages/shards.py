@@ -58,7 +58,7 @@ def compute(
         request: Model, data and settings by name.
         folder: Folder of the run; the shard is written to its subfolder ``shards``.
         shard: Number of the shard, from 1, and how many there are.
-        progress: Show progress: True, False, a function, or None, which is on a terminal only.
+        progress: Show progress: True, False, a function, or None: bars on a terminal, else lines.
 
     Returns:
         Where the shard is, and which round it belongs to; one that is there already is not computed again.
@@ -88,7 +88,7 @@ def merge(
     Args:
         shards: Files, or folders that hold them.
         folder: Folder of the run.
-        progress: Show progress: True, False, a function, or None, which is on a terminal only.
+        progress: Show progress: True, False, a function, or None: bars on a terminal, else lines.
 
     Returns:
         The finished run, or which round comes next.
