@@ -30,12 +30,15 @@ class Traced:
     network: Network
     graph: InteractionGraph
     sample: Tensor
+    left_out: int = 0
+    """First positions that the bases do not describe."""
 
 
-def language_model(name: str) -> Traced:
+def language_model(name: str, left_out: int = 0) -> Traced:
     network = interbasis.from_hf(random_model(name)).double()
     data = tokens(samples=3, positions=5)  # fewer tokens than coordinates: directions are dropped
-    return Traced(network, interbasis.build(network, data, dtype="float64"), data[0][:3])
+    graph = interbasis.build(network, data, dtype="float64", skip_positions=left_out)
+    return Traced(network, graph, data[0][:3], left_out)
 
 
 def from_case(case) -> Traced:
@@ -49,6 +52,7 @@ FAMILIES: dict[str, Callable[[], Traced]] = {
     "gpt2": lambda: language_model("gpt2"),
     "llama": lambda: language_model("llama"),
     "gemma2": lambda: language_model("gemma2"),
+    "llama, first token left out": lambda: language_model("llama", left_out=1),
 }
 
 
@@ -77,6 +81,7 @@ def naive_edges(case: Traced, method: str, points: int) -> dict[tuple[str, str],
         )  # [S, d_out, T, d_in]
         rows = torch.einsum("io,sotj->sitj", target.transform, J)
         features = f[0] @ source.transform.T
+        features[: case.left_out] = torch.eye(source.features)[0]  # the constant: all others at their mean
         kept = torch.einsum("sitj,jr,tr->sitr", rows, source.inverse, features)
         dropped = torch.einsum("sitj,tj->sit", rows, f[0] - features @ source.inverse.T)
         after, before = positions - len(rows), positions - f.shape[1]
@@ -91,7 +96,7 @@ def naive_edges(case: Traced, method: str, points: int) -> dict[tuple[str, str],
     return edges
 
 
-@pytest.mark.parametrize("name", ["mlp", "modadd", "gpt2", "llama"])
+@pytest.mark.parametrize("name", ["mlp", "modadd", "gpt2", "llama", "llama, first token left out"])
 def test_edges_are_those_of_full_jacobians(name):
     expected, trace = naive_edges(family(name), "gradient", 1), traced(name, method="gradient", **ALL)
     found = {(edge.source, edge.target): edge.weight for edge in trace.edges if edge.target != TARGET}
@@ -103,6 +108,31 @@ def test_edges_are_those_of_full_jacobians(name):
             assert abs(found.get(pair, 0.0) - weight) <= 1e-10 * scale, pair
     for node in trace.nodes:
         assert abs(node.constant - expected.get(("constant", node.name), 0.0)) <= 1e-10 * scale
+
+
+def test_massive_tokens_are_whole_nodes():
+    """In the layers where the norm exceeds the build's limit, and in no others."""
+    model, data = random_model("llama"), tokens(samples=8, positions=6)
+    data[data == data[0, 1]] += 1
+    data[0, 1] = massive = data[0, 1] - 1
+    with torch.no_grad():
+        model.get_input_embeddings().weight[massive] *= 50
+    network = interbasis.from_hf(model).double()
+    graph = interbasis.build(network, data, dtype="float64", norm_limit=3.0, edge_method=None)
+    trace = interbasis.trace(network, graph, data[0], settings=interbasis.TraceSettings(checks=0, **ALL))
+    expected = set()
+    for node, f in zip(network.nodes, network.activations(data[:1]), strict=True):
+        limit = graph.provenance.largest_directions[node.name].norm_limit
+        sizes = f[0, :, node.first_coordinate + node.isolated :].norm(dim=1)
+        expected |= {error_name(node.name, t) for t in (sizes > limit).nonzero()[:, 0].tolist()}
+    whole = {error.name for error in trace.errors if error.whole}
+    assert "attn_in.0:error@1" in whole <= expected  # nothing leads on to those before it
+    assert not {node.name for node in trace.nodes} & {
+        node_name(name.split(":")[0], j, int(name.split("@")[1])) for name in expected for j in range(99)
+    }
+    share = sum(error.influence for error in trace.errors if error.whole)
+    assert trace.scores.whole_share == pytest.approx(share)
+    assert 0 < share <= trace.scores.error_share
 
 
 @pytest.mark.parametrize("name", FAMILIES)

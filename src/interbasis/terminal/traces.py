@@ -21,9 +21,17 @@ def trace_tables(result: TraceResult) -> list[RenderableType]:
         Text(trace.summary),
         f"{len(trace.nodes)} nodes, {len(trace.edges)} edges; replacement {scores.replacement:.3f}, "
         f"completeness {scores.completeness:.3f}, {scores.error_share:.1%} of the influence ends at dropped "
-        f"directions; in every layer the features followed hold {scores.coverage:.0%} of it or more",
+        f"directions{_whole(trace)}; in every layer the features followed hold {scores.coverage:.0%} "
+        "of it or more",
         _nodes_table(trace),
     ]
+
+
+def _whole(trace: Trace) -> str:
+    """How much of it ends at tokens that the bases do not describe."""
+    if not trace.scores.whole_share:
+        return ""
+    return f" ({trace.scores.whole_share:.1%} at whole tokens, whose massive activations the bases leave out)"
 
 
 def _nodes_table(trace: Trace) -> Table:

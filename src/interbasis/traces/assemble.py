@@ -167,6 +167,7 @@ class Assembled:
                         name=error_name(state.basis.name, t + state.first),
                         layer=state.basis.name,
                         position=t + state.first,
+                        whole=bool(state.whole[t]),
                         influence=step.errors[t].item(),
                         effect=self.effects[number][1][t].item(),
                     )
@@ -207,6 +208,7 @@ class Assembled:
             replacement=tokens / ends if ends else 0.0,
             completeness=(through + ends) / (sum(weight.sum().item() for weight in weights) + ends),
             error_share=errors,
+            whole_share=sum(step.errors[self._state(step).whole].sum().item() for step in self.steps),
             coverage=min(step.coverage for step in self.steps),
         )
 

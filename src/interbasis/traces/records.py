@@ -91,6 +91,9 @@ class ErrorNode(Record):
     name: str
     layer: str
     position: int
+    whole: bool = False
+    """Whether it is the whole token, less the mean: one with massive activations, which the sums behind the
+    basis left out."""
     influence: float
     effect: float
 
@@ -142,6 +145,8 @@ class TraceScores(Record):
     tokens and errors, into which nothing comes, count with 1."""
     error_share: float
     """Influence that ends at error nodes."""
+    whole_share: float
+    """The part of it that ends at whole tokens, which the sums behind the bases left out."""
     coverage: float
     """The smallest coverage of any layer."""
 

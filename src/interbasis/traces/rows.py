@@ -36,10 +36,17 @@ class LayerState:
     f: Tensor  # [T, width]
     first: int
     """The input position of its first position."""
+    whole: Tensor  # [T], bool
+    """Tokens that the sums behind the basis left out. Its features do not describe them: there all features
+    are at their mean, and everything else is ``dropped``."""
 
     @cached_property
     def features(self) -> Tensor:  # [T, r]
-        return self.basis.features_of(self.f)
+        features = self.basis.features_of(self.f)
+        features[self.whole] = self.mean if self.basis.identity else 0.0
+        if self.basis.constant and not self.basis.identity:
+            features[self.whole, 0] = 1.0
+        return features
 
     @property
     def dropped(self) -> Tensor:  # [T, width]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from interbasis.fit.counted_tokens import CountedTokens
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
 from interbasis.numerics.integration import Rule, rule
@@ -75,15 +76,25 @@ class Computation:
             )
         activations = network.activations(batch)
         positions = activations[0].shape[1]
+        counted = _counted(network, graph)
         states = [
-            LayerState(basis, f[0], positions - f.shape[1])
-            for basis, f in zip(graph.layers, activations, strict=True)
+            LayerState(basis, f[0], positions - f.shape[1], ~counted.at(k, network.nodes[k], f)[0])
+            for k, (basis, f) in enumerate(zip(graph.layers, activations, strict=True))
         ]
         return cls(network, graph, batch[0], states)
 
     @property
     def positions(self) -> int:
         return len(self.states[0].f)
+
+
+def _counted(network: Network, graph: InteractionGraph) -> CountedTokens:
+    """The tokens that counted in the sums behind the bases."""
+    found = [graph.provenance.largest_directions.get(name) for name in graph.layer_names]
+    limits = [one.norm_limit for one in found if one is not None and one.norm_limit is not None]
+    return CountedTokens.of(
+        network, graph.config.skip_positions, tuple(limits) if len(limits) == len(found) else ()
+    )
 
 
 class Tracing:

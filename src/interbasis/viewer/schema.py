@@ -219,7 +219,9 @@ class PageTraceNode(Record):
     name: str
     layer: str
     feature: int | None
-    """None for dropped directions."""
+    """None for dropped directions, and for a whole token."""
+    whole: bool
+    """Whether it is a token as a whole, which the sums behind the basis left out."""
     position: int
     activation: float
     influence: float

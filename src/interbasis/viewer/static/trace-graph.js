@@ -12,7 +12,7 @@ export class TraceGraph {
     this.trace = trace;
     this.run = run;
     this.nodes = new Map();
-    for (const node of trace.nodes) this.nodes.set(node.name, decoded(node, node.feature === null ? { kind: "error", label: "dropped directions" } : { kind: "feature" }));
+    for (const node of trace.nodes) this.nodes.set(node.name, decoded(node, node.feature === null ? { kind: "error", label: node.whole ? "whole token: massive activation" : "dropped directions" } : { kind: "feature" }));
     this.nodes.set(TARGET, { name: TARGET, kind: "target", layer: TARGET, position: trace.target.position, activation: trace.target.value, label: trace.target.name, influence: 1, effect: trace.target.value, measured: null });
     this.order = [...trace.layers, TARGET];
     this.level = new Map(this.order.map((layer, k) => [layer, k]));
