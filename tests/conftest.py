@@ -122,10 +122,9 @@ def paper_graph(shared, made_once) -> Callable[..., "InteractionGraph"]:
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Passes over the data in chunks of a few samples, as over data that do not fit in memory."""
-    from interbasis.fit import statistics
+    from runtime.small_chunks import use_small_chunks
 
-    monkeypatch.setattr(statistics, "CHUNK_BYTES", 3000)
-    monkeypatch.setattr(statistics, "FINE_CHUNK_BYTES", 2000)
+    use_small_chunks(monkeypatch.setattr)
 
 
 @pytest.fixture
