@@ -19,7 +19,6 @@ from interbasis.fit.statistics import Wanted, collect
 from interbasis.graph.basis_kinds import BASIS_KINDS, BasisKind
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.runtime.literals import Basis
-from interbasis.runtime.team import ALONE
 from reference import relative_error
 
 
