@@ -200,7 +200,7 @@ def hooked(model, layer: int):
 
 @pytest.mark.parametrize("windows", [160, pytest.param(782, marks=pytest.mark.slow)])
 def test_a_language_model_in_one_pass(shared, tmp_path, windows):
-    """Windows of 256 tokens, all 64 coordinates of one layer; twice, byte for byte the same; memory bounded."""
+    """All 64 coordinates of one layer over windows of 256 tokens; twice, the same bytes; memory bounded."""
     transformers = pytest.importorskip("transformers")
     folder = shared / "tinystories-gpt-280k"
     model = transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
