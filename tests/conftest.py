@@ -119,6 +119,22 @@ def paper_graph(shared, made_once) -> Callable[..., "InteractionGraph"]:
     return graph
 
 
+@pytest.fixture(scope="session")
+def shipped_run(made_once) -> Callable[[str], Path]:
+    """shipped_run(basis): a run of the shipped modular-addition model, which nobody writes to."""
+    from interbasis import build
+    from interbasis.run.specs import open_model
+
+    def run(basis: str) -> Path:
+        def make(folder: Path) -> None:
+            opened = open_model("modadd")
+            build(opened.network, opened.data, basis, model="modadd").save(folder)
+
+        return made_once(f"shipped-{basis}", make)
+
+    return run
+
+
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Passes over the data in chunks of a few samples, as over data that do not fit in memory."""
