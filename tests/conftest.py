@@ -19,12 +19,15 @@ SHARED_DATA = Path(os.environ.get("INTERBASIS_SHARED_DATA") or Path(__file__).pa
 REAL_MODELS = Path(os.environ.get("INTERBASIS_MODELS") or Path(__file__).parents[2] / "models")
 
 LONG_FILES = (
-    "paper/test_edges_required.py", "cli/test_demo.py", "viewer/test_browser.py", "docs/test_docs.py",
-    "paper/test_language.py", "paper/test_reproduction_figures.py", "network/cores/test_cores.py",
-    "fit/test_edges.py", "data/test_padding.py", "paper/test_stored_graphs.py", "communities/test_modules.py",
-    "features/test_fourier.py", "runtime/test_kills.py", "paper/test_reproduce.py",
+    "cli/test_demo.py", "viewer/test_browser.py", "runtime/test_team.py", "paper/test_edges_required.py",
+    "docs/test_docs.py", "viewer/test_new_user.py", "paper/test_language.py", "network/cores/test_cores.py",
+    "paper/test_reproduction_figures.py", "fit/test_edges.py", "viewer/test_schema.py",
+    "data/test_padding.py", "viewer/test_prompts.py", "paper/test_stored_graphs.py",
+    "viewer/test_needed_edges.py", "runtime/test_kills.py", "communities/test_modules.py",
+    "test_notebooks.py",
 )  # fmt: skip
-"""The files that take longest, the longest first: begun early, no process waits long for another's last."""
+"""The files that take longest, the longest first: begun early, no process waits long for another's last.
+Those that share a folder of `made_once` are apart, so that no process waits for another to make it."""
 
 settings.register_profile("interbasis", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("interbasis")
