@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
@@ -14,6 +14,7 @@ from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import write_atomically
 
 Format = Literal["svg", "png", "pdf"]
+NO_LAYOUT: Any = {"figure.autolayout": False, "figure.constrained_layout.use": False}
 DATELESS: dict[Format, dict[str, None]] = {"svg": {"Date": None}, "png": {}, "pdf": {"CreationDate": None}}
 """Equal figures give equal files."""
 
@@ -54,8 +55,8 @@ def save(
     try:
         for name, file in zip(formats, files, strict=True):
             write_atomically(file, partial(_write, figure, name, dpi, colours))
-            if layout is not None:
-                figure.set_layout_engine("none")  # found once for all formats: it takes longer than drawing
+            with rc_context(NO_LAYOUT):
+                figure.set_layout_engine(None)  # found once for all formats: it takes longer than drawing
     finally:
         if layout is not None:
             figure.set_layout_engine(layout)
