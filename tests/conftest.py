@@ -141,9 +141,18 @@ def shipped_run(made_once) -> Callable[[str], Path]:
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Passes over the data in chunks of a few samples, as over data that do not fit in memory."""
-    from runtime.small_chunks import use_small_chunks
+    from interbasis.fit import statistics
 
-    use_small_chunks(monkeypatch.setattr)
+    monkeypatch.setattr(statistics, "CHUNK_BYTES", 3000)
+    monkeypatch.setattr(statistics, "FINE_CHUNK_BYTES", 2000)
+
+
+@pytest.fixture
+def in_blocks(monkeypatch):
+    """Small data summed in many blocks, as large data are."""
+    from runtime.in_blocks import sum_in_blocks
+
+    sum_in_blocks(monkeypatch.setattr)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ SETTINGS = {
 }
 SHARDS = {"relu": 7, "modadd": 3, "modadd-2-blocks": 3, "gpt2": 7, "llama": 1}
 
-pytestmark = pytest.mark.usefixtures("one_thread", "small_chunks")
+pytestmark = pytest.mark.usefixtures("one_thread", "in_blocks")
 
 
 def in_shards(folder: Path, count: int, build) -> tuple[interbasis.InteractionGraph, list[tuple[str, ...]]]:
