@@ -131,9 +131,9 @@ class _Build:
         self.network, self.whole, self.config, self.execution = network, batches, config, execution
         self.computing = _computing(network, config, execution.device)
         self.clock = Clock()
-        merged = execution.memory is None and _sums_are_small(network)
+        team, merged = execution.team, execution.memory is None and _sums_are_small(network)
         divided = {
-            id(data): data.divided(execution.team, _blocks(self.computing, data) if merged else None)
+            id(data): data.divided(team, _blocks(self.computing, data, team.size) if merged else None)
             for data in batches.values()
         }
         self.batches = {name: divided[id(data)] for name, data in batches.items()}
@@ -374,8 +374,8 @@ def _sums_are_small(network: Network) -> bool:
     return size <= MAX_BYTES_OF_SUMS
 
 
-def _blocks(network: Network, data: Batches) -> int | None:
-    """Blocks that data are summed in, the same for every number of processes; None: one per process."""
+def _blocks(network: Network, data: Batches, processes: int) -> int | None:
+    """Blocks that data are summed in, the same for up to 16 processes; None: one per process."""
     if data.read_from_its_beginning:
         return None
-    return min(BLOCKS, -(-len(data) // chunk_size(network, data, fine=True)))
+    return min(max(BLOCKS, processes), -(-len(data) // chunk_size(network, data, fine=True)))
