@@ -19,12 +19,15 @@ SHARED_DATA = Path(os.environ.get("INTERBASIS_SHARED_DATA") or Path(__file__).pa
 REAL_MODELS = Path(os.environ.get("INTERBASIS_MODELS") or Path(__file__).parents[2] / "models")
 
 LONG_FILES = (
-    "paper/test_edges_required.py", "cli/test_demo.py", "viewer/test_browser.py", "docs/test_docs.py",
-    "paper/test_language.py", "paper/test_reproduction_figures.py", "network/cores/test_cores.py",
-    "fit/test_edges.py", "data/test_padding.py", "paper/test_stored_graphs.py", "communities/test_modules.py",
-    "features/test_fourier.py", "runtime/test_kills.py", "paper/test_reproduce.py",
+    "cli/test_demo.py", "viewer/test_browser.py", "runtime/test_team.py", "paper/test_edges_required.py",
+    "docs/test_docs.py", "viewer/test_new_user.py", "paper/test_language.py", "network/cores/test_cores.py",
+    "paper/test_reproduction_figures.py", "fit/test_edges.py", "viewer/test_schema.py",
+    "data/test_padding.py", "viewer/test_prompts.py", "paper/test_stored_graphs.py",
+    "viewer/test_needed_edges.py", "runtime/test_kills.py", "communities/test_modules.py",
+    "test_notebooks.py",
 )  # fmt: skip
-"""The files that take longest, the longest first: begun early, no process waits long for another's last."""
+"""The files that take longest, the longest first: begun early, no process waits long for another's last.
+Those that share a folder of `made_once` are apart, so that no process waits for another to make it."""
 
 settings.register_profile("interbasis", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("interbasis")
@@ -119,6 +122,22 @@ def paper_graph(shared, made_once) -> Callable[..., "InteractionGraph"]:
     return graph
 
 
+@pytest.fixture(scope="session")
+def shipped_run(made_once) -> Callable[[str], Path]:
+    """shipped_run(basis): a run of the shipped modular-addition model, which nobody writes to."""
+    from interbasis import build
+    from interbasis.run.specs import open_model
+
+    def run(basis: str) -> Path:
+        def make(folder: Path) -> None:
+            opened = open_model("modadd")
+            build(opened.network, opened.data, basis, model="modadd").save(folder)
+
+        return made_once(f"shipped-{basis}", make)
+
+    return run
+
+
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Passes over the data in chunks of a few samples, as over data that do not fit in memory."""
@@ -126,6 +145,14 @@ def small_chunks(monkeypatch):
 
     monkeypatch.setattr(statistics, "CHUNK_BYTES", 3000)
     monkeypatch.setattr(statistics, "FINE_CHUNK_BYTES", 2000)
+
+
+@pytest.fixture
+def in_blocks(monkeypatch):
+    """Small data summed in many blocks, as large data are."""
+    from runtime.in_blocks import sum_in_blocks
+
+    sum_in_blocks(monkeypatch.setattr)
 
 
 @pytest.fixture

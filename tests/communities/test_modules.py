@@ -119,7 +119,7 @@ def test_shuffled_graphs_are_not_called_modular():
     whole = WeightedGraph.of(graph, [0.2] * 2)
     generator = np.random.default_rng(7)
     below = 0
-    for seed in range(50):
+    for seed in range(20):
         shuffled = rewired(whole, generator)
         matrices = [torch.full_like(edges, 0.1) for edges in graph.edges]
         for a, b, w, k in zip(
@@ -130,7 +130,7 @@ def test_shuffled_graphs_are_not_called_modular():
             replace(graph, edges=matrices), [0.2] * 2, seed=seed, seeds=0, resolutions=(), null_graphs=25
         )
         below += abs(found.null.z) < 2
-    assert below >= 45
+    assert below >= 18
 
 
 def partition() -> list:
@@ -171,6 +171,32 @@ def test_vertex_cuts_are_minimal():
     assert cut.features == (("linear.1", 3),)
     with pytest.raises(interbasis.InterbasisError, match="two different modules"):
         interbasis.vertex_cuts(graph, found, [(0, 0)])
+
+
+def test_vertex_cuts_are_networkx_s():
+    graph, _ = planted(blocks=3, per_layer=4, layers=3, noise=0.2, seed=1)
+    found = interbasis.find_modules(graph, [0.2] * 2, seeds=0, null_graphs=0, resolutions=())
+    weighted, labels = WeightedGraph.of(graph, found.epsilons), np.concatenate(found.assignment)
+    cuts = interbasis.vertex_cuts(graph, found)
+    assert len(cuts) == found.count * (found.count - 1) // 2 > 2
+    for cut in cuts:
+        flow = nx.DiGraph()
+        for node in weighted.connected.tolist():
+            flow.add_edge(("in", node), ("out", node), capacity=1)
+            if labels[node] == cut.modules[0]:
+                flow.add_edge("source", ("in", node))
+            elif labels[node] == cut.modules[1]:
+                flow.add_edge(("out", node), "sink")
+        for a, b in zip(weighted.sources.tolist(), weighted.targets.tolist(), strict=True):
+            flow.add_edge(("out", a), ("in", b))
+            flow.add_edge(("out", b), ("in", a))
+        size, (reached, _) = nx.minimum_cut(flow, "source", "sink")
+        expected = [
+            n for n in weighted.connected.tolist() if ("in", n) in reached and ("out", n) not in reached
+        ]
+        offsets = dict(zip(found.layers, weighted.offsets, strict=False))
+        assert [offsets[layer] + index for layer, index in cut.features] == expected
+        assert cut.size == size > 0
 
 
 def test_bad_requests_get_a_sentence():

@@ -65,7 +65,7 @@ def test_sums_are_over_real_tokens(name, small_chunks):
 )
 def test_stochastic_sources_see_real_tokens(sources, small_chunks):
     """Unbiased over samples of different lengths; the errors they come with say how far off they are."""
-    data, network = ragged((3, 5, 5, 5, 8, 8, 8, 8, 2, 4) * 12), from_hf(random_model("gpt2"), "0")
+    data, network = ragged((3, 5, 5, 5, 8, 8, 8, 8, 2, 4) * 4), from_hf(random_model("gpt2"), "0")
     layers = build(network, data, edge_method=None, dtype="float64").layers
     for mine, theirs in zip(
         estimate_edges(network, layers, data, sources), edges(network, layers, data), strict=True

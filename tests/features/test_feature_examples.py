@@ -198,15 +198,16 @@ def hooked(model, layer: int):
     return run
 
 
-def test_a_language_model_in_one_pass(shared, tmp_path):
-    """200,000 tokens, all 64 coordinates of one layer; twice, byte for byte the same; memory bounded."""
+@pytest.mark.parametrize("windows", [160, pytest.param(782, marks=pytest.mark.slow)])
+def test_a_language_model_in_one_pass(shared, tmp_path, windows):
+    """All 64 coordinates of one layer over windows of 256 tokens; twice, the same bytes; memory bounded."""
     transformers = pytest.importorskip("transformers")
     folder = shared / "tinystories-gpt-280k"
     model = transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
     tokens = torch.from_numpy(
-        np.fromfile(folder / "tokens_test.uint16", np.uint16)[:200_192].astype(np.int64)
+        np.fromfile(folder / "tokens_test.uint16", np.uint16)[: 256 * windows].astype(np.int64)
     )
-    windows = tokens.view(-1, 256)
+    windows = tokens.view(windows, 256)
     run, passes, seen = hooked(model, 2), [], 0
 
     def counted(inputs):

@@ -13,14 +13,12 @@ from interbasis.data.batches import Batches
 from interbasis.fit.bases import BASES, FeatureBasis, FitSettings, JacobianSource
 from interbasis.fit.bases.lib import LocalInteractionBasis
 from interbasis.fit.bases.principal import unrotated
-from interbasis.fit.build import BLOCKS
 from interbasis.fit.jacobian import Jacobians
 from interbasis.fit.slices import jacobians_on_slices
 from interbasis.fit.statistics import Wanted, collect
 from interbasis.graph.basis_kinds import BASIS_KINDS, BasisKind
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.runtime.literals import Basis
-from interbasis.runtime.team import ALONE
 from reference import relative_error
 
 
@@ -105,7 +103,7 @@ def test_a_basis_that_changes_one_step_inherits_the_others():
 
 
 def fitted(basis, case, wanted):
-    network, batches = case.network, Batches(case.inputs).divided(ALONE, BLOCKS)  # as a build does
+    network, batches = case.network, Batches(case.inputs)
     statistics = collect(network, batches, wanted)
     jacobians = Jacobians(network, statistics, batches)
     source = JacobianSource(jacobians.to_next, jacobians.to_end, partial(jacobians_on_slices, jacobians))

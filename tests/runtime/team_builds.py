@@ -9,6 +9,7 @@ from cases import CASES
 from interbasis.cli import main
 from interbasis.data.samples import Samples
 from interbasis.runtime.team import team_of_torchrun
+from runtime.in_blocks import sum_in_blocks
 
 BUILDS = {
     "relu": {"basis": "jib"},
@@ -44,5 +45,6 @@ def run_commands(run: Path, model: str | Path) -> None:
 
 
 if __name__ == "__main__":
+    sum_in_blocks(setattr)
     build_all(Path(sys.argv[1]), team=team_of_torchrun())
     run_commands(Path(sys.argv[1]) / "run", sys.argv[2])

@@ -56,11 +56,11 @@ def test_an_ablation_on_another_device_is_the_same(name):
     data = data if data.ndim == 2 and not data.is_floating_point() else data.double()
     labels = network(data).argmax(-1)
     graph = interbasis.build(network, data)
-    wanted = interbasis.open_run(graph, network, (data, labels)).ablate(tolerance=0.2)
+    wanted = interbasis.open_run(graph, network, (data, labels)).ablate(tolerance=0.2, stable=False)
     graph = interbasis.build(network, data)
     with OtherDevice() as mode:
         away = network.to(DEVICE)
-        found = interbasis.open_run(graph, away, (data, labels)).ablate(tolerance=0.2)
+        found = interbasis.open_run(graph, away, (data, labels)).ablate(tolerance=0.2, stable=False)
     assert mode.operations > 100
     assert found.counts == wanted.counts
 

@@ -134,7 +134,7 @@ def same(one: Path, other: Path) -> None:
 
 
 def small_model(folder: Path) -> str:
-    save_file(initial_weights(Recipe(p=31, width=32, heads=2, hidden=64)), folder / "small.safetensors")
+    save_file(initial_weights(Recipe(p=37, width=32, heads=2, hidden=64)), folder / "small.safetensors")
     return f"modadd:{folder}/small.safetensors"
 
 

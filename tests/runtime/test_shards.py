@@ -4,6 +4,7 @@ import random
 import shlex
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import interbasis
 from cases import CASES
 from interbasis import InterbasisError
 from interbasis.cli import app
+from interbasis.fit import statistics
 from interbasis.fit.rounds import rounds
 from interbasis.graph.store import tensors_of
 from interbasis.run.request import make_request
@@ -32,7 +34,7 @@ SETTINGS = {
 }
 SHARDS = {"relu": 7, "modadd": 3, "modadd-2-blocks": 3, "gpt2": 7, "llama": 1}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "in_blocks")
 
 
 def in_shards(folder: Path, count: int, build) -> tuple[interbasis.InteractionGraph, list[tuple[str, ...]]]:
@@ -65,6 +67,14 @@ def test_shards_have_the_bits_of_one_process(tmp_path, name):
     assert [name for name in a if not torch.equal(a[name], b[name])] == []
     assert merged.provenance.data_fingerprints == alone.provenance.data_fingerprints
     assert merged.provenance.largest_directions == alone.provenance.largest_directions
+
+
+def test_shards_without_a_block_of_small_data(tmp_path, monkeypatch):
+    monkeypatch.setattr(statistics, "FINE_CHUNK_BYTES", 2**23)
+    case = CASES["relu"]()
+    merged, _ = in_shards(tmp_path, 3, partial(interbasis.build, case.network, case.inputs))
+    a, b = tensors_of(interbasis.build(case.network, case.inputs)), tensors_of(merged)
+    assert all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_statistics_of_other_data_are_of_the_same_round(tmp_path):

@@ -13,7 +13,7 @@ from interbasis.runtime.team import ALONE, Team, team_checkpoints
 from runtime.team_builds import BUILDS, build_all, run_commands
 from runtime.torchrun import TESTS, assert_same_graph, children, ended, torchrun
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "in_blocks")
 
 
 def test_several_processes_give_the_results_of_one(tmp_path, small_addition):
@@ -34,7 +34,8 @@ def test_a_killed_process_ends_the_others_and_the_next_start_resumes(tmp_path, c
     build = ["build", f"modadd:{small_addition}", "--threads", 1, "--out"]
     assert cli(*build, tmp_path / "one").code == 0
     run = tmp_path / "two"
-    process = torchrun(2, "-m", "interbasis", *build, run, INTERBASIS_SAVE_EVERY="0")
+    command = [TESTS / "runtime/in_blocks.py", *build, run]
+    process = torchrun(2, *command, INTERBASIS_SAVE_EVERY="0")
     state = run / ".resume/build.2/1"
     until = time.monotonic() + 120
     while not list(state.glob("*.safetensors")) and time.monotonic() < until:
@@ -49,7 +50,7 @@ def test_a_killed_process_ends_the_others_and_the_next_start_resumes(tmp_path, c
     with_one = cli(*build, run)
     assert with_one.code == 2
     assert "begun by 2 processes, not one process" in " ".join(with_one.err.split())
-    ended(torchrun(2, "-m", "interbasis", *build, run))
+    ended(torchrun(2, *command))
     assert_same_graph(tmp_path / "one", run)
 
 

@@ -7,16 +7,10 @@ from types import ModuleType
 from command_line import run_command
 from interbasis import build, from_hf
 from interbasis.run.opened import open_run
-from interbasis.run.specs import open_model
 from pages import ROOT
 
 DATA = "modadd,samples=600"
 PROMPT = "Once there was a girl named Lily . She went to the park and saw a cat ."
-
-
-def built_run(folder: Path, basis: str) -> Path:
-    opened = open_model("modadd")
-    return build(opened.network, opened.data, basis, model="modadd").save(folder)
 
 
 def command(*arguments: object) -> None:

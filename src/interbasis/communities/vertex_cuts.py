@@ -8,8 +8,9 @@ modules may be removed too, since an edge may lead straight from one to the othe
 from dataclasses import dataclass
 from itertools import combinations
 
-import networkx as nx
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from interbasis.communities.modules import Modules
 from interbasis.communities.weighted_graph import WeightedGraph
@@ -56,19 +57,25 @@ def vertex_cuts(
 
 
 def _cut(weighted: WeightedGraph, labels: np.ndarray, modules: Modules, pair: tuple[int, int]) -> Cut:
-    flow = nx.DiGraph()
-    for node in weighted.connected.tolist():
-        flow.add_edge(("in", node), ("out", node), capacity=1)
-        if labels[node] == pair[0]:
-            flow.add_edge("source", ("in", node))
-        elif labels[node] == pair[1]:
-            flow.add_edge(("out", node), "sink")
-    for a, b in zip(weighted.sources.tolist(), weighted.targets.tolist(), strict=True):
-        flow.add_edge(("out", a), ("in", b))
-        flow.add_edge(("out", b), ("in", a))
-    _, (reached, _) = nx.minimum_cut(flow, "source", "sink")
-    nodes = [n for n in weighted.connected.tolist() if ("in", n) in reached and ("out", n) not in reached]
-    return Cut(pair, tuple(_named(node, weighted, modules) for node in nodes))
+    """Of the smallest cuts, the one nearest to the second module: its nodes' ends still reach the sink.
+
+    Node k is the arc k → n + k of capacity 1, source 2n and sink 2n + 1; no more than n paths share no node,
+    so n + 1 is as good as infinite.
+    """
+    nodes, n = weighted.connected, len(weighted.connected)
+    a, b = np.searchsorted(nodes, (weighted.sources, weighted.targets))
+    one, two = (np.flatnonzero(labels[nodes] == module) for module in pair)
+    source, sink = np.full(len(one), 2 * n), np.full(len(two), 2 * n + 1)
+    rows = np.concatenate([np.arange(n), n + a, n + b, source, n + two])
+    columns = np.concatenate([n + np.arange(n), b, a, one, sink])
+    capacities = np.where(np.arange(len(rows)) < n, 1, n + 1).astype(np.int32)
+    arcs = csr_array((capacities, (rows, columns)), shape=(2 * n + 2, 2 * n + 2))
+    left = csr_array(arcs - maximum_flow(arcs, 2 * n, 2 * n + 1).flow)
+    left.eliminate_zeros()
+    reaching = np.zeros(2 * n + 2, dtype=bool)
+    reaching[breadth_first_order(csr_array(left.T), 2 * n + 1, return_predecessors=False)] = True
+    found = nodes[~reaching[:n] & reaching[n : 2 * n]]
+    return Cut(pair, tuple(_named(node, weighted, modules) for node in found.tolist()))
 
 
 def _named(node: int, weighted: WeightedGraph, modules: Modules) -> tuple[str, int]:

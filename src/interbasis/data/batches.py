@@ -57,11 +57,10 @@ class Batches:
         self._blocks = 1
         self._whole: Batches | None = None
 
-    def divided(self, team: Team, blocks: int) -> "Batches":
+    def divided(self, team: Team, blocks: int | None) -> "Batches":
         """The same data for a team: passes over them sum block by block and merge the blocks in their order.
 
-        Sums then do not depend on which process made them. A DataLoader is read from its beginning for every
-        block, so it has as many as there are processes.
+        Sums then do not depend on which process made them. None is one block per process.
         """
         if self.shuffled and team.size > 1:
             raise InterbasisError(
@@ -70,7 +69,7 @@ class Batches:
             )
         divided = copy(self)
         divided.team, divided._whole = team, self
-        divided._blocks = team.size if isinstance(self._batches, DataLoader) else max(blocks, team.size)
+        divided._blocks = team.size if blocks is None else blocks
         return divided
 
     def blocks(self, multiple_of: int = 1) -> "list[Batches]":
@@ -91,6 +90,11 @@ class Batches:
         else:
             block._batches = _Part(self, first, last)
         return block
+
+    @property
+    def read_from_its_beginning(self) -> bool:
+        """Whether a block is reached only by reading all before it: a DataLoader."""
+        return isinstance(self._batches, DataLoader)
 
     @property
     def shuffled(self) -> bool:

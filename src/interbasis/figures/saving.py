@@ -1,8 +1,9 @@
 """Writing a figure to disk: vector and pixels, each whole or not at all."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
@@ -13,6 +14,7 @@ from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import write_atomically
 
 Format = Literal["svg", "png", "pdf"]
+NO_LAYOUT: Any = {"figure.autolayout": False, "figure.constrained_layout.use": False}
 DATELESS: dict[Format, dict[str, None]] = {"svg": {"Date": None}, "png": {}, "pdf": {"CreationDate": None}}
 """Equal figures give equal files."""
 
@@ -48,18 +50,23 @@ def save(
         stem.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InterbasisError(f"could not make the folder {stem.parent} ({error.strerror})") from error
-    files = []
-    for name in formats:
-        file = stem.with_name(f"{stem.name}.{name}")
-
-        def write(temporary: Path, name: Format = name) -> None:
-            with rc_context(STYLE):
-                figure.savefig(temporary, format=name, dpi=dpi, metadata=DATELESS[name])
-            if name == "png" and colours is not None:
-                with Image.open(temporary, formats=["PNG"]) as drawn:
-                    few = drawn.convert("RGB").quantize(colours)
-                few.save(temporary, format="PNG", optimize=True)
-
-        write_atomically(file, write)
-        files.append(file)
+    files = [stem.with_name(f"{stem.name}.{name}") for name in formats]
+    layout = figure.get_layout_engine()
+    try:
+        for name, file in zip(formats, files, strict=True):
+            write_atomically(file, partial(_write, figure, name, dpi, colours))
+            with rc_context(NO_LAYOUT):
+                figure.set_layout_engine(None)  # found once for all formats: it takes longer than drawing
+    finally:
+        if layout is not None:
+            figure.set_layout_engine(layout)
     return files
+
+
+def _write(figure: Figure, name: Format, dpi: int, colours: int | None, file: Path) -> None:
+    with rc_context(STYLE):
+        figure.savefig(file, format=name, dpi=dpi, metadata=DATELESS[name])
+    if name == "png" and colours is not None:
+        with Image.open(file, formats=["PNG"]) as drawn:
+            few = drawn.convert("RGB").quantize(colours)
+        few.save(file, format="PNG", optimize=True)

@@ -18,7 +18,7 @@ from interbasis.fit.execution import Execution, make_execution
 from interbasis.fit.jacobian import Jacobians
 from interbasis.fit.memory import MemoryPlan
 from interbasis.fit.slices import jacobians_on_slices
-from interbasis.fit.statistics import Wanted, counted_statistics, statistics_pass
+from interbasis.fit.statistics import Wanted, chunk_size, counted_statistics, statistics_pass
 from interbasis.fit.survey import Survey, survey
 from interbasis.fit.windows import (
     Found,
@@ -46,7 +46,8 @@ from interbasis.runtime.shards import RoundFinishedError, Shards
 from interbasis.runtime.team import team_checkpoints
 
 BLOCKS = 16
-"""Blocks that the data are summed in, so that as many processes give the same bits as one."""
+"""Blocks that the data are summed in, so that as many processes give the same bits as one. Data of fewer
+chunks have as many blocks as chunks: a smaller block takes as long as a chunk."""
 MAX_BYTES_OF_SUMS = 2**28
 """What the sums of a network may weigh for that."""
 
@@ -130,8 +131,11 @@ class _Build:
         self.network, self.whole, self.config, self.execution = network, batches, config, execution
         self.computing = _computing(network, config, execution.device)
         self.clock = Clock()
-        blocks = _blocks(network) if execution.memory is None else 1
-        divided = {id(data): data.divided(execution.team, blocks) for data in batches.values()}
+        team, merged = execution.team, execution.memory is None and _sums_are_small(network)
+        divided = {
+            id(data): data.divided(team, _blocks(self.computing, data, team.size) if merged else None)
+            for data in batches.values()
+        }
         self.batches = {name: divided[id(data)] for name, data in batches.items()}
         self.plan = self._plan()
         for data in self.batches.values():
@@ -361,11 +365,17 @@ def _many(places: "list[tuple[Path, str] | Tensor]") -> Sequence[Tensor]:
     return StoredTensors(stored) if stored else [one for one in places if isinstance(one, Tensor)]
 
 
-def _blocks(network: Network) -> int:
-    """Blocks that data are summed in: the same for every number of processes, unless two copies of the sums
-    would take too much memory; then it is that number."""
+def _sums_are_small(network: Network) -> bool:
+    """Whether the sums of two blocks fit in memory; else a process sums one block only."""
     size = sum(
         8 * (node.width**2 + section.shapes.read[0] ** 2)
         for node, section in zip(network.nodes, network.sections, strict=False)
     )
-    return BLOCKS if size <= MAX_BYTES_OF_SUMS else 1
+    return size <= MAX_BYTES_OF_SUMS
+
+
+def _blocks(network: Network, data: Batches, processes: int) -> int | None:
+    """Blocks that data are summed in, the same for up to 16 processes; None: one per process."""
+    if data.read_from_its_beginning:
+        return None
+    return min(max(BLOCKS, processes), -(-len(data) // chunk_size(network, data, fine=True)))

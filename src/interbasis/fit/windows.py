@@ -60,7 +60,7 @@ def window_data(network: Network, batches: Batches, cache: ActivationCache, firs
         return torch.cat(rows), torch.zeros(len(inputs), dtype=torch.int64)
 
     samples = Samples(len(batches), read, batch=chunk, lengths=batches.lengths)
-    window = Batches(samples, batches.name, batches.offset).divided(batches.team, 1)
+    window = Batches(samples, batches.name, batches.offset).divided(batches.team, None)
     window.chunk_bytes = batches.chunk_bytes
     return window
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -77,6 +77,7 @@ def test_elementwise(name, widths, positions, last_only, seed):
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("last_only", [True, False])
+@settings(max_examples=8)
 @given(
     heads=st.integers(1, 4),
     head=st.integers(1, 4),
@@ -104,6 +105,7 @@ def test_attention_over_several_blocks_of_queries_and_samples(monkeypatch):
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("last_only", [True, False])
+@settings(max_examples=14)
 @given(
     heads=st.integers(1, 4),
     head=st.integers(2, 5),
@@ -236,6 +238,7 @@ def test_a_negative_variance_counts_as_zero():
 
 
 @pytest.mark.parametrize("name", ["silu", "gelu", "gelu-tanh", "relu", "sigmoid"])
+@settings(max_examples=8)
 @given(
     width=st.integers(1, 5), positions=st.integers(1, 3), last_only=st.booleans(), seed=st.integers(0, 999)
 )
