@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 from cyclopts import Parameter
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from interbasis.runtime.records import Record
 
@@ -31,6 +31,6 @@ def show(
         values = json.loads(result.to_json())
         print(json.dumps(values if run is None else values | {"run": str(run)}, indent=2))
         return
-    console = Console()
-    for table in tables(result):
-        console.print(table)
+    from interbasis.terminal.tables import print_parts
+
+    print_parts(tables(result))
