@@ -46,7 +46,7 @@ def reproduce(
     if page is not None:
         runner.write_page(result, plan, page)
     if as_json:
-        print(result.model_dump_json(indent=2, serialize_as_any=True))
+        common.print_text(result.model_dump_json(indent=2, serialize_as_any=True))
         return
     print_parts(_tables(result))
 

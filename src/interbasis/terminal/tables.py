@@ -14,6 +14,8 @@ from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType,
 from rich.table import Table
 from rich.text import Text
 
+from interbasis.runtime.messages import clear_line
+
 LONGEST_UNBROKEN = 28
 """Characters of a word in a column of text; longer ones, such as paths, may be broken."""
 
@@ -42,7 +44,7 @@ class Column:
 
 @dataclass
 class ResultTable:
-    """Rows of text, the first column being what they are of; printed to fit (`rich` calls it a renderable)."""
+    """Rows of text, the first column being what they are of; rich renders it to fit."""
 
     title: str
     columns: tuple[Column, ...]
@@ -108,6 +110,7 @@ def make_table(title: str, first: str, *others: str | Column) -> ResultTable:
 
 def print_parts(parts: Iterable[RenderableType]) -> None:
     """On standard output: tables to fit, everything else word for word, without markup."""
+    clear_line()
     console = Console(markup=False, highlight=False)
     for part in parts:
         console.print(part)
@@ -119,7 +122,7 @@ def _total(widths: Iterable[int]) -> int:
 
 
 def _widened(part: dict[int, int], most: Sequence[int], width: int) -> dict[int, int]:
-    """The space that is left goes to the narrowest of the columns that can use it, one character at a time."""
+    """The space that is left goes to the narrowest of the columns that can use it."""
     widths = dict(part)
     for _ in range(width - _total(widths.values())):
         growing = [k for k in widths if widths[k] < most[k]]
