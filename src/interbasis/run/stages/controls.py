@@ -72,7 +72,7 @@ def run(opened: "OpenedRun", request: ControlsRequest) -> ControlsResult:
         build=opened.graph.config.model_copy(update={"seed": request.seed}),
     )
     metric = request.metric or default_metric(opened.network)
-    if not opened.network.predicts_next:
+    if request.stressed and not opened.network.predicts_next:
         tolerance = DEFAULT_TOLERANCE[metric] if request.tolerance is None else request.tolerance
         warn_below_one_sample(metric, tolerance, used.samples)
     plan = ControlPlan(opened.network, opened.data(None, "train"), data, request.metric, settings)
