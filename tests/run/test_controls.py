@@ -256,7 +256,9 @@ def test_interrupted_controls_go_on_with_the_row_they_were_at(cli, folder, monke
     assert cli("controls", folder, "--tolerance", 0.05).code == 130
     code, _, err = cli("controls", folder, "--tolerance", 0.05, "--seed", 1)
     assert (code, "begun with seed = 0, not 1" in err) == (2, True)
-    assert cli("controls", folder, "--tolerance", 0.05, "--json").json == whole
+    resumed = cli("controls", folder, "--tolerance", 0.05, "--json")
+    assert json.loads(resumed.out) == whole
+    assert resumed.err == "resuming controls: pca\n"
     assert built == ["lib", "gib", "pca", "pca", "neuron", "random", "lib", "lib"]
     assert not (folder / ".resume").exists()
 
