@@ -4,13 +4,11 @@ import logging
 import os
 import sys
 import time
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
 from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
-from pydantic import ValidationError
 from rich.console import Console
 from rich.markup import escape
 
@@ -61,6 +59,7 @@ def _app(listing: bool = False) -> App:
         name="interbasis",
         help="Find the features a neural network computes with, and how they act on each other.",
         version_flags=["--version", "-V"],
+        help_format="plaintext" if listing else None,  # without loading what reads Markdown
     )
     for number, (title, commands) in enumerate(COMMANDS.items()):
         group = Group(title, sort_key=number)
@@ -112,7 +111,7 @@ def _messages(quiet: bool, verbose: bool) -> Iterator[None]:
         try:
             yield
         except InterbasisError as error:
-            logger.debug("".join(traceback.format_exception(error)).rstrip())
+            logger.debug("what went wrong", exc_info=error)
             raise
         finally:
             wall, processor = time.perf_counter() - began[0], time.process_time() - began[1]
@@ -155,6 +154,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _sentence(error: Exception) -> str:
     """What was wrong; of options that pydantic refused, the first."""
+    from pydantic import ValidationError  # here, since it takes time and help does without it
+
     cause = error.__cause__
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         return _missing(error)
@@ -170,7 +171,8 @@ def _missing(error: MissingArgumentError) -> str:
     """Which option or argument is missing, or which option has no value."""
     assert error.argument is not None
     command = " ".join(["interbasis", *(error.command_chain or ())])
-    given = error.keyword or next((token.keyword for token in error.argument.tokens if token.keyword), None)
+    keyword: str | None = getattr(error, "keyword", None)  # not in the lowest version of cyclopts
+    given = keyword or next((token.keyword for token in error.argument.tokens if token.keyword), None)
     if given:
         return f"{given} requires a value; see {command} --help"
     what = (error.argument.parameter.help or "").rstrip(".")

@@ -104,8 +104,8 @@ def open_tokenizer(name: str | Path) -> Tokenizer:
             from huggingface_hub import hf_hub_download
 
             local = hub_is_out_of_reach()
-            file = hf_hub_download(str(name), "tokenizer.json", local_files_only=local)
-            engine = tokenizers.Tokenizer.from_file(file)
+            fetched = hf_hub_download(str(name), "tokenizer.json", local_files_only=local)
+            engine = tokenizers.Tokenizer.from_file(fetched)
     except InterbasisError:
         raise
     except Exception as error:  # the tokenizers library raises plain Exception

@@ -37,7 +37,7 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         clear_line()
         mark = "warning: " if record.levelno >= logging.WARNING else ""
-        print(f"{mark}{record.getMessage()}", file=sys.stderr, flush=True)
+        print(f"{mark}{self.format(record)}", file=sys.stderr, flush=True)
 
 
 _line_is_shown = False
