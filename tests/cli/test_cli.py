@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -198,16 +197,16 @@ def test_completion_is_installed_for_every_command_and_option(cli, tmp_path, mon
     assert (found.stdout, found.stderr) == ("ablate\n", "")
 
 
-def test_ctrl_c_says_that_the_same_command_resumes(capsys, monkeypatch):
+def test_ctrl_c_says_that_the_same_command_resumes(cli, small_addition, tmp_path, monkeypatch):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
-    for command, said in (("build", "interrupted; the same command resumes\n"), ("show", "interrupted\n")):
-        monkeypatch.setattr(interbasis.cli, "app", SimpleNamespace(meta=interrupted))
-        with pytest.raises(SystemExit) as stopped:
-            interbasis.cli.main([command])
-        assert stopped.value.code == 130
-        assert capsys.readouterr().err == said
+    monkeypatch.setattr("interbasis.run.stages.build.run", interrupted)
+    monkeypatch.setattr("interbasis.graph.store.load", interrupted)
+    build = cli("build", f"modadd:{small_addition}", "--out", tmp_path / "run")
+    assert (build.code, build.err) == (130, "interrupted; the same command resumes\n")
+    show = cli("show", tmp_path)
+    assert (show.code, show.err) == (130, "interrupted\n")
 
 
 def examples() -> list[str]:

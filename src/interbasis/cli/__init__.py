@@ -49,7 +49,7 @@ COMMANDS = {
 """In groups, in the order of work, with the first line of each one's help."""
 RESUMING = {"build", "ablate", "features", "controls", "reproduce", "scoreboard", "train", "bench"}
 """Commands that resume when they are given again."""
-QUIET = {"--quiet", "-q", "--json", "--help", "-h"}
+QUIET = {"--quiet", "-q", "--help", "-h"}
 """With these, nothing says that a command is being loaded."""
 
 
@@ -83,6 +83,7 @@ def _app(listing: bool = False) -> App:
             made(tokens, exit_on_error=False, print_error=False)
 
     made.meta.default(launch)
+    made.suppress_keyboard_interrupt = made.meta.suppress_keyboard_interrupt = False  # main says what to do
     return made
 
 
