@@ -1,13 +1,16 @@
-# Every target does its own set-up: a virtual environment in .venv with the pinned packages.
+# Every target does its own set-up: a virtual environment in .venv with the pinned packages. The demo installs what
+# interbasis needs to run, all other targets add what its developers need.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 PROCESSES ?= 2
 
 .PHONY: demo test lint docs bench slow clean
 
-demo: $(READY)  ## from a trained modular-addition transformer to its graph, a report and a page
+demo: $(RUNS)  ## from a trained modular-addition transformer to its graph, a report and a page
 	@echo "Model: the modular-addition transformer that this project trained and ships"
 	@echo "       (src/interbasis/checkpoints/README.md says how)."
 	$(BIN)/interbasis demo --out runs/demo
@@ -32,11 +35,15 @@ bench: $(READY)  ## speed, as ratios measured in one run, beside the stored base
 slow: $(READY)  ## checks that take minutes
 	$(BIN)/python -m pytest -m slow
 
-$(READY): pyproject.toml constraints.txt
+$(RUNS): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "interbasis needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(INSTALL) -e .
+	touch $(RUNS)
+
+$(READY): $(RUNS)
+	$(INSTALL) -e '.[dev]'
 	touch $(READY)
 
 clean:

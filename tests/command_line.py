@@ -3,9 +3,14 @@
 import contextlib
 import io
 import json
+import math
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from interbasis.cli import main
+
+SECONDS_BETWEEN_LINES = math.inf
+"""Between lines of progress: on a busy machine, quick commands would print some."""
 
 
 class Ended(NamedTuple):
@@ -25,7 +30,11 @@ class Ended(NamedTuple):
 def run_command(*arguments: object) -> Ended:
     out, err, code = io.StringIO(), io.StringIO(), 0
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            patch("interbasis.runtime.progress.SECONDS_BETWEEN_LINES", SECONDS_BETWEEN_LINES),
+        ):
             main([str(argument) for argument in arguments])
     except SystemExit as stop:
         code = int(stop.code or 0)

@@ -3,7 +3,6 @@
 The public surface. Names are imported when they are first used.
 """
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from interbasis.runtime.lazy import lazy_names
@@ -88,5 +87,7 @@ _get, __dir__ = lazy_names(__name__, _HOMES)
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
+        from importlib.metadata import version
+
         return version("interbasis")
     return _get(name)

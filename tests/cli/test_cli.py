@@ -71,7 +71,12 @@ def test_a_summary_of_nothing_counts_nothing(tmp_path):
         (["build", "CHECKPOINT", "--out", "OUT", "--basis", "ica"], "--basis"),
         (["build", "CHECKPOINT", "--out", "OUT", "--edge-points", "0"], "--edge-points cannot be 0"),
         (["build", "CHECKPOINT", "--out", "OUT", "--edge-sources", "0"], "--edge-sources cannot be 0"),
-        (["build", "CHECKPOINT"], "--out"),
+        (
+            ["build", "CHECKPOINT"],
+            "--out is required (folder to write the run to); see interbasis build --help",
+        ),
+        (["build", "CHECKPOINT", "--out"], "--out requires a value"),
+        (["show"], "RUN is required (folder of a run"),
         (["build", "modadd:", "--out", "OUT"], "expected a model as modadd:PATH"),
         (["show", "OUT"], "is no folder"),
         (["shwo", "OUT"], "shwo"),
@@ -155,16 +160,53 @@ def test_the_help_lists_every_command_in_groups_with_its_first_line(cli):
     assert set(names()) == files - {"__init__", "common"}
 
 
-def test_ctrl_c_says_that_the_same_command_resumes(capsys, monkeypatch):
+def test_quiet_prints_the_result_alone_and_verbose_where_time_and_files_went(
+    cli, small_addition, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("command_line.SECONDS_BETWEEN_LINES", 0.0)
+    build = ["build", f"modadd:{small_addition}", "--basis", "pca", "--out"]
+    plain, quiet, verbose = (
+        cli(*build, tmp_path / name, *options)
+        for name, options in {"plain": (), "quiet": ("-q",), "verbose": ("--verbose",)}.items()
+    )
+    assert "statistics" in plain.err
+    assert "wrote" not in plain.err
+    assert quiet.err == ""
+    assert "Node layers" in quiet.out
+    assert re.search(rf"^wrote {tmp_path}/verbose/config.json \([\d,]+ bytes\)$", verbose.err, re.MULTILINE)
+    assert re.search(r"^edges: [\d.]+ s$", verbose.err, re.MULTILINE)
+    assert re.search(r"^[\d.]+ s, [\d.]+ s of the processor$", verbose.err, re.MULTILINE)
+    assert cli("show", tmp_path / "plain").err == ""  # what was asked for once is not kept
+
+
+def test_the_traceback_of_an_error_is_for_verbose(cli, tmp_path):
+    assert cli("show", tmp_path).err.startswith("error: ")
+    told = cli("show", tmp_path, "-v").err
+    assert "Traceback" in told
+    assert told.splitlines()[-1] == cli("show", tmp_path).err.rstrip("\n")
+
+
+def test_completion_is_installed_for_every_command_and_option(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ended = cli("--install-completion", "--shell", "bash")
+    assert ended.code == 0
+    (file,) = (path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".bashrc")
+    assert all(name in file.read_text() for name in [*names(), "--jacobian-sources", "--quiet", "--verbose"])
+    asked = f"source {file}; COMP_WORDS=(interbasis abl); COMP_CWORD=1; _interbasis; echo ${{COMPREPLY[@]}}"
+    found = subprocess.run(["bash", "-c", asked], capture_output=True, text=True)
+    assert (found.stdout, found.stderr) == ("ablate\n", "")
+
+
+def test_ctrl_c_says_that_the_same_command_resumes(cli, small_addition, tmp_path, monkeypatch):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
-    for command, said in (("build", "interrupted; the same command resumes\n"), ("show", "interrupted\n")):
-        monkeypatch.setattr(interbasis.cli, "app", interrupted)
-        with pytest.raises(SystemExit) as stopped:
-            interbasis.cli.main([command])
-        assert stopped.value.code == 130
-        assert capsys.readouterr().err == said
+    monkeypatch.setattr("interbasis.run.stages.build.run", interrupted)
+    monkeypatch.setattr("interbasis.graph.store.load", interrupted)
+    build = cli("build", f"modadd:{small_addition}", "--out", tmp_path / "run")
+    assert (build.code, build.err) == (130, "interrupted; the same command resumes\n")
+    show = cli("show", tmp_path)
+    assert (show.code, show.err) == (130, "interrupted\n")
 
 
 def examples() -> list[str]:

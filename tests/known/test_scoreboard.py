@@ -5,12 +5,14 @@ from functools import partial
 
 import pytest
 
+from interbasis.cli.scoreboard import _tables
 from interbasis.known import PlantedSpec, knobs
 from interbasis.known import scoreboard as module
 from interbasis.known.conclusions import axis_conclusions, row_conclusion
 from interbasis.known.page import markdown, page
 from interbasis.known.records import Estimate, Row, Scoreboard, ScoreboardRequest, Scores
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints
+from widths import check_parts
 
 SMALL = PlantedSpec(parts=2, size=2, hidden=4, depth=1, samples=200)
 AXES = {"correlation": (("0", SMALL), ("0.6", SMALL.model_copy(update={"correlation": 0.6})))}
@@ -62,6 +64,11 @@ def test_the_page_holds_everything(board):
     assert f"{row.mean:.2f} ({row.low:.2f} to {row.high:.2f})" in html
     assert f"{row.mean:.2f} ({row.low:.2f} to {row.high:.2f})" in markdown(first)
     assert Scoreboard.model_validate_json((folder / "scoreboard.json").read_text()) == first
+
+
+def test_the_table_at_any_width(board):
+    folder, first = board
+    assert "0.6" in check_parts(_tables(first, folder / "scoreboard.html"))
 
 
 def test_ceiling_and_sentences(board):

@@ -1,6 +1,7 @@
 """ablate, curves, modules and controls on the command line."""
 
 import json
+import re
 import resource
 
 import pytest
@@ -173,8 +174,20 @@ def test_an_interrupted_ablation_goes_on(cli, folder, monkeypatch):
     code, _, err = cli("ablate", folder, "--tolerance", 0.03)
     assert code == 2
     assert "begun with tolerance = 0.02, not 0.03" in err
-    again = cli("ablate", folder, "--tolerance", 0.02, "--json").json
-    assert again == whole
+    again = cli("ablate", folder, "--tolerance", 0.02, "--json")
+    assert json.loads(again.out) == whole
+    assert re.fullmatch(r"resuming ablation: edges from \S+, \d+ steps\n", again.err)
+
+
+def test_a_tolerance_below_one_sample_is_pointed_out(cli, folder):
+    arguments = ["ablate", folder, "--nodes", "--data", "modadd,p=11,samples=50", "--json"]
+    ended = cli(*arguments, "--tolerance", 0.01)
+    assert ended.code == 0
+    assert ended.err == (
+        "warning: a tolerance of 0.01 is less than one of 50 samples, so no mask may lose even one; use at "
+        "least 100 samples, or a tolerance of 0.02\n"
+    )
+    assert cli(*arguments, "--tolerance", 0.02).err == ""
 
 
 def test_tables_for_people(cli, folder):
@@ -243,7 +256,9 @@ def test_interrupted_controls_go_on_with_the_row_they_were_at(cli, folder, monke
     assert cli("controls", folder, "--tolerance", 0.05).code == 130
     code, _, err = cli("controls", folder, "--tolerance", 0.05, "--seed", 1)
     assert (code, "begun with seed = 0, not 1" in err) == (2, True)
-    assert cli("controls", folder, "--tolerance", 0.05, "--json").json == whole
+    resumed = cli("controls", folder, "--tolerance", 0.05, "--json")
+    assert json.loads(resumed.out) == whole
+    assert resumed.err == "resuming controls: pca\n"
     assert built == ["lib", "gib", "pca", "pca", "neuron", "random", "lib", "lib"]
     assert not (folder / ".resume").exists()
 

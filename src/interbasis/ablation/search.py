@@ -29,6 +29,7 @@ from interbasis.network.network import Network
 from interbasis.runtime.checkpoints import Checkpoint
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Metric
+from interbasis.runtime.messages import logger
 from interbasis.runtime.progress import Progress, progress_bar
 
 DEFAULT_TOLERANCE: dict[Metric, float] = {"accuracy": 0.001, "cross_entropy": 0.1}
@@ -176,6 +177,16 @@ def nodes_required(
     return Search.of(network, graph, data, metric, tolerance).all_nodes(**options)
 
 
+def warn_below_one_sample(metric: Metric, tolerance: float, answers: int) -> None:
+    """Say where an accuracy that may be lost is less than one of the answers that are counted."""
+    if metric == "accuracy" and 0 < tolerance < 1 / answers:
+        enough, coarser = math.ceil(1 / tolerance), math.ceil(1e4 / answers) / 1e4
+        logger.warning(
+            f"a tolerance of {tolerance:g} is less than one of {answers:,} samples, so no mask may lose even "
+            f"one; use at least {enough:,} samples, or a tolerance of {coarser:g}"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Search:
     """Trying masks against a limit."""
@@ -204,6 +215,11 @@ class Search:
             raise InterbasisError(f"the tolerance is a number from 0 on, not {tolerance}")
         limit = worst_allowed(metric, evaluation.baseline.value, tolerance)
         return cls(evaluation, limit, tolerance)
+
+    def warn_below_one_sample(self) -> None:
+        """Say where the tolerance is finer than the data."""
+        baseline = self.evaluation.baseline
+        warn_below_one_sample(baseline.metric, self.tolerance, int(baseline.counts.sum()))
 
     def with_intervals(self) -> "Search":
         """The same search, whose counts come with draws."""

@@ -1,10 +1,14 @@
 """The command line: parse, call, print. A command is a file, imported when it is called."""
 
+import logging
 import os
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
 
-from cyclopts import App, CycloptsError, Group
-from pydantic import ValidationError
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
 from rich.console import Console
 from rich.markup import escape
 
@@ -45,6 +49,8 @@ COMMANDS = {
 """In groups, in the order of work, with the first line of each one's help."""
 RESUMING = {"build", "ablate", "features", "controls", "reproduce", "scoreboard", "train", "bench"}
 """Commands that resume when they are given again."""
+QUIET = {"--quiet", "-q", "--help", "-h"}
+"""With these, nothing says that a command is being loaded."""
 
 
 def _app(listing: bool = False) -> App:
@@ -53,6 +59,7 @@ def _app(listing: bool = False) -> App:
         name="interbasis",
         help="Find the features a neural network computes with, and how they act on each other.",
         version_flags=["--version", "-V"],
+        help_format="plaintext" if listing else None,  # without loading what reads Markdown
     )
     for number, (title, commands) in enumerate(COMMANDS.items()):
         group = Group(title, sort_key=number)
@@ -61,16 +68,61 @@ def _app(listing: bool = False) -> App:
                 f"interbasis.cli.{name}:{name}", name=name, help=line if listing else None, group=group,
                 sort_key=place,
             )  # fmt: skip
-    made["--help"].group = made["--version"].group = Group("Options", sort_key=len(COMMANDS))
+    options = Group("Options", sort_key=len(COMMANDS))
+    made.register_install_completion_command(
+        help="Install completion of commands and options for bash, zsh or fish.", group=options
+    )
+    made["--help"].group = made["--version"].group = options
+
+    def launch(
+        *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+        quiet: Annotated[bool, Quiet] = False,
+        verbose: Annotated[bool, Verbose] = False,
+    ) -> None:
+        with _messages(quiet, verbose):
+            made(tokens, exit_on_error=False, print_error=False)
+
+    made.meta.default(launch)
+    made.suppress_keyboard_interrupt = made.meta.suppress_keyboard_interrupt = False  # main says what to do
     return made
 
 
+OF_EVERY_COMMAND = Group("Options of every command", sort_key=len(COMMANDS) + 1)
+Quiet = Parameter(
+    name=("--quiet", "-q"), negative="", show_default=False, group=OF_EVERY_COMMAND,
+    help="Print results and warnings, no progress.",
+)  # fmt: skip
+Verbose = Parameter(
+    name=("--verbose", "-v"), negative="", show_default=False, group=OF_EVERY_COMMAND,
+    help="Print timings, the files written, and the traceback of an error, too.",
+)  # fmt: skip
 app = _app()
+
+
+@contextmanager
+def _messages(quiet: bool, verbose: bool) -> Iterator[None]:
+    """What is printed beside the result: warnings alone, notes, or everything with the time it took."""
+    from interbasis.runtime.errors import InterbasisError
+    from interbasis.runtime.messages import logger, printed_messages
+
+    quiet = quiet or os.environ.get("RANK", "0") != "0"  # of the processes of torchrun, the first one tells
+    level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
+    began = time.perf_counter(), time.process_time()
+    with printed_messages(level):
+        try:
+            yield
+        except InterbasisError as error:
+            logger.debug("what went wrong", exc_info=error)
+            raise
+        finally:
+            wall, processor = time.perf_counter() - began[0], time.process_time() - began[1]
+            logger.debug(f"{wall:.1f} s, {processor:.1f} s of the processor")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; bad input ends with one sentence on standard error and exit code 2."""
     from interbasis.runtime.errors import InterbasisError
+    from interbasis.runtime.messages import clear_line, show_line
     from interbasis.runtime.signals import say_when_ended
 
     say_when_ended()
@@ -79,10 +131,13 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        if given and not given[0].startswith("-"):
-            app(given, exit_on_error=False, print_error=False)
-        else:
-            _app(listing=True)(given, exit_on_error=False, print_error=False)
+        named = bool(given) and not given[0].startswith("-")
+        if named and not QUIET.intersection(given):
+            show_line(f"{given[0]}: loading …")
+        try:
+            (app if named else _app(listing=True)).meta(given, exit_on_error=False, print_error=False)
+        finally:
+            clear_line()
     except (InterbasisError, CycloptsError) as error:
         where = f" in process {process + 1}" if process else ""
         Console(stderr=True, soft_wrap=True).print(
@@ -100,10 +155,27 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _sentence(error: Exception) -> str:
     """What was wrong; of options that pydantic refused, the first."""
+    from pydantic import ValidationError  # here, since it takes time and help does without it
+
     cause = error.__cause__
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        return _missing(error)
     if isinstance(error, CycloptsError) and isinstance(cause, ValidationError):
         first = cause.errors()[0]
         option = "--" + str(first["loc"][0]).replace("_", "-")
         reason = first["msg"][0].lower() + first["msg"][1:]
         return f"{option} cannot be {first['input']}: {reason}"
     return str(error).strip() or type(error).__name__
+
+
+def _missing(error: MissingArgumentError) -> str:
+    """Which option or argument is missing, or which option has no value."""
+    assert error.argument is not None
+    command = " ".join(["interbasis", *(error.command_chain or ())])
+    keyword: str | None = getattr(error, "keyword", None)  # not in the lowest version of cyclopts
+    given = keyword or next((token.keyword for token in error.argument.tokens if token.keyword), None)
+    if given:
+        return f"{given} requires a value; see {command} --help"
+    what = (error.argument.parameter.help or "").rstrip(".")
+    explained = f" ({what[0].lower()}{what[1:]})" if what else ""
+    return f"{error.argument.name} is required{explained}; see {command} --help"

@@ -45,6 +45,6 @@ def bench(
     write_text_atomically(options.out / "bench.json", result.to_json(indent=1) + "\n")
     comparison = None if baseline is None else compare(baseline, result)
     page = write_page(options.out, result, comparison)
-    print(result.to_json(indent=1) if as_json else page.read_text(encoding="utf-8"))
+    common.print_text(result.to_json(indent=1) if as_json else page.read_text(encoding="utf-8"))
     if comparison is not None and comparison.slower:
         sys.exit(1)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 from cyclopts import Parameter
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
+from interbasis.runtime.messages import clear_line
 from interbasis.runtime.records import Record
 
 R = TypeVar("R", bound=Record)
@@ -27,10 +28,16 @@ def show(
     result: R, as_json: bool, tables: Callable[[R], Iterable[RenderableType]], run: Path | None = None
 ) -> None:
     """A result as JSON for machines, with the run it belongs to, or as tables for people."""
+    from interbasis.terminal.tables import print_parts
+
     if as_json:
         values = json.loads(result.to_json())
-        print(json.dumps(values if run is None else values | {"run": str(run)}, indent=2))
+        print_text(json.dumps(values if run is None else values | {"run": str(run)}, indent=2))
         return
-    console = Console()
-    for table in tables(result):
-        console.print(table)
+    print_parts(tables(result))
+
+
+def print_text(text: str) -> None:
+    """On standard output, as it is."""
+    clear_line()
+    print(text, flush=True)

@@ -31,17 +31,14 @@ def demo(
 
     Example: interbasis demo --out runs/demo
     """
-    from rich.console import Console
-
     from interbasis.report import write_report
     from interbasis.run.request import make_request
     from interbasis.run.stages import build
+    from interbasis.runtime.messages import logger
     from interbasis.viewer import write_page
 
-    console = Console(stderr=True)
-
     def step(number: int, name: str) -> None:
-        console.print(f"{number}/7 {name} …", highlight=False)
+        logger.info(f"{number}/7 {name} …")
 
     folder = out / "lib"
     step(1, "building the graph")

@@ -4,7 +4,6 @@ import importlib.util
 import os
 import platform
 import shutil
-import socket
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -83,6 +82,7 @@ def doctor(
 
     from interbasis.data.cifar10 import ARCHIVE
     from interbasis.data.download import cache_folder
+    from interbasis.data.hub import can_connect
     from interbasis.data.mnist import FILES
 
     cache = cache_folder()
@@ -103,7 +103,7 @@ def doctor(
             free_bytes=_free(cache),
             files={remote.name: (cache / remote.name).is_file() for remote in remotes},
         ),
-        network={host: _reachable(host) for host in _hosts(remotes)} if network else None,
+        network={host: can_connect(host, 443) for host in _hosts(remotes)} if network else None,
     )
     common.show(diagnosis, as_json, _lines)
 
@@ -144,14 +144,6 @@ def _hosts(remotes: "list[Remote]") -> list[str]:
 
     hosts = [urlsplit(home).hostname or "" for remote in remotes for home in remote.homes]
     return list(dict.fromkeys([*hosts, "huggingface.co"]))
-
-
-def _reachable(host: str) -> bool:
-    try:
-        with socket.create_connection((host, 443), timeout=5):
-            return True
-    except OSError:
-        return False
 
 
 def _lines(report: Diagnosis) -> Iterator[str]:

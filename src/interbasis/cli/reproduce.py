@@ -37,30 +37,25 @@ def reproduce(
 
     Example: interbasis reproduce modadd --quick --out reproduced
     """
-    from rich.console import Console
-
     from interbasis.paper import runner
     from interbasis.paper.plan import Plan
+    from interbasis.terminal.tables import print_parts
 
     plan = Plan.from_request(task, request)
     result = runner.report(plan) if report_only else runner.reproduce(plan)
     if page is not None:
         runner.write_page(result, plan, page)
     if as_json:
-        print(result.model_dump_json(indent=2, serialize_as_any=True))
+        common.print_text(result.model_dump_json(indent=2, serialize_as_any=True))
         return
-    console = Console()
-    for part in _tables(result):
-        console.print(part)
+    print_parts(_tables(result))
 
 
 def _tables(result: "Reproduction[JobResult]") -> "Iterable[RenderableType]":
-    from rich import box
-    from rich.table import Table
+    from interbasis.terminal.tables import Column, make_table
 
-    table = Table(box=box.SIMPLE_HEAD, title="Claims of the paper", title_justify="left")
-    for name in ("", "paper", "here", "verdict"):
-        table.add_column(name)
+    texts = (Column(name, text=True) for name in ("paper", "here", "verdict"))
+    table = make_table("Claims of the paper", "claim", *texts)
     for verdict in result.verdicts:
         table.add_row(verdict.claim, verdict.paper, verdict.here, verdict.ruling)
     done = len(result.jobs)

@@ -40,13 +40,11 @@ def scoreboard(
 
 
 def _tables(board: Scoreboard, page: Path) -> Iterator[RenderableType]:
-    from rich import box
-    from rich.table import Table
-
     from interbasis.known.conclusions import row_conclusion
+    from interbasis.terminal.tables import Column, make_table
 
     for axis in board.axes:
-        table = Table(axis, "conclusion", box=box.SIMPLE_HEAD)
+        table = make_table("", axis, Column("conclusion", text=True))
         for value in board.axes[axis]:
             table.add_row(value, row_conclusion(board, axis, value))
         yield table

@@ -46,6 +46,6 @@ def shards(
     request = make_request((read_request(jobs.config) if jobs.config else {}) | given)
     result = shard_jobs(request, jobs.out, jobs.shards)
     if as_json:
-        print(result.to_json(indent=2))
+        common.print_text(result.to_json(indent=2))
     else:
-        print(result.slurm() if jobs.slurm else job_list(result), end="" if jobs.slurm else "\n")
+        common.print_text(result.slurm().rstrip("\n") if jobs.slurm else job_list(result))

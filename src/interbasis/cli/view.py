@@ -30,7 +30,7 @@ def view(
     from interbasis.viewer import ViewerServer
 
     with ViewerServer([run] if other is None else [run, other], port) as server:
-        print(json.dumps({"url": server.url}) if as_json else f"{server.url}  (Ctrl+C ends it)", flush=True)
+        common.print_text(json.dumps({"url": server.url}) if as_json else f"{server.url}  (Ctrl+C ends it)")
         if open_browser:
             webbrowser.open(server.url)
         with suppress(KeyboardInterrupt):

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from interbasis.data.flat import Flat, converted, identity_of
+from interbasis.data.hub import hub_is_out_of_reach
 from interbasis.data.tokens import column_of, open_parquet
 from interbasis.runtime.errors import InterbasisError
 
@@ -47,7 +48,8 @@ class Tokenizer:
                 "conversations need the transformers package; install it with: pip install 'interbasis[hf]'"
             ) from error
         try:
-            made = AutoTokenizer.from_pretrained(self.name)
+            local = Path(self.name).is_dir() or hub_is_out_of_reach()
+            made = AutoTokenizer.from_pretrained(self.name, local_files_only=local)
         except Exception as error:  # whatever a tokenizer's files may cause
             raise InterbasisError(
                 f"could not open the tokenizer {self.name} ({str(error).splitlines()[0]})"
@@ -99,7 +101,11 @@ def open_tokenizer(name: str | Path) -> Tokenizer:
                 "but there is none"
             )
         else:
-            engine = tokenizers.Tokenizer.from_pretrained(str(name))
+            from huggingface_hub import hf_hub_download
+
+            local = hub_is_out_of_reach()
+            fetched = hf_hub_download(str(name), "tokenizer.json", local_files_only=local)
+            engine = tokenizers.Tokenizer.from_file(fetched)
     except InterbasisError:
         raise
     except Exception as error:  # the tokenizers library raises plain Exception

@@ -40,12 +40,15 @@ from torch import Tensor
 
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import clear_left_over, remove, write_atomically, write_text_atomically
+from interbasis.runtime.messages import logger
 
 FOLDER = ".resume"
 MIN_SECONDS_BETWEEN_SAVES = 1.0
 """Overridden by INTERBASIS_SAVE_EVERY."""
 SECONDS_PER_SECOND_OF_SAVING = 20.0
 """Work done, at least, per second spent on saving."""
+UNKNOWN_TOTAL = 2**62
+"""Steps of a pass that ends when it has found what it looks for."""
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 """Tensors, and plain values that JSON can hold."""
@@ -123,6 +126,7 @@ class Checkpoints:
         self._run, self._part = Path(run or "."), ""
         self.folder = None if run is None else self._run / FOLDER / task
         self._settings = json.loads(json.dumps(settings or {}))
+        self._notice = _Notice(task)
         if self.folder is None or not (self.folder / "settings.json").is_file():
             return
         changed = first_change(self._begun_with(), self._settings)
@@ -134,6 +138,7 @@ class Checkpoints:
             )
         if changed:
             self.finish()
+        self._notice.pending = not changed
 
     @property
     def unfinished(self) -> bool:
@@ -145,10 +150,17 @@ class Checkpoints:
         if self.folder is not None:
             self._prepare()
 
-    def checkpoint(self, name: str, total: int = 1) -> Checkpoint:
-        """The state of a pass of ``total`` steps: as it was saved, or empty."""
+    def checkpoint(self, name: str, total: int = 1, called: str | None = None) -> Checkpoint:
+        """The state of a pass of ``total`` steps: as it was saved, or empty.
+
+        The first one that is incomplete is where unfinished work resumes; the user is told, and ``called`` is
+        its name there.
+        """
         path = self.path(name)
-        return Checkpoint() if path is None else Checkpoint(path, total, self._prepare)
+        checkpoint = Checkpoint() if path is None else Checkpoint(path, total, self._prepare)
+        if not checkpoint.complete:
+            self._notice.give(called or f"{self._part}{name}".replace(".", " "), checkpoint.done, total)
+        return checkpoint
 
     def path(self, name: str) -> Path | None:
         """The file of a state."""
@@ -166,9 +178,9 @@ class Checkpoints:
         for file in () if self.folder is None else self.folder.glob(f"{glob.escape(self._part)}*"):
             remove(file)
 
-    def remember(self, name: str, make: Callable[[], State]) -> State:
+    def remember(self, name: str, make: Callable[[], State], called: str | None = None) -> State:
         """What ``make`` gives, made once: for work that is one step."""
-        checkpoint = self.checkpoint(name)
+        checkpoint = self.checkpoint(name, called=called)
         if checkpoint.complete:
             return checkpoint.tensors, checkpoint.values
         state = make()
@@ -212,6 +224,21 @@ class Checkpoints:
             raise InterbasisError(
                 f"{self.folder} does not hold readable unfinished work ({error}); delete it to start again"
             ) from error
+
+
+class _Notice:
+    """Says from where unfinished work resumes, once."""
+
+    def __init__(self, task: str):
+        self.task, self.pending = task, False
+
+    def give(self, name: str, done: int, total: int) -> None:
+        if self.pending:
+            self.pending = False
+            count = (
+                f", {done:,} of {total:,}" if 1 < total < UNKNOWN_TOTAL else f", {done:,} steps" * (done > 0)
+            )
+            logger.info(f"resuming {self.task}: {name}{count}")
 
 
 NO_CHECKPOINTS = Checkpoints(None, "")

@@ -4,14 +4,17 @@ Its message is one sentence or two that a person can act on: what was expected, 
 what to do. The command line prints it and exits with code 2.
 """
 
-from pydantic import ValidationError
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class InterbasisError(ValueError):
     """The input cannot be used; the message says why and what to do."""
 
 
-def first_problem(error: ValidationError) -> str:
+def first_problem(error: "ValidationError") -> str:
     """The first thing that pydantic found wrong: "seed: input should be at least 0, received -1"."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])

@@ -11,6 +11,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.messages import logger
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
@@ -28,6 +29,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             os.fsync(file.fileno())
         temporary.chmod(0o644)
         temporary.replace(path)
+        logger.debug(f"wrote {path} ({path.stat().st_size:,} bytes)")
     except (OSError, SafetensorError) as error:  # safetensors has an error of its own for a full disk
         reason = getattr(error, "strerror", None) or error
         raise InterbasisError(

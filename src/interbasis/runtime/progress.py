@@ -1,9 +1,12 @@
 """Telling how far long work has come."""
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from interbasis.runtime.messages import clear_line, is_quiet, logger
 
 Progress = Callable[[str, int, int], None]
 """Called as progress(phase, samples done, samples in all)."""
@@ -22,14 +25,24 @@ def progress_bar(show: Progress | bool | None = None) -> Iterator[Progress]:
     """A bar per phase on standard error, with the time left.
 
     Where that is no terminal, a line every half minute. A function that was given takes the bars' place;
-    False shows nothing.
+    False shows nothing, and neither does `--quiet` (`runtime/messages.py`).
     """
     if callable(show) or show is False:
         yield show or silent
         return
-    if show is None and not sys.stderr.isatty():
-        yield _lines()
-        return
+    with _timed() as timed:
+        if is_quiet():
+            yield silent
+        elif show is None and not sys.stderr.isatty():
+            yield _both(timed, _lines())
+        else:
+            with _bars() as bars:
+                yield _both(timed, bars)
+
+
+@contextmanager
+def _bars() -> Iterator[Progress]:
+    """Bars that appear with the first phase."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -45,15 +58,22 @@ def progress_bar(show: Progress | bool | None = None) -> Iterator[Progress]:
         TextColumn("{task.description:<32}"), BarColumn(), MofNCompleteColumn(),
         TimeElapsedColumn(), TextColumn("·"), TimeRemainingColumn(),
     )  # fmt: skip
-    with Bars(*columns, console=Console(stderr=True)) as bars:
-        tasks: dict[str, TaskID] = {}
+    bars = Bars(*columns, console=Console(stderr=True))
+    tasks: dict[str, TaskID] = {}
 
-        def report(phase: str, done: int, total: int) -> None:
-            if phase not in tasks:
-                tasks[phase] = bars.add_task(phase, total=total)
-            bars.update(tasks[phase], completed=done, total=total)
+    def report(phase: str, done: int, total: int) -> None:
+        if not tasks:
+            clear_line()
+            bars.start()
+        if phase not in tasks:
+            tasks[phase] = bars.add_task(phase, total=total)
+        bars.update(tasks[phase], completed=done, total=total)
 
+    try:
         yield report
+    finally:
+        if tasks:
+            bars.stop()
 
 
 def _lines() -> Progress:
@@ -71,5 +91,36 @@ def _lines() -> Progress:
                 file=sys.stderr,
                 flush=True,
             )
+
+    return report
+
+
+@contextmanager
+def _timed() -> Iterator[Progress | None]:
+    """With `--verbose`, the seconds between the first and the last report of every phase, as it ends."""
+    if not logger.isEnabledFor(logging.DEBUG):
+        yield None
+        return
+    phases: dict[str, float] = {}
+    last = time.perf_counter()
+
+    def report(phase: str, done: int, total: int) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        phases[phase] = phases.get(phase, 0.0) + now - last
+        last = now
+
+    yield report
+    for phase, seconds in phases.items():
+        logger.debug(f"{phase}: {seconds:.1f} s")
+
+
+def _both(first: Progress | None, second: Progress) -> Progress:
+    if first is None:
+        return second
+
+    def report(phase: str, done: int, total: int) -> None:
+        first(phase, done, total)
+        second(phase, done, total)
 
     return report

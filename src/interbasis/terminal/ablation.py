@@ -1,10 +1,9 @@
 """Edges and nodes required, for a terminal."""
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from interbasis.run.stages.ablate import AblationResult
-from interbasis.terminal.tables import make_table
+from interbasis.terminal.tables import ResultTable, make_table
 
 
 def ablation_tables(result: AblationResult) -> list[RenderableType]:
@@ -23,7 +22,7 @@ def ablation_tables(result: AblationResult) -> list[RenderableType]:
     return parts
 
 
-def _edge_table(result: AblationResult, metric: str) -> Table:
+def _edge_table(result: AblationResult, metric: str) -> ResultTable:
     table = make_table("Edges required", "section", "edges", "of", "ε", metric, "every larger passes from")
     for row in result.sections.values():
         stable = "–" if row.stable_count is None else f"{row.stable_count:,}"
@@ -42,7 +41,7 @@ def _edge_table(result: AblationResult, metric: str) -> Table:
     return table
 
 
-def _robust_table(result: AblationResult) -> Table:
+def _robust_table(result: AblationResult) -> ResultTable:
     table = make_table(
         "Robust counts", "section", "edges", "robust at level", "robust edges", "worst mask", "per input"
     )
@@ -60,7 +59,7 @@ def _robust_table(result: AblationResult) -> Table:
     return table
 
 
-def _node_table(result: AblationResult) -> Table:
+def _node_table(result: AblationResult) -> ResultTable:
     table = make_table("Nodes required", "layer", "nodes", "of")
     for row in result.layers.values():
         count = "more than there are" if row.count is None else str(row.count)

@@ -1,11 +1,10 @@
 """Two runs side by side, for a terminal."""
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from interbasis.run.compare import ComparedRun, Comparison
-from interbasis.terminal.tables import make_table
+from interbasis.terminal.tables import ResultTable, make_table
 
 
 def comparison_tables(result: Comparison) -> list[RenderableType]:
@@ -23,7 +22,7 @@ def comparison_tables(result: Comparison) -> list[RenderableType]:
     return parts
 
 
-def _layer_table(result: Comparison) -> Table:
+def _layer_table(result: Comparison) -> ResultTable:
     table = make_table("Node layers", "layer", "width", "features", "effective", "shared", "nodes required")
     for row in result.layers.values():
         a, b = row.summaries
@@ -38,7 +37,7 @@ def _layer_table(result: Comparison) -> Table:
     return table
 
 
-def _edge_table(result: Comparison) -> Table:
+def _edge_table(result: Comparison) -> ResultTable:
     table = make_table("Interaction edges Ê", "section", "edges", "90 % of Ê²", "99 % of Ê²", "required")
     for row in result.sections.values():
         a, b = row.summaries

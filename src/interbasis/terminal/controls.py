@@ -1,12 +1,11 @@
 """Controls, for a terminal."""
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from interbasis.ablation.records import Control, Curve
 from interbasis.run.stages.controls import ControlsResult
 from interbasis.terminal.curves import decimals, sparsity_table
-from interbasis.terminal.tables import make_table
+from interbasis.terminal.tables import ResultTable, make_table
 
 
 def control_tables(result: ControlsResult) -> list[RenderableType]:
@@ -20,7 +19,7 @@ def control_tables(result: ControlsResult) -> list[RenderableType]:
     return parts
 
 
-def _area_table(rows: list[Control], sections: list[str]) -> Table:
+def _area_table(rows: list[Control], sections: list[str]) -> ResultTable:
     table = make_table("Area under the faithfulness curve", "control", *sections, "all at once")
     for row in rows:
         curves = [*(row.curves.sections[name] for name in sections), row.curves.whole]
@@ -35,7 +34,7 @@ def _area(curve: Curve) -> str:
     return "{} ({}–{})".format(*map(decimals, (curve.area, *curve.area_interval)))
 
 
-def _stress_table(rows: list[Control]) -> Table:
+def _stress_table(rows: list[Control]) -> ResultTable:
     table = make_table(
         "Parts of the edges declared unneeded", "section", "needed", "unneeded", "all ablated",
         "random halves", "worst half", "failed",

@@ -4,11 +4,10 @@ import math
 from collections.abc import Iterable
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from interbasis.ablation.records import Sparsity
 from interbasis.run.stages.curves import CurvesResult
-from interbasis.terminal.tables import make_table
+from interbasis.terminal.tables import ResultTable, make_table
 
 
 def curve_tables(result: CurvesResult) -> list[RenderableType]:
@@ -32,7 +31,7 @@ def curve_tables(result: CurvesResult) -> list[RenderableType]:
     return ["", table, sparsity_table("Sparsity without a threshold", "section", rows)]
 
 
-def sparsity_table(title: str, first: str, rows: Iterable[tuple[str, Sparsity]]) -> Table:
+def sparsity_table(title: str, first: str, rows: Iterable[tuple[str, Sparsity]]) -> ResultTable:
     """Measures of named rows."""
     table = make_table(
         title, first, "inputs", "Gini", "Hoyer", "> 0.5 %", "> 1 %", "> 2 %", "> 4 %", "kurtosis"

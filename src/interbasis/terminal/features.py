@@ -1,12 +1,10 @@
 """Features and their labels, for a terminal."""
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from interbasis.features.records import LayerFeatures, Push
 from interbasis.run.stages.features import FeaturesResult
+from interbasis.terminal.tables import Column, ResultTable, make_table
 
 FEATURES_SHOWN = 10
 """Of each layer."""
@@ -25,22 +23,18 @@ def feature_tables(result: FeaturesResult) -> list[RenderableType]:
     return parts
 
 
-def _layer_table(layer: LayerFeatures) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, title=layer.name, title_justify="left", padding=(0, 1, 0, 0))
-    table.add_column("feature", justify="right")
-    table.add_column("what it is")
-    table.add_column("pushes up", no_wrap=True)
-    table.add_column("pushes down", no_wrap=True)
+def _layer_table(layer: LayerFeatures) -> ResultTable:
+    texts = (Column(name, text=True) for name in ("what it is", "pushes up", "pushes down"))
+    table = make_table(layer.name, "feature", *texts)
     for feature in layer.features[:FEATURES_SHOWN]:
         effects = feature.effects
         pushed = (_outputs(effects.up), _outputs(effects.down)) if effects else ("", "")
-        table.add_row(str(feature.index), Text(feature.label), *map(Text, pushed))
+        table.add_row(str(feature.index), feature.label, *pushed)
     if counts := layer.monosemantic:
         table.caption = (
             f"{counts.without_constant} of the first {counts.top} are over 90 % one term "
             f"({counts.paper} in the paper's way, the constant included)."
         )
-        table.caption_justify = "left"
     return table
 
 

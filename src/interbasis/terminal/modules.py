@@ -1,10 +1,9 @@
 """Modules, for a terminal."""
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from interbasis.run.stages.modules import ModulesResult
-from interbasis.terminal.tables import make_table
+from interbasis.terminal.tables import ResultTable, make_table
 
 CLEAR_DEVIATIONS = 2
 """Standard deviations from the null model below which a modularity is called chance."""
@@ -37,7 +36,7 @@ def module_tables(result: ModulesResult) -> list[RenderableType]:
     return [*lines, "", _layer_table(result), *([_cut_table(result)] if result.cuts else [])]
 
 
-def _layer_table(result: ModulesResult) -> Table:
+def _layer_table(result: ModulesResult) -> ResultTable:
     table = make_table("Features per layer and module", "layer", *map(str, range(result.modules)), "in none")
     for name, assignment in result.layers.items():
         inside = [assignment.count(module) for module in range(result.modules)]
@@ -45,7 +44,7 @@ def _layer_table(result: ModulesResult) -> Table:
     return table
 
 
-def _cut_table(result: ModulesResult) -> Table:
+def _cut_table(result: ModulesResult) -> ResultTable:
     table = make_table("Vertex cuts", "modules", "features")
     for cut in result.cuts:
         table.add_row("{} and {}".format(*cut.modules), str(len(cut.features)))

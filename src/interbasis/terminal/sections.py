@@ -2,24 +2,22 @@
 
 from collections.abc import Iterator
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from interbasis.network.summary import NetworkSummary
+from interbasis.terminal.tables import Column, make_table
 
 
 def section_tables(summary: NetworkSummary, name: str) -> Iterator[RenderableType]:
     """What comes before the first node layer, a row per section, and what follows the last."""
     yield Text(f"{name}: {summary.family}, {len(summary.sections)} sections")
     yield Text(f"before the first node layer: {summary.before}")
-    table = Table(box=box.SIMPLE_HEAD, title="Sections", title_justify="left", padding=(0, 1, 0, 0))
-    for column in ("from", "coordinates", "positions", "core", "Jacobians"):
-        table.add_column(column, overflow="fold")
+    texts = (Column(name, text=True) for name in ("positions", "core", "Jacobians"))
+    table = make_table("Sections", "from", "coordinates", *texts)
     for section in summary.sections:
         widths = f"{section.inputs} → {section.outputs}"
-        table.add_row(*map(Text, (section.source, widths, section.grid, section.core, section.cost)))
+        table.add_row(section.source, widths, section.grid, section.core, section.cost)
     yield table
     yield Text(f"to: {summary.sections[-1].target}; every section ends where the next begins")
     for step in summary.after:

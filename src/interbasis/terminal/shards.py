@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from rich.console import RenderableType
-from rich.markup import escape
 
 from interbasis.run.shard_jobs import ShardJobs
 from interbasis.run.stages.shards import RoundMerged, ShardWritten
@@ -13,8 +12,8 @@ def written_tables(written: ShardWritten) -> list[RenderableType]:
     """One line on the shard that a job has written."""
     what = " and ".join(written.passes)
     return [
-        f"round {written.round} of {written.rounds} ({escape(what)}): shard {written.shard} of "
-        f"{written.shards} is in {escape(written.file)}",
+        f"round {written.round} of {written.rounds} ({what}): shard {written.shard} of "
+        f"{written.shards} is in {written.file}",
     ]
 
 
@@ -22,8 +21,8 @@ def merged_tables(merged: RoundMerged, run: Path) -> list[RenderableType]:
     """One line on the round that is merged and the next one."""
     what = " and ".join(merged.following)
     return [
-        f"round {merged.round} of {merged.rounds} is merged in {escape(str(run))}; run the same "
-        f"{merged.shards} jobs again for round {merged.round + 1} ({escape(what)})",
+        f"round {merged.round} of {merged.rounds} is merged in {run}; run the same "
+        f"{merged.shards} jobs again for round {merged.round + 1} ({what})",
     ]
 
 

@@ -1,11 +1,10 @@
 """A run in a few numbers, for a terminal."""
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from interbasis.run.summary import LayerSummary, RunSummary, SectionSummary
-from interbasis.terminal.tables import make_table
+from interbasis.terminal.tables import ResultTable, make_table
 
 
 def summary_tables(summary: RunSummary, folder: str) -> list[RenderableType]:
@@ -21,7 +20,7 @@ def summary_tables(summary: RunSummary, folder: str) -> list[RenderableType]:
     return [*parts, _edge_table(list(summary.sections.values()))] if summary.sections else parts
 
 
-def _layer_table(rows: list[LayerSummary]) -> Table:
+def _layer_table(rows: list[LayerSummary]) -> ResultTable:
     table = make_table(
         "Node layers", "layer", "width", "features", "noise", "unused", "margin", "effective", "largest"
     )
@@ -44,38 +43,48 @@ def _layer_table(rows: list[LayerSummary]) -> Table:
     return table
 
 
-def _direction_table(summary: RunSummary) -> Table:
+def _direction_table(summary: RunSummary) -> ResultTable:
+    layers = [row for row in summary.layers.values() if row.largest_direction]
+    known = [row.largest_direction for row in layers if row.largest_direction]
+    carriers = {
+        "positions": any(largest.positions for largest in known),
+        "tokens": any(largest.tokens for largest in known),
+    }
+    unit = "tokens" if carriers["tokens"] else "positions" if carriers["positions"] else "samples"
+    shown = [name for name, any_known in carriers.items() if any_known]
     title = "Largest direction of every layer"
-    table = make_table(title, "layer", "share", "counted", "left out", "max norm", "positions", "tokens")
-    for row in summary.layers.values():
-        largest = row.largest_direction
-        if largest is None:
-            continue
+    table = make_table(title, "layer", "share", "counted", "left out", "max norm", *shown)
+    for row, largest in zip(layers, known, strict=True):
         texts = {c.index: repr(summary.token_texts.get(c.index, c.index)) for c in largest.tokens}
+        named = {
+            "positions": ", ".join(f"{c.index} {c.share:.0%}" for c in largest.positions[:2]) or "–",
+            "tokens": ", ".join(f"{texts[c.index]} {c.share:.0%}" for c in largest.tokens[:2]) or "–",
+        }
         table.add_row(
             row.name, f"{largest.share:.1%}", f"{largest.share_counted:.1%}", f"{largest.left_out:.1%}",
             f"{largest.largest_norm / largest.median_norm:.1f}" if largest.median_norm else "–",
-            ", ".join(f"{c.index} {c.share:.0%}" for c in largest.positions[:2]) or "–",
-            ", ".join(f"{texts[c.index]} {c.share:.0%}" for c in largest.tokens[:2]) or "–",
+            *(named[name] for name in shown),
         )  # fmt: skip
+    carrying = " and ".join(shown)
     table.caption = (
-        "Share of the layer's variance along its largest direction, over the first tokens of the data, all "
-        "of them and those that count in the sums. Max norm: in medians of the layer. Positions and tokens "
-        f"that carry most of the direction, with their shares of it. {_counted(summary)}\n"
+        f"Share of the layer's variance along its largest direction, over the first {unit} of the data, all "
+        "of them and those that count in the sums. Max norm: in medians of the layer. "
+        + (f"{carrying.capitalize()}: which carry most of it, with their shares. " if shown else "")
+        + f"{_counted(summary, unit)}\n"
     )
     return table
 
 
-def _counted(summary: RunSummary) -> str:
-    """Which tokens the sums of the build left out."""
+def _counted(summary: RunSummary, unit: str) -> str:
+    """What the sums of the build left out."""
     parts = [f"the first {summary.skip_positions} positions"] if summary.skip_positions else []
     if summary.norm_limit:
-        parts.append(f"tokens whose norm exceeds {summary.norm_limit:g} times the median of their layer")
-    left_out = f"Left out of all sums: {' and '.join(parts)}." if parts else "All tokens count in the sums."
+        parts.append(f"{unit} whose norm exceeds {summary.norm_limit:g} times the median of their layer")
+    left_out = f"Left out of all sums: {' and '.join(parts)}." if parts else f"All {unit} count in the sums."
     return left_out + (" The largest direction is a feature of its own." if summary.isolate_largest else "")
 
 
-def _edge_table(rows: list[SectionSummary]) -> Table:
+def _edge_table(rows: list[SectionSummary]) -> ResultTable:
     estimated = rows[0].median_relative_error is not None
     titles = ["section", "edges", "largest", "90 % of Ê²", "99 % of Ê²"]
     table = make_table("Interaction edges Ê", *titles, *(["error"] if estimated else []))

@@ -1,14 +1,136 @@
-"""How tables look on a terminal."""
+"""How tables look on a terminal of any width: no number is cut, and none is left out.
+
+A table that fits is printed as it is; headings and columns of text are wrapped between words where that makes
+it fit. One that is still too wide is printed in parts below each other, each with the first column again; if
+not even two columns fit, every row is a block of `name: value` lines.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 from rich.table import Table
+from rich.text import Text
+
+from interbasis.runtime.messages import clear_line
+
+LONGEST_UNBROKEN = 28
+"""Characters of a word in a column of text; longer ones, such as paths, may be broken."""
+
+CAPTION_WIDTH = 100
+"""Most characters of a line of prose."""
 
 
-def make_table(title: str, first: str, *others: str) -> Table:
-    """One column of names, the others of numbers."""
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", padding=(0, 1, 0, 0))
-    table.caption_justify = "left"
-    table.add_column(first, no_wrap=True)
-    for other in others:
-        table.add_column(other, justify="right", no_wrap=True)
-    return table
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: numbers are never wrapped, text is wrapped between words."""
+
+    name: str
+    text: bool = False
+
+    def least(self, cells: Sequence[str]) -> int:
+        """The width it must have."""
+        heading = _longest_word(self.name)
+        if not self.text:
+            return max([heading, *map(cell_len, cells)])
+        return min(max([heading, *map(_longest_word, cells)]), max(LONGEST_UNBROKEN, heading))
+
+    def most(self, cells: Sequence[str]) -> int:
+        """The width that it can use."""
+        return max(map(cell_len, [self.name, *cells]))
+
+
+@dataclass
+class ResultTable:
+    """Rows of text, the first column being what they are of; rich renders it to fit."""
+
+    title: str
+    columns: tuple[Column, ...]
+    caption: str = ""
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+
+    def add_row(self, *cells: str) -> None:
+        """One cell per column, as plain text."""
+        assert len(cells) == len(self.columns)
+        self.rows.append(cells)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The table, or its parts, in the width that there is."""
+        if self.title:
+            yield Text(self.title, style="italic")
+        parts = self._parts(options.max_width)
+        yield from map(self._table, parts) if parts else self._blocks()
+        if self.caption:
+            narrow = options.update(width=min(options.max_width, CAPTION_WIDTH))
+            yield from console.render(Text(self.caption, style="dim italic"), narrow)
+
+    def _cells(self, number: int) -> list[str]:
+        return [row[number] for row in self.rows]
+
+    def _parts(self, width: int) -> list[dict[int, int]]:
+        """Columns with their widths, part by part; none where two columns do not fit side by side."""
+        least = [column.least(self._cells(k)) for k, column in enumerate(self.columns)]
+        most = [column.most(self._cells(k)) for k, column in enumerate(self.columns)]
+        parts: list[dict[int, int]] = []
+        for k in range(1, len(self.columns)):
+            if parts and _total([*parts[-1].values(), least[k]]) <= width:
+                parts[-1][k] = least[k]
+            elif _total([least[0], least[k]]) <= width:
+                parts.append({0: least[0], k: least[k]})
+            else:
+                return []
+        return [_widened(part, most, width) for part in parts]
+
+    def _table(self, widths: dict[int, int]) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for k, width in widths.items():
+            column = self.columns[k]
+            justify: JustifyMethod = "left" if column.text else "right"
+            table.add_column(Text(column.name), justify=justify, width=width, overflow="fold")
+        for row in self.rows:
+            table.add_row(*(Text(row[k]) for k in widths))
+        return table
+
+    def _blocks(self) -> Iterator[RenderableType]:
+        for row in self.rows:
+            yield Text("")
+            for column, cell in zip(self.columns, row, strict=True):
+                if cell:
+                    yield Text(f"{column.name}: {cell}".removeprefix(": "), overflow="fold")
+        yield Text("")
+
+
+def make_table(title: str, first: str, *others: str | Column) -> ResultTable:
+    """One column of names, the others of numbers unless said otherwise."""
+    columns = (other if isinstance(other, Column) else Column(other) for other in others)
+    return ResultTable(title, (Column(first, text=True), *columns))
+
+
+def print_parts(parts: Iterable[RenderableType]) -> None:
+    """On standard output: tables to fit, everything else word for word, without markup."""
+    clear_line()
+    console = Console(markup=False, highlight=False)
+    for part in parts:
+        console.print(part)
+
+
+def _total(widths: Iterable[int]) -> int:
+    """With two spaces after every column and one before the first."""
+    return sum(width + 2 for width in widths) + 1
+
+
+def _widened(part: dict[int, int], most: Sequence[int], width: int) -> dict[int, int]:
+    """The space that is left goes to the narrowest of the columns that can use it."""
+    widths = dict(part)
+    for _ in range(width - _total(widths.values())):
+        growing = [k for k in widths if widths[k] < most[k]]
+        if not growing:
+            break
+        widths[min(growing, key=widths.__getitem__)] += 1
+    return widths
+
+
+def _longest_word(text: str) -> int:
+    return max(map(cell_len, text.split()), default=0)

@@ -1,12 +1,11 @@
 """Traces and steering, for a terminal."""
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from interbasis.run.stages.steer import SteerResult
 from interbasis.run.stages.trace import TraceResult
+from interbasis.terminal.tables import Column, ResultTable, make_table
 from interbasis.traces.records import Trace, TraceNode
 
 NODES_SHOWN = 20
@@ -34,32 +33,27 @@ def _whole(trace: Trace) -> str:
     return f" ({trace.scores.whole_share:.1%} at whole tokens, whose massive activations the bases leave out)"
 
 
-def _nodes_table(trace: Trace) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in ("node", "token"):
-        table.add_column(name, no_wrap=True)
-    for name in ("activation", "influence", "effect", "predicted", "measured"):
-        table.add_column(name, justify="right")
-    table.add_column("what it is")
+def _nodes_table(trace: Trace) -> ResultTable:
+    numbers = ("activation", "influence", "effect", "predicted", "measured")
+    table = make_table("", "node", Column("token", text=True), *numbers, Column("what it is", text=True))
     texts = {token.position: token.text for token in trace.tokens}
     measured = {check.node: check for check in (trace.checks.nodes if trace.checks else ())}
     for node in sorted(trace.nodes, key=_strength)[:NODES_SHOWN]:
         check = measured.get(node.name)
         table.add_row(
             node.name,
-            Text(repr(texts[node.position])[1:-1]),
+            repr(texts[node.position])[1:-1],
             f"{node.activation:.3g}",
             f"{node.influence:.1%}",
             f"{node.effect:+.3g}",
             f"{check.predicted:+.3g}" if check else "",
             f"{check.measured:+.3g}" if check else "",
-            Text(node.label),
+            node.label,
         )
     table.caption = (
         "Effect: activation × gradient, for small changes. Predicted and measured: the change of the target "
         "when the feature is set to its mean there."
     )
-    table.caption_justify = "left"
     return table
 
 
@@ -69,18 +63,13 @@ def _strength(node: TraceNode) -> float:
 
 def steer_tables(result: SteerResult) -> list[RenderableType]:
     """The outputs that change most, then both continuations."""
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        title=Text(f"{result.layer}:{result.feature} {result.by:+g} standard deviations  {result.label}"),
-        title_justify="left",
-        padding=(0, 1, 0, 0),
+    title = f"{result.layer}:{result.feature} {result.by:+g} standard deviations  {result.label}"
+    table = make_table(
+        title, "next", "logit before", "logit after", "probability before", "probability after"
     )
-    table.add_column("next", no_wrap=True)
-    for name in ("logit before", "after", "probability before", "after"):
-        table.add_column(name, justify="right")
     for output in result.outputs:
         table.add_row(
-            Text(repr(output.name)[1:-1]),
+            repr(output.name)[1:-1],
             f"{output.before:.3f}",
             f"{output.after:.3f}",
             f"{output.probability_before:.2%}",

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from interbasis.data.hub import hub_is_out_of_reach
 from interbasis.models.hf import transformer_lens
 from interbasis.models.hf.assemble import assemble, entrance
 from interbasis.models.hf.encoders import Head, from_encoder, is_encoder
@@ -168,7 +169,7 @@ def _load(name: str) -> nn.Module:
     from transformers import AutoModelForCausalLM
 
     try:
-        local = Path(name).is_dir()
+        local = Path(name).is_dir() or hub_is_out_of_reach()
         named = (getattr(config, "architectures", None) or [""])[0]
         kind = AutoModelForCausalLM if config.model_type in FAMILIES else getattr(transformers, named, None)
         return (kind or AutoModelForCausalLM).from_pretrained(name, dtype="auto", local_files_only=local)
@@ -178,21 +179,33 @@ def _load(name: str) -> nn.Module:
 
 def config_of(name: str) -> Any:
     """The configuration of a folder or a Hub id."""
-    try:
-        from transformers import AutoConfig
-    except ImportError as error:
-        raise InterbasisError(
-            "Hugging Face models need the package transformers; install it with pip install 'interbasis[hf]'"
-        ) from error
     folder = Path(name)
     if (folder.exists() or name.startswith((".", "/", "~"))) and not (folder / "config.json").is_file():
         raise InterbasisError(
             f"expected a Hugging Face model's folder with a config.json, but {name} has none"
         )
     try:
-        return AutoConfig.from_pretrained(name, local_files_only=folder.is_dir())
+        local = folder.is_dir() or _only_cached(name)
+        from transformers import AutoConfig
+
+        return AutoConfig.from_pretrained(name, local_files_only=local)
+    except ImportError as error:
+        raise InterbasisError(
+            "Hugging Face models need the package transformers; install it with pip install 'interbasis[hf]'"
+        ) from error
     except (OSError, ValueError, RuntimeError) as error:
         raise _unreadable(name, error) from error
+
+
+def _only_cached(name: str) -> bool:
+    """Whether a Hub id must be read from the cache; refused at once if it is not there."""
+    if not hub_is_out_of_reach():
+        return False
+    from huggingface_hub import try_to_load_from_cache
+
+    if not isinstance(try_to_load_from_cache(name, "config.json"), str):
+        raise OSError("the Hub is out of reach and its cache on this machine does not hold it")
+    return True
 
 
 def _folder(name: str) -> Path:
@@ -202,7 +215,8 @@ def _folder(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(name, allow_patterns=["*.safetensors", "*.json"]))
+        patterns, local = ["*.safetensors", "*.json"], hub_is_out_of_reach()
+        return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=local))
     except (OSError, ValueError, RuntimeError) as error:
         raise _unreadable(name, error) from error
 

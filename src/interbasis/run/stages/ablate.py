@@ -128,6 +128,7 @@ def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
 
     data = opened.data(request.data)
     search = Search.of(opened.network, opened.graph, data, request.metric, request.tolerance)
+    search.warn_below_one_sample()
     search = search.with_intervals() if request.intervals else search
     result = AblationResult(
         metric=search.evaluation.metric,
@@ -169,11 +170,13 @@ def _edges(
 ) -> "dict[str, State]":
     """The sections that were asked for, each by one process: masks and draws, and the record."""
     from interbasis.ablation.search import ToleranceError
+    from interbasis.runtime.checkpoints import UNKNOWN_TOTAL
 
     chosen, team = opened.section_indices(request.sections), opened.team
     own = chosen[team.rank :: team.size]
     try:
-        reached = checkpoints.checkpoint(f"edges.all{f'.{team.rank}' if team.rank else ''}", total=len(own))
+        file = f"edges.all{f'.{team.rank}' if team.rank else ''}"
+        reached = checkpoints.checkpoint(file, len(own), "metric with all edges")
         search.check_tolerance_is_reachable(own, reached)
     except ToleranceError:
         checkpoints.finish()  # nothing can be resumed
@@ -181,7 +184,7 @@ def _edges(
 
     def section(name: str) -> "State":
         k = opened.graph.section_names.index(name)
-        checkpoint = checkpoints.checkpoint(f"edges.{k}", total=2**62)
+        checkpoint = checkpoints.checkpoint(f"edges.{k}", UNKNOWN_TOTAL, f"edges from {name}")
         edges = search.edges(k, advance, request.stable, checkpoint)
         tensors = {"edge_mask": edges.mask}
         if edges.draws is not None:
@@ -199,10 +202,12 @@ def _nodes(
     opened: "OpenedRun", search: "Search", checkpoints: "Checkpoints", advance: Progress
 ) -> "dict[str, State]":
     """All layers but the last, each by one process."""
+    from interbasis.runtime.checkpoints import UNKNOWN_TOTAL
 
     def layer(name: str) -> "State":
         k = opened.graph.section_names.index(name)
-        nodes = search.nodes(k, advance, None, checkpoints.checkpoint(f"nodes.{k}", total=2**62))
+        checkpoint = checkpoints.checkpoint(f"nodes.{k}", UNKNOWN_TOTAL, f"nodes of {name}")
+        nodes = search.nodes(k, advance, None, checkpoint)
         return {}, _layer(nodes, opened.graph.layers[k].features).model_dump(mode="json")
 
     return opened.team.collected(opened.graph.section_names, layer)
@@ -245,7 +250,8 @@ def _robust(
         found = robust.count(edges.count, lambda kept: top_edges(ranked, kept, constant), candidates, advance)
         return {}, found.model_dump()
 
-    _, values = checkpoints.remember(f"robust.{k}", measured)
+    called = f"robust edges from {opened.graph.section_names[k]}"
+    _, values = checkpoints.remember(f"robust.{k}", measured, called)
     return RobustCount(**values)
 
 

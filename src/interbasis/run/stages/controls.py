@@ -59,7 +59,8 @@ def run(opened: "OpenedRun", request: ControlsRequest) -> ControlsResult:
             tolerance cannot be met.
     """
     from interbasis.ablation.controls import ControlPlan, ControlSettings
-    from interbasis.ablation.search import ToleranceError
+    from interbasis.ablation.metrics import default_metric
+    from interbasis.ablation.search import DEFAULT_TOLERANCE, ToleranceError, warn_below_one_sample
 
     data = opened.data(request.data)
     used = DataUsed.from_data(data)
@@ -70,6 +71,10 @@ def run(opened: "OpenedRun", request: ControlsRequest) -> ControlsResult:
         scrambles=request.scrambles,
         build=opened.graph.config.model_copy(update={"seed": request.seed}),
     )
+    metric = request.metric or default_metric(opened.network)
+    if request.stressed and not opened.network.predicts_next:
+        tolerance = DEFAULT_TOLERANCE[metric] if request.tolerance is None else request.tolerance
+        warn_below_one_sample(metric, tolerance, used.samples)
     plan = ControlPlan(opened.network, opened.data(None, "train"), data, request.metric, settings)
     checkpoints = opened.checkpoints("controls", request, fingerprint=used.fingerprint)
     with progress_bar(opened.progress) as advance:
@@ -79,7 +84,7 @@ def run(opened: "OpenedRun", request: ControlsRequest) -> ControlsResult:
         def row(name: str) -> "State":
             try:
                 return checkpoints.remember(
-                    f"row.{numbers[name]}", lambda: ({}, planned.pop(name)().model_dump(mode="json"))
+                    f"row.{numbers[name]}", lambda: ({}, planned.pop(name)().model_dump(mode="json")), name
                 )
             except ToleranceError:
                 checkpoints.finish()  # nothing can be resumed
