@@ -311,7 +311,7 @@ class _Build:
             config.seed, advance, config.jacobian_queries, self.checkpoints, cache, counted, self.first,
         )  # fmt: skip
         source = JacobianSource(
-            self.clock.timing("Jacobians", jacobians.to_next),
+            self.clock.timing("Jacobians", jacobians.to_next_once),
             self.clock.timing("Jacobians", jacobians.to_end),
             self.clock.timing("Jacobians", partial(jacobians_on_slices, jacobians)),
         )

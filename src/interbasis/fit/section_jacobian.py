@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interbasis.fit.jacobian_gram import JacobianGram
+from interbasis.fit.jacobian_gram import ROWS_AT_ONCE, JacobianGram, Terms
 from interbasis.network.cores import Moments
 from interbasis.network.network import Section
 
@@ -41,21 +41,41 @@ class SectionJacobian:
         first = self.section.source.first_coordinate
         skip = self.section.skip.double()
         P = (skip if self.transform is None else self.transform @ skip)[:, first:].cpu()  # [r, w]
-        A = self.section.read.double()[:, first:].cpu()  # [c_in, w]
+        A = self.section.read[:, first:].cpu()  # [c_in, w]
         cross = moments.written(self.write)  # [r, c_in]
         used = P.any(dim=1)
         if weight is not None:
             weight = weight.cpu()
             cross, weight = weight @ cross, weight[used][:, used]
-        P, cross = P[used], cross[used]
+        if not used.all():
+            P, cross = P[used], cross[used]
         if len(P) + len(A) < A.shape[1]:
-            X = torch.cat([P, A])
+            X = torch.cat([P, A.double()])
             skips = outputs * (torch.eye(len(P), dtype=torch.float64) if weight is None else weight)
             K = torch.cat([torch.cat([skips, cross], 1), torch.cat([cross.T, moments.gram.cpu()], 1)])
             return JacobianGram(X, K / inputs)
-        mixed = P.T @ cross @ A
-        K = outputs * P.T @ (P if weight is None else weight @ P) + mixed + mixed.T + moments.between(A)
+        seen = _columns_in_use(A)
+        K = torch.zeros(A.shape[1], A.shape[1], dtype=torch.float64)
+        K[seen, seen] = moments.between(A[:, seen])
+        mixed = P.T @ _product(cross, A[:, seen])
+        K[:, seen] += mixed
+        K[seen] += mixed.T
+        del mixed
+        K.addmm_(P.T, P if weight is None else weight @ P, alpha=outputs)
         ones = torch.full((len(P),), float(outputs), dtype=torch.float64)
-        sizes = torch.cat([ones, moments.diagonal()])
-        terms = torch.cat([P, A]), sizes / inputs
-        return JacobianGram(torch.eye(len(K), dtype=torch.float64), K / inputs, terms=terms)
+        terms = Terms(slice(None), P, ones / inputs), Terms(seen, A[:, seen], moments.diagonal() / inputs)
+        return JacobianGram(None, K.div_(inputs), terms=terms)
+
+
+def _columns_in_use(A: Tensor) -> slice:  # [c_in, w]
+    """From the first to the last that is not 0: a branch reads one stream of several."""
+    columns = A.any(0).nonzero()[:, 0]
+    return slice(int(columns[0]), int(columns[-1]) + 1) if len(columns) else slice(0, 0)
+
+
+def _product(x: Tensor, A: Tensor) -> Tensor:  # [r, c], [c, w] -> [r, w]
+    """x A in float64, without a copy of A."""
+    total = torch.zeros(len(x), A.shape[1], dtype=torch.float64)
+    for some, rows in zip(x.split(ROWS_AT_ONCE, 1), A.split(ROWS_AT_ONCE), strict=True):
+        total.addmm_(some, rows.double())
+    return total

@@ -39,9 +39,12 @@ class StoredBlocks:
         """The same blocks in another dtype or on another device, converted as they are read."""
 
         def load(block: int) -> tuple[Section, ...]:
-            sections = tuple(section.to(*args, **kwargs) for section in self.sections(block))
+            waiting = list(reversed(self.sections(block)))
             self.release()
-            return sections
+            converted = []
+            while waiting:  # what was read of each is let go of once it is converted
+                converted.append(waiting.pop().to(*args, **kwargs))
+            return tuple(converted)
 
         return self._converted.setdefault(f"{args} {kwargs}", StoredBlocks(load))
 
