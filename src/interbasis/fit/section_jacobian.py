@@ -39,8 +39,7 @@ class SectionJacobian:
         ``weight`` [r, r] stands between Ĉᵀ and Ĉ, in the metric that the moments were made with too.
         """
         first = self.section.source.first_coordinate
-        skip = self.section.skip.double()
-        P = (skip if self.transform is None else self.transform @ skip)[:, first:].cpu()  # [r, w]
+        P = self._skip()[:, first:].cpu()  # [r, w]
         A = self.section.read[:, first:].cpu()  # [c_in, w]
         cross = moments.written(self.write)  # [r, c_in]
         used = P.any(dim=1)
@@ -54,7 +53,7 @@ class SectionJacobian:
             skips = outputs * (torch.eye(len(P), dtype=torch.float64) if weight is None else weight)
             K = torch.cat([torch.cat([skips, cross], 1), torch.cat([cross.T, moments.gram.cpu()], 1)])
             return JacobianGram(X, K / inputs)
-        seen = _columns_in_use(A)
+        seen = slice(*(column - first for column in self.section.columns_read))
         K = torch.zeros(A.shape[1], A.shape[1], dtype=torch.float64)
         K[seen, seen] = moments.between(A[:, seen])
         mixed = P.T @ _product(cross, A[:, seen])
@@ -66,11 +65,10 @@ class SectionJacobian:
         terms = Terms(slice(None), P, ones / inputs), Terms(seen, A[:, seen], moments.diagonal() / inputs)
         return JacobianGram(None, K.div_(inputs), terms=terms)
 
-
-def _columns_in_use(A: Tensor) -> slice:  # [c_in, w]
-    """From the first to the last that is not 0: a branch reads one stream of several."""
-    columns = A.any(0).nonzero()[:, 0]
-    return slice(int(columns[0]), int(columns[-1]) + 1) if len(columns) else slice(0, 0)
+    def _skip(self) -> Tensor:  # [r, d_in]
+        """ĈP."""
+        skip = self.section.skip.double()
+        return skip if self.transform is None else self.transform @ skip
 
 
 def _product(x: Tensor, A: Tensor) -> Tensor:  # [r, c], [c, w] -> [r, w]

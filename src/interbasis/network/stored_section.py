@@ -60,6 +60,7 @@ class StoredSection(Section):
             "core": like.core,
             "last_only": like.last_only,
             "_shapes": like.shapes,
+            "columns_read": like.columns_read,
             "_like": like.like.clone(),
             "_at": (blocks, block, place),
         }
