@@ -129,7 +129,7 @@ class _Build:
         self.network, self.whole, self.config, self.execution = network, batches, config, execution
         self.computing = _computing(network, config, execution.device)
         self.clock = Clock()
-        blocks = _blocks(network) if execution.memory is None else 1
+        blocks = blocks_of_data(network) if execution.memory is None else 1
         divided = {id(data): data.divided(execution.team, blocks) for data in batches.values()}
         self.batches = {name: divided[id(data)] for name, data in batches.items()}
         self.plan = self._plan()
@@ -360,7 +360,7 @@ def _many(places: "list[tuple[Path, str] | Tensor]") -> Sequence[Tensor]:
     return StoredTensors(stored) if stored else [one for one in places if isinstance(one, Tensor)]
 
 
-def _blocks(network: Network) -> int:
+def blocks_of_data(network: Network) -> int:
     """Blocks that data are summed in: the same for every number of processes, unless two copies of the sums
     would take too much memory; then it is that number."""
     size = sum(
