@@ -10,7 +10,7 @@ core, d coordinates after it and r features there:
     edges           the section in its bases, the sums, and one group's attributions
 
 Matrices are float64, weights and attributions as the network computes. Factors were fitted to measured peaks
-(`tests/slow/test_memory.py` compares).
+(docs/costs.md).
 
 Sections that do not fit together are built one window after the other, from the last to the first, each from
 the activations before it, which are kept on disk or computed again.
