@@ -163,10 +163,11 @@ def test_rows_of_wide_cores_give_the_same_moments(core, monkeypatch):
     u = torch.randn(20, 1, width, dtype=torch.float64)
     root, read = torch.randn(7, 7, dtype=torch.float64), torch.randn(width, 5, dtype=torch.float64)
     moments = made.moments(made.statistics(u, slice(0, 1)), root @ root.T)
-    wanted = moments.written(root), moments.between(read), moments.diagonal()
+    wanted = moments.written(root), moments.between(read), moments.diagonal(), moments.gram
     monkeypatch.setattr(slope_moments, "MAX_DENSE_WIDTH", 3)
     monkeypatch.setattr(slope_moments, "ROWS_AT_ONCE", 4)
+    moments = made.moments(made.statistics(u, slice(0, 1)), root @ root.T)
     for found, expected in zip(
-        (moments.written(root), moments.between(read), moments.diagonal()), wanted, strict=True
+        (moments.written(root), moments.between(read), moments.diagonal(), moments.gram), wanted, strict=True
     ):
         assert torch.allclose(found, expected, rtol=CLOSE, atol=CLOSE)

@@ -145,3 +145,14 @@ def test_things_show_themselves_in_a_line():
     )
     assert repr(graph.layers[-1]) == "LayerBasis(output: 8 features of 8 coordinates)"
     assert repr(graph).startswith("InteractionGraph(lib: attn_in.0 (")
+
+
+def test_a_branch_reads_one_stream_of_several():
+    for section in CASES["gpt2"]().network.sections:
+        first, end = section.columns_read
+        outside = torch.ones(section.source.width, dtype=torch.bool)
+        outside[first:end] = False
+        outside[: section.source.first_coordinate] = False
+        assert not section.read[:, outside].any()
+        if section.core.mixes_positions:
+            assert end - first < section.source.width / 2

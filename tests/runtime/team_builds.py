@@ -34,11 +34,12 @@ def build_all(folder: Path, **options) -> None:
 
 
 def run_commands(run: Path, model: str | Path) -> None:
-    """Build, ablations and curves, as a user types them."""
+    """Build, ablations, curves and features, as a user types them."""
     for command in (
         ["build", f"modadd:{model}", "--threads", "1", "--out", str(run)],
         ["ablate", str(run), "--edges", "--nodes", "--intervals", "--tolerance", "0.5"],
         ["curves", str(run)],
+        ["features", str(run), "--top", "3"],
     ):
         with suppress(SystemExit):
             main(command)

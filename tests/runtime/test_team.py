@@ -23,7 +23,7 @@ def test_several_processes_give_the_results_of_one(tmp_path, small_addition):
     printed = ended(torchrun(3, TESTS / "runtime/team_builds.py", tmp_path / "three", small_addition))
     for name in [*BUILDS, "run"]:
         assert_same_graph(tmp_path / "one" / name, tmp_path / "three" / name)
-    for name in ("ablation", "curves"):
+    for name in ("ablation", "curves", "features", "examples"):
         one, three = ((tmp_path / folder / f"run/{name}.json").read_text() for folder in ("one", "three"))
         assert one == three
     assert printed.count("Interaction edges") == 1, "one process prints"

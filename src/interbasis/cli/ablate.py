@@ -12,6 +12,7 @@ def ablate(
     *,
     request: Annotated[AblateRequest | None, common.Flat] = None,
     model: common.ModelName = None,
+    device: common.Device = None,
     as_json: common.AsJson = False,
 ) -> None:
     """Find the fewest edges of every section that keep the model's accuracy.
@@ -28,5 +29,5 @@ def ablate(
     request = request or AblateRequest()
     if request.nodes and "edges" not in request.model_fields_set:
         request = request.model_copy(update={"edges": False})
-    result = stage.run(open_run(run, model=model), request)
+    result = stage.run(open_run(run, model=model).on(device), request)
     common.show(result, as_json, ablation_tables, run)

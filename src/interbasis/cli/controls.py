@@ -12,6 +12,7 @@ def controls(
     *,
     request: Annotated[ControlsRequest | None, common.Flat] = None,
     model: common.ModelName = None,
+    device: common.Device = None,
     as_json: common.AsJson = False,
 ) -> None:
     """Compare the run with other bases, scrambled weights and random rankings.
@@ -25,5 +26,5 @@ def controls(
     from interbasis.run.stages import controls as stage
     from interbasis.terminal import control_tables
 
-    result = stage.run(open_run(run, model=model), request or ControlsRequest())
+    result = stage.run(open_run(run, model=model).on(device), request or ControlsRequest())
     common.show(result, as_json, control_tables, run)

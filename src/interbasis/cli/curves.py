@@ -12,6 +12,7 @@ def curves(
     *,
     request: Annotated[CurvesRequest | None, common.Flat] = None,
     model: common.ModelName = None,
+    device: common.Device = None,
     as_json: common.AsJson = False,
 ) -> None:
     """Measure the metric with 0.1 to 100 % of the edges kept, per section and in all at once.
@@ -24,5 +25,5 @@ def curves(
     from interbasis.run.stages import curves as stage
     from interbasis.terminal import curve_tables
 
-    result = stage.run(open_run(run, model=model), request or CurvesRequest())
+    result = stage.run(open_run(run, model=model).on(device), request or CurvesRequest())
     common.show(result, as_json, curve_tables, run)

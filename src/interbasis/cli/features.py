@@ -16,6 +16,7 @@ def features(
     *,
     request: Annotated[FeaturesRequest | None, common.Flat] = None,
     model: common.ModelName = None,
+    device: common.Device = None,
     as_json: common.AsJson = False,
 ) -> None:
     """Find out what the features of a run respond to and what they do.
@@ -28,7 +29,7 @@ def features(
     from interbasis.run.opened import open_run
     from interbasis.run.stages import features as stage
 
-    result = stage.run(open_run(run, model=model), request or FeaturesRequest())
+    result = stage.run(open_run(run, model=model).on(device), request or FeaturesRequest())
     common.show(result, as_json, lambda result: _tables(result, run), run)
 
 

@@ -8,6 +8,7 @@ their width). What is done to every number by itself is counted in ``bytes`` tha
 
 from dataclasses import dataclass, fields
 
+from interbasis.fit.build import BLOCKS, sums_are_small
 from interbasis.fit.statistics import CHUNK_BYTES, FINE_CHUNK_BYTES, LAYERS_AT_ONCE, TOKENS_PER_CHUNK
 from interbasis.fit.survey import MAX_DECOMPOSED, MAX_TOKENS
 from interbasis.graph.settings import BuildConfig
@@ -16,6 +17,14 @@ from interbasis.network.cores.attention.core import MAX_QUERIES_PER_BLOCK
 from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH
 from interbasis.network.network import Network, Section
 from interbasis.network.structured_matmul import multiplications
+
+CALLS = {
+    "survey": 500, "statistics": 500, "Jacobian": 500, "attention": 900, "head": 280, "turned pair": 400,
+    "basis": 800, "edges": 300, "edges of a chunk": 450,
+}  # fmt: skip
+"""Calls of PyTorch, with the Python around them, of a section: once, with every chunk of the data
+(``statistics``, ``edges of a chunk``), and in attention's Jacobian with every chunk, by head and by turned
+pair of heads. Measured on networks so small that nothing else counts."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +81,14 @@ class Workload:
         """Passes over the data cut them into so many chunks."""
         per_position = sum(s.source.width + s.shapes.read[0] for s in self.network.sections)
         per_position += self.network.nodes[-1].width
-        samples = max(1, (FINE_CHUNK_BYTES if fine else CHUNK_BYTES) // (8 * per_position * self.positions))
+        few = max(1, FINE_CHUNK_BYTES // (8 * per_position * self.positions))
+        samples = few if fine else max(1, CHUNK_BYTES // (8 * per_position * self.positions))
         if not fine:
             widest = max(s.source.width + s.shapes.read[0] for s in self.network.sections)
             most = LAYERS_AT_ONCE * CHUNK_BYTES // (8 * widest * self.positions)
             samples = max(samples, min(-(-TOKENS_PER_CHUNK // self.positions), most))
-        return max(1.0, self.tokens / (samples * self.positions))
+        blocks = min(BLOCKS, self.tokens / (few * self.positions)) if sums_are_small(self.network) else 1
+        return max(1.0, blocks, self.tokens / (samples * self.positions))
 
     def multiplications(self, section: Section) -> tuple[int, int, int]:
         """Of a token with P, A and B, which are mostly zeros or copies."""
@@ -136,23 +147,30 @@ class Workload:
         """Merging a chunk's sums."""
         c_in, w = section.shapes.read[0], section.source.width
         sums = c_in**2 if isinstance(section.core, Elementwise | Gated | Variance | Normalize) else 0
-        return Operations(bytes=8.0 * 5 * w**2 + 5 * 8 * sums, calls=60)
+        return Operations(bytes=8.0 * 5 * w**2 + 5 * 8 * sums, calls=CALLS["statistics"])
 
     def jacobian(self, section: Section) -> Operations:
         """Once: linear algebra in float64."""
         (d, w), (c_in, _), (_, c_out) = section.shapes
         r = self.features(d)
-        products = r * c_out**2 + r * d * c_out + r * d * w
-        inner = (
-            r * c_in
-            if isinstance(section.core, Elementwise | Gated) and c_in > MAX_DENSE_WIDTH
-            else r * c_out * c_in
-        )
+        products, calls = r * c_out**2 + r * d * c_out + r * d * w, CALLS["Jacobian"]
+        tiled = isinstance(section.core, Elementwise | Gated) and c_in > MAX_DENSE_WIDTH
+        inner = r * c_in if tiled else r * c_out * c_in
         if r + c_in < w:
-            return Operations(double=2.0 * (products + inner), bytes=8.0 * 6 * (r + c_in) ** 2, calls=60)
-        outer = c_in**2 * w + c_in * w**2 + r * w**2 + w * r * c_in + c_in * w**2
+            return Operations(double=2.0 * (products + inner), bytes=8.0 * 6 * (r + c_in) ** 2, calls=calls)
+        seen = self.columns_read(section)
+        outer = c_in**2 * seen * (0.5 if tiled else 1.0) + c_in * seen**2  # AᵀΣNᵀQN A
+        outer += r * c_in * seen + w * r * seen + r * w**2  # PᵀB ΣN A, PᵀP
         sums = 8.0 * 6 * (c_in**2 + w**2) + 8.0 * 4 * w * (c_in + d)
-        return Operations(double=2.0 * (products + inner + outer), bytes=sums, calls=60)
+        return Operations(double=2.0 * (products + inner + outer), bytes=sums, calls=calls)
+
+    def columns_read(self, section: Section) -> int:
+        """Coordinates that a section's read-outs depend on: of a branch, one stream of several."""
+        stream = self.network.nodes[0].width - 1
+        if not section.like.is_meta:
+            first, end = section.columns_read
+            return end - first
+        return stream if isinstance(section.core, Attention | Elementwise | Gated) else section.source.width
 
     def jacobian_pass(self, section: Section) -> Operations:
         """Of a token: attention's sums by pairs of heads, and what leads to them."""
@@ -172,9 +190,17 @@ class Workload:
             total += Operations(
                 single=keys * (H + 1) * h**2, small=6 * keys * (H + 1) * (h + 1), bytes=e * 8 * keys * H
             )
-        blocks = max(1.0, T / MAX_QUERIES_PER_BLOCK)
-        pair_calls = (H * 14 if shape.rotary is None else H * (H + 1) * 30) + 20 * H
-        return total + Operations(calls=pair_calls * blocks / T)
+        return total
+
+    def jacobian_by_chunk(self, section: Section) -> Operations:
+        """Calls of attention's sums; blocks of queries of long sequences make some of them again."""
+        if not isinstance(section.core, Attention):
+            return NOTHING
+        H, turned = section.core.shape.heads, section.core.shape.rotary is not None
+        calls = CALLS["attention"] + H * CALLS["head"]
+        if turned:
+            calls += H * (H + 1) // 2 * CALLS["turned pair"]
+        return Operations(calls=calls * max(1.0, self.positions / MAX_QUERIES_PER_BLOCK))
 
     def basis(self, section: Section) -> Operations:
         """Once: decompositions of the Gram and of the Jacobian Gram, and whitening."""
@@ -182,9 +208,11 @@ class Workload:
         w = section.source.width - 1
         r = self.features(w)
         inner = min(w, self.features(d) + c_in)
-        double = 2.0 * (inner * w * r + inner**2 * r + inner * r**2 + 4 * r**2 * w + r * w * (d + c_in))
+        factor = inner * w * r if inner < w else 0
+        terms = r * (w * self.features(d) + self.columns_read(section) * c_in)
+        double = 2.0 * (factor + inner**2 * r + inner * r**2 + 4 * r**2 * w + terms)
         return Operations(
-            double=double, eigen=float(w**3 + min(r, inner) ** 3), bytes=8.0 * 30 * w**2, calls=150
+            double=double, eigen=float(w**3 + min(r, inner) ** 3), bytes=8.0 * 30 * w**2, calls=CALLS["basis"]
         )
 
     def edges(self, section: Section) -> Operations:
@@ -236,8 +264,8 @@ class Workload:
         r_in, r_out = self.features(w), self.features(d)
         to_bases = 2.0 * (d * w * r_in + r_out * d * r_in + c_in * w * r_in + r_out * d * c_out)
         chunk = 14.0 if isinstance(section.core, Variance | Normalize) else 3.0
-        by_chunk = Operations(bytes=8 * chunk * r_in * r_out, calls=60) * self.chunks(fine=True)
-        return Operations(single=to_bases) + by_chunk
+        by_chunk = Operations(bytes=8 * chunk * r_in * r_out, calls=CALLS["edges of a chunk"])
+        return Operations(single=to_bases, calls=CALLS["edges"]) + by_chunk * self.chunks(fine=True)
 
     def survey(self, section: Section, tokens: int) -> Operations:
         """Of the tokens that are looked at: a Gram, or that of the tokens where they are fewer, twice."""
@@ -245,7 +273,7 @@ class Workload:
         small = min(w, tokens)
         each = self.forward(section) + Operations(single=4.0 * w * small, bytes=8.0 * 14 * w)
         once = float(2 * small**3) if small <= MAX_DECOMPOSED else 0.0
-        return each * tokens + Operations(eigen=once, calls=100)
+        return each * tokens + Operations(eigen=once, calls=CALLS["survey"])
 
     def phases(self) -> dict[str, Operations]:
         """Operations of every phase of a build; `forward` is one pass of the data through the network."""
@@ -266,6 +294,7 @@ class Workload:
             result["Jacobians"] = (
                 total([self.jacobian(s) for s in sections])
                 + total([self.jacobian_pass(s) for s in sections]) * tokens
+                + total([self.jacobian_by_chunk(s) for s in sections]) * self.chunks(fine=True)
             )
         result["bases"] = total([self.basis(s) for s in sections])
         if self.config.edge_method is not None:

@@ -6,7 +6,7 @@ from interbasis.costs.operations import NOTHING, Operations, Workload
 from interbasis.costs.profile import machine_profile, seconds
 from interbasis.costs.records import GPU_EFFICIENCY, GPUS, CostPlan, Gpu, MachineProfile, PhaseCost
 from interbasis.costs.request import PlanRequest
-from interbasis.fit.memory import SectionMemory, window_bytes
+from interbasis.fit.memory import READING_A_BLOCK, SectionMemory, window_bytes
 from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig
 from interbasis.network.network import Network
 
@@ -98,5 +98,7 @@ def _least_memory(network: Network, work: Workload, config: BuildConfig) -> int:
         blocks[block] = blocks.get(block, 0) + sum(rows * columns for rows, columns in section.shapes)
     outside = sum(tensor.numel() for tensor in network.prefix.tensors())
     outside += sum(tensor.numel() for step in network.tail for tensor in step.tensors())
-    alone = max(window_bytes([one]) for one in _sections(network, work, config))
-    return PROCESS_BYTES + int(work.itemsize * (1.4 * max(blocks.values()) + outside)) + alone
+    block = work.itemsize * max(blocks.values())
+    reading = int(READING_A_BLOCK * block)
+    alone = max(window_bytes([one], reading) for one in _sections(network, work, config))
+    return PROCESS_BYTES + block + work.itemsize * outside + alone

@@ -88,29 +88,49 @@ class Analysis:
         self.counted = counted_in(graph, self.network)
 
     def run(
-        self, batches: Batches, progress: Progress = silent, checkpoints: Checkpoints = NO_CHECKPOINTS
+        self,
+        batches: Batches,
+        progress: Progress = silent,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
+        numbers: Sequence[int] | None = None,
     ) -> dict[str, LayerFeatures]:
-        """What is said of every layer; unfinished work is stored chunk by chunk, then layer by layer."""
+        """What is said of every layer; unfinished work is stored chunk by chunk, then layer by layer.
+
+        ``numbers`` are those of the layers that are looked at, all of them unless said otherwise.
+        """
+        numbers = range(len(self.layers)) if numbers is None else numbers
+        own = [self.layers[k] for k in numbers]
+        if not own:
+            return {}
         checkpoint = checkpoints.checkpoint("pass", len(batches))
-        restore_all(self.layers, checkpoint.tensors)
+        restore_all(own, checkpoint.tensors)
         index = TokenIndex()
         if "token_index" in checkpoint.tensors:
             index.restore(checkpoint.tensors["token_index"])
         text = self.network.predicts_next and self.presentation.rendering.kind == "tokens"
-        for chunk in _passes(self.layers, batches, self.counted, _has_classes(batches), checkpoint.done):
+        size = min(chunk_size(layer.source, batches) for layer in self.layers)
+        for chunk in _chunks(batches, size, _has_classes(batches), checkpoint.done):
             groups = index.groups(chunk.inputs) if text else None
-            for layer, values in zip(self.layers, chunk.values, strict=True):
-                layer.add(Chunk(chunk.first, chunk.inputs, chunk.labels, values), groups)
+            for layer, values in zip(own, self._values(own, chunk, batches.name), strict=True):
+                layer.add(replace(chunk, values=values), groups)
             done = chunk.first + len(chunk.inputs) - batches.offset
-            checkpoint.save(done, lambda: (state_of(self.layers) | {"token_index": index.tokens}, {}))
+            checkpoint.save(done, lambda: (state_of(own) | {"token_index": index.tokens}, {}))
             progress("features", done, len(batches))
         described = {}
         moved = self._mean_effects(batches, progress) if text else {}
-        for k, layer in enumerate(self.layers):
+        for done, (k, layer) in enumerate(zip(numbers, own, strict=True), 1):
             name, known = layer.basis.name, checkpoints.checkpoint(f"layer.{k}")
             described[name] = self._described(layer, index if text else None, moved.get(name), known)
-            progress("direct effects", k + 1, len(self.layers))
+            progress("direct effects", done, len(own))
         return described
+
+    @torch.no_grad()
+    def _values(self, layers: "Sequence[_Layer]", chunk: Chunk, data: str) -> Iterator[Tensor]:
+        """The features of some layers, from one run of the network."""
+        activations = self.network.activations(chunk.inputs.to(self.network.device))
+        for layer in layers:
+            values = _values(layer, activations[layer.source.index], self.counted)
+            yield checked(values, chunk.inputs, data, chunk.first)
 
     def _mean_effects(self, batches: Batches, progress: Progress) -> dict[str, list[MeanEffects]]:
         """What the features of every layer but the last do to the outputs on average."""
@@ -144,9 +164,9 @@ class Analysis:
         """Features without outgoing edges, where the graph has edges."""
         return tuple(idle(self.graph)) if self.graph.edges else ()
 
-    def examples(self) -> dict[str, tuple[FeatureExamples, ...]]:
-        """Dataset examples, after the pass."""
-        return {layer.basis.name: layer.shown() for layer in self.layers}
+    def examples(self, numbers: Sequence[int]) -> dict[str, tuple[FeatureExamples, ...]]:
+        """Dataset examples of the layers that were passed over."""
+        return {self.layers[k].basis.name: self.layers[k].shown() for k in numbers}
 
 
 def _rendering(rendering: Rendering, source: Features) -> Rendering:
@@ -164,14 +184,6 @@ def _has_classes(batches: Batches) -> bool:
     except InterbasisError:
         return False
     return labels.ndim == 1 and len(labels.unique()) <= min(MAX_CLASSES, len(labels) // 2)
-
-
-@dataclass(frozen=True, eq=False)
-class _Pass:
-    first: int
-    inputs: Tensor
-    labels: Tensor | None
-    values: list[Tensor]
 
 
 def counted_in(graph: InteractionGraph, network: Network) -> CountedTokens:
@@ -195,21 +207,11 @@ def _values(layer: "_Layer", f: Tensor, counted: CountedTokens) -> Tensor:  # [n
     return torch.where(counts[..., None], values, layer.basis.features_of(mean.to(f)))
 
 
-def _passes(
-    layers: "list[_Layer]", batches: Batches, counted: CountedTokens, labelled: bool, start: int
-) -> Iterator[_Pass]:
-    """The features of all layers, chunk by chunk, from one run of the network, behind ``start`` samples."""
-    network = layers[0].source.network
-    size = min(chunk_size(layer.source, batches) for layer in layers)
+def _chunks(batches: Batches, size: int, labelled: bool, start: int) -> Iterator[Chunk]:
+    """Samples without values yet, behind the first ``start``."""
     unlabelled = ((first, inputs, None) for first, inputs in batches.chunks(size, start))
     for first, inputs, labels in batches.labelled_chunks(size, start) if labelled else unlabelled:
-        with torch.no_grad():
-            activations = network.activations(inputs.to(network.device))
-        values = [
-            checked(_values(layer, f, counted), inputs, batches.name, first)
-            for f, layer in zip(activations, layers, strict=True)
-        ]
-        yield _Pass(first, inputs, labels, values)
+        yield Chunk(first, inputs, labels, inputs.new_empty(0))
 
 
 class _Layer(LayerSums):

@@ -131,7 +131,7 @@ class _Build:
         self.network, self.whole, self.config, self.execution = network, batches, config, execution
         self.computing = _computing(network, config, execution.device)
         self.clock = Clock()
-        team, merged = execution.team, execution.memory is None and _sums_are_small(network)
+        team, merged = execution.team, execution.memory is None and sums_are_small(network)
         divided = {
             id(data): data.divided(team, _blocks(self.computing, data, team.size) if merged else None)
             for data in batches.values()
@@ -316,7 +316,7 @@ class _Build:
             config.seed, advance, config.jacobian_queries, self.checkpoints, cache, counted, self.first,
         )  # fmt: skip
         source = JacobianSource(
-            self.clock.timing("Jacobians", jacobians.to_next),
+            self.clock.timing("Jacobians", jacobians.to_next_once),
             self.clock.timing("Jacobians", jacobians.to_end),
             self.clock.timing("Jacobians", partial(jacobians_on_slices, jacobians)),
         )
@@ -365,7 +365,7 @@ def _many(places: "list[tuple[Path, str] | Tensor]") -> Sequence[Tensor]:
     return StoredTensors(stored) if stored else [one for one in places if isinstance(one, Tensor)]
 
 
-def _sums_are_small(network: Network) -> bool:
+def sums_are_small(network: Network) -> bool:
     """Whether the sums of two blocks fit in memory; else a process sums one block only."""
     size = sum(
         8 * (node.width**2 + section.shapes.read[0] ** 2)

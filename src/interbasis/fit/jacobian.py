@@ -93,6 +93,14 @@ class Jacobians:
             return gram(moments[0])
         return replace(gram(moments[0]), noise=gram(moments[1], deviation).K)
 
+    def to_next_once(
+        self, index: int, transform: Tensor | None, deviation: Tensor | None = None
+    ) -> JacobianGram:
+        """`to_next` for one who asks but once: the core's sums, which may be large, are let go of."""
+        gram = self.to_next(index, transform, deviation)
+        self.statistics.cores[index] = {}
+        return gram
+
     def _through_stencil(
         self, index: int, section: StencilSection, transform: Tensor | None, deviation: Tensor | None
     ) -> JacobianGram:
@@ -206,8 +214,7 @@ class Jacobians:
             if narrow[index]:
                 result.insert(0, JacobianGram(section.read.double().cpu()[:, first:], gram))
             else:
-                identity = torch.eye(len(gram) - first, dtype=torch.float64)
-                result.insert(0, JacobianGram(identity, gram[first:, first:]))
+                result.insert(0, JacobianGram(None, gram[first:, first:]))
         return result
 
     def _end_sums(self, transform: Tensor, narrow: Sequence[bool]) -> dict[str, Tensor]:

@@ -1,7 +1,9 @@
 """The Gram of a Jacobian as a product whose inner side may be smaller than the layer."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from interbasis.numerics.linalg import (
@@ -11,35 +13,61 @@ from interbasis.numerics.linalg import (
     square_root_factor,
 )
 
+ROWS_AT_ONCE = 1024
+"""Rows of a section's matrices that are converted to float64 at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """Squares that a Gram is a sum of: rows in some coordinates of the layer, and their mean squares."""
+
+    columns: slice
+    rows: Tensor  # [k, columns], in any dtype
+    sizes: Tensor  # [k]
+
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Rows in float64 and their sizes, some at a time."""
+        for rows, sizes in zip(self.rows.split(ROWS_AT_ONCE), self.sizes.split(ROWS_AT_ONCE), strict=True):
+            yield rows.double(), sizes
+
 
 @dataclass(frozen=True)
 class JacobianGram:
     """M′ as a product Xᵀ K X, whose inner side may be smaller than the layer. The constant is left out."""
 
-    X: Tensor  # [k, w]
+    X: Tensor | None  # [k, w]; None is the identity
     K: Tensor  # [k, k]
     noise: Tensor | None = None  # [k, k]
     """How far K may be off where query positions were sampled, here or in layers after this one: half the
     difference of two independent estimates, each made from half of the queries in all of these layers."""
-    terms: tuple[Tensor, Tensor] | None = None  # [k′, w], [k′]
+    terms: tuple[Terms, ...] = ()
     """What M′ was summed from where X has been multiplied into K: rows Y = [ĈP; A] and the mean squares of
     the Jacobian by each of them. They are X and the diagonal of K otherwise."""
+
+    @property
+    def matrix(self) -> Tensor:  # [w, w]
+        """M′."""
+        return self.K if self.X is None else self.X.T @ self.K @ self.X
+
+    def inner(self, directions: Tensor) -> Tensor:  # [r, w] -> [r, k]
+        """X x for every row x."""
+        return directions if self.X is None else directions @ self.X.T
 
     def eigenbasis(self, W: Tensor, factored: bool = False) -> tuple[Tensor, Tensor]:
         """Λ and V (rows) of M = W M′ Wᵀ, W [r, w], decomposed on the smaller side.
 
         ``factored`` decomposes a factor of M instead of M, which knows Λ to ε² of the largest, not to ε.
         """
+        inner = self.inner(W)
         if factored:
-            return right_singular_basis(graded_root_factor(self.K) @ (self.X @ W.T))
+            return right_singular_basis(graded_root_factor(self.K) @ inner.T)
         if len(self.K) < len(W):
-            return right_singular_basis(square_root_factor(self.K) @ (self.X @ W.T))
-        inner = self.X @ W.T
-        return eigenbasis(inner.T @ self.K @ inner)
+            return right_singular_basis(square_root_factor(self.K) @ inner.T)
+        return eigenbasis(inner @ self.K @ inner.T)
 
     def along(self, directions: Tensor) -> Tensor:  # [r, w] -> [r]
         """x M′ xᵀ for every row x."""
-        inner = directions @ self.X.T
+        inner = self.inner(directions)
         return (inner @ self.K * inner).sum(1)
 
     def magnitudes_along(self, directions: Tensor) -> Tensor:  # [r, w] -> [r]
@@ -48,20 +76,31 @@ class JacobianGram:
         An entry ij of a Gram summed in rounded numbers is off by a few ε √(size_i size_j); where these errors
         are independent, x M′ xᵀ is off by as many ε times this.
         """
-        rows, sizes = self.terms or (self.X, self.K.diagonal())
-        return (directions @ rows.T).square() @ sizes
+        return self._sum_of_squares(directions, lambda x: x)
 
     def products_along(self, directions: Tensor) -> Tensor:  # [r, w] -> [r]
         """The same before anything cancels within Y x either, Σ_i (|Y| |x|)_i² size_i.
 
         M′ is multiplied out in float64, so that x M′ xᵀ is off by width · ε times this.
         """
-        rows, sizes = self.terms or (self.X, self.K.diagonal())
-        return (directions.abs() @ rows.abs().T).square() @ sizes
+        return self._sum_of_squares(directions, torch.abs)
+
+    def _sum_of_squares(self, directions: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:  # [r, w] -> [r]
+        total = directions.new_zeros(len(directions))
+        for terms in self.terms or (self._own_terms,):
+            some = of(directions[:, terms.columns])
+            for rows, sizes in terms.blocks():
+                total += (some @ of(rows).T).square() @ sizes
+        return total
+
+    @property
+    def _own_terms(self) -> Terms:
+        rows = torch.eye(len(self.K), dtype=torch.float64) if self.X is None else self.X
+        return Terms(slice(None), rows, self.K.diagonal())
 
     def deviations(self, directions: Tensor) -> Tensor | None:  # [r, w] -> [r, r]
         """x δM′ yᵀ for all pairs of rows; each is one draw from what sampling may do to x M′ yᵀ."""
         if self.noise is None:
             return None
-        inner = directions @ self.X.T
+        inner = self.inner(directions)
         return inner @ self.noise @ inner.T

@@ -1,11 +1,16 @@
 """What a build takes in memory, from shapes alone, and how it is cut to fit a limit.
 
-Per section, with w coordinates before it, c_in read-outs, c_out outputs of the core, d coordinates after it:
+Per section, with w coordinates before it of which a branch reads s, c_in read-outs, c_out outputs of the
+core, d coordinates after it and r features there:
 
-    statistics      two copies of the Gram w² and of the core's sums, c_in² at most
-    decomposition   eight matrices w²: the Gram, its symmetric part, LAPACK's copies and the eigenvectors
-    Jacobian        the sums, the metric c_out², A, B and P in float64, the core's Gram c_in², four of w²
+    statistics      the Gram w² and the core's sums, c_in² at most; of a chunk, its own beside those
+    Jacobian        these, the metric c_out², the section in features r (w + c_in + c_out), the core's Gram
+                    c_in² (tiles of it where it is large), M′ w² and one product like it
+    decomposition   the Gram, M′, and five matrices w² (LAPACK's copies); as many more for all features
     edges           the section in its bases, the sums, and one group's attributions
+
+Matrices are float64, weights and attributions as the network computes. Factors were fitted to measured peaks
+(docs/costs.md).
 
 Sections that do not fit together are built one window after the other, from the last to the first, each from
 the activations before it, which are kept on disk or computed again.
@@ -14,11 +19,21 @@ the activations before it, which are kept on disk or computed again.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from interbasis.fit.attributions import MIN_BLOCK_TOKENS
 from interbasis.fit.bases import BASES
 from interbasis.graph.settings import BuildConfig
-from interbasis.network.cores import Attention, Linear, Normalize, StatisticsCore
-from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH
+from interbasis.network.cores import (
+    Attention,
+    ClosedFormSquares,
+    Core,
+    Elementwise,
+    Gated,
+    Linear,
+    StatisticsCore,
+)
+from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH, ROWS_AT_ONCE
 from interbasis.network.network import Network, Section
+from interbasis.network.stencil_section import StencilSection
 from interbasis.network.stored_section import StoredSection
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.memory import format_bytes, release_memory, resident_bytes
@@ -31,18 +46,26 @@ COPIES_OF_A_CHUNK = 6
 MIN_WORKSPACE, MAX_WORKSPACE = 2**22, 2**28
 """Bytes of one temporary of attention's sums."""
 COPIES_OF_WORKSPACE = 5
-READING_A_BLOCK = 1.4
-"""A block's weights in its sections, and as they are read."""
+READING_A_BLOCK = 0.45
+"""What a block's weights take as they are read, beside the block."""
+GRAMS_OF_A_CHUNK = 2.5
+"""While the scatter of a chunk is made and added."""
+MATRICES_OF_TILES = 5
+"""Of ROWS_AT_ONCE² numbers, while tiles are multiplied out."""
+PARTS_OF_HEADS = 23
+"""Matrices c_out² of attention: sums by pairs of heads (5), the Gram (9), ΣN_ss (6), temporaries."""
+SQUARES_IN_CLOSED_FORM = 10
+"""Matrices of the size of the edges where their squares have a closed form."""
 
 
 @dataclass(frozen=True)
 class SectionMemory:
-    """Bytes that one section takes."""
+    """Bytes that one section takes; phases beside its Gram and its sums."""
 
     name: str
     gram: int
     sums: int
-    chunk_sums: int
+    collecting: int
     decomposition: int
     jacobian: int
     edges: int
@@ -50,34 +73,76 @@ class SectionMemory:
     @classmethod
     def of(cls, section: Section, tokens: int, itemsize: int, config: BuildConfig) -> "SectionMemory":
         """Of a section for so many tokens in all, which bound the number of features."""
+        basis, size = BASES[config.basis], _Sizes.of(section, tokens)
+        gram = 8 * size.w**2 if basis.needs_grams else 0
+        sums = 8 * size.sums if basis.needs_jacobians else 0
+        return cls(
+            f"{section.source.name} → {section.target.name}", gram, sums,
+            collecting=gram + max(int((GRAMS_OF_A_CHUNK - 1) * gram), sums * itemsize // 8),
+            decomposition=8 * (6 * size.w**2 + 5 * size.r_in * size.w) if basis.needs_grams else 0,
+            jacobian=8 * size.jacobian if basis.needs_jacobians else 0,
+            edges=size.edges(itemsize, config) if config.edge_method is not None else 0,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """The dimensions of a section, and numbers that are held of it."""
+
+    core: Core
+    w: int
+    s: int
+    c_in: int
+    c_out: int
+    d: int
+    r_in: int
+    r_out: int
+
+    @classmethod
+    def of(cls, section: Section, tokens: int) -> "_Sizes":
         (d, _), (c_in, _), (_, c_out) = section.shapes
-        basis, w = BASES[config.basis], section.source.width
+        w = section.source.width
+        seen = (0, w) if isinstance(section, StencilSection) else section.columns_read
         r_in, r_out = min(w, tokens + 2), min(d, tokens + 2)
-        gram = 8 * w**2 if basis.needs_grams else 0
-        sums = chunk_sums = jacobian = 0
-        if basis.needs_jacobians:
-            inner = 0 if isinstance(section.core, Linear) else c_in**2
-            if isinstance(section.core, StatisticsCore):
-                sums, chunk_sums = 8 * inner, itemsize * inner
-            if isinstance(section.core, Attention):
-                inner = 3 * c_in**2  # pairs of heads, and what they are assembled to
-            elif isinstance(section.core, Normalize):
-                inner = 2 * c_in**2
-            elif isinstance(section.core, StatisticsCore):
-                inner = 0 if c_in > MAX_DENSE_WIDTH else 2 * c_in**2
-            small = (r_out + c_in) < w
-            outer = 3 * (r_out + c_in) ** 2 if small else 5 * w**2 + 2 * c_in * w
-            jacobian = 8 * (c_out**2 + c_out * (d + r_out) + w * (d + r_out + c_in) + inner + outer)
-        edges = 0
-        if config.edge_method is not None:
-            signs = config.edge_sources if config.edge_group is not None else 1
-            in_bases = itemsize * (r_out * r_in + c_in * r_in + r_out * c_out + w * r_in + d * r_out)
-            groups = itemsize * signs * r_in * (4 * c_in + 4 * r_out) + 8 * signs * r_in * r_out * 2
-            edges = in_bases + groups + 8 * r_out * r_in * (8 if isinstance(section.core, Normalize) else 3)
-            edges += 16 * (r_in * w + r_out * d)
-        decomposition = 8 * 8 * w**2 if basis.needs_grams else 0
-        name = f"{section.source.name} → {section.target.name}"
-        return cls(name, gram, sums, chunk_sums, decomposition, jacobian, edges)
+        return cls(section.core, w, seen[1] - seen[0], c_in, c_out, d, r_in, r_out)
+
+    @property
+    def _tiled(self) -> bool:
+        return isinstance(self.core, (Elementwise, Gated)) and self.c_in > MAX_DENSE_WIDTH
+
+    @property
+    def sums(self) -> int:
+        """Of the core, collected in one pass."""
+        if isinstance(self.core, Linear) or not isinstance(self.core, StatisticsCore):
+            return 0
+        return self.c_in * (self.c_in + ROWS_AT_ONCE) // 2 if self._tiled else self.c_in**2
+
+    @property
+    def jacobian(self) -> int:
+        w, s, r = self.w, self.s, self.r_out
+        section = r * (w + self.c_in + self.c_out) + self.c_out**2
+        if r + self.c_in < w:
+            return section + (r + self.c_in) * w + 3 * (r + self.c_in) ** 2
+        beside, core = w**2 + max(3 * s**2, (w + r) * s), 0
+        if self._tiled:
+            core = MATRICES_OF_TILES * ROWS_AT_ONCE**2
+        elif not isinstance(self.core, Linear):
+            core = 2 * self.c_in**2 + self.c_in * (self.c_out + 2 * s)
+        if isinstance(self.core, Attention):
+            core -= self.c_in**2
+            return section + max(PARTS_OF_HEADS * self.c_out**2, core + max(beside, self.d * w))
+        return section + core + max(beside, self.d * w, self.c_out * self.d)
+
+    def edges(self, itemsize: int, config: BuildConfig) -> int:
+        """Bytes, the bases included."""
+        r_in, r_out = self.r_in, self.r_out
+        matrices = r_out * r_in + self.c_in * r_in + r_out * self.c_out + self.w * r_in
+        bases = 16 * (r_in * self.w + r_out * self.d)
+        if isinstance(self.core, ClosedFormSquares):
+            return bases + itemsize * matrices + 8 * SQUARES_IN_CLOSED_FORM * r_out * r_in
+        signs = config.edge_sources if config.edge_group is not None else MIN_BLOCK_TOKENS
+        groups = signs * r_in * (itemsize * (3 * self.c_in + r_out) + 8 * r_out)
+        return bases + itemsize * matrices + groups + 8 * 2 * r_out * r_in
 
 
 @dataclass(frozen=True)
@@ -108,38 +173,38 @@ class MemoryPlan:
         itemsize = config.torch_dtype.itemsize
         sections = [SectionMemory.of(section, tokens, itemsize, config) for section in network.sections]
         release_memory()
-        held = resident_bytes() + _block_bytes(network)
+        block = _block_bytes(network)
+        held = resident_bytes() + block
+        reading = int(READING_A_BLOCK * block)
         least = COPIES_OF_A_CHUNK * MIN_CHUNK_BYTES + COPIES_OF_WORKSPACE * _least_workspace(
             network, itemsize
         )
-        alone = max(sections, key=lambda one: window_bytes([one]))
-        needed = held + least + window_bytes([alone])
+        alone = max(sections, key=lambda one: window_bytes([one], reading))
+        needed = held + least + window_bytes([alone], reading)
         if needed > limit:
             raise InterbasisError(_refusal(limit, needed, held, alone, config))
         windows: list[tuple[int, int]] = []
         last = len(sections)
         while last:
             first = last - 1
-            while first and held + least + window_bytes(sections[first - 1 : last]) <= limit:
+            while first and held + least + window_bytes(sections[first - 1 : last], reading) <= limit:
                 first -= 1
             windows.insert(0, (first, last))
             last = first
         if len(windows) > 1:
             check_windows(network, config)
-        most = held + max(window_bytes(sections[slice(*window)]) for window in windows)
+        most = held + max(window_bytes(sections[slice(*window)], reading) for window in windows)
         room = limit - most
         workspace = min(MAX_WORKSPACE, max(MIN_WORKSPACE, room // (2 * COPIES_OF_WORKSPACE)))
         chunk = min(MAX_CHUNK_BYTES, max(MIN_CHUNK_BYTES, room // (2 * COPIES_OF_A_CHUNK)))
         return cls(tuple(windows), chunk, workspace, most + least)
 
 
-def window_bytes(sections: Sequence[SectionMemory]) -> int:
-    """What these sections take together, in the phase that takes most."""
+def window_bytes(sections: Sequence[SectionMemory], reading: int = 0) -> int:
+    """What these sections take together, in the phase that takes most; ``reading`` is to read a block."""
     kept = sum(one.gram + one.sums for one in sections)
-    collecting = kept + sum(one.gram + one.chunk_sums for one in sections)
-    fitting = kept + max(max(one.decomposition, one.jacobian + one.gram) for one in sections)
-    measuring = sum(one.edges for one in sections)
-    return max(collecting, fitting, measuring)
+    fitting = max(max(one.collecting, one.decomposition - one.sums, one.jacobian) for one in sections)
+    return max(kept + max(fitting, reading), sum(one.edges for one in sections))
 
 
 def check_windows(network: Network, config: BuildConfig) -> None:
@@ -171,12 +236,12 @@ def _block_bytes(network: Network) -> int:
         if isinstance(section, StoredSection):
             numbers = sum(rows * columns for rows, columns in section.shapes)
             blocks[section.block] = blocks.get(section.block, 0) + section.like.element_size() * numbers
-    return int(READING_A_BLOCK * max(blocks.values(), default=0))
+    return max(blocks.values(), default=0)
 
 
 def _refusal(limit: int, needed: int, held: int, section: SectionMemory, config: BuildConfig) -> str:
     parts = {
-        "the sums of the statistics": 2 * section.gram + section.sums + section.chunk_sums,
+        "the sums of the statistics": section.gram + section.sums + section.collecting,
         "the decomposition": section.decomposition,
         "the Jacobian": section.jacobian,
         "the edges": section.edges,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interbasis.fit.jacobian_gram import JacobianGram
+from interbasis.fit.jacobian_gram import ROWS_AT_ONCE, JacobianGram, Terms
 from interbasis.network.cores import Moments
 from interbasis.network.network import Section
 
@@ -39,23 +39,41 @@ class SectionJacobian:
         ``weight`` [r, r] stands between Ĉᵀ and Ĉ, in the metric that the moments were made with too.
         """
         first = self.section.source.first_coordinate
-        skip = self.section.skip.double()
-        P = (skip if self.transform is None else self.transform @ skip)[:, first:].cpu()  # [r, w]
-        A = self.section.read.double()[:, first:].cpu()  # [c_in, w]
+        P = self._skip()[:, first:].cpu()  # [r, w]
+        A = self.section.read[:, first:].cpu()  # [c_in, w]
         cross = moments.written(self.write)  # [r, c_in]
         used = P.any(dim=1)
         if weight is not None:
             weight = weight.cpu()
             cross, weight = weight @ cross, weight[used][:, used]
-        P, cross = P[used], cross[used]
+        if not used.all():
+            P, cross = P[used], cross[used]
         if len(P) + len(A) < A.shape[1]:
-            X = torch.cat([P, A])
+            X = torch.cat([P, A.double()])
             skips = outputs * (torch.eye(len(P), dtype=torch.float64) if weight is None else weight)
             K = torch.cat([torch.cat([skips, cross], 1), torch.cat([cross.T, moments.gram.cpu()], 1)])
             return JacobianGram(X, K / inputs)
-        mixed = P.T @ cross @ A
-        K = outputs * P.T @ (P if weight is None else weight @ P) + mixed + mixed.T + moments.between(A)
+        seen = slice(*(column - first for column in self.section.columns_read))
+        K = torch.zeros(A.shape[1], A.shape[1], dtype=torch.float64)
+        K[seen, seen] = moments.between(A[:, seen])
+        mixed = P.T @ _product(cross, A[:, seen])
+        K[:, seen] += mixed
+        K[seen] += mixed.T
+        del mixed
+        K.addmm_(P.T, P if weight is None else weight @ P, alpha=outputs)
         ones = torch.full((len(P),), float(outputs), dtype=torch.float64)
-        sizes = torch.cat([ones, moments.diagonal()])
-        terms = torch.cat([P, A]), sizes / inputs
-        return JacobianGram(torch.eye(len(K), dtype=torch.float64), K / inputs, terms=terms)
+        terms = Terms(slice(None), P, ones / inputs), Terms(seen, A[:, seen], moments.diagonal() / inputs)
+        return JacobianGram(None, K.div_(inputs), terms=terms)
+
+    def _skip(self) -> Tensor:  # [r, d_in]
+        """ĈP."""
+        skip = self.section.skip.double()
+        return skip if self.transform is None else self.transform @ skip
+
+
+def _product(x: Tensor, A: Tensor) -> Tensor:  # [r, c], [c, w] -> [r, w]
+    """x A in float64, without a copy of A."""
+    total = torch.zeros(len(x), A.shape[1], dtype=torch.float64)
+    for some, rows in zip(x.split(ROWS_AT_ONCE, 1), A.split(ROWS_AT_ONCE), strict=True):
+        total.addmm_(some, rows.double())
+    return total

@@ -147,7 +147,7 @@ class _SumsOfSlices:
                 continue
             moments: Moments = self.section.core.moments(sums, self.metric)
             gram = self.jacobian.gram(moments, outputs, inputs)
-            inner = directions @ gram.X.T
+            inner = gram.inner(directions)
             grams.append(inner @ gram.K @ inner.T)
             local = moments.local.to("cpu", torch.float64) / outputs
             skip, read = (

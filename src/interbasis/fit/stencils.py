@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interbasis.fit.jacobian_gram import JacobianGram
+from interbasis.fit.jacobian_gram import JacobianGram, Terms
 from interbasis.network.cores import Elementwise, Linear, Moments, Sums
 from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.integration import Rule
@@ -98,8 +98,8 @@ class StencilJacobian:
                 sizes += transposed_product(X, inner.diagonal()[:, None] * X)
         if small:
             return JacobianGram(torch.cat([X for X, _, _ in rows]), K)
-        terms = square_root_factor(sizes), torch.ones(width, dtype=torch.float64)
-        return JacobianGram(torch.eye(width, dtype=torch.float64), K, terms=terms)
+        terms = Terms(slice(None), square_root_factor(sizes), torch.ones(width, dtype=torch.float64))
+        return JacobianGram(None, K, terms=(terms,))
 
     def _used(self, k: int) -> tuple[Tensor, Tensor, Tensor]:
         """X = [ĈP_k; A_k] without the rows that are 0, and the numbers of those that are kept of both."""

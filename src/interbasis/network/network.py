@@ -140,6 +140,18 @@ class Section(Step):
         target = (one & (largest == 1) & ~self.write.any(1)).nonzero()[:, 0]
         return target, source[target]
 
+    @cached_property
+    def columns_read(self) -> tuple[int, int]:
+        """The first coordinate that the read-outs depend on, the constant left out, and one past the last.
+
+        A branch of a transformer reads one stream of several. Without weights (meta) it may be all of them.
+        """
+        first = self.source.first_coordinate
+        if self.read.is_meta:
+            return first, self.source.width
+        columns = self.read[:, first:].any(0).nonzero()[:, 0]
+        return (first + int(columns[0]), first + int(columns[-1]) + 1) if len(columns) else (first, first)
+
     def outputs(self, f: Tensor) -> slice:  # [n, T, d]
         """The positions that come out."""
         return self.positions_out(f.shape[1])

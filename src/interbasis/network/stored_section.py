@@ -39,9 +39,12 @@ class StoredBlocks:
         """The same blocks in another dtype or on another device, converted as they are read."""
 
         def load(block: int) -> tuple[Section, ...]:
-            sections = tuple(section.to(*args, **kwargs) for section in self.sections(block))
+            waiting = list(reversed(self.sections(block)))
             self.release()
-            return sections
+            converted = []
+            while waiting:  # what was read of each is let go of once it is converted
+                converted.append(waiting.pop().to(*args, **kwargs))
+            return tuple(converted)
 
         return self._converted.setdefault(f"{args} {kwargs}", StoredBlocks(load))
 
@@ -57,6 +60,7 @@ class StoredSection(Section):
             "core": like.core,
             "last_only": like.last_only,
             "_shapes": like.shapes,
+            "columns_read": like.columns_read,
             "_like": like.like.clone(),
             "_at": (blocks, block, place),
         }

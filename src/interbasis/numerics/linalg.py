@@ -50,7 +50,7 @@ def transposed_product(x: Tensor, y: Tensor) -> Tensor:  # [n, width], [n, m] ->
 def eigenbasis(matrix: Tensor) -> tuple[Tensor, Tensor]:  # [w, w] -> [w], [w, w]
     """Eigenvalues of a symmetric matrix in descending order, and its eigenvectors as rows."""
     matrix = matrix.to("cpu", torch.float64)
-    values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
+    values, vectors = torch.linalg.eigh((matrix + matrix.T).div_(2))
     return values.flip(0), fix_signs(vectors.T.flip(0))
 
 

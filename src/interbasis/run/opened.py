@@ -17,6 +17,7 @@ from interbasis.run.records import Result
 from interbasis.run.results import load_result, load_tensors, save_result
 from interbasis.run.specs import Model, first_of, open_model, split_options
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, environment
+from interbasis.runtime.devices import torch_device
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.progress import Progress
 from interbasis.runtime.records import Record
@@ -111,6 +112,14 @@ class OpenedRun(RunGraph):
                 f"{name} is not the model that {self.folder or 'this graph'} was built for: the weights "
                 "differ; open the checkpoint of the build, or build again"
             )
+
+    def on(self, device: str | None) -> "OpenedRun":
+        """The same run with its network on a device: cpu, cuda or cuda:1; None leaves it where it is.
+
+        Raises:
+            InterbasisError: This machine has no such device, or it has no float64.
+        """
+        return self if device is None else replace(self, network=self.network.to(torch_device(device)))
 
     def data(self, spec: str | None = None, split: Split = "test") -> Data:
         """The data named, those given in Python, or a split of those that the graph was built on.

@@ -35,12 +35,12 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import clear_left_over, remove, write_atomically, write_text_atomically
 from interbasis.runtime.messages import logger
+from interbasis.runtime.tensor_file import Entry, write_tensors
 
 FOLDER = ".resume"
 MIN_SECONDS_BETWEEN_SAVES = 1.0
@@ -89,9 +89,9 @@ class Checkpoint:
         begun = time.monotonic()
         tensors, values = state()
         metadata = {"done": str(done), "values": json.dumps(values)}
-        plain = {name: alone(tensor) for name, tensor in tensors.items()}
+        entries = [Entry.of(name, tensor) for name, tensor in tensors.items()]
         self._prepare()
-        write_atomically(self._path, lambda temporary: save_file(plain, temporary, metadata))
+        write_atomically(self._path, lambda temporary: write_tensors(temporary, entries, metadata))
         self._saved = time.monotonic()
         self._cost = self._saved - begun
 

@@ -14,6 +14,12 @@ NAMES = {
     torch.int64: "I64",
     torch.float32: "F32",
     torch.int32: "I32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int16: "I16",
+    torch.uint16: "U16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
     torch.bool: "BOOL",
 }
 

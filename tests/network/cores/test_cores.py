@@ -42,7 +42,7 @@ def gram_of(section: Section, f: torch.Tensor, transform: torch.Tensor, signs=No
     moments = moments_of(section, f, transform, signs)
     outputs = f[:, section.outputs(f)].shape[:2].numel()
     gram = SectionJacobian.of(section, transform).gram(moments, outputs, f.shape[0] * f.shape[1])
-    return gram.X.T @ gram.K @ gram.X
+    return gram.matrix
 
 
 def check(section: Section, f: torch.Tensor) -> None:

@@ -64,11 +64,12 @@ class StoredModel:
             for k in range(len(self._layers)):
                 with self._given(self._inside(k)):
                     block = self.parts(self.skeleton).blocks[k]
-                    some = block_sections(
-                        replace(whole, blocks=[*whole.blocks[:k], block, *whole.blocks[k + 1 :]]), k
-                    )
+                    made = replace(whole, blocks=[*whole.blocks[:k], block, *whole.blocks[k + 1 :]])
+                    sections += [
+                        StoredSection(one, blocks, k, place)
+                        for place, one in enumerate(block_sections(made, k))
+                    ]
                     self._check_block(replace(whole, blocks=[block]), k)
-                sections += [StoredSection(one, blocks, k, place) for place, one in enumerate(some)]
         return around(whole, sections, output, **about)
 
     def _check_block(self, alone: Model, k: int) -> None:

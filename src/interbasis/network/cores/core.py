@@ -35,7 +35,8 @@ class Moments:
         return (write @ self.local).cpu()
 
     def between(self, read: Tensor) -> Tensor:  # A [c_in, w], on the CPU -> [w, w]
-        """Aᵀ (Σ NᵀQN) A."""
+        """Aᵀ (Σ NᵀQN) A in float64."""
+        read = read.double()
         return read.T @ self.gram.cpu() @ read
 
     def diagonal(self) -> Tensor:  # [c_in], on the CPU

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from interbasis.network.cores.activations import bare, fused
 from interbasis.network.cores.core import Moments, StatisticsCore, Sums, into_groups
-from interbasis.network.cores.slope_moments import SlopeMoments
+from interbasis.network.cores.slope_moments import SlopeMoments, slope_sums
 from interbasis.numerics.integration import Rule, rule
-from interbasis.numerics.linalg import symmetric_product
 
 THREE_NODES = rule("quadrature", 3)
 
@@ -65,10 +64,10 @@ class Elementwise(StatisticsCore):
 
     def statistics(self, u: Tensor, outputs: slice) -> Sums:
         d = self.slope(u[:, outputs]).flatten(0, 1)  # [n·S, m]
-        return {"slopes": d.sum(0, dtype=torch.float64), "slope_products": symmetric_product(d)}
+        return slope_sums(d)
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:
-        return SlopeMoments(sums["slopes"], sums["slope_products"], metric)
+        return SlopeMoments(sums, metric)
 
     def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
         d, f = self._tokens(u, f, outputs, rule)

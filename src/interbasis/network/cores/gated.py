@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from interbasis.network.cores.activations import bare, fused
 from interbasis.network.cores.core import Moments, StatisticsCore, Sums, into_groups
 from interbasis.network.cores.elementwise import Elementwise, more_exact
-from interbasis.network.cores.slope_moments import SlopeMoments
+from interbasis.network.cores.slope_moments import SlopeMoments, slope_sums
 from interbasis.network.cores.straight_line import StraightLine
 from interbasis.numerics.integration import Rule, rule
-from interbasis.numerics.linalg import symmetric_product
 
 FOUR_NODES = rule("quadrature", 4)
 
@@ -68,10 +67,10 @@ class Gated(StatisticsCore):
 
     def statistics(self, u: Tensor, outputs: slice) -> Sums:
         d = self.slopes(u[:, outputs]).flatten(0, 1)  # [tokens, 2m]
-        return {"slopes": d.sum(0, dtype=torch.float64), "slope_products": symmetric_product(d)}
+        return slope_sums(d)
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:
-        return SlopeMoments(sums["slopes"], sums["slope_products"], metric)
+        return SlopeMoments(sums, metric)
 
     def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
         d, f = self._tokens(u, f, outputs, rule)

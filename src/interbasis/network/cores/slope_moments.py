@@ -2,60 +2,98 @@
 
     Σ N = [diag Σd₁ | diag Σd₂ | …],    Σ NᵀQN = blocks Q ∘ Σ d_a d_bᵀ
 
-Where there are many read-outs, neither is made: what is asked for is multiplied out some rows at a time.
+Where there are many read-outs, neither is made: Σ d dᵀ, which is symmetric, is summed and kept in rows of
+tiles on and above its diagonal, and what is asked for is multiplied out tile by tile.
 """
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from interbasis.network.cores.core import Moments
+from interbasis.network.cores.core import Moments, Sums
+from interbasis.numerics.linalg import symmetric_product
 
 MAX_DENSE_WIDTH = 2048
 """Most read-outs for which both matrices are made."""
 ROWS_AT_ONCE = 1024
+"""Of a tile, and its columns."""
+PRODUCTS = "slope_products"
+
+
+def slope_sums(d: Tensor) -> Sums:  # [tokens, c_in]
+    """Σ d and Σ d dᵀ, the latter in rows of tiles where it is large."""
+    sums = {"slopes": d.sum(0, dtype=torch.float64)}
+    if d.shape[1] <= MAX_DENSE_WIDTH:
+        return sums | {PRODUCTS: symmetric_product(d)}
+    starts = range(0, d.shape[1], ROWS_AT_ONCE)
+    return sums | {f"{PRODUCTS}.{k}": d[:, k : k + ROWS_AT_ONCE].T @ d[:, k:] for k in starts}
 
 
 class SlopeMoments(Moments):
-    """From Σ d [c_in], Σ d dᵀ [c_in, c_in] and Q [c_out, c_out]; c_in is a multiple of c_out."""
+    """From `slope_sums` of d [tokens, c_in] and Q [c_out, c_out]; c_in is a multiple of c_out."""
 
-    def __init__(self, slopes: Tensor, products: Tensor, metric: Tensor):
-        for name, value in {"_slopes": slopes, "_products": products, "_metric": metric}.items():
-            object.__setattr__(self, name, value)
+    def __init__(self, sums: Sums, metric: Tensor):
+        object.__setattr__(self, "_sums", sums)
+        object.__setattr__(self, "_metric", metric)
 
     @property
-    def _parts(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.__dict__["_slopes"], self.__dict__["_products"], self.__dict__["_metric"]
+    def _parts(self) -> tuple[Tensor, Tensor]:
+        return self.__dict__["_sums"]["slopes"], self.__dict__["_metric"]
+
+    @property
+    def _products(self) -> Tensor | None:  # [c_in, c_in]
+        """Σ d dᵀ, where it is not in tiles."""
+        return self.__dict__["_sums"].get(PRODUCTS)
+
+    def _tiled_rows(self) -> Iterator[tuple[int, Tensor]]:
+        """(number of the first row, these rows of Σ d dᵀ from the diagonal on)."""
+        for name, rows in self.__dict__["_sums"].items():
+            if name.startswith(f"{PRODUCTS}."):
+                yield int(name.removeprefix(f"{PRODUCTS}.")), rows
 
     @property
     def local(self) -> Tensor:  # [c_out, c_in]
-        slopes, _, metric = self._parts
+        slopes, metric = self._parts
         return torch.cat([torch.diag(some) for some in slopes.split(len(metric))], dim=1)
 
     @property
     def gram(self) -> Tensor:  # [c_in, c_in]
-        slopes, products, metric = self._parts
-        times = len(slopes) // max(1, len(metric))
+        slopes, metric = self._parts
+        products, times = self._products, len(slopes) // max(1, len(metric))
+        if products is None:
+            products = metric.new_empty(len(slopes), len(slopes))
+            for first, rows in self._tiled_rows():
+                products[first : first + len(rows), first:] = rows
+                products[first:, first : first + len(rows)] = rows.T
         return (metric if times == 1 else metric.tile(times, times)) * products
 
     def written(self, write: Tensor) -> Tensor:
-        slopes, _, metric = self._parts
-        if len(slopes) <= MAX_DENSE_WIDTH:
+        slopes, metric = self._parts
+        if self._products is not None:
             return super().written(write)
         return torch.cat([write * some for some in slopes.split(len(metric))], dim=1).cpu()
 
     def between(self, read: Tensor) -> Tensor:
-        slopes, products, metric = self._parts
-        if len(slopes) <= MAX_DENSE_WIDTH:
+        if self._products is not None:
             return super().between(read)
-        total = read.new_zeros(read.shape[1], read.shape[1])
-        for first in range(0, len(slopes), ROWS_AT_ONCE):
-            rows = torch.arange(first, min(first + ROWS_AT_ONCE, len(slopes)), device=metric.device)
-            block = products[rows].unflatten(1, (-1, len(metric))) * metric[rows % len(metric), None]
-            total.addmm_(read[first : first + len(rows)].T, block.flatten(1).cpu() @ read)
-        return total
+        slopes, metric = self._parts
+        half = torch.zeros(read.shape[1], read.shape[1], dtype=torch.float64)
+        for first, rows in self._tiled_rows():
+            inner = half.new_zeros(len(rows), read.shape[1])
+            own = torch.arange(first, first + len(rows), device=metric.device) % len(metric)
+            for start in range(first, len(slopes), len(rows)):
+                tile = rows[:, start - first : start - first + len(rows)]
+                columns = torch.arange(start, start + tile.shape[1], device=metric.device) % len(metric)
+                weight = 0.5 if start == first else 1.0  # the transpose is added below
+                block = (metric[own[:, None], columns] * tile).cpu()
+                inner.addmm_(block, read[start : start + tile.shape[1]].double(), alpha=weight)
+            half.addmm_(read[first : first + len(rows)].double().T, inner)
+        return half + half.T
 
     def diagonal(self) -> Tensor:
-        slopes, products, metric = self._parts
-        if len(slopes) <= MAX_DENSE_WIDTH:
+        slopes, metric = self._parts
+        if self._products is not None:
             return super().diagonal()
-        return (metric.diagonal().tile(len(slopes) // len(metric)) * products.diagonal()).cpu()
+        squares = torch.cat([rows.diagonal() for _, rows in self._tiled_rows()])
+        return (metric.diagonal().tile(len(slopes) // len(metric)) * squares).cpu()

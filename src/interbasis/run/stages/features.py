@@ -1,6 +1,6 @@
 """Features: what they respond to and what they do. Stored as `features.json`, examples as `examples.json`."""
 
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
@@ -9,10 +9,10 @@ from interbasis.features.records import ExampleKind, FeatureExamples, Idle, Laye
 from interbasis.run.records import DataUsed, Result
 from interbasis.runtime.progress import progress_bar
 from interbasis.runtime.records import Record
-from interbasis.runtime.team import ALONE
 
 if TYPE_CHECKING:
     from interbasis.run.opened import OpenedRun
+    from interbasis.runtime.checkpoints import State
 
 
 class FeaturesRequest(Record):
@@ -69,29 +69,21 @@ def run(opened: "OpenedRun", request: FeaturesRequest) -> FeaturesResult:
     Raises:
         InterbasisError: The data do not fit the network.
     """
-    if opened.team.size > 1:  # one pass over the data for all layers: the first process makes it
-        if opened.team.is_first:
-            run(replace(opened, team=ALONE), request)
-        opened.team.wait_for_all()
-        result = opened.stored(FeaturesResult)
-        assert result is not None
-        return result
     features, examples = analyse(opened, request)
     opened.store(features)
     opened.store(examples)
-    opened.checkpoints("features", request, fingerprint=features.data.fingerprint).finish(
-        features.file, examples.file
-    )
+    checkpoints = opened.checkpoints("features", request, fingerprint=features.data.fingerprint)
+    opened.finish(checkpoints, features.file, examples.file)
     return features
 
 
 def analyse(opened: "OpenedRun", request: FeaturesRequest) -> tuple[FeaturesResult, ExamplesResult]:
-    """The results without storing them: all layers in one pass over the data."""
+    """The results without storing them, of some layers by each process, in one pass over the data."""
     from interbasis.data.batches import Batches
     from interbasis.features.analysis import Analysis, Presentation
     from interbasis.features.dataset_examples import Plan
 
-    data = opened.data(request.data, "train")
+    data, team = opened.data(request.data, "train"), opened.team
     used = DataUsed.from_data(data)
     plan = Plan(ends=request.ends, bands=request.bands, per_band=request.per_band, seed=request.seed)
     batches = data if isinstance(data, Batches) else Batches(data)
@@ -100,7 +92,31 @@ def analyse(opened: "OpenedRun", request: FeaturesRequest) -> tuple[FeaturesResu
         opened.graph, opened.network, request.top, plan, presentation, request.mean_effect_samples
     )
     checkpoints = opened.checkpoints("features", request, fingerprint=used.fingerprint)
+    if team.size > 1:
+        checkpoints = checkpoints.within(f"{team.rank}.of.{team.size}")
+
+    def of_layers(numbers: Sequence[int]) -> "State":
+        described = analysis.run(batches, advance, checkpoints, numbers)
+        shown = analysis.examples(numbers)
+        return {}, {
+            name: _Described(features=features, examples=shown[name]).model_dump(mode="json")
+            for name, features in described.items()
+        }
+
     with progress_bar(opened.progress) as advance:
-        layers = analysis.run(batches, advance, checkpoints)
-    examples = ExamplesResult(kind=presentation.rendering.kind, layers=analysis.examples())
-    return FeaturesResult(data=used, layers=layers, idle=analysis.idle()), examples
+        _, values = team.shared("features", len(opened.graph.layers), of_layers)
+    layers = {name: _Described.model_validate(values[name]) for name in opened.graph.layer_names}
+    examples = {name: layer.examples for name, layer in layers.items()}
+    return (
+        FeaturesResult(
+            data=used, layers={name: layer.features for name, layer in layers.items()}, idle=analysis.idle()
+        ),
+        ExamplesResult(kind=presentation.rendering.kind, layers=examples),
+    )
+
+
+class _Described(Record):
+    """One layer, as a process sends it to the others."""
+
+    features: LayerFeatures
+    examples: tuple[FeatureExamples, ...]

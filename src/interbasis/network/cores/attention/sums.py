@@ -44,17 +44,18 @@ class HeadSums:
         def diagonal(by_heads: Tensor) -> Tensor:  # [h, i, j] -> [H·h, H·h]
             return torch.block_diag(*by_heads)
 
+        q, k, v = (slice(part * full, (part + 1) * full) for part in range(3))
+        gram = metric.new_empty(3 * full, 3 * full, dtype=torch.float64)  # filled part by part: it is large
         upper = torch.ones(heads, heads, dtype=torch.bool, device=metric.device).triu(1)[..., None, None]
-        qq = matrix(self.qq)
-        qq = qq + matrix(torch.where(upper, self.qq, 0.0)).T
+        gram[q, q] = matrix(self.qq)
+        gram[q, q] += matrix(torch.where(upper, self.qq, 0.0)).T
         kk = matrix(self.kk)
-        kk = scale**2 * (kk + kk.T)
-        vv = matrix(blocks * self.pattern[..., None, None])
-        vk, vq = scale * matrix(blocks @ self.vk), matrix(blocks @ self.vq)
-        kq = scale * matrix(self.kq)
-        gram = torch.cat(
-            [torch.cat([qq, kq.T, vq.T], 1), torch.cat([kq, kk, vk.T], 1), torch.cat([vq, vk, vv], 1)]
-        )
+        gram[k, k] = scale**2 * (kk + kk.T)
+        gram[v, v] = matrix(blocks * self.pattern[..., None, None])
+        gram[v, k], gram[v, q] = scale * matrix(blocks @ self.vk), matrix(blocks @ self.vq)
+        gram[k, q] = scale * matrix(self.kq)
+        for one, other in ((q, k), (q, v), (k, v)):
+            gram[one, other] = gram[other, one].T
         identity = torch.eye(width, dtype=torch.float64, device=metric.device)
         local_v = diagonal(self.diagonal[:, None, None] * identity)
         return Moments(torch.cat([diagonal(self.local_q), diagonal(self.local_k), local_v], 1), gram)
