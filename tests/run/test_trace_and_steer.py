@@ -61,6 +61,20 @@ def test_a_prompt_is_traced_labelled_and_stored(run, cli):
     assert set(load_named(run, TraceResult)) == {result.name, "third"}
 
 
+def test_transformer_lens_names_stand_beside_ours(run, cli):
+    layers = cli("show", run, "--json").json["layers"]
+    assert layers["ln1.0"]["hook"] == "blocks.0.hook_resid_pre"
+    assert "blocks.0.ln2.hook_normalized" in cli("show", run).out.replace("\n", "")
+    opened = interbasis.open_run(run)
+    assert opened.section_indices(["blocks.0.hook_resid_mid"]) == [opened.graph.layer_names.index("ln2.0")]
+    hook = opened.trace(sample=2, feature="blocks.0.hook_resid_mid:3", checks=0, name="hook").trace
+    assert (hook.target.layer, hook.target.feature) == ("ln2.0", 3)
+    named = interbasis.TargetRequest(layer="blocks.0.hook_resid_mid", feature=3)
+    inputs = next(iter(opened.data(None, "train").chunks(1, 2)))[1][0]
+    again = interbasis.trace(opened.network, opened.graph, inputs, named)
+    assert again.target.value == pytest.approx(hook.target.value)
+
+
 def test_steering_adds_to_a_feature_everywhere(run, cli):
     ended = cli("steer", run, "--feature", "mlp_in.0:2", "--by", 3, "--prompt", "Lily saw", "--json").json
     opened = interbasis.open_run(run)
@@ -81,6 +95,8 @@ def test_steering_adds_to_a_feature_everywhere(run, cli):
     assert ended["unit"] == pytest.approx(layer.eigenvalues[2].sqrt().item())
     greedy = opened.network(tokens)[0, -1].argmax()
     assert ended["continuation"].startswith(WORDS[greedy])
+    hook = "blocks.0.ln2.hook_normalized:2"
+    assert cli("steer", run, "--feature", hook, "--by", 3, "--prompt", "Lily saw", "--json").json == ended
     assert "standard deviations" in cli("steer", run, "--feature", "mlp_in.0:2", "--by", 3, "--sample", 0).out
 
 
