@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import interbasis
+from interbasis.data.batches import Batches
+from interbasis.run.prompts import feature_of
 from interbasis.run.results import load_named
 from interbasis.run.stages.trace import TraceResult
 
@@ -61,18 +63,19 @@ def test_a_prompt_is_traced_labelled_and_stored(run, cli):
     assert set(load_named(run, TraceResult)) == {result.name, "third"}
 
 
-def test_transformer_lens_names_stand_beside_ours(run, cli):
+def test_transformer_lens_names_stand_beside_ours(run, cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     layers = cli("show", run, "--json").json["layers"]
     assert layers["ln1.0"]["hook"] == "blocks.0.hook_resid_pre"
-    assert "blocks.0.ln2.hook_normalized" in cli("show", run).out.replace("\n", "")
+    assert "blocks.0.ln2.hook_normalized" in cli("show", run).out
     opened = interbasis.open_run(run)
     assert opened.section_indices(["blocks.0.hook_resid_mid"]) == [opened.graph.layer_names.index("ln2.0")]
-    hook = opened.trace(sample=2, feature="blocks.0.hook_resid_mid:3", checks=0, name="hook").trace
-    assert (hook.target.layer, hook.target.feature) == ("ln2.0", 3)
+    basis, number = feature_of(opened.graph, "blocks.0.hook_resid_mid:3")
+    assert (basis.name, number) == ("ln2.0", 3)
     named = interbasis.TargetRequest(layer="blocks.0.hook_resid_mid", feature=3)
-    inputs = next(iter(opened.data(None, "train").chunks(1, 2)))[1][0]
-    again = interbasis.trace(opened.network, opened.graph, inputs, named)
-    assert again.target.value == pytest.approx(hook.target.value)
+    _, inputs = next(Batches(opened.data(None, "train")).chunks(1, 2))
+    target = interbasis.trace(opened.network, opened.graph, inputs[0], named).target
+    assert (target.layer, target.feature) == ("ln2.0", 3)
 
 
 def test_steering_adds_to_a_feature_everywhere(run, cli):
