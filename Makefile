@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+LENS := .venv-lens
 PROCESSES ?= 2
 
-.PHONY: demo test lint docs bench slow clean
+.PHONY: demo test lint docs bench slow lens clean
 
 demo: $(RUNS)  ## from a trained modular-addition transformer to its graph, a report and a page
 	@echo "Model: the modular-addition transformer that this project trained and ships"
@@ -35,6 +36,17 @@ bench: $(READY)  ## speed, as ratios measured in one run, beside the stored base
 slow: $(READY)  ## checks that take minutes
 	$(BIN)/python -m pytest -m slow
 
+lens: $(LENS)/.ready  ## models of TransformerLens: bridges of the newest, HookedTransformers of the last with them
+	OMP_NUM_THREADS=1 $(LENS)/bin/python -m pytest -q tests/models/test_transformer_bridge.py
+	OMP_NUM_THREADS=1 PYTHONPATH=$(LENS)/older $(LENS)/bin/python -m pytest -q tests/models/test_transformer_lens.py
+
+$(LENS)/.ready: pyproject.toml constraints.txt  # its own environment: TransformerLens brings 1 GB of packages
+	$(PYTHON) -m venv $(LENS)
+	$(LENS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lens]' pytest hypothesis
+	$(LENS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(LENS)/older \
+		'transformer-lens<4' better-abc fancy-einsum
+	touch $(LENS)/.ready
+
 $(RUNS): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "interbasis needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
@@ -47,4 +59,4 @@ $(READY): $(RUNS)
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) runs/demo build/site
+	rm -rf $(VENV) $(LENS) runs/demo build/site

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from interbasis.network.cores import General
     from interbasis.network.network import Network, NodeLayer, Section
     from interbasis.numerics.random_signs import Sources
+    from interbasis.report.writing import write_figures, write_report
     from interbasis.run.compare import compare
     from interbasis.run.opened import OpenedRun, open_run
     from interbasis.runtime.errors import InterbasisError
@@ -78,6 +79,8 @@ _HOMES = {
     "features": "features",
     "known": "known",
     "figures": "figures",
+    "write_figures": "report.writing",
+    "write_report": "report.writing",
     "InterbasisError": "runtime.errors",
 }
 

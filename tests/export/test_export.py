@@ -11,6 +11,7 @@ from torch import nn
 
 import interbasis
 import small_runs
+from attribution_schemas import complaints, validator
 from cases import mlp, modular_addition
 from interbasis.export import neuronpedia_graph, plain_graph, write_graphml, write_parquet
 from interbasis.fit.build import build
@@ -184,6 +185,21 @@ def test_neuronpedia_has_what_the_schema_requires_and_says_what_is_left_out(run)
     json.dumps(found, allow_nan=False)
 
 
+@pytest.mark.parametrize("name", ["neuronpedia", "circuit_tracer"])
+def test_the_schemas_refuse_what_their_readers_would(run, name):
+    graph = neuronpedia_graph(plain_graph(run, 4))
+    check = validator(name)
+    assert check.is_valid(graph)
+    for part, key in (("metadata", "slug"), ("metadata", "prompt_tokens"), ("nodes", "node_id")):
+        broken = json.loads(json.dumps(graph))
+        del (broken[part][0] if part == "nodes" else broken[part])[key]
+        assert not check.is_valid(broken)
+    for feature in ("7", 1.5):
+        broken = json.loads(json.dumps(graph))
+        broken["nodes"][0]["feature"] = feature
+        assert not check.is_valid(broken)
+
+
 def test_the_command_writes_all_forms(run, tmp_path, cli):
     pytest.importorskip("pyarrow")
     names = tmp_path / "a.graphml", tmp_path / "tables", tmp_path / "np.json"
@@ -194,6 +210,7 @@ def test_the_command_writes_all_forms(run, tmp_path, cli):
     assert "Only the strongest edges" in printed["left_out"]
     assert nx.read_graphml(names[0]).number_of_edges() == 12
     assert len(json.loads(names[2].read_text())["links"]) == 12
+    assert complaints(names[2]) == []
     assert cli("export", run, *arguments, "--edges", 0).code == 0
     assert nx.read_graphml(names[0]).number_of_edges() == sum(
         map(len, (inner(interbasis.load(run), k) for k in range(3)))

@@ -221,21 +221,39 @@ def test_nothing_global_is_touched(graph, tmp_path):
     assert ("matplotlib.pyplot" in sys.modules) == had_pyplot
 
 
-def test_figures_are_saved_as_vector_and_pixels_alike_each_time(graph, tmp_path):
+def test_figures_are_saved_as_vector_and_pixels_alike_each_time(tmp_path):
     figure = figures.required({"lib": [[3]]}, ["a"])
-    files = figures.save(figure, tmp_path / "deep" / "counts.v2")
-    assert [file.name for file in files] == ["counts.v2.svg", "counts.v2.png"]
+    files = figures.save(figure, tmp_path / "deep" / "counts")
+    assert [file.name for file in files] == ["counts.svg", "counts.png"]
     assert files[1].read_bytes().startswith(b"\x89PNG")
-    first = [file.read_bytes() for file in files]
-    again = figures.save(figures.required({"lib": [[3]]}, ["a"]), tmp_path / "other.png")
-    assert [file.read_bytes() for file in again] == first
-    assert b"<script" not in first[0]
+    first = files[0].read_bytes()
+    again = figures.save(figures.required({"lib": [[3]]}, ["a"]), tmp_path / "other.v2", ["svg"])
+    assert again == [tmp_path / "other.v2.svg"]
+    assert again[0].read_bytes() == first
+    assert b"<script" not in first
     assert figure.get_layout_engine() is not None  # as it was, for what is drawn later
-    (document,) = figures.save(figure, tmp_path / "counts", formats=["pdf"])
-    assert document.read_bytes().startswith(b"%PDF")
     assert not [path for path in tmp_path.rglob("*") if path.suffix == ".tmp"]
+
+
+def test_the_suffix_names_the_format(tmp_path):
+    figure = figures.required_of({"a → b": (3, 40), "b → c": (0, 12)}, rule="Required: so many.")
+    for suffix, start in {"pdf": b"%PDF", "SVG": b"<?xml", "png": b"\x89PNG"}.items():
+        (file,) = figures.save(figure, tmp_path / f"counts.{suffix}")
+        assert file == tmp_path / f"counts.{suffix.lower()}"
+        assert file.read_bytes().startswith(start)
+    with pytest.raises(InterbasisError, match=r"svg, png, pdf, received the name counts\.gif; end it with"):
+        figures.save(figure, tmp_path / "counts.gif")
     with pytest.raises(InterbasisError, match="svg, png, pdf"):
         figures.save(figure, tmp_path / "x", formats=["gif"])
+
+
+def test_required_of_one_run_stand_before_all_there_are():
+    figure = figures.required_of({"a → b": (3, 40), "b → c": (0, 12)})
+    assert [bar.get_width() for bar in named(figure, "required")] == [3, 0]
+    assert [bar.get_width() for bar in named(figure, "all")] == [40, 12]
+    assert {"3 of 40", "0 of 12", "a → b"} <= set(words(figure))
+    with pytest.raises(InterbasisError, match="at least one count"):
+        figures.required_of({})
 
 
 def test_a_number_is_never_cut_in_two_and_unknown_letters_are_boxes():

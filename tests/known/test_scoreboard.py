@@ -57,7 +57,7 @@ def test_the_page_holds_everything(board):
     folder, first = board
     html = page(first)
     assert html.count("data:image/png;base64,") == len(first.axes)
-    assert not re.search(r'(src|href)="(?!data:)', html)
+    assert not re.search(r'(src|href)="(?!data:|#)', html)
     for name in ("LIB", "JIB", "ICA", "best rotation", "random rotation"):
         assert name in html
     row = first.estimate("correlation", "0.6", "lib", "modules")

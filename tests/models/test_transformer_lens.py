@@ -8,6 +8,7 @@ import torch
 from cases import gram_error
 from interbasis import InterbasisError, build, from_hf
 from interbasis.ablation.scrambling import shuffled
+from interbasis.network.hooks import hook_names
 from tiny_models import tokens
 
 with warnings.catch_warnings():
@@ -144,6 +145,25 @@ def test_node_layers_are_named_as_for_other_models():
     assert from_hf(hooked("attention-only-no-norm"), 1).layers == ["attn_in.1", "unembed"]
     assert from_hf(hooked("no-norm-parallel"), 0).layers == ["attn_in.0", "mlp_in.0", "attn_in.1"]
     assert from_hf(hooked("gpt2"), output=True).layers[-1] == "output"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "folded", "no-norm", "llama", "gpt-j", "attention-only"])
+def test_hooks_see_what_node_layers_hold(name):
+    model, inputs = hooked(name), tokens()
+    network = from_hf(model)
+    with torch.no_grad():
+        _, cache = model.run_with_cache(inputs)
+    hooks = hook_names(network.layers)
+    assert hooks
+    for layer, f in zip(network.layers, network.activations(inputs), strict=True):
+        if layer not in hooks or (model.cfg.parallel_attn_mlp and "ln2" in layer):
+            continue  # a parallel block has no stream between attention and MLP in TransformerLens
+        seen = cache[hooks[layer]]
+        if hooks[layer].endswith("hook_scale"):
+            ours = (f[..., 1:2] + model.cfg.eps).sqrt()
+        else:  # what TransformerLens calls normalized is before the norm's gain, as here
+            ours = f[..., 1 : 1 + seen.shape[-1]]
+        assert (ours - seen).abs().max() <= 1e-9, layer
 
 
 @pytest.mark.parametrize(

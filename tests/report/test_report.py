@@ -13,8 +13,10 @@ from interbasis.fit.build import build
 from interbasis.report import claims, write_report
 from interbasis.report.comparison import claims_about_all
 from interbasis.report.figures import figures_of
+from interbasis.report.findings import findings
 from interbasis.report.html import element, table, text
-from interbasis.report.page import page
+from interbasis.report.measurements import does_something, scrambled_counts, share_that_does_most
+from interbasis.report.page import Drawn, page
 from interbasis.report.record import ReportedRun, read_runs
 from interbasis.report.tables import controls
 from interbasis.run.results import save_result
@@ -71,12 +73,13 @@ class Page(HTMLParser):
 
     def __init__(self, source: str):
         super().__init__()
-        self.tags, self.addresses, self.words, self.open = [], [], [], []
+        self.tags, self.addresses, self.words, self.open, self.headings = [], [], [], [], []
         self.feed(source)
 
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
         self.open += [] if tag in ("meta", "img") else [tag]
+        self.headings += [v for k, v in attributes if k == "id"]
         self.addresses += [v for k, v in attributes if k in ("src", "href", "action", "srcset")]
         assert not any(k.startswith("on") for k, _ in attributes)
 
@@ -95,7 +98,9 @@ def test_the_page_is_whole_escaped_and_asks_nobody_for_anything(folders, classif
     assert "script" not in parsed.tags
     assert "<script" not in source
     assert text(SCRIPT) in source
-    assert all(address.startswith("data:image/svg+xml;base64,") for address in parsed.addresses)
+    images = [address for address in parsed.addresses if not address.startswith("#")]
+    assert all(address.startswith("data:image/svg+xml;base64,") for address in images)
+    assert {address[1:] for address in parsed.addresses if address.startswith("#")} == set(parsed.headings)
     assert not re.search(r"url\(|@import", source)
     assert "default-src 'none'" in source.replace("&#x27;", "'")
     names = {path.name for path in (tmp_path / "out" / "figures").iterdir()}
@@ -119,6 +124,63 @@ def test_the_numbers_in_the_tables_are_the_runs(folders, tmp_path):
         assert f"{run.record.curves.curves.whole.area:.4f} ({low:.4f} to {high:.4f})" in words
     assert "40 samples" in words
     assert "not evaluated" in words
+
+
+def test_the_page_opens_with_what_was_found_and_ends_with_where_it_comes_from(folders):
+    run = reported(folders[0])
+    pictures = [Drawn("Curves", "data:,", 7.0, opens=False), Drawn("Graph", "data:,", 7.0, opens=True)]
+    source = page([run], pictures, "", "today")
+    assert source.index('alt="Graph"') < source.index('class="claims"') < source.index('alt="Curves"')
+    titles = re.findall(r"<h2 id=.*?>(.*?)</h2>", source)
+    assert titles == ["What was found", "What this evidence allows", "Numbers", "Figures", "Provenance"]
+    sentences = [text(sentence) for sentence in findings(run)]
+    places = [
+        source.index(part)
+        for part in (*sentences, "<img", 'class="claims"', "SHA-256", ">Build it again</h3>")
+    ]
+    assert places == sorted(places)
+    assert "not measured" not in " ".join(sentences)
+
+
+def test_findings_are_the_runs_numbers(folders, tmp_path):
+    run = reported(folders[0])
+    edges, features, trust = findings(run)
+    counts, sizes = run.record.ablation.counts, run.edge_counts
+    assert edges.startswith(f"{sum(counts.values()):,} of {sum(sizes.values()):,} edges (")
+    for section in run.record.ablation.sections.values():
+        assert f"{section.count:,} of {sizes[section.name]:,} in {section.name}" in edges
+    examined = [feature for layer in run.analysed_layers for feature in layer.features]
+    explained = [one for one in examined if one.evidence and one.evidence[0].share >= 0.5]
+    assert f"For {len(explained)} of the {len(examined)} features examined" in features
+    best = max(one.evidence[0].share for one in explained)
+    assert f"({best:.0%})".replace("%", " %") in features
+    assert f"z = {run.record.modules.null.z:.1f}" in trust
+    bare_run = bare(tmp_path / "bare")
+    edges, features, trust = findings(bare_run)
+    carrying = sum(one.edges_for_90_percent for one in bare_run.summary.sections.values())
+    assert edges.startswith(f"{carrying:,} of {sum(bare_run.edge_counts.values()):,} edges")
+    assert "whether these edges suffice was not measured" in edges
+    assert "not examined" in features
+    forbidden = [claim for claim in claims(bare_run) if not claim.allowed]
+    assert f"{len(forbidden)} of the {len(claims(bare_run))} statements" in trust
+    assert findings(bare(tmp_path / "none", edge_method=None))[0].startswith("No edges were computed")
+
+
+def test_the_third_finding_is_the_strongest_that_was_measured(classified, folders):
+    run = reported(classified.folder)
+    counted = scrambled_counts(run.record.controls.rows.values())
+    sentence = findings(run)[2]
+    if counted:  # a scrambled network may have nothing to say
+        assert f"requires {min(counted.values()):,} edges where this run requires" in sentence
+    whole = reported(folders[0])
+    curves = whole.record.curves.curves
+    without = with_results(whole, modules=None)
+    fraction, value = share_that_does_most(curves)
+    step = curves.fractions.index(fraction)
+    assert value == curves.whole.values[step]
+    assert step == len(curves.fractions) - 1 or min(curves.whole.faithfulness[step:]) >= 0.9
+    said_at_once = findings(without)[2]
+    assert ("In all sections at once" in said_at_once) == does_something(curves.whole)
 
 
 def test_without_measurements_nearly_nothing_may_be_said(tmp_path):
@@ -268,12 +330,12 @@ def test_parts_of_an_ablation_stand_where_they_belong(tmp_path):
     assert set(run.nodes_required.values()) == {None}
     drawn = {file: figure for file, _, figure in figures_of([run])}
     (panel,) = drawn["edges-required-0"].axes
-    assert panel.get_title(loc="left") == name
+    assert [label.get_text() for label in panel.get_yticklabels()] == [name]
     assert "nodes-required-0" not in drawn
     assert f"{name} {count:,}." in said(run, True)
     assert "not ablated: linear.0 → linear.1, linear.2 → output." in said(run, False)
     cells = re.findall(r"<tr><th scope=\"row\">(.*?)</th>(.*?)</tr>", page([run], [], "", "today"))
-    counts = {row: re.findall(r"<td>(.*?)</td>", rest)[4] for row, rest in cells if "→" in row}
+    counts = {row: re.findall(r"<td>(.*?)</td>", rest)[3] for row, rest in cells if "→" in row}
     assert counts == {text(row): "–" if n is None else f"{n:,}" for row, n in run.edges_required.items()}
 
 
@@ -312,6 +374,11 @@ def test_the_command_and_what_it_refuses(tmp_path, cli):
     printed = cli("report", run, "--out", tmp_path / "out", "--json").json
     assert printed["page"] == str(tmp_path / "out" / "report.html")
     assert printed["bytes"] == (tmp_path / "out" / "report.html").stat().st_size
+    drawn = cli("figures", run, "--out", tmp_path / "pdf", "--format", "pdf", "--json").json["files"]
+    assert drawn == [str(tmp_path / "pdf" / "spectra-0.pdf")]
+    assert (tmp_path / "pdf" / "spectra-0.pdf").read_bytes().startswith(b"%PDF")
+    assert "svg, png, pdf" in cli("figures", run, "--out", tmp_path / "gif", "--format", "gif").err
+    assert not (tmp_path / "gif").exists()
     assert cli("report", tmp_path / "nothing", "--out", tmp_path / "out2").code == 2
     assert not (tmp_path / "out2").exists()
     assert cli("report", "--out", tmp_path / "out2").code == 2
@@ -325,5 +392,5 @@ def test_the_command_and_what_it_refuses(tmp_path, cli):
 def test_everything_in_html_is_escaped():
     assert text("half \ud83d") == "half ?"
     assert element("p", text(SCRIPT), title=SCRIPT).count("<") == 2
-    assert table([SCRIPT], [[SCRIPT, SCRIPT]], SCRIPT).count("&lt;script&gt;") == 4
+    assert table([SCRIPT], [[SCRIPT, SCRIPT]], SCRIPT).count("&lt;script&gt;") == 5
     assert "<script>" not in table([SCRIPT], [[SCRIPT, SCRIPT]], SCRIPT)

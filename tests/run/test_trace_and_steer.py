@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import interbasis
+from interbasis.data.batches import Batches
+from interbasis.run.prompts import feature_of
 from interbasis.run.results import load_named
 from interbasis.run.stages.trace import TraceResult
 
@@ -61,6 +63,21 @@ def test_a_prompt_is_traced_labelled_and_stored(run, cli):
     assert set(load_named(run, TraceResult)) == {result.name, "third"}
 
 
+def test_transformer_lens_names_stand_beside_ours(run, cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    layers = cli("show", run, "--json").json["layers"]
+    assert layers["ln1.0"]["hook"] == "blocks.0.hook_resid_pre"
+    assert "blocks.0.ln2.hook_normalized" in cli("show", run).out
+    opened = interbasis.open_run(run)
+    assert opened.section_indices(["blocks.0.hook_resid_mid"]) == [opened.graph.layer_names.index("ln2.0")]
+    basis, number = feature_of(opened.graph, "blocks.0.hook_resid_mid:3")
+    assert (basis.name, number) == ("ln2.0", 3)
+    named = interbasis.TargetRequest(layer="blocks.0.hook_resid_mid", feature=3)
+    _, inputs = next(Batches(opened.data(None, "train")).chunks(1, 2))
+    target = interbasis.trace(opened.network, opened.graph, inputs[0], named).target
+    assert (target.layer, target.feature) == ("ln2.0", 3)
+
+
 def test_steering_adds_to_a_feature_everywhere(run, cli):
     ended = cli("steer", run, "--feature", "mlp_in.0:2", "--by", 3, "--prompt", "Lily saw", "--json").json
     opened = interbasis.open_run(run)
@@ -81,6 +98,8 @@ def test_steering_adds_to_a_feature_everywhere(run, cli):
     assert ended["unit"] == pytest.approx(layer.eigenvalues[2].sqrt().item())
     greedy = opened.network(tokens)[0, -1].argmax()
     assert ended["continuation"].startswith(WORDS[greedy])
+    hook = "blocks.0.ln2.hook_normalized:2"
+    assert cli("steer", run, "--feature", hook, "--by", 3, "--prompt", "Lily saw", "--json").json == ended
     assert "standard deviations" in cli("steer", run, "--feature", "mlp_in.0:2", "--by", 3, "--sample", 0).out
 
 

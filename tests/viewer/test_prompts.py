@@ -6,6 +6,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from attribution_schemas import complaints
 from interbasis.run.opened import open_run
 from interbasis.run.results import load_named
 from interbasis.run.stages.trace import TraceResult
@@ -165,6 +166,7 @@ def test_it_is_exported_as_svg_png_and_attribution_graph(browser, stories_page, 
     assert (tmp_path / "trace.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "trace.png").stat().st_size > 10_000
     assert (tmp_path / "trace.svg").read_text(encoding="utf-8").count('class="trace-node') > 10
+    assert complaints(tmp_path / "trace.json") == []
     graph = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
     assert set(graph) == {"metadata", "qParams", "nodes", "links"}
     assert graph["metadata"]["prompt_tokens"] == [token.text for token in trace.tokens]

@@ -41,6 +41,7 @@ COMMANDS = {
         "controls": "Compare the run with other bases, scrambled weights and random rankings.",
         "compare": "Put two runs of one model beside each other: features, edges, ablation, modules.",
         "report": "Write a report: the numbers, the figures, and what may be claimed from them.",
+        "figures": "Write every figure of a run as SVG, PDF or PNG.",
         "export": "Write a run in other forms.",
         "reproduce": "Reproduce a section of the paper, all its tables, with a verdict per claim.",
         "scoreboard": "Score every basis on networks whose features, interactions and modules are known.",

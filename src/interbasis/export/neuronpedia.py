@@ -1,4 +1,5 @@
 """JSON after Neuronpedia's schema of attribution graphs, as far as a graph of a whole dataset can follow it.
+circuit-tracer reads it, too.
 
 An attribution graph is about one prompt: its nodes stand at tokens and have activations, its links are
 signed. An interaction graph is about a dataset. So
@@ -51,6 +52,7 @@ def neuronpedia_graph(graph: PlainGraph, slug: str = "interbasis") -> dict[str, 
         "metadata": {
             "slug": re.sub(r"[^a-z0-9]+", "-", slug.lower()).strip("-") or "interbasis",
             "scan": name,
+            "transcoder_list": [],
             "prompt_tokens": ["(all positions)"],
             "prompt": f"(a dataset of {samples:,} samples)",
             "info": {
@@ -62,7 +64,8 @@ def neuronpedia_graph(graph: PlainGraph, slug: str = "interbasis") -> dict[str, 
             "left_out": LEFT_OUT,
             "layers": list(dict.fromkeys(node.layer for node in graph.nodes)),
         },
-        "qParams": {"pinnedIds": pinned, "supernodes": supernodes, "linkType": "both", "clickedId": ""},
+        "qParams": {"pinnedIds": pinned, "supernodes": supernodes, "linkType": "both", "clickedId": "",
+                    "sg_pos": ""},
         "nodes": [_node(node, "logit" if outputs and node.layer_index == last else None) for node in nodes],
         "links": [
             {"source": f"{edge.source}_0", "target": f"{edge.target}_0", "weight": edge.strength}

@@ -1,7 +1,7 @@
 """Static figures: records, graphs or numbers in, a matplotlib Figure out, in one style for paper and screen.
 
 Figures are made without pyplot, so nothing of a notebook's settings, backend or open figures is touched. A
-figure shows itself in a notebook; `save` writes it as SVG and PNG.
+figure shows itself in a notebook; `save` writes it as SVG, PDF or PNG.
 """
 
 from interbasis.figures.auroc import auroc_bars
@@ -14,6 +14,7 @@ from interbasis.figures.interactions import interaction_graph
 from interbasis.figures.modularity import Modularity, modularity_bars
 from interbasis.figures.monosemanticity import monosemanticity
 from interbasis.figures.positions import position_profiles
+from interbasis.figures.required_of import required_of
 from interbasis.figures.saving import save
 from interbasis.figures.selection import GraphOptions
 from interbasis.figures.trials import Tried, tried_counts
@@ -31,6 +32,7 @@ __all__ = [
     "monosemanticity",
     "position_profiles",
     "required",
+    "required_of",
     "save",
     "share_densities",
     "spread_bars",

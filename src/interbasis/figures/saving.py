@@ -22,16 +22,16 @@ DATELESS: dict[Format, dict[str, None]] = {"svg": {"Date": None}, "png": {}, "pd
 def save(
     figure: Figure,
     path: str | Path,
-    formats: Sequence[Format] = ("svg", "png"),
+    formats: Sequence[Format] | None = None,
     dpi: int = 200,
     colours: int | None = None,
 ) -> list[Path]:
-    """Write PATH.svg and PATH.png (or other formats); a suffix of one of these in ``path`` is replaced.
+    """Write a figure as the suffix of ``path`` says; without a suffix, as PATH.svg and PATH.png.
 
     Args:
         figure: The figure.
-        path: Where to write it, without a suffix.
-        formats: svg, png or pdf.
+        path: Where to write it: "graph.pdf", or "graph" for the formats given.
+        formats: svg, png or pdf, in place of the suffix.
         dpi: Resolution of PNG files.
         colours: Up to 256; so few colours make PNG files several times smaller.
 
@@ -39,13 +39,20 @@ def save(
         The files.
 
     Raises:
-        InterbasisError: A format is unknown, or a file cannot be written.
+        InterbasisError: A format or suffix is unknown, or a file cannot be written.
     """
-    unknown = [name for name in formats if name not in DATELESS]
-    if unknown or not formats:
-        raise InterbasisError(f"figures are written as {', '.join(DATELESS)}, received {list(formats)}")
     path = Path(path)
-    stem = path.with_suffix("") if path.suffix.removeprefix(".") in DATELESS else path
+    suffix = path.suffix.removeprefix(".").lower()
+    stem = path.with_suffix("") if suffix in DATELESS else path
+    if formats is None:
+        if suffix and suffix not in DATELESS:
+            raise InterbasisError(
+                f"figures are written as {', '.join(DATELESS)}, received the name {path.name}; end it with "
+                "one of these, or leave the suffix out and give formats"
+            )
+        formats = known_formats([suffix] if suffix else ["svg", "png"])
+    else:
+        formats = known_formats(formats)
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -70,3 +77,11 @@ def _write(figure: Figure, name: Format, dpi: int, colours: int | None, file: Pa
         with Image.open(file, formats=["PNG"]) as drawn:
             few = drawn.convert("RGB").quantize(colours)
         few.save(file, format="PNG", optimize=True)
+
+
+def known_formats(names: Sequence[str]) -> list[Format]:
+    """Names of formats, refused where one of them is unknown."""
+    known = [name for name in DATELESS if name in names]
+    if not names or set(names) - set(known):
+        raise InterbasisError(f"figures are written as {', '.join(DATELESS)}, received {list(names)}")
+    return [name for one in names for name in known if name == one]

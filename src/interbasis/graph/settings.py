@@ -149,7 +149,7 @@ class BuildRequest(BuildConfig):
     edge_data: str | None = None
     """Data over which edges are averaged; default: --data."""
     layers: Names | None = None
-    """Comma-separated node layers, neighbours in the network's order; default: all."""
+    """Comma-separated neighbouring node layers, or their names in TransformerLens; default: all."""
     threads: int | None = Field(None, ge=1)
     """Threads to compute with; the same number gives the same bits. Default: PyTorch's choice."""
 

@@ -13,7 +13,7 @@ from interbasis.figures.style import GREY, INK, STYLE, grid_of, looks, note, sty
 from interbasis.known.conclusions import axis_conclusions, judged_by, row_conclusion
 from interbasis.known.planted import PlantedSpec
 from interbasis.known.records import TITLES, Estimate, Scoreboard, Scores
-from interbasis.report.html import element, head, heading, paragraph, picture, table
+from interbasis.report.html import document, element, heading, paragraph, picture, table
 from interbasis.runtime.files import write_text_atomically
 
 PICTURED = {
@@ -86,10 +86,8 @@ def page(board: Scoreboard) -> str:
     """The HTML; the same scoreboard gives the same text."""
     css = files("interbasis.report").joinpath("report.css").read_text(encoding="utf-8")
     title = "Scoreboard: which basis finds what is there?"
-    parts = [element("header", heading(1, title) + _about(board)), _breakdowns(board)]
-    parts += [_axis(board, axis) for axis in board.axes]
-    inside = head(title, css) + "\n" + element("body", element("main", "\n".join(parts)))
-    return "<!doctype html>\n" + element("html", inside, lang="en") + "\n"
+    parts = [_breakdowns(board), *(_axis(board, axis) for axis in board.axes)]
+    return document(title, css, _about(board), parts)
 
 
 def _words(board: Scoreboard) -> str:

@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor
 
 from interbasis.network.cores import Core
+from interbasis.network.hooks import node_layer
 from interbasis.network.prefix import Prefix
 from interbasis.network.shapes import Shapes
 from interbasis.network.structured_matmul import applier
@@ -314,20 +314,13 @@ class Network:
         """The same network with fewer node layers.
 
         Args:
-            layers: Names of at least two neighbouring node layers, in order.
+            layers: Names of at least two neighbouring node layers, in order, or TransformerLens' names.
 
         Raises:
             InterbasisError: There is no such node layer, or they are not neighbours in order.
         """
         names = self.layers
-        for name in layers:
-            if name not in names:
-                near = get_close_matches(name, names, n=1, cutoff=0)
-                raise InterbasisError(
-                    f"there is no node layer {name!r}; did you mean {near[0]!r}? "
-                    f"The network has {', '.join(names)}"
-                )
-        wanted = [names.index(name) for name in layers]
+        wanted = [names.index(node_layer(name, names)) for name in layers]
         if len(wanted) < 2 or wanted != list(range(wanted[0], wanted[0] + len(wanted))):
             raise InterbasisError(
                 "node layers are at least two neighbours in the network's order, without gaps or "

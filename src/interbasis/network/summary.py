@@ -3,6 +3,7 @@
 from math import prod
 
 from interbasis.network.cores import General, PassCore
+from interbasis.network.hooks import hook_names
 from interbasis.network.network import Head, Network, Section
 from interbasis.runtime.records import Record
 
@@ -11,6 +12,8 @@ class SectionSummary(Record):
     """One section in words."""
 
     source: str
+    hook: str | None
+    """What TransformerLens calls the source; None where it has no name for it."""
     target: str
     inputs: int
     """Coordinates of the source, the constant among them."""
@@ -43,21 +46,23 @@ def describe(network: Network) -> NetworkSummary:
         Names, widths, cores and costs.
     """
     prefix, before = network.prefix, ""
+    hooks = hook_names(network.layers)
     while isinstance(prefix, Head):
         before = f", then {len(prefix.sections)} sections"
         prefix = prefix.prefix
     return NetworkSummary(
         family=network.family,
         before=_one_line(prefix) + before,
-        sections=tuple(map(_described, network.sections)),
+        sections=tuple(_described(section, hooks.get(section.source.name)) for section in network.sections),
         after=tuple(_one_line(step) for step in network.tail),
     )
 
 
-def _described(section: Section) -> SectionSummary:
+def _described(section: Section, hook: str | None) -> SectionSummary:
     grid = section.source.grid
     return SectionSummary(
         source=section.source.name,
+        hook=hook,
         target=section.target.name,
         inputs=section.source.width,
         outputs=section.target.width,

@@ -3,11 +3,16 @@
 Every sentence is made from what was measured. What was not measured forbids what would need it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import isnan
 
-from interbasis.ablation.records import Control, Curve, Interval
+from interbasis.ablation.records import Control
+from interbasis.report.measurements import (
+    area_with_interval,
+    does_something,
+    known_interval,
+    scrambled_counts,
+)
 from interbasis.report.record import ReportedRun
 from interbasis.run.stages.ablate import AblationResult, SectionEdges
 
@@ -222,11 +227,11 @@ def _bases(run: ReportedRun) -> Iterator[Claim]:
         )
         return
     rows = result.rows.values()
-    own = next((row for row in rows if row.basis == run.summary.basis and _is_the_run_itself(row)), None)
+    own = run.own_control
     if own is None:
         yield _no(f"{basis} is sparser than another basis.", f"The controls do not hold {basis} itself.")
         return
-    yield from _learnt(own, [row for row in rows if row.network != "trained"])
+    yield from _learnt(own, rows)
     for row in rows:
         if row is not own:
             yield _compared(own, row)
@@ -240,17 +245,10 @@ def _bases(run: ReportedRun) -> Iterator[Claim]:
         )
 
 
-def _learnt(own: Control, scrambled: list[Control]) -> Iterator[Claim]:
-    """Edges required tell trained networks from scrambled ones better than areas do (docs/evidence.md).
-
-    A scrambled network that answers alike without edges has nothing that edges could carry, and is left out.
-    """
+def _learnt(own: Control, rows: Iterable[Control]) -> Iterator[Claim]:
+    """Edges required tell trained networks from scrambled ones better than areas do (docs/evidence.md)."""
     claim = "That few edges suffice was learnt."
-    counted = {
-        row.name: sum(one.count for one in row.required.values())
-        for row in scrambled
-        if row.required and does_something(row.curves.whole)
-    }
+    counted = scrambled_counts(rows)
     if not own.required or not counted:
         yield _no(
             claim,
@@ -265,10 +263,6 @@ def _learnt(own: Control, scrambled: list[Control]) -> Iterator[Claim]:
         yield _yes(claim, numbers)
     else:
         yield _no(claim, f"{numbers} A scrambled network needs no more.")
-
-
-def _is_the_run_itself(row: Control) -> bool:
-    return row.network == "trained" and row.ranking == "Ê"
 
 
 def _compared(own: Control, other: Control) -> Claim:
@@ -336,25 +330,3 @@ def _scope() -> Iterator[Claim]:
         "A run is about one set of weights; sampling of data other than by the intervals given was not "
         "measured.",
     )
-
-
-def area_with_interval(curve: Curve) -> str:
-    """The area under a curve with its interval, as far as they are defined."""
-    limits = known_interval(curve)
-    if isnan(curve.area):
-        return "not defined"
-    return f"{curve.area:.4f}" + (f" ({limits[0]:.4f} to {limits[1]:.4f})" if limits else "")
-
-
-def does_something(curve: Curve) -> bool:
-    """Whether the metric with no edges lies outside the 95 % interval of that with all of them."""
-    low, high = curve.value_intervals[-1]
-    if isnan(curve.area) or isnan(curve.without_edges):
-        return False
-    return curve.without_edges < low or curve.without_edges > high
-
-
-def known_interval(curve: Curve) -> Interval | None:
-    """The interval of the area; None where it is undefined, or one that the bootstrap could not open."""
-    low, high = curve.area_interval
-    return None if isnan(low) or isnan(high) or low == high else (low, high)

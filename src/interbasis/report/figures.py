@@ -41,6 +41,11 @@ def figures_of(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
         yield f"spectra-{number}", "Importance of features", spectra
 
 
+def is_opening(name: str) -> bool:
+    """Whether a figure of this name is a run's graph, or the first part of it."""
+    return name.startswith("graph-") and name.endswith("-0")
+
+
 def _grouped(items: Sequence[T], keys: Sequence[object]) -> list[list[T]]:
     """Items with the same key together, in the order of the first of each."""
     groups: dict[str, list[T]] = {}
@@ -76,15 +81,19 @@ def _required(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
             f"Required: the largest that keep {ablation.metric.replace('_', '-')} within "
             f"{ablation.tolerance:g} of the untouched model's, one place at a time."
         )
-        counts: dict[str, list[Counts]] = {
-            "edges": [run.edges_required for run in alike],
-            "nodes": [run.nodes_required for run in alike],
-        }
-        for what, rows in counts.items():
+        for what, rows, sizes in (
+            ("edges", [run.edges_required for run in alike], alike[0].edge_counts),
+            ("nodes", [run.nodes_required for run in alike], alike[0].node_counts),
+        ):
             places = [place for place in rows[0] if any(row[place] is not None for row in rows)]
-            if places:
+            if not places:
+                continue
+            if len(alike) == 1:
+                counted = {place: (rows[0][place] or 0, sizes[place]) for place in places}
+                figure = figures.required_of(counted, what, rule)
+            else:
                 figure = figures.required(_by_basis(alike, rows, places), places, f"{what} required", rule)
-                yield f"{what}-required-{number}", f"{what.capitalize()} required", figure
+            yield f"{what}-required-{number}", f"{what.capitalize()} required", figure
 
 
 def _by_basis(

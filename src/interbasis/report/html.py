@@ -1,10 +1,13 @@
 """The few pieces of HTML that a report is made of. Every text is escaped here, and nowhere else."""
 
+import re
 from collections.abc import Sequence
 from html import escape
 
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 """A browser that is asked to fetch anything refuses."""
+PAGE_INCHES = 7.0
+"""Figures as wide as this take the whole width."""
 
 
 def text(value: object) -> str:
@@ -14,8 +17,10 @@ def text(value: object) -> str:
 
 
 def element(tag: str, content: str, **attributes: object) -> str:
-    """An element around HTML; attributes are escaped (class_ and for_ without their underscore)."""
-    given = "".join(f' {name.rstrip("_")}="{text(value)}"' for name, value in attributes.items())
+    """An element around HTML; attributes are escaped (class_ as class, aria_label as aria-label)."""
+    given = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{text(value)}"' for name, value in attributes.items()
+    )
     return f"<{tag}{given}>{content}</{tag}>"
 
 
@@ -39,15 +44,19 @@ def table(
         )
         for row in rows
     )
-    said = element("caption", text(caption)) if caption else ""
-    inside = said + element("thead", names) + element("tbody", body)
-    return element("div", element("table", inside, class_=kind), class_="wide")
+    inside = element("thead", names) + element("tbody", body)
+    said = paragraph(caption, class_="caption") if caption else ""
+    label = ", ".join(str(name) for name in head if name)
+    attributes = {"class_": "wide", "tabindex": 0, "role": "group", "aria_label": label}
+    return element("div", element("table", inside, class_=kind), **attributes) + said
 
 
 def picture(title: str, data: str, inches: float) -> str:
-    """A figure whose image is inside the page, as wide as fits but no wider than is of use."""
-    image = f'<img alt="{text(title)}" src="{text(data)}" width="{round(125 * inches)}">'
-    return element("figure", element("figcaption", text(title)) + element("div", image, class_="paper"))
+    """A figure whose image is inside the page: as wide as the page allows, and legible on a phone."""
+    width = f"width: max({round(90 * inches)}px, {min(1.0, inches / PAGE_INCHES):.0%})"
+    image = f'<img alt="{text(title)}" src="{text(data)}" style="{width}">'
+    paper = element("div", image, class_="paper", tabindex=0, role="group", aria_label=title)
+    return element("figure", element("figcaption", heading(3, title)) + paper)
 
 
 def head(title: str, css: str) -> str:
@@ -61,3 +70,20 @@ def head(title: str, css: str) -> str:
         + element("title", text(title))
         + element("style", css),
     )
+
+
+def document(title: str, css: str, top: str, parts: Sequence[str]) -> str:
+    """A whole page: its top, a list of its headings of the second and third level, and its parts."""
+    listed: list[str] = []
+
+    def addressed(match: re.Match[str]) -> str:
+        level, words = match.groups()
+        address = f"part-{len(listed)}"
+        listed.append(element("li", element("a", words, href=f"#{address}"), class_=f"level-{level}"))
+        return f'<h{level} id="{address}">{words}</h{level}>'
+
+    content = re.sub(r"<h([23])>(.*?)</h\1>", addressed, "\n".join(parts), flags=re.DOTALL)
+    contents = element("nav", element("ul", "".join(listed)), aria_label="Contents")
+    body = element("header", heading(1, title) + top) + contents + "\n" + element("main", content)
+    inside = head(title, css) + "\n" + element("body", body)
+    return "<!doctype html>\n" + element("html", inside, lang="en") + "\n"

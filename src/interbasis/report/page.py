@@ -1,34 +1,57 @@
 """The page of a report, assembled from its parts."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 
 from interbasis.report import tables
 from interbasis.report.claims import Claim, claims
 from interbasis.report.comparison import claims_about_all
-from interbasis.report.html import element, head, heading, paragraph, picture, text
+from interbasis.report.findings import findings
+from interbasis.report.html import document, element, heading, paragraph, picture, text
 from interbasis.report.record import ReportedRun
 
 
-def page(runs: Sequence[ReportedRun], figures: Sequence[tuple[str, str, float]], css: str, date: str) -> str:
-    """The HTML; ``figures`` are (title, data address, inches across)."""
+@dataclass(frozen=True)
+class Drawn:
+    """A figure as the page needs it."""
+
+    title: str
+    data: str
+    """Address with the image inside."""
+    inches: float
+    opens: bool
+    """Whether it stands beside what was found: the graph of a run, or its first part."""
+
+
+def page(runs: Sequence[ReportedRun], figures: Sequence[Drawn], css: str, date: str) -> str:
+    """The HTML: what was found, its picture, what may be said, the numbers, and where they come from."""
     title = ", ".join(f"{run.summary.basis.upper()} of {run.model}" for run in runs[:3])
     title += f" and {len(runs) - 3} more" if len(runs) > 3 else ""
     many = f"{len(runs)} runs" if len(runs) > 1 else "one run"
+    written = f"Report on {many}, written by interbasis {version('interbasis')} on {date}."
+    first, others = ([one for one in figures if one.opens is opens] for opens in (True, False))
     body = [
-        element(
-            "header",
-            heading(1, title)
-            + paragraph(f"Report on {many}, written by interbasis {version('interbasis')} on {date}."),
-        ),
-        _part("What was run", tables.what_was_run(runs)),
+        _part("What was found", _found(runs) + _pictures(first)),
         _part("What this evidence allows", _boxes(runs)),
         _part("Numbers", _numbers(runs)),
-        _part("Figures", "".join(picture(*one) for one in figures)) if figures else "",
-        _part("Build it again", _commands(runs)),
+        _part("Figures", _pictures(others)) if others else "",
+        _part("Provenance", tables.what_was_run(runs) + heading(3, "Build it again") + _commands(runs)),
     ]
-    inside = head(title, css) + "\n" + element("body", element("main", "\n".join(body)))
-    return "<!doctype html>\n" + element("html", inside, lang="en") + "\n"
+    return document(title, css, paragraph(written), body)
+
+
+def _found(runs: Sequence[ReportedRun]) -> str:
+    """Three sentences a run."""
+    parts = []
+    for run in runs:
+        sentences = element("ul", "".join(element("li", text(one)) for one in findings(run)), class_="found")
+        parts.append((heading(3, run.name) if len(runs) > 1 else "") + sentences)
+    return "".join(parts)
+
+
+def _pictures(figures: Sequence[Drawn]) -> str:
+    return "".join(picture(one.title, one.data, one.inches) for one in figures)
 
 
 def _numbers(runs: Sequence[ReportedRun]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from interbasis.ablation.records import Control
 from interbasis.features.records import LayerFeatures
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.run.record import RunRecord, read_run
@@ -59,10 +60,27 @@ class ReportedRun:
         return {name: row.count if row else None for name, row in rows.items()}
 
     @property
+    def edge_counts(self) -> dict[str, int]:
+        """Edges between the features kept, the constant's left out, by section: what counts are counts of."""
+        return {section.name: section.edges for section in self.summary.sections.values()}
+
+    @property
+    def node_counts(self) -> dict[str, int]:
+        """Features kept, by layer."""
+        return {layer.name: layer.features for layer in self.summary.layers.values()}
+
+    @property
     def analysed_layers(self) -> list[LayerFeatures]:
         """Layers whose features were looked at, the network's outputs left out."""
         result = self.record.features
         return [row for name, row in result.layers.items() if not self.layers[name].outputs] if result else []
+
+    @property
+    def own_control(self) -> Control | None:
+        """The row of the run itself among its controls."""
+        rows = self.record.controls.rows.values() if self.record.controls else ()
+        own = (row for row in rows if row.network == "trained" and row.ranking == "Ê")
+        return next((row for row in own if row.basis == self.summary.basis), None)
 
     @property
     def labels(self) -> dict[str, dict[int, str]]:

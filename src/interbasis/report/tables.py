@@ -1,10 +1,10 @@
 """The numbers of runs side by side, with their uncertainty."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from interbasis.graph.settings import BuildConfig
-from interbasis.report.claims import area_with_interval
 from interbasis.report.html import heading, paragraph, table
+from interbasis.report.measurements import area_with_interval
 from interbasis.report.record import ReportedRun
 from interbasis.run.stages.modules import ModulesResult
 
@@ -76,17 +76,21 @@ def _evaluated(run: ReportedRun) -> str:
     return f"{name}{result.data.samples:,} samples"
 
 
+LAYER_COLUMNS = {
+    "run": "",
+    "features": "Features: kept, of the layer's width, the constant among them.",
+    "effective": "Effective: participation ratio of what ranks them.",
+    "margin": "Margin: how many times the noise floor the last one kept is.",
+    "required": "Required: nodes that keep the metric within its tolerance.",
+}
+"""What the columns of node layers mean."""
+
+
 def node_layers(runs: Sequence[ReportedRun]) -> str:
     """Features kept, effective, and required: the runs below each other in every layer."""
     names = _union(run.layers for run in runs)
     rows = [[name, *_layer(run, name)] for name in names for run in runs if name in run.layers]
-    return table(
-        ["layer", "run", "features", "effective", "margin", "required"],
-        _without_repeats(rows),
-        caption="Features: kept, of the layer's width, the constant among them. Effective: participation "
-        "ratio of what ranks them. Margin: how many times the noise floor the last one kept is. Required: "
-        "nodes that keep the metric within its tolerance.",
-    )
+    return _measured_columns("layer", LAYER_COLUMNS, rows, len(runs))
 
 
 def _layer(run: ReportedRun, name: str) -> list[str]:
@@ -101,6 +105,20 @@ def _layer(run: ReportedRun, name: str) -> list[str]:
     ]
 
 
+SECTION_COLUMNS = {
+    "run": "",
+    "edges": "Edges: between the features kept, without the constant's.",
+    "90 % of Ê²": "90 % of Ê²: how many of the largest carry so much.",
+    "error of Ê": "Error: median relative standard error; exact: no stochastic sources.",
+    "required": "Required: largest edges that keep the metric within its tolerance, one section at a time.",
+    "robust": "Robust: so many that no mask found within the rest costs more.",
+    "metric then": "Metric then: with the edges required alone.",
+    "area": "Area: under the faithfulness curve, 1 if few edges do it all; in brackets the 95 % bootstrap "
+    "interval over samples.",
+}
+"""What the columns of sections mean."""
+
+
 def sections(runs: Sequence[ReportedRun]) -> str:
     """Edges, how many carry most, how many are required, and areas with intervals."""
     with_edges = [run for run in runs if run.graph.edges]
@@ -112,16 +130,20 @@ def sections(runs: Sequence[ReportedRun]) -> str:
         if run.record.curves:
             area = area_with_interval(run.record.curves.curves.whole)
             rows.append(["all at once", run.name, *[NOT_MEASURED] * 6, area])
-    return table(
-        ["section", "run", "edges", "90 % of Ê²", "error of Ê", "required", "robust", "metric then", "area"],
-        _without_repeats(rows),
-        caption="Edges: between the features kept, without the constant's. 90 % of Ê²: how many of the "
-        "largest carry so much. Error: median relative standard error; exact: no stochastic sources. "
-        "Required: largest edges that keep the metric within its tolerance, one section at a time. Robust: "
-        "so many that no mask found within the rest costs more. Area: "
-        "under the faithfulness curve, 1 if few edges do it all; in brackets the 95 % bootstrap interval "
-        "over samples.",
-    )
+    return _measured_columns("section", SECTION_COLUMNS, rows, len(runs))
+
+
+def _measured_columns(first: str, columns: Mapping[str, str], rows: list[list[str]], runs: int) -> str:
+    """A table without columns in which nothing was measured, and without the run's where there is one run."""
+    shown = [
+        k
+        for k, name in enumerate(columns, start=1)
+        if (runs > 1 if name == "run" else any(row[k] != NOT_MEASURED for row in rows))
+    ]
+    names = list(columns)
+    cells = [[row[0], *(row[k] for k in shown)] for row in _without_repeats(rows)]
+    caption = " ".join(words for k in shown if (words := columns[names[k - 1]]))
+    return table([first, *(names[k - 1] for k in shown)], cells, caption)
 
 
 def _section(run: ReportedRun, name: str) -> list[str]:

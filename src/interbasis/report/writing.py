@@ -1,15 +1,17 @@
 """Writing a report: the page with its figures inside, and the figures once more as files of their own."""
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 
-from interbasis.figures import save
-from interbasis.report.figures import figures_of
-from interbasis.report.page import page
-from interbasis.report.record import read_runs
+from matplotlib.figure import Figure
+
+from interbasis.figures.saving import Format, known_formats, save
+from interbasis.report.figures import figures_of, is_opening
+from interbasis.report.page import Drawn, page
+from interbasis.report.record import ReportedRun, read_runs
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import check_writable, write_text_atomically
 from interbasis.runtime.progress import Progress, silent
@@ -35,19 +37,58 @@ def write_report(runs: Sequence[str | Path], out: str | Path, progress: Progress
         InterbasisError: A run cannot be read, or the folder cannot be written to.
     """
     reported = read_runs(runs)
-    folder = Path(out)
-    check_writable(folder)
-    try:
-        (folder / "figures").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InterbasisError(f"could not make the folder {folder} ({error.strerror})") from error
+    folder = _folder(out, "figures").parent
     shown = []
-    for number, (name, title, figure) in enumerate(figures_of(reported)):
-        vector, _ = save(figure, folder / "figures" / name)
+    for title, figure, (vector, _) in _written(reported, folder / "figures", ("svg", "png"), progress):
         data = "data:image/svg+xml;base64," + b64encode(vector.read_bytes()).decode("ascii")
-        shown.append((title, data, figure.get_figwidth()))
-        progress("figures", number + 1, number + 1)
+        shown.append(Drawn(title, data, figure.get_figwidth(), opens=is_opening(vector.stem)))
     css = files("interbasis.report").joinpath("report.css").read_text(encoding="utf-8")
     date = datetime.now(UTC).strftime("%Y-%m-%d")
     write_text_atomically(folder / PAGE, page(reported, shown, css, date))
     return folder / PAGE
+
+
+def write_figures(
+    runs: Sequence[str | Path],
+    out: str | Path,
+    formats: Sequence[Format] = ("svg", "pdf"),
+    progress: Progress = silent,
+) -> list[Path]:
+    """Write every figure that runs on disk hold the data for, the ones of a report.
+
+    Args:
+        runs: Folders of the runs; those that may be compared share figures.
+        out: Folder to write to.
+        formats: svg, png or pdf; text in PDF files stays text.
+        progress: Told of every figure.
+
+    Returns:
+        The files.
+
+    Raises:
+        InterbasisError: A format is unknown, a run cannot be read, or the folder cannot be written to.
+    """
+    known_formats(formats)
+    reported = read_runs(runs)
+    folder = _folder(out)
+    return [file for *_, made in _written(reported, folder, formats, progress) for file in made]
+
+
+def _folder(out: str | Path, inside: str = "") -> Path:
+    """A folder that is there and may be written to."""
+    check_writable(Path(out))
+    folder = Path(out) / inside
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InterbasisError(f"could not make the folder {folder} ({error.strerror})") from error
+    return folder
+
+
+def _written(
+    runs: Sequence[ReportedRun], folder: Path, formats: Sequence[Format], progress: Progress
+) -> Iterator[tuple[str, Figure, list[Path]]]:
+    """(title, figure, its files), one figure after another."""
+    for number, (name, title, figure) in enumerate(figures_of(runs)):
+        yield title, figure, save(figure, folder / name, formats)
+        progress("figures", number + 1, number + 1)

@@ -12,6 +12,7 @@ from interbasis.data.samples import Split
 from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.store import graph_digest, load
+from interbasis.network.hooks import own_name
 from interbasis.network.network import Network
 from interbasis.run.records import Result
 from interbasis.run.results import load_result, load_tensors, save_result
@@ -144,12 +145,14 @@ class OpenedRun(RunGraph):
     def section_indices(self, names: Iterable[str] | None) -> list[int]:
         """Sections by the names of their source layers; None is all of them."""
         known = self.graph.section_names
-        for name in names or ():
-            if name not in known:
+        chosen = {
+            own_name(name, self.graph.layer_names): name for name in (known if names is None else names)
+        }
+        for own, name in chosen.items():
+            if own not in known:
                 raise InterbasisError(
                     f"there is no section from {name!r}; expected one of {', '.join(known)}"
                 )
-        chosen = set(known if names is None else names)
         return [k for k, name in enumerate(known) if name in chosen]
 
     def ablate(self, **settings: Any) -> "AblationResult":

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.network.hooks import own_name
 from interbasis.runtime.errors import InterbasisError
 
 if TYPE_CHECKING:
@@ -123,12 +124,13 @@ def named_output(prompt: Prompt, word: str | None) -> int | None:
 
 
 def feature_of(graph: InteractionGraph, text: str) -> tuple[LayerBasis, int]:
-    """`mlp_in.3:17` as the basis of a layer and a number.
+    """`mlp_in.3:17`, or `blocks.3.ln2.hook_normalized:17`, as the basis of a layer and a number.
 
     Raises:
         InterbasisError: It is not of this form, or there is no such layer or feature.
     """
-    layer, colon, number = text.rpartition(":")
+    named, colon, number = text.rpartition(":")
+    layer = own_name(named, graph.layer_names)
     if not colon or not number.isdecimal() or layer not in graph.layer_names:
         names = ", ".join(graph.layer_names)
         raise InterbasisError(

@@ -10,6 +10,7 @@ from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.largest_direction import LargestDirection
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.settings import BuildRequest
+from interbasis.network.hooks import hook_names
 from interbasis.numerics.linalg import Cut
 from interbasis.run.specs import split_options
 from interbasis.runtime.literals import Basis, Method
@@ -20,6 +21,8 @@ class LayerSummary(Record):
     """One node layer."""
 
     name: str
+    hook: str | None
+    """What TransformerLens calls the place; None where it has no name for it."""
     width: int
     """Coordinates before any were dropped, the constant among them."""
     features: int
@@ -82,7 +85,8 @@ class RunSummary(Record):
 
 def summarise(graph: InteractionGraph) -> RunSummary:
     """What a graph holds, in a few numbers."""
-    widths = graph.provenance.widths
+    widths, directions = graph.provenance.widths, graph.provenance.largest_directions
+    hooks = hook_names(graph.layer_names)
     errors: Sequence[Tensor | None] = graph.edge_errors or [None] * len(graph.edges)
     sections = [
         _section(edges, error, *graph.layers[k : k + 2])
@@ -101,7 +105,7 @@ def summarise(graph: InteractionGraph) -> RunSummary:
         seconds={phase: round(t, 3) for phase, t in graph.provenance.timings.items()},
         versions=graph.provenance.versions,
         layers={
-            layer.name: _layer(layer, width, graph.provenance.largest_directions.get(layer.name))
+            layer.name: _layer(layer, width, hooks.get(layer.name), directions.get(layer.name))
             for layer, width in zip(graph.layers, widths, strict=True)
         },
         sections={section.source: section for section in sections},
@@ -133,11 +137,12 @@ def _tokenizer(request: BuildRequest | None) -> Path | None:
     return None
 
 
-def _layer(layer: LayerBasis, width: int, largest: LargestDirection | None) -> LayerSummary:
+def _layer(layer: LayerBasis, width: int, hook: str | None, largest: LargestDirection | None) -> LayerSummary:
     first = layer.first_feature
     ranking = layer.eigenvalues[first:] if layer.eigenvalues is not None else torch.zeros(0)
     return LayerSummary(
         name=layer.name,
+        hook=hook,
         width=width,
         features=layer.features,
         dropped_as_noise=_dropped(layer.variance_cut),

@@ -17,7 +17,8 @@ def section_tables(summary: NetworkSummary, name: str) -> Iterator[RenderableTyp
     table = make_table("Sections", "from", "coordinates", *texts)
     for section in summary.sections:
         widths = f"{section.inputs} → {section.outputs}"
-        table.add_row(section.source, widths, section.grid, section.core, section.cost)
+        named = [section.source, *([section.hook] if section.hook else [])]
+        table.add_row("\n".join(named), widths, section.grid, section.core, section.cost)
     yield table
     yield Text(f"to: {summary.sections[-1].target}; every section ends where the next begins")
     for step in summary.after:

@@ -21,14 +21,16 @@ def summary_tables(summary: RunSummary, folder: str) -> list[RenderableType]:
 
 
 def _layer_table(rows: list[LayerSummary]) -> ResultTable:
+    hooks = any(row.hook for row in rows)
     table = make_table(
-        "Node layers", "layer", "width", "features", "noise", "unused", "margin", "effective", "largest"
-    )
+        "Node layers", "layer", "width", "features", "noise", "unused", "margin", "effective", "largest",
+        *(["TransformerLens"] if hooks else []),
+    )  # fmt: skip
     for row in rows:
         table.add_row(
             row.name, str(row.width), str(row.features), str(row.dropped_as_noise),
             str(row.dropped_as_unused), _number(row.last_kept_over_floor),
-            f"{row.effective_features:.1f}", _number(row.largest),
+            f"{row.effective_features:.1f}", _number(row.largest), *([row.hook or "–"] if hooks else []),
         )  # fmt: skip
     table.caption = (
         "Features count the constant. Noise: directions whose variance is rounding; unused: "

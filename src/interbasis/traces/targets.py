@@ -8,6 +8,7 @@ from torch import Tensor
 
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.network.hooks import own_name
 from interbasis.network.network import Network, Section
 from interbasis.numerics.integration import Rule
 from interbasis.runtime.errors import InterbasisError
@@ -22,7 +23,7 @@ class TargetRequest(Record):
     minus: int | None = None
     """Another one, whose logit is taken away instead of the mean."""
     layer: str | None = None
-    """A node layer, for one of its features."""
+    """A node layer, by our name or TransformerLens', for one of its features."""
     feature: int | None = None
     position: int = -1
     """Position in the input; −1 is the last."""
@@ -107,12 +108,18 @@ def resolve(
 
 
 def _feature(network: Network, graph: InteractionGraph, request: TargetRequest, position: int) -> Target:
-    layer, feature = request.layer, request.feature
-    names = graph.layer_names
-    if layer not in names[1:] or feature is None or request.output is not None or request.minus is not None:
+    names, feature = graph.layer_names, request.feature
+    layer = None if request.layer is None else own_name(request.layer, names)
+    if (
+        layer is None
+        or layer not in names[1:]
+        or feature is None
+        or request.output is not None
+        or request.minus is not None
+    ):
         raise InterbasisError(
             f"a feature is named by its layer, one of {', '.join(names[1:])}, and its number, without an "
-            f"output; received layer {layer!r}, feature {feature}"
+            f"output; received layer {request.layer!r}, feature {feature}"
         )
     index = names.index(layer)
     basis = graph.layers[index]

@@ -140,6 +140,7 @@ def output_names(rows: LayerRows) -> tuple[str, ...] | None:
 def _layer(graph: InteractionGraph, rows: LayerRows, summary: LayerSummary) -> PageLayer:
     return PageLayer(
         name=rows.name,
+        hook=summary.hook,
         width=summary.width,
         size=rows.basis.features,
         constant=rows.basis.constant,

@@ -19,7 +19,7 @@ from interbasis.runtime.literals import Basis, Metric
 from interbasis.runtime.records import Measured, Record
 from interbasis.viewer.notes import Notes
 
-SCHEMA = 4
+SCHEMA = 5
 """Version of these records; `static/data.js` names the same."""
 
 Floats = str
@@ -82,6 +82,8 @@ class PageLayer(Record):
     """One node layer."""
 
     name: str
+    hook: str | None
+    """What TransformerLens calls the place; None where it has no name for it."""
     width: int
     """Coordinates before any were dropped, the constant among them."""
     size: int

@@ -36,7 +36,7 @@ class AblateRequest(Record):
     tolerance: float | None = Field(None, ge=0, allow_inf_nan=False)
     """Accuracy that may be lost, or cross-entropy gained; default: 0.001 or 0.1."""
     sections: Names | None = None
-    """Comma-separated names of source layers; default: all sections."""
+    """Comma-separated source layers, by our names or TransformerLens'; default: all sections."""
     stable: bool = True
     """Find the count from which every larger one passes, too."""
     intervals: bool = False

@@ -15,7 +15,7 @@ class SteerRequest(Record):
     """Which feature, how far, on which prompt."""
 
     feature: str
-    """The feature, as LAYER:NUMBER."""
+    """The feature, as LAYER:NUMBER; TransformerLens' names of layers are known."""
     by: float
     """What is added to it at every position, in its standard deviations over the data of the build."""
     prompt: str | None = None

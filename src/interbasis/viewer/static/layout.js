@@ -4,6 +4,8 @@
 export const TITLE_HEIGHT = 46;
 const SIDE = 16;
 const MIN_GAP = 58;
+// A few columns that almost fit stand closer, so that none is out of sight.
+const CLOSE = { gap: 36, width: 100 };
 const NARROWEST = 64;
 const WIDEST = 250;
 const WIDEST_IN_A_CROWD = [132, 176];
@@ -22,9 +24,10 @@ export function layout(columns, width, height, zoom = 1) {
   const count = Math.max(columns.length, 1);
   const rows = Math.max(1, ...columns.map((column) => column.indices.length));
   const room = width - 2 * SIDE;
-  const widths = columnWidths(columns.map(({ needs }) => needs), room).map((one) => Math.round(one * zoom));
+  const { least, wide } = columnWidths(columns.map(({ needs }) => needs), room);
+  const widths = wide.map((one) => Math.round(one * zoom));
   const boxes = widths.reduce((sum, one) => sum + one, 0);
-  const gap = count > 1 ? Math.max((room - boxes) / (count - 1), MIN_GAP * zoom) : 0;
+  const gap = count > 1 ? Math.max((room - boxes) / (count - 1), least * zoom) : 0;
   const free = (height - TITLE_HEIGHT - 12) / rows;
   const row = Math.min(Math.max(free, ROW.least), ROW.most) * zoom;
   const tall = rows * row;
@@ -47,8 +50,10 @@ export function layout(columns, width, height, zoom = 1) {
 
 function columnWidths(needs, room) {
   const clamped = (most) => needs.map((need) => Math.min(Math.max(need, NARROWEST), most));
-  const wide = clamped(WIDEST);
-  const fits = wide.reduce((sum, one) => sum + one, 0) + (needs.length - 1) * MIN_GAP <= room;
-  const share = (room - (needs.length - 1) * MIN_GAP) / needs.length;
-  return fits ? wide : clamped(Math.min(Math.max(share, WIDEST_IN_A_CROWD[0]), WIDEST_IN_A_CROWD[1]));
+  const fits = (widths, gap) => widths.reduce((sum, one) => sum + one, 0) + (needs.length - 1) * gap <= room;
+  const share = (gap) => (room - (needs.length - 1) * gap) / needs.length;
+  if (fits(clamped(WIDEST), MIN_GAP)) return { least: MIN_GAP, wide: clamped(WIDEST) };
+  const crowded = clamped(Math.min(Math.max(share(MIN_GAP), WIDEST_IN_A_CROWD[0]), WIDEST_IN_A_CROWD[1]));
+  const close = clamped(Math.max(share(CLOSE.gap), CLOSE.width));
+  return !fits(crowded, MIN_GAP) && fits(close, CLOSE.gap) ? { least: CLOSE.gap, wide: close } : { least: MIN_GAP, wide: crowded };
 }

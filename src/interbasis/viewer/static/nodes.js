@@ -64,7 +64,7 @@ export class NodeColumns {
         class: "column", role: "group", "aria-label": `Node layer ${layer.name}, ${integer(shown)} of ${integer(features)} features`,
         style: { left: `${this.box.x[number]}px`, width: `${this.box.widths[number]}px`, height: `${this.box.height}px` },
       },
-      el("div", { class: "column-title", title: layer.name }, name(layer.name), el("small", {}, text)),
+      el("div", { class: "column-title", title: layer.hook ? `${layer.name}\n${layer.hook} in TransformerLens` : layer.name }, name(layer.name), el("small", {}, text)),
       this.buttons[number],
     );
   }
@@ -98,7 +98,7 @@ export class NodeColumns {
     const { left, right, top, height } = this.buttons[column][row].getBoundingClientRect();
     if (merged) return page.tip.show(right, top, el("p", {}, "All outputs as one; click to see each"));
     const index = indices[row];
-    const { eigenvalues, ranked_by: kind, name: where, constant } = run.layers[layer];
+    const { eigenvalues, ranked_by: kind, name: where, hook, constant } = run.layers[layer];
     const module = run.module(layer, index);
     const facts = [
       eigenvalues && !(constant && index === 0) && `${kind === "lambda" ? "Λ" : "variance"} ${decimal(eigenvalues[index])}`,
@@ -107,7 +107,7 @@ export class NodeColumns {
     page.tip.show(
       right + 200 > window.innerWidth ? left : right - 8, top + height / 2,
       el("p", {}, el("b", {}, name(where)), ` feature ${index}`), names.known(layer, index) && el("p", {}, name(names.known(layer, index))),
-      facts.length > 0 && el("p", { class: "hint" }, facts.join(" · ")), matchText(page, run.place, layer, index),
+      facts.length > 0 && el("p", { class: "hint" }, facts.join(" · ")), hook && el("p", { class: "hint" }, name(hook)), matchText(page, run.place, layer, index),
     );
   }
 

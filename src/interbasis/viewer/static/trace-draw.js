@@ -8,6 +8,9 @@ const MARK_LINE = 17;
 const LAYER_ROOM = 14;
 const LEFT = 96;
 const TOP = 14;
+const TOKEN_ROOM = 92;
+// Added to the room between layers where the window is tall.
+const MOST_SPARE = 22;
 const MOST_LABEL = 120;
 const EMPTY_TOKEN = 13;
 const MOST_EDGES = 500;
@@ -15,7 +18,7 @@ const MOST_EDGES = 500;
 const TALLEST = 4;
 
 // Where every node stands: positions with nodes have room for their labels, the others only for their token.
-export function traceLayout(nodes, { order, trace: { tokens } }, labelOf, room) {
+export function traceLayout(nodes, { order, trace: { tokens } }, labelOf, room, tall) {
   const stacks = new Map();
   for (const node of nodes) {
     const key = `${node.layer}@${node.position}`;
@@ -31,22 +34,24 @@ export function traceLayout(nodes, { order, trace: { tokens } }, labelOf, room) 
   const x = [];
   needs.reduce((at, need, position) => ((x[position] = at), at + need), LEFT);
   const layers = order.filter((layer) => nodes.some((node) => node.layer === layer));
+  const lines = layers.map((layer) => Math.max(...[...stacks].filter(([key]) => key.startsWith(`${layer}@`)).map(([, stack]) => Math.min(stack.length, TALLEST))));
+  const least = lines.reduce((sum, count) => sum + count * MARK_LINE + LAYER_ROOM, TOP + TOKEN_ROOM);
+  const between = LAYER_ROOM + Math.min(Math.max((tall - least) / layers.length, 0), MOST_SPARE);
   const rows = [];
   let y = TOP;
-  for (const layer of [...layers].reverse()) {
-    const tallest = Math.max(...[...stacks].filter(([key]) => key.startsWith(`${layer}@`)).map(([, stack]) => Math.min(stack.length, TALLEST)));
-    rows.push({ layer, top: y, height: tallest * MARK_LINE + LAYER_ROOM });
-    y += tallest * MARK_LINE + LAYER_ROOM;
+  for (let k = layers.length - 1; k >= 0; k--) {
+    rows.push({ layer: layers[k], top: y, height: lines[k] * MARK_LINE + between });
+    y += lines[k] * MARK_LINE + between;
   }
   const places = new Map();
   for (const { layer, top } of rows) {
     for (const [key, stack] of stacks) {
       if (!key.startsWith(`${layer}@`)) continue;
-      stack.sort((a, b) => b.influence - a.influence).forEach((node, k) => places.set(node.name, { x: x[node.position] + 8 + Math.floor(k / TALLEST) * labels[node.position], y: top + LAYER_ROOM / 2 + ((k % TALLEST) + 0.5) * MARK_LINE }));
+      stack.sort((a, b) => b.influence - a.influence).forEach((node, k) => places.set(node.name, { x: x[node.position] + 8 + Math.floor(k / TALLEST) * labels[node.position], y: top + between / 2 + ((k % TALLEST) + 0.5) * MARK_LINE }));
     }
   }
   const width = x[x.length - 1] + needs[needs.length - 1] + 20;
-  return { x, needs, rows, places, width, bottom: y, height: y + 92 };
+  return { x, needs, rows, places, width, bottom: y, height: y + TOKEN_ROOM };
 }
 
 export function tracePicture(view) {

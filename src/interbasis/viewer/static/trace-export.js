@@ -1,4 +1,4 @@
-// A trace as a file: the picture as SVG or PNG, and the graph after Neuronpedia's schema of attribution graphs.
+// A trace as a file: the picture as SVG or PNG, and the graph after the schemas of Neuronpedia and circuit-tracer.
 
 import { el } from "./dom.js";
 import { TARGET } from "./trace-graph.js";
@@ -57,13 +57,13 @@ function attributionGraph({ graph, tab, labelOf }) {
   const embedding = (position) => `E_${trace.tokens[position].token ?? 0}_${position}`;
   return {
     metadata: {
-      slug: graph.name, scan: run.record.model || run.record.family, prompt: trace.prompt, prompt_tokens: trace.tokens.map(({ text }) => text),
+      slug: graph.name, scan: run.record.model || run.record.family, transcoder_list: [], schema_version: 1, prompt: trace.prompt, prompt_tokens: trace.tokens.map(({ text }) => text),
       info: { description: trace.summary, generator: { name: "interbasis", version: run.record.about.versions.interbasis ?? "" } },
       generation_settings: trace.settings, scores: { replacement, completeness, error_share },
       layers: graph.order.slice(0, -1),
     },
     qParams: {
-      pinnedIds: tab.pins().map((pin) => idOf.get(pin)).filter(Boolean), linkType: "both", clickedId: idOf.get(tab.page.state.get("node")) ?? "",
+      pinnedIds: tab.pins().map((pin) => idOf.get(pin)).filter(Boolean), linkType: "both", clickedId: idOf.get(tab.page.state.get("node")) ?? "", sg_pos: "",
       supernodes: [...tab.groups(), ...trace.groups.map((group) => [group.name, group.nodes])].map(([group, members]) => [group, ...members.map((member) => idOf.get(member)).filter(Boolean)]).filter((list) => list.length > 1),
     },
     nodes: [
@@ -75,7 +75,7 @@ function attributionGraph({ graph, tab, labelOf }) {
         node_id: idOf.get(node.name), feature: node.feature ?? (node.kind === "target" ? (trace.target.output ?? -1) : -1), layer: String(graph.level.get(node.layer)),
         ctx_idx: node.position, feature_type: { feature: "cross layer transcoder", error: "mlp reconstruction error", target: "logit" }[node.kind], jsNodeId: `${idOf.get(node.name)}-0`,
         clerp: node.kind === "target" ? `target: ${labelOf(node)}` : labelOf(node), influence: node.influence, activation: node.activation,
-        ...(node.kind === "target" ? { is_target_logit: true, token_prob: trace.target.probability } : {}),
+        ...(node.kind === "target" ? { is_target_logit: true, token_prob: trace.target.probability ?? 0 } : {}),
       })),
     ],
     links: [

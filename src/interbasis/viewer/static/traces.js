@@ -107,13 +107,15 @@ export class Traces {
 
   draw(graph) {
     const view = this.view(graph);
+    replace(this.head, this.heading(view)); // first: the picture has the height that it leaves
     const room = (this.scroll.clientWidth || window.innerWidth - 260) - 12;
-    view.box = traceLayout(view.nodes, graph, view.labelOf, room);
+    view.box = traceLayout(view.nodes, graph, view.labelOf, room, this.scroll.clientHeight - 16);
     view.picture = tracePicture(view);
     this.shown = view;
     this.fit(view);
-    replace(this.head, this.heading(view));
     replace(this.scroll, view.picture);
+    if (this.scrolledFor !== graph.name) this.scroll.scrollLeft = this.scroll.scrollWidth; // where the target stands
+    this.scrolledFor = graph.name;
     if (this.paintedAt === undefined) requestAnimationFrame(() => setTimeout(() => (this.paintedAt = performance.now())));
     this.mark();
   }

@@ -1,0 +1,41 @@
+"""`interbasis figures`: every figure of a run as a file."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from interbasis.cli import common
+from interbasis.runtime.records import Record
+
+
+class FiguresResult(Record):
+    """What was written."""
+
+    files: tuple[Path, ...]
+
+
+def figures(
+    *runs: Annotated[Path, Parameter(help="Folders of runs; those that may be compared share figures.")],
+    out: Annotated[Path, Parameter(help="Folder for the figures.")],
+    format: Annotated[str, Parameter(help="Comma-separated formats: svg, pdf, png.")] = "svg,pdf",
+    as_json: common.AsJson = False,
+) -> None:
+    """Write every figure of a run as SVG, PDF or PNG.
+
+    They are the figures of the report: those that the run's results hold the data for.
+
+    Example: interbasis figures runs/lib --format pdf --out figures
+    """
+    from interbasis.figures.saving import known_formats
+    from interbasis.report import write_figures
+    from interbasis.runtime.progress import progress_bar
+
+    formats = known_formats([name.strip() for name in format.split(",")])
+    with progress_bar() as advance:
+        files = write_figures(runs, out, formats, advance)
+    common.show(FiguresResult(files=tuple(files)), as_json, _lines)
+
+
+def _lines(result: FiguresResult) -> list[str]:
+    return [f"{file}  ({file.stat().st_size:,} bytes)" for file in result.files]
