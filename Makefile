@@ -22,7 +22,7 @@ lint: $(READY)  ## style and types
 	$(BIN)/mypy
 
 docs: $(READY)  ## the documentation as a site, in build/site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet, which would hide what strict looks at
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
 	@echo "build/site/index.html"
 
 bench: $(READY)  ## speed, as ratios measured in one run, beside the stored baseline where there is one

@@ -7,6 +7,8 @@ import textwrap
 from types import ModuleType
 from typing import Any
 
+from sphinx.application import Sphinx
+
 import interbasis
 
 MARK = re.compile(r"<!-- api: ([\w, ]+) -->")
@@ -15,14 +17,18 @@ ENTRY = re.compile(r"^(\*{0,2}\w+): ")
 SOURCES = "src/interbasis/"
 
 
-def on_page_markdown(markdown: str, **_: object) -> str:
-    return MARK.sub(lambda found: "\n\n".join(map(described, found[1].split(", "))), markdown)
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", put_in)
+
+
+def put_in(app: Sphinx, page: str, source: list[str]) -> None:
+    source[0] = MARK.sub(lambda found: "\n\n".join(map(described, found[1].split(", "))), source[0])
 
 
 def described(name: str) -> str:
     """A public name of the package: a heading, its signature, its docstring, and what belongs to it."""
     thing = getattr(interbasis, name)
-    head = f"### interbasis.{name} {{ #{name} .api }}"
+    head = f'<span id="{name}"></span>\n\n### interbasis.{name}'
     if inspect.ismodule(thing):
         return "\n\n".join([head, text(thing), *members_of_module(name, thing)])
     body = of_class(thing) if inspect.isclass(thing) else []
@@ -34,7 +40,7 @@ def members_of_module(name: str, module: ModuleType) -> list[str]:
     for inner in getattr(module, "__all__", None) or own_functions(module):
         thing = getattr(module, inner)
         parts += [
-            f"#### {name}.{inner} {{ #{name}.{inner} }}",
+            f'<span id="{name}.{inner}"></span>\n\n#### {name}.{inner}',
             signature(thing, f"{name}.{inner}"),
             text(thing),
         ]
