@@ -1,4 +1,4 @@
-"""The documentation as a site: `make docs` writes it to build/site, which works from disk and from any server.
+"""The documentation as a site: `make docs` writes it to build/site, to be read from disk or a server.
 
 Nothing is loaded from another host: the theme has its fonts and scripts with it, and formulas are MathML.
 The Markdown files are read as they are on GitHub; what is generated is put in by the modules in docs/hooks.

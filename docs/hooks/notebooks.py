@@ -1,4 +1,4 @@
-"""The notebooks of examples/ as pages, with the outputs that are stored in them: docs/notebooks, not in git."""
+"""The notebooks of examples/ as pages, with their stored outputs: docs/notebooks, not in git."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What Markdown as GitHub shows it cannot say: pictures in two versions, captions of code, links to live pages."""
+"""What GitHub's Markdown cannot say: pictures in two versions, captions of code, links to live pages."""
 
 import re
 from pathlib import Path

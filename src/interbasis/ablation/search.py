@@ -48,7 +48,7 @@ class EdgesRequired:
     count: int
     """Edges kept by the accepted mask, the constant's not counted."""
     possible: int
-    """Edges between the kept features of the two layers, the constant's not counted: all the graph has here."""
+    """Edges between the kept features of the two layers, the constant's not counted."""
     epsilon: float
     """ε, the smallest edge Ê that the accepted mask keeps; where it keeps none, the largest there is, so that
     no edge lies above ε."""

@@ -55,7 +55,7 @@ class SectionEdges(Record):
     count: int
     """Edges kept by the accepted mask, the constant's not counted."""
     possible: int
-    """Edges between the kept features of the two layers, the constant's not counted: all the graph has here."""
+    """Edges between the kept features of the two layers, the constant's not counted."""
     epsilon: float
     """ε, the smallest edge Ê that the accepted mask keeps; where it keeps none, the largest there is."""
     value: float

@@ -56,7 +56,8 @@ def _compared_edges(r: R) -> str:
         "## Edges required\n\nThe fewest edges that pass, by bisection as in the paper, each section ablated "
         "alone, of all edges between the features that the basis keeps; the constant's are free. In brackets "
         "the 95 % bootstrap interval over the windows (1,000 draws, the same for both bases; the count from "
-        "which every larger one that was tried passes). Ratio: LIB's over PCA's, its interval from paired draws; **bold** where it excludes 1."
+        "which every larger one that was tried passes). Ratio: LIB's over PCA's, its interval from paired "
+        "draws; **bold** where it excludes 1."
     ]
     for kind, title in KIND_TITLES.items():
         rows = [
