@@ -26,7 +26,7 @@ from interbasis.network.cores import Attention, AttentionShape, Elementwise, Lin
 from interbasis.network.network import Network, NodeLayer, Prefix, Section, with_constant
 from interbasis.runtime.errors import InterbasisError
 
-__all__ = ["Labelled", "from_weights", "load", "modulus", "pairs", "split"]
+__all__ = ["from_weights", "load", "modulus", "pairs", "split"]
 
 FAMILY = "modadd"
 
