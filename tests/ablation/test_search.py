@@ -59,7 +59,7 @@ def test_the_bisection_takes_the_papers_path(solved, metric, tolerance):
             middle = (low + high) // 2
             low, high = (middle, high) if ok(whole - middle) else (low, middle)
         assert result.count == whole - low
-        assert result.possible == (edges.shape[0] - 1) * (edges.shape[1] - 1)
+        assert result.possible == (edges.shape[0] - graph.layers[k + 1].constant) * (edges.shape[1] - 1)
         assert torch.equal(result.mask, top_edges(edges, result.count))
         assert result.epsilon == edges[:, 1:].flatten().sort(descending=True).values[result.count - 1]
         assert result.value == pytest.approx(measure(network, graph, data, {k: result.mask}), abs=1e-12)
