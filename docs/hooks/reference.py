@@ -197,4 +197,3 @@ def as_list(body: str) -> str:
     if not ENTRY.match(lines[0]):
         return "\n".join(lines)
     return "\n".join(ENTRY.sub(r"- `\1`: ", line) for line in lines)
-

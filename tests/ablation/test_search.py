@@ -156,14 +156,14 @@ def test_bad_requests_get_a_sentence(solved):
     lowered = interbasis.build(network, data[0], threshold=1e6, relative_threshold=0)
     bare = interbasis.build(network, data[0], edge_method=None)
     for call, reason in (
-        (lambda: interbasis.edges_required(network, graph, data[0]), "labels are needed"),
+        (lambda: interbasis.edges_required(network, graph, data[0]), "labels are required"),
         (
             lambda: interbasis.edges_required(network, graph, (data[0], data[1] + 9)),
             "labels lie between 0 and 7",
         ),
         (lambda: interbasis.edges_required(network, graph, (data[0], data[1] * 1.0)), "integer labels"),
         (lambda: interbasis.edges_required(network, graph, data, "speed"), "accuracy or cross_entropy"),
-        (lambda: interbasis.edges_required(network, graph, data, tolerance=-1), "number from 0 on"),
+        (lambda: interbasis.edges_required(network, graph, data, tolerance=-1), "must be at least 0"),
         (lambda: interbasis.edges_required(network, lowered, data), "even with all edges"),
         (lambda: interbasis.edges_required(network, bare, data), "no edges to ablate"),
         (lambda: interbasis.nodes_required(network, graph, data, counts=[0]), "counts from 1"),

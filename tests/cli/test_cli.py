@@ -73,7 +73,7 @@ def test_a_summary_of_nothing_counts_nothing(tmp_path):
         (["build", "CHECKPOINT", "--out", "OUT", "--edge-sources", "0"], "--edge-sources cannot be 0"),
         (["build", "CHECKPOINT"], "--out"),
         (["build", "modadd:", "--out", "OUT"], "expected a model as modadd:PATH"),
-        (["show", "OUT"], "is no folder"),
+        (["show", "OUT"], "is not a folder"),
         (["shwo", "OUT"], "shwo"),
     ],
 )

@@ -201,7 +201,7 @@ class Search:
         metric = evaluation.metric
         tolerance = DEFAULT_TOLERANCE[metric] if tolerance is None else tolerance
         if not 0 <= tolerance < math.inf:
-            raise InterbasisError(f"the tolerance is a number from 0 on, not {tolerance}")
+            raise InterbasisError(f"the tolerance must be at least 0, not {tolerance}")
         limit = worst_allowed(metric, evaluation.baseline.value, tolerance)
         return cls(evaluation, limit, tolerance)
 

@@ -61,7 +61,7 @@ def fetch(remote: Remote) -> Path:
         partial.unlink()
         raise InterbasisError(
             f"what came as {remote.name} from {remote.homes[0]} does not have the SHA-256 {remote.sha256}; "
-            "it was thrown away, try again later"
+            "it was discarded; try again later"
         )
     partial.replace(place)
     return place

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from interbasis.data.modadd import Labelled, pairs, split
+from interbasis.data.modadd import pairs, split
 from interbasis.models.matrices import changed_matrices
 from interbasis.network.cores import Attention, AttentionShape, Elementwise, Linear
 from interbasis.network.network import Network, NodeLayer, Prefix, Section, with_constant

@@ -73,7 +73,7 @@ class Computation:
         positions = activations[0].shape[1] if activations else 0
         if not positions or (image and positions > 1):
             raise InterbasisError(
-                "expected one sample: tokens [positions], a row of numbers or, for a network that flattens it, "
+                "expected one sample: tokens [positions], a row of numbers or, if the network flattens it, "
                 f"an image; received a tensor of shape {list(batch.shape[1:])}"
             )
         states = [
