@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PROCESSES ?= 2
 
-.PHONY: demo test lint docs bench slow clean
+.PHONY: demo test lint docs gallery bench slow clean
 
 demo: $(READY)  ## from a trained modular-addition transformer to its graph, a report and a page
 	@echo "Model: the modular-addition transformer that this project trained and ships"
@@ -24,6 +24,10 @@ lint: $(READY)  ## style and types
 docs: $(READY)  ## the documentation as a site, in build/site/index.html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
 	@echo "build/site/index.html"
+
+PAGES ?= modadd cifar10 conv
+gallery: $(READY)  ## the live pages of the docs, in docs/live; PAGES=stories STORIES=FOLDER makes the language model's
+	$(BIN)/python docs/gallery.py $(PAGES) $(if $(CIFAR10),--cifar10 $(CIFAR10)) $(if $(STORIES),--stories $(STORIES))
 
 bench: $(READY)  ## speed, as ratios measured in one run, beside the stored baseline where there is one
 	OMP_NUM_THREADS=1 $(BIN)/interbasis bench --out build/bench \
