@@ -2,8 +2,8 @@
 
     python docs/gallery.py modadd cifar10 conv stories [--cifar10 FILE.npz] [--stories FOLDER]
 
-Runs go to build/gallery and are used again if they are there; pages go to docs/live. Without --cifar10 the images
-are downloaded. FOLDER holds a TinyStories GPT-2 with tokens_train.uint16.
+Runs go to build/gallery and are used again if they are there; pages go to docs/live. Without --cifar10 the
+images are downloaded. FOLDER holds a TinyStories GPT-2 with tokens_train.uint16.
 """
 
 import argparse
@@ -75,7 +75,9 @@ def run(command: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("pages", nargs="+", choices=PAGES)
     parser.add_argument("--cifar10", type=Path)
     parser.add_argument("--stories", type=Path)

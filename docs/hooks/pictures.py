@@ -1,4 +1,5 @@
-"""What GitHub's Markdown cannot say: pictures in two versions, captions of code, links to live pages."""
+"""What GitHub's Markdown cannot say: pictures in two versions, captions of code, links to live pages
+and to the notebooks as pages."""
 
 import re
 from pathlib import Path
@@ -7,6 +8,7 @@ from sphinx.application import Sphinx
 
 PICTURE = re.compile(r"^!\[([^\]]*)\]\(([^)\s]+)-light\.(png|svg)\)$", re.MULTILINE)
 TITLED = re.compile(r'^```(\w+) title="([^"]+)"$', re.MULTILINE)
+NOTEBOOK = re.compile(r"\]\(\.\./examples/([\w-]+)\.ipynb\)")
 LIVE = re.compile(r"\[([^\]]+)\]\((?:live/)([\w./-]+\.html)\)")
 
 
@@ -18,6 +20,7 @@ def put_in(app: Sphinx, page: str, source: list[str]) -> None:
     folder = Path(app.srcdir, page).parent
     text = PICTURE.sub(lambda found: both(found, folder), source[0])
     text = TITLED.sub(r"```{code-block} \1\n:caption: \2", text)
+    text = NOTEBOOK.sub(r"](notebooks/\1.md)", text)
     source[0] = LIVE.sub(r'<a href="\2">\1</a>', text)
 
 
