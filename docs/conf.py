@@ -27,7 +27,7 @@ extensions = [
 myst_enable_extensions = ["attrs_inline", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 myst_dmath_double_inline = True
-exclude_patterns = ["hooks/*", "styles/*"]
+exclude_patterns = ["hooks/*", "styles/*", "results/README.md"]
 highlight_language = "text"
 smartquotes = False
 html_math_renderer = "mathml"
@@ -40,7 +40,7 @@ html_js_files = ["copy.js"]
 html_extra_path = ["live"]  # the pages of the gallery, copied as they are
 html_copy_source = False
 html_show_search_summary = False  # summaries are fetched, which a browser refuses for pages from disk
-html_sidebars = {"index": []}
+html_sidebars: dict[str, list[str]] = {page: [] for page in ("index", "cli", "api", "evidence", "search")}
 html_theme_options = {
     "navigation_with_keys": False,
     "navbar_align": "left",

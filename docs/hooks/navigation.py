@@ -9,7 +9,7 @@ CHILDREN = {
     "guide": ["any_network", "costs", "faq"],
     "method": ["architecture"],
     "results": [
-        "results/README", "results/ablations", "results/stored_graphs", "results/reproduction_modadd",
+        "results/ablations", "results/stored_graphs", "results/reproduction_modadd",
         "results/reproduction_cifar10", "results/tinystories", "results/cifar10_features",
         "results/cifar10_conv", "results/real_models", "results/smollm2",
         "results/known", "results/float32", "results/benchmarks",
@@ -26,7 +26,9 @@ def put_in(app: Sphinx, page: str, source: list[str]) -> None:
     below = list(CHILDREN.get(page, ()))
     folder = {"results": "results", "gallery": "notebooks"}.get(page)
     if folder:
-        found = (f"{folder}/{file.stem}" for file in Path(app.srcdir, folder).glob("*.md"))
+        found = (
+            f"{folder}/{file.stem}" for file in Path(app.srcdir, folder).glob("*.md") if file.stem != "README"
+        )
         below += sorted(set(found) - set(below))
     if below:
         source[0] += "\n\n```{toctree}\n:hidden:\n\n" + "\n".join(below) + "\n```\n"

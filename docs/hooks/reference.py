@@ -96,7 +96,7 @@ def fields(kind: type) -> list[tuple[str, str, str]]:
         if hidden(kind, node.target.id):
             continue
         value, described = default(node.value)
-        shown = annotation(node.annotation) + (f" = {value}" if value else "")
+        shown = annotation(node.annotation) + (f" = {value}" if value not in ("", "None") else "")
         meaning = lines[node.end_lineno - 1].partition("  # ")[2] or described
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
             meaning = " ".join(str(after.value.value).split())
