@@ -27,7 +27,7 @@ class OutputOptions(Resources):
     overwrite: Annotated[bool, Parameter(negative="", show_default=False)] = False
     """Replace an existing run."""
     shard: str | None = None
-    """NUMBER/SHARDS: compute one part of the round that this build has come to, and write it to OUT/shards
+    """NUMBER/SHARDS: compute one part of the current round of this build, and write it to OUT/shards
     for interbasis merge."""
 
 
