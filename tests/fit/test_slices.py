@@ -5,7 +5,7 @@ import torch
 
 import reference
 from cases import CASES
-from interbasis import build
+from interbasis import InterbasisError, build, from_torch
 from interbasis.data.batches import Batches
 from interbasis.fit.jacobian import Jacobians
 from interbasis.fit.slices import SLICES, _planes, jacobians_on_slices
@@ -66,3 +66,19 @@ def test_a_linear_network_has_nothing_to_turn_by():
     lib, jib = (build(case.network, case.inputs, basis).layers for basis in ("lib", "jib"))
     for mine, theirs in zip(jib, lib, strict=True):
         assert torch.equal(mine.transform, theirs.transform)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({}, "unsupported for convolutions"), ({"skip_positions": 1}, "counts every token")],
+)
+def test_joint_basis_refuses_before_any_work(settings, message):
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Conv1d(2, 3, 3), torch.nn.ReLU(), torch.nn.Conv1d(3, 2, 3))
+    images = torch.randn(4, 2, 9)
+    case = CASES["gpt2"]()
+    network, inputs = (case.network, case.inputs) if settings else (from_torch(module, images), images)
+    steps = []
+    with pytest.raises(InterbasisError, match=message):
+        build(network, inputs, "jib", progress=lambda *step: steps.append(step), **settings)
+    assert not steps

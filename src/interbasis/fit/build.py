@@ -95,6 +95,7 @@ def build(
         limited = network.predicts_next and not config.isolate_largest
         limited = limited and not BASES[config.basis].needs_all_tokens
         config = config.model_copy(update={"norm_limit": DEFAULT_NORM_LIMIT if limited else 0.0})
+    BASES[config.basis].require(network, all_tokens=not (config.norm_limit or config.skip_positions))
     batches = _batches(config, data, jacobian_data, edge_data)
     work = _Build(network, batches, config, execution)
     try:

@@ -18,10 +18,8 @@ from interbasis.fit.section_jacobian import SectionJacobian
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.cores import Moments, PassCore, StatisticsCore, Sums
 from interbasis.network.network import Network, Section
-from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.linalg import haar_rotation
 from interbasis.runtime.checkpoints import State
-from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.team import Pass
 
 SLICED = "slices"
@@ -44,16 +42,6 @@ class SlicedSection:
 def jacobians_on_slices(jacobians: Jacobians, layers: Sequence[LayerBasis]) -> list[SlicedSection]:
     """Of every section, over the data of ``jacobians``, between these bases."""
     network, batches = jacobians.network, jacobians.batches
-    for step in network.sections:
-        if isinstance(step, StencilSection):
-            raise InterbasisError(
-                f"the basis jib is unsupported for convolutions, and {step.source.name!r} → "
-                f"{step.target.name!r} is one; choose lib"
-            )
-    if not jacobians.counted.all:
-        raise InterbasisError(
-            "the basis jib counts every token; build it with norm_limit=0 and skip_positions=0, or choose lib"
-        )
     planes = _planes(layers[0], jacobians.seed).to(network.device, network.dtype)
     blocks = batches.blocks()
 

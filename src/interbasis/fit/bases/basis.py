@@ -11,7 +11,7 @@ from interbasis.fit.jacobian_gram import JacobianGram
 from interbasis.fit.slices import SlicedSection
 from interbasis.graph.basis_kinds import BasisKind
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.network.network import NodeLayer
+from interbasis.network.network import Network, NodeLayer
 from interbasis.numerics.linalg import Floor
 from interbasis.runtime.team import ALONE, Team
 
@@ -56,12 +56,15 @@ class FeatureBasis(ABC):
     needs_grams: bool = True
     """Whether the covariances must be full Grams; else their diagonals do."""
     needs_jacobians: bool = False
+    """Whether it asks for Grams of Jacobians, which take the cores' sums over the data."""
     needs_all_tokens: bool = False
     """Whether no token can be left out of its sums."""
-    """Whether it asks for Grams of Jacobians, which take the cores' sums over the data."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.kind.description})"
+
+    def require(self, network: Network, all_tokens: bool) -> None:  # noqa: B027 (most refuse nothing)
+        """Refuse a network, or leaving out tokens, before any work is done."""
 
     @abstractmethod
     def fit(

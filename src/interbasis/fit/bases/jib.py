@@ -27,9 +27,11 @@ from interbasis.fit.covariance import Covariance
 from interbasis.fit.slices import SlicedSection
 from interbasis.graph.basis_kinds import JIB
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.network.network import NodeLayer
+from interbasis.network.network import Network, NodeLayer
+from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.joint_diagonalisation import joint_rotation
 from interbasis.numerics.linalg import fix_signs
+from interbasis.runtime.errors import InterbasisError
 
 ROUNDING = 1e-10
 """Off-diagonal parts below this, relative to the matrices they are part of, are rounding and turn nothing."""
@@ -40,6 +42,19 @@ class JointInteractionBasis(LocalInteractionBasis):
 
     kind = JIB
     needs_all_tokens = True
+
+    def require(self, network: Network, all_tokens: bool) -> None:
+        for step in network.sections:
+            if isinstance(step, StencilSection):
+                raise InterbasisError(
+                    f"the basis jib is unsupported for convolutions, and {step.source.name!r} → "
+                    f"{step.target.name!r} is one; choose lib"
+                )
+        if not all_tokens:
+            raise InterbasisError(
+                "the basis jib counts every token; build it with norm_limit=0 and skip_positions=0, "
+                "or choose lib"
+            )
 
     def fit(
         self,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from interbasis.network.cores.attention.heads import Heads
+from interbasis.network.cores.attention.rotary import Rotary
 
 MAX_ELEMENTS = 2**19
 """Elements of a product that is used at once: few enough to stay in the cache."""
@@ -61,10 +62,11 @@ def add_signed(
     """
     rotary, size = x.shape.rotary, x.shape.turned
     assert rotary is not None
-    (own, seen), (read_q, read_k) = f, (columns[:size].T.contiguous()[..., None] for columns in read)
-    k, q, v = x.k[0, 0, :, :size], x.turned_q[0, 0, :, :size], x.v[0, 0]
+    pairs = torch.arange(size, device=result.device).view(2, -1).T.flatten()  # the two of a pair side by side
+    (own, seen), (read_q, read_k) = f, (columns[pairs].T.contiguous() for columns in read)
+    k, q, v = x.k[0, 0][:, pairs], x.turned_q[0, 0][:, pairs], x.v[0, 0]
     pulled, pushed = weights.T @ q, weights @ k  # Σ_s w_st q̃_s [T, 2p], Σ_t w_st k̃_t [S, 2p]
-    query_waves, key_waves = rotary.waves(x.positions[0], v), rotary.waves(x.keys, v)
+    query_waves, key_waves = (_waves(rotary, positions, v) for positions in (x.positions[0], x.keys))
     blocks = _Blocks(x, weights)
     rows = max(1, MAX_ELEMENTS // (size * max(len(v), f[0].shape[1])))
     for some in range(0, len(result), rows):
@@ -106,16 +108,18 @@ def _cut(length: int) -> list[slice]:
     return [slice(start, min(start + POSITIONS_PER_BLOCK, length)) for start in starts]
 
 
-def _turn_back(x: Tensor, waves: tuple[Tensor, Tensor]) -> None:
-    """x_t R_t in place; x [T, h, 2p], cos and sin [T, p]."""
-    cos, sin = (wave[:, None] for wave in waves)
-    first, second = x.chunk(2, dim=-1)
-    moved = first * sin
-    first.mul_(cos).addcmul_(second, sin)
-    second.mul_(cos).sub_(moved)
+def _waves(rotary: Rotary, positions: Tensor, like: Tensor) -> Tensor:  # [T, 1, p]
+    """exp(−itθ_e): turns back pairs of coordinates, as complex numbers."""
+    cos, sin = rotary.waves(positions, like)
+    return torch.complex(cos, -sin)[:, None]
+
+
+def _turn_back(x: Tensor, waves: Tensor) -> None:
+    """x_t R_t in place; x [T, h, 2p], the coordinates of a pair side by side."""
+    torch.view_as_complex(x.unflatten(-1, (-1, 2))).mul_(waves)
 
 
 def _contracted(brackets: Tensor, f: Tensor, columns: Tensor) -> Tensor:
-    """Σ_t X_t c_j f_jt: brackets X_t [T, h, k], f [T, r], columns c_j [r, k, 1] -> [h, r]."""
+    """Σ_t X_t c_j f_jt: brackets X_t [T, h, k], f [T, r], columns c_j [r, k] -> [h, r]."""
     product = (f.T @ brackets.flatten(1)).unflatten(1, brackets.shape[1:])  # [r, h, k]
-    return (product @ columns)[..., 0].T
+    return product.mul_(columns[:, None]).sum(-1).T  # a batched product with one column is slower
