@@ -27,7 +27,7 @@ def modadd(_: str) -> Commands:
 
 def cifar10(images: str) -> Commands:
     if not Path("cifar10.safetensors").exists():
-        yield f"train cifar10 --data {images} --epochs 5 --out cifar10.safetensors"
+        yield f"train cifar10 --data {images} --epochs 1 --out cifar10.safetensors"
     data = f"{images},samples=10000"
     yield f"build mlp:cifar10.safetensors --data {data} --out cifar10"
     yield f"ablate cifar10 --data {images},samples=2000"
