@@ -28,26 +28,23 @@ def modadd(_: str) -> Commands:
 def cifar10(images: str) -> Commands:
     if not Path("cifar10.safetensors").exists():
         yield f"train cifar10 --data {images} --epochs 1 --out cifar10.safetensors"
-    data = f"{images},samples=10000"
-    yield f"build mlp:cifar10.safetensors --data {data} --out cifar10"
-    yield f"ablate cifar10 --data {images},samples=2000"
-    yield "modules cifar10 --null-graphs 10"
-    yield f"features cifar10 --top 8 --ends 4 --bands 0 --data {images},samples=2000"
+    yield f"build mlp:cifar10.safetensors --data {images},samples=4000 --out cifar10"
+    yield f"ablate cifar10 --data {images},samples=500 --tolerance 0.01 --no-stable"
+    yield f"features cifar10 --top 8 --ends 4 --bands 0 --data {images},samples=1000"
     yield "export cifar10 --html cifar10.html"
 
 
 def conv(images: str) -> Commands:
-    yield f"build cifar10-conv --data {images},samples=1000 --dtype float32 --out conv"
-    yield f"ablate conv --data {images},samples=200 --tolerance 0.01"
-    yield f"features conv --top 6 --ends 4 --bands 0 --data {images},samples=1000"
+    yield f"build cifar10-conv --data {images},samples=300 --dtype float32 --out conv"
+    yield f"features conv --top 6 --ends 4 --bands 0 --data {images},samples=300"
     yield "export conv --html conv.html"
 
 
 def stories(_: str) -> Commands:
-    data = "tokens:stories/tokens_train.uint16,context=64,bos=1"
-    yield f"build hf:stories --data {data},samples=64 --edge-group positions --out stories-run"
-    yield f"features stories-run --top 6 --ends 3 --bands 0 --mean-effect-samples 0 --data {data},samples=64"
-    yield f'trace stories-run --prompt "{PROMPT}" --max-nodes 24'
+    data = "tokens:stories/tokens_train.uint16,context=64,bos=1,samples=32"
+    yield f"build hf:stories --data {data} --edge-group positions --out stories-run"
+    yield f"features stories-run --top 5 --ends 3 --bands 0 --mean-effect-samples 0 --data {data}"
+    yield f'trace stories-run --prompt "{PROMPT}" --max-nodes 16 --checks 5'
     yield "export stories-run --html stories.html"
 
 
