@@ -60,7 +60,7 @@ def fetch(remote: Remote) -> Path:
     if sha256_of(partial) != remote.sha256:
         partial.unlink()
         raise InterbasisError(
-            f"the download of {remote.name} from {remote.homes[0]} does not have the SHA-256 {remote.sha256}; "
+            f"{remote.name} from {remote.homes[0]} does not have the SHA-256 {remote.sha256}: "
             "it was discarded; try again later"
         )
     partial.replace(place)
