@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 LENS := .venv-lens
 PROCESSES ?= 2
 
-.PHONY: demo test lint docs bench slow lens clean
+.PHONY: demo test lint docs gallery bench slow lens clean
 
 demo: $(RUNS)  ## from a trained modular-addition transformer to its graph, a report and a page
 	@echo "Model: the modular-addition transformer that this project trained and ships"
@@ -26,8 +26,12 @@ lint: $(READY)  ## style and types
 	$(BIN)/mypy
 
 docs: $(READY)  ## the documentation as a site, in build/site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet, which would hide what strict looks at
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
 	@echo "build/site/index.html"
+
+PAGES ?= modadd conv
+gallery: $(READY)  ## the live pages of the docs, in docs/live; also PAGES=cifar10, PAGES=stories STORIES=FOLDER
+	$(BIN)/python docs/gallery.py $(PAGES) $(if $(CIFAR10),--cifar10 $(CIFAR10)) $(if $(STORIES),--stories $(STORIES))
 
 bench: $(READY)  ## speed, as ratios measured in one run, beside the stored baseline where there is one
 	OMP_NUM_THREADS=1 $(BIN)/interbasis bench --out build/bench \

@@ -4,19 +4,25 @@ import re
 from inspect import Parameter
 from typing import Any, Literal, get_args, get_origin
 
-from interbasis.cli import app
+from sphinx.application import Sphinx
+
+from interbasis.cli import app as command_line
 
 MARK = re.compile(r"<!-- options: (\w+) -->")
 
 
-def on_page_markdown(markdown: str, **_: object) -> str:
-    return MARK.sub(lambda found: table(found[1]), markdown)
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", put_in)
+
+
+def put_in(app: Sphinx, page: str, source: list[str]) -> None:
+    source[0] = MARK.sub(lambda found: table(found[1]), source[0])
 
 
 def table(command: str) -> str:
     """A row for every argument and option of a command."""
     rows = ["| argument or option | meaning | default |", "|---|---|---|"]
-    for argument in app[command].assemble_argument_collection():
+    for argument in command_line[command].assemble_argument_collection():
         if not argument.parse or argument.children:  # a request, whose fields are the options
             continue
         names = " ".join(f"`{name}`" for name in argument.names)

@@ -1,22 +1,20 @@
-"""Formulas as MathML, made while the site is built: $…$ and $$…$$ in a page need no script in the browser.
+"""Formulas as MathML, made while the site is built: $…$ and $$…$$ in a page need no script in the browser."""
 
-`pymdownx.arithmatex` finds the formulas and leaves \\(…\\) and \\[…\\] in the page; what stands in them is
-turned into MathML here, which browsers draw themselves.
-"""
-
-import html
-import re
-
+from docutils import nodes
 from latex2mathml.converter import convert
-
-INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL)
-DISPLAY = re.compile(r'<div class="arithmatex">\\\[(.*?)\\\]</div>', re.DOTALL)
-
-
-def on_page_content(content: str, **_: object) -> str:
-    content = DISPLAY.sub(lambda found: f'<div class="formula">{_mathml(found[1], "block")}</div>', content)
-    return INLINE.sub(lambda found: _mathml(found[1], "inline"), content)
+from sphinx.application import Sphinx
+from sphinx.writers.html5 import HTML5Translator
 
 
-def _mathml(formula: str, display: str) -> str:
-    return convert(html.unescape(formula).strip(), display=display)
+def setup(app: Sphinx) -> None:
+    app.add_html_math_renderer("mathml", inline_renderers=(inline, None), block_renderers=(block, None))
+
+
+def inline(writer: HTML5Translator, node: nodes.math) -> None:
+    writer.body.append(convert(node.astext().strip(), display="inline"))
+    raise nodes.SkipNode
+
+
+def block(writer: HTML5Translator, node: nodes.math_block) -> None:
+    writer.body.append(f'<div class="formula">{convert(node.astext().strip(), display="block")}</div>')
+    raise nodes.SkipNode

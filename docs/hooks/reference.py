@@ -7,26 +7,42 @@ import textwrap
 from types import ModuleType
 from typing import Any
 
+from sphinx.application import Sphinx
+
 import interbasis
 
 MARK = re.compile(r"<!-- api: ([\w, ]+) -->")
 SECTION = re.compile(r"^(Args|Returns|Yields|Raises):\n", re.MULTILINE)
 ENTRY = re.compile(r"^(\*{0,2}\w+): ")
-SOURCES = "src/interbasis/"
+INTERNAL = {
+    "BuildConfig": {"kind", "variance_floor", "jacobian_floor"},
+    "Execution": {"request", "team"},
+    "General": {"to", "tensors", "at_zero", "batch_sums", "moments", "attributions", "signed_attributions"},
+    "LayerBasis": {"identity", "first_feature"},
+    "Network": {"arrange", "remake", "modulus", "finish", "output_layer", "activations_at"},
+    "NodeLayer": {"first_coordinate"},
+    "OpenedRun": {"section_indices", "model"},
+    "Section": {"direct", "outputs", "positions_out", "count_out", "features_in", "shapes", "tensors", "to"},
+}
+"""Members that the package itself uses; they are public in the code, and no part of the reference."""
 
 
-def on_page_markdown(markdown: str, **_: object) -> str:
-    return MARK.sub(lambda found: "\n\n".join(map(described, found[1].split(", "))), markdown)
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", put_in)
+
+
+def put_in(app: Sphinx, page: str, source: list[str]) -> None:
+    source[0] = MARK.sub(lambda found: "\n\n".join(map(described, found[1].split(", "))), source[0])
 
 
 def described(name: str) -> str:
     """A public name of the package: a heading, its signature, its docstring, and what belongs to it."""
     thing = getattr(interbasis, name)
-    head = f"### interbasis.{name} {{ #{name} .api }}"
+    head = f'<span id="{name}"></span>\n\n### interbasis.{name}'
     if inspect.ismodule(thing):
         return "\n\n".join([head, text(thing), *members_of_module(name, thing)])
     body = of_class(thing) if inspect.isclass(thing) else []
-    return "\n\n".join([head, signature(thing, name), text(thing), *body, f"*In `{home(thing)}`.*"])
+    return "\n\n".join([head, signature(thing, name), text(thing), *body])
 
 
 def members_of_module(name: str, module: ModuleType) -> list[str]:
@@ -34,7 +50,7 @@ def members_of_module(name: str, module: ModuleType) -> list[str]:
     for inner in getattr(module, "__all__", None) or own_functions(module):
         thing = getattr(module, inner)
         parts += [
-            f"#### {name}.{inner} {{ #{name}.{inner} }}",
+            f'<span id="{name}.{inner}"></span>\n\n#### {name}.{inner}',
             signature(thing, f"{name}.{inner}"),
             text(thing),
         ]
@@ -56,7 +72,7 @@ def of_class(kind: type) -> list[str]:
     parts = ["\n".join(["| field | type and default | meaning |", "|---|---|---|", *rows])] if rows else []
     for name, thing in vars(kind).items():
         inner = thing.__func__ if isinstance(thing, classmethod | staticmethod) else thing
-        if name.startswith("_") or not (inspect.isfunction(inner) or isinstance(thing, property)):
+        if hidden(kind, name) or not (inspect.isfunction(inner) or isinstance(thing, property)):
             continue
         says = text(inner)
         if not says:
@@ -77,14 +93,50 @@ def fields(kind: type) -> list[tuple[str, str, str]]:
     for node, after in zip(body, [*body[1:], None], strict=True):
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
-        if node.target.id.startswith("_"):
+        if hidden(kind, node.target.id):
             continue
-        shown = ast.unparse(node.annotation) + (f" = {ast.unparse(node.value)}" if node.value else "")
-        meaning = lines[node.end_lineno - 1].partition("  # ")[2]
+        value, described = default(node.value)
+        shown = annotation(node.annotation) + (f" = {value}" if value not in ("", "None") else "")
+        meaning = lines[node.end_lineno - 1].partition("  # ")[2] or described
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
             meaning = " ".join(str(after.value.value).split())
-        found.append((node.target.id, shown, meaning.replace("|", "\\|")))
+        found.append((node.target.id, shown.replace("|", "\\|"), meaning.replace("|", "\\|")))
     return found
+
+
+def hidden(kind: type, name: str) -> bool:
+    return name.startswith("_") or name in INTERNAL.get(kind.__name__, ())
+
+
+def annotation(node: ast.expr) -> str:
+    """A type as a reader needs it: without the bounds of `Annotated`, and without quotes."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.BinOp):
+        return f"{annotation(node.left)} | {annotation(node.right)}"
+    if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Annotated":
+        assert isinstance(node.slice, ast.Tuple)
+        return annotation(node.slice.elts[0])
+    return ast.unparse(node)
+
+
+def default(node: ast.expr | None) -> tuple[str, str]:
+    """A field's default and, of pydantic's `Field`, the description; empty where there is none."""
+    if node is None:
+        return "", ""
+    if not isinstance(node, ast.Call) or ast.unparse(node.func) not in ("Field", "field"):
+        return ast.unparse(node), ""
+    given = {word.arg: word.value for word in node.keywords}
+    value = node.args[0] if node.args else given.get("default")
+    described = given.get("description")
+    return (
+        ast.unparse(value) if value else {"list": "[]", "dict": "{}"}.get(_factory(given), ""),
+        str(described.value) if isinstance(described, ast.Constant) else "",
+    )
+
+
+def _factory(given: dict[str | None, ast.expr]) -> str:
+    return ast.unparse(given["default_factory"]) if "default_factory" in given else ""
 
 
 def signature(thing: Any, name: str) -> str:
@@ -100,7 +152,7 @@ def spelt(thing: Any, wide: bool = False) -> str:
     node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     assert isinstance(node, ast.FunctionDef)
     parts = [part.replace("'", '"') for part in parameters(node.args)]
-    returned = f" -> {ast.unparse(node.returns)}" if node.returns and not inspect.isclass(thing) else ""
+    returned = f" -> {annotation(node.returns)}" if node.returns and not inspect.isclass(thing) else ""
     short = f"({', '.join(parts)}){returned}"
     if not wide or len(short) < 80:
         return short
@@ -128,7 +180,7 @@ def parameters(arguments: ast.arguments) -> list[str]:
 
 
 def parameter(one: ast.arg, default: ast.expr | None = None) -> str:
-    typed = f"{one.arg}: {ast.unparse(one.annotation)}" if one.annotation else one.arg
+    typed = f"{one.arg}: {annotation(one.annotation)}" if one.annotation else one.arg
     return typed if default is None else f"{typed}{' = ' if one.annotation else '='}{ast.unparse(default)}"
 
 
@@ -145,7 +197,3 @@ def as_list(body: str) -> str:
     if not ENTRY.match(lines[0]):
         return "\n".join(lines)
     return "\n".join(ENTRY.sub(r"- `\1`: ", line) for line in lines)
-
-
-def home(thing: Any) -> str:
-    return SOURCES + thing.__module__.removeprefix("interbasis.").replace(".", "/") + ".py"

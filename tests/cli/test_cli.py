@@ -78,7 +78,7 @@ def test_a_summary_of_nothing_counts_nothing(tmp_path):
         (["build", "CHECKPOINT", "--out"], "--out requires a value"),
         (["show"], "RUN is required (folder of a run"),
         (["build", "modadd:", "--out", "OUT"], "expected a model as modadd:PATH"),
-        (["show", "OUT"], "is no folder"),
+        (["show", "OUT"], "is not a folder"),
         (["shwo", "OUT"], "shwo"),
     ],
 )

@@ -106,7 +106,7 @@ def test_files_are_fetched_once_resumed_and_checked(home):
     assert asked == ["bytes=100000-"]
     (cache / "file.bin").unlink()
     (folder / "file.bin").write_bytes(b"x" * len(content))
-    with pytest.raises(InterbasisError, match="thrown away"):
+    with pytest.raises(InterbasisError, match="discarded"):
         download.fetch(remote)
     (cache / "file.bin").write_bytes(b"x")
     with pytest.raises(InterbasisError, match="has 1 bytes, expected 300000"):

@@ -13,12 +13,16 @@ import pytest
 
 import interbasis
 from interbasis.cli import COMMANDS, app
+from interbasis.models.hf.load import FAMILIES
 from pages import ROOT
 
+NEEDED = ("sphinx", "myst_parser", "pydata_sphinx_theme", "latex2mathml")
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("latex2mathml") is None,
-    reason="the site is built with mkdocs-material and latex2mathml: pip install 'interbasis[docs]'",
+    any(importlib.util.find_spec(name) is None for name in NEEDED),
+    reason=f"the site is built with {', '.join(NEEDED)}: pip install 'interbasis[docs]'",
 )
+LIVE = {file.name for file in (ROOT / "docs" / "live").glob("*.html")}
+"""Pages of the gallery: one file each, with nothing to load."""
 LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "object": "data"}
 
 
@@ -50,9 +54,8 @@ def site(tmp_path_factory) -> dict[Path, Page]:
     package = str(Path(interbasis.__file__).parents[1])
     path = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
     built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
-        cwd=ROOT, env=os.environ | {"PYTHONPATH": path, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True, text=True,
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "docs", str(folder)],
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True,
     )  # fmt: skip
     assert built.returncode == 0, built.stdout + built.stderr
     return {file: Page(file) for file in folder.rglob("*.html")}
@@ -71,27 +74,36 @@ def external(link: str) -> bool:
 def test_every_link_and_anchor_leads_somewhere(site):
     checked = 0
     for file, page in site.items():
-        if file.name == "404.html":  # its links are those of a server's root
-            continue
         for link in page.links:
             if external(link) or link.startswith("mailto:"):
                 continue
             place, anchor = target(file, link)
             assert place.is_file(), f"{file.name}: {link} leads nowhere"
-            if anchor and place in site and not anchor.startswith("__"):
+            if anchor and place in site:
                 assert anchor in site[place].ids, f"{file.name}: {link} has no such place"
             checked += 1
     assert checked > 200
 
 
+def test_the_gallery_has_its_pages(site):
+    page = next(page for file, page in site.items() if file.name == "gallery.html")
+    assert LIVE
+    assert set(page.links) >= LIVE
+    for file in (ROOT / "docs" / "live").iterdir():
+        text = file.read_text(encoding="utf-8")
+        assert len(text) < 2e6, f"{file.name} is too large for the repository"
+        assert "/work/" not in text
+        assert "/tmp/" not in text
+
+
 def test_nothing_is_loaded_from_another_host(site):
     for file, page in site.items():
-        assert page.loads
+        assert page.loads or file.name in LIVE
         for link in page.loads:
             assert not external(link), f"{file.name} loads {link}"
-            if file.name != "404.html" and not link.startswith("data:"):
+            if not link.startswith("data:"):
                 assert target(file, link)[0].is_file(), f"{file.name}: {link} is missing"
-    folder = next(file.parent for file in site if file.name == "404.html")
+    folder = next(file.parent for file in site if file.name == "genindex.html")
     styles = list(folder.rglob("*.css"))
     assert styles
     for style in styles:
@@ -103,15 +115,19 @@ def test_nothing_is_loaded_from_another_host(site):
 def test_a_browser_asks_no_other_host_and_finds_nothing_wrong(site, browser):
     asked: list[str] = []
     wrong: list[str] = []
-    with browser.new_page() as page:
+    with browser.new_page(viewport={"width": 390, "height": 844}) as page:
         page.on("request", lambda request: asked.append(request.url))
         page.on("pageerror", lambda error: wrong.append(str(error)))
         for file in site:
-            if file.name in ("index.html", "method.html", "api.html"):
+            if file.name in ("index.html", "method.html", "api.html", "results.html"):
                 page.goto(file.as_uri())
                 page.wait_for_load_state("load")
                 wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-                assert wide <= 0, f"{file.name} is wider than the window"
+                assert wide <= 0, f"{file.name} is wider than a phone"
+        search = next(file for file in site if file.name == "search.html")
+        page.goto(f"{search.as_uri()}?q=Jacobian")  # from disk
+        page.wait_for_selector("#search-results li a")
+        assert "method.html" in page.inner_html("#search-results")
     assert asked
     assert all(url.startswith(("file:", "data:")) for url in asked), asked
     assert not wrong
@@ -120,8 +136,15 @@ def test_a_browser_asks_no_other_host_and_finds_nothing_wrong(site, browser):
 def test_formulas_are_drawn_by_the_browser(site):
     page = next(page for file, page in site.items() if file.name == "method.html")
     assert page.formulas > 50
-    assert "arithmatex" not in page.source
+    assert 'class="math' not in page.source
     assert not re.search(r"<mi>\\", page.source), "a formula has a command that was not understood"
+
+
+def test_the_families_are_those_of_the_code(site):
+    text = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    written = re.search(r"<!-- families -->(.*?)<!-- /families -->", text, re.DOTALL)
+    assert written, "docs/guide.md lists no families"
+    assert re.findall(r"`(\w+)`", written[1]) == list(FAMILIES)
 
 
 def test_the_reference_has_every_public_name(site):
@@ -137,7 +160,7 @@ def test_the_reference_has_every_public_name(site):
 def test_the_page_of_commands_has_every_command_and_option(site):
     page = next(page for file, page in site.items() if file.name == "cli.html")
     assert "<!-- options" not in page.source
-    parts = re.split(r'<h2 id="([\w-]+)"', page.source)
+    parts = re.split(r'<section id="([\w-]+)"', page.source)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     for command in [name for group in COMMANDS.values() for name in group]:
         assert command in sections, f"docs/cli.md does not describe {command}"
@@ -145,4 +168,6 @@ def test_the_page_of_commands_has_every_command_and_option(site):
             if argument.children or not argument.parse:  # a request: its fields are the options
                 continue
             for name in argument.names:
-                assert f"<code>{name}</code>" in sections[command], f"{command}: {name} is missing"
+                assert f'<span class="pre">{name}</span></code>' in sections[command], (
+                    f"{command}: {name} is missing"
+                )

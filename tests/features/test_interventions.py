@@ -102,7 +102,7 @@ def test_bad_input_is_refused(case, layers):
         features.intervene(network, layers[0], data, 1, groups=[0, 1])
     with pytest.raises(interbasis.InterbasisError, match="no mean for label or group 2"):
         features.intervene(network, layers[0], data, 1, mean_data=(data[0][:2], data[1][:2]))
-    with pytest.raises(interbasis.InterbasisError, match="labels are needed"):
+    with pytest.raises(interbasis.InterbasisError, match="labels are required"):
         features.intervene(network, layers[0], data[0], 1)
 
 
@@ -116,5 +116,5 @@ def test_a_value_needs_no_labels(case, layers):
     assert torch.equal(after, labelled.outputs[1])
     assert labelled.loss[1] == pytest.approx(cross_entropy(after, case[1]).item())
     assert features.intervene(made.network, layers[1], case_data(case), 2, 0.7).outputs is None
-    with pytest.raises(interbasis.InterbasisError, match="labels are needed"):
+    with pytest.raises(interbasis.InterbasisError, match="labels are required"):
         features.intervene(made.network, layers[1], made.inputs, 2)

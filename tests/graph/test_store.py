@@ -221,7 +221,7 @@ def test_damaged_runs_are_refused(run, damage, message):
 
 
 def test_folders_that_are_no_runs_are_refused(tmp_path):
-    with pytest.raises(InterbasisError, match="is no folder"):
+    with pytest.raises(InterbasisError, match="is not a folder"):
         interbasis.load(tmp_path / "nothing")
     with pytest.raises(InterbasisError, match=r"has no config\.json"):
         interbasis.load(tmp_path)

@@ -122,7 +122,7 @@ def test_processes_share_the_cells(tmp_path):
 def test_bad_input(cli):
     code, _, error = cli("scoreboard", "--axes", "nonsense")
     assert code == 2
-    assert "there is no knob 'nonsense'" in error
+    assert "there is no axis 'nonsense'" in error
     code, _, error = cli("scoreboard", "--bases", "nonsense")
     assert code == 2
     assert "there is no basis 'nonsense'" in error

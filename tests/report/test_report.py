@@ -189,7 +189,7 @@ def test_without_measurements_nearly_nothing_may_be_said(tmp_path):
     for part in (
         "Nothing was ablated",
         "No controls were run",
-        "were not looked for",
+        "were not searched for",
         "A feature means something",
     ):
         assert part in forbidden

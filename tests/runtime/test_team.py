@@ -44,7 +44,7 @@ def test_a_killed_process_ends_the_others_and_the_next_start_resumes(tmp_path, c
     began = time.monotonic()
     _, err = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert " ".join(err.split()).count("has ended; give the same command again to resume") == 1
+    assert " ".join(err.split()).count("has ended; run the same command again to resume") == 1
     assert time.monotonic() - began < 30
     assert not (run / "config.json").exists(), "the build was to be killed before its end"
     with_one = cli(*build, run)

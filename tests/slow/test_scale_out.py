@@ -139,7 +139,7 @@ def test_twenty_kills_of_a_random_process(tmp_path, record_property):
             _, err = process.communicate(timeout=600)
             slowest = max(slowest, time.monotonic() - killed)
             assert process.returncode != 0
-            sentences += " ".join(err.split()).count("ended; give the same command again to resume")
+            sentences += " ".join(err.split()).count("ended; run the same command again to resume")
             kills["within the work" if begun else "before it"] += 1
             done += 1
         ended(start(name, run), 600)

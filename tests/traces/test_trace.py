@@ -400,6 +400,18 @@ def test_whether_predictions_hold_is_said_first():
     assert traced("gpt2").summary.endswith("not checked by interventions.")
 
 
+def test_an_image_is_traced_where_the_network_flattens_it():
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(9, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3)
+    flat, square = torch.nn.Sequential(*layers), torch.nn.Sequential(torch.nn.Flatten(), *layers)
+    images = torch.rand(30, 3, 3)
+    traces = []
+    for module, inputs in ((flat, images.flatten(1)), (square, images)):
+        network = interbasis.from_torch(module)
+        traces.append(interbasis.trace(network, interbasis.build(network, inputs), inputs[0]))
+    assert traces[0].nodes == traces[1].nodes
+
+
 def test_what_cannot_be_traced_is_refused():
     with pytest.raises(interbasis.InterbasisError, match="expected a position from -3 to 2, received 9"):
         traced("gpt2", TargetRequest(position=9))

@@ -56,7 +56,7 @@ class Evaluation:
         """The untouched model's."""
         score = self._score((self.network(inputs), labels) for inputs, labels in self._chunks())
         if not score.counts.sum():
-            raise InterbasisError("the data have no labels that count; expected at least one")
+            raise InterbasisError("the data have no usable label; at least one is required")
         return score
 
     def edges(self, masks: Mapping[int, Tensor], limit: float | None = None) -> Score:

@@ -283,7 +283,7 @@ def _by_section(masks: Masks, network: Network, graph: InteractionGraph) -> dict
         if len(masks) != len(network.sections):
             raise InterbasisError(
                 f"expected a mask or None for each of the {len(network.sections)} sections, "
-                f"received {len(masks)}; a dictionary names single ones"
+                f"received {len(masks)}; to mask some sections only, pass a dictionary"
             )
         masks = {k: mask for k, mask in enumerate(masks) if mask is not None}
     chosen = {_layer_index(key, network.layers[:-1]): mask for key, mask in masks.items()}

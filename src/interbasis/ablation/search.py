@@ -49,7 +49,7 @@ class EdgesRequired:
     count: int
     """Edges kept by the accepted mask, the constant's not counted."""
     possible: int
-    """d_in · d_out of the untruncated widths, the range of the bisection."""
+    """Edges between the kept features of the two layers, the constant's not counted."""
     epsilon: float
     """ε, the smallest edge Ê that the accepted mask keeps; where it keeps none, the largest there is, so that
     no edge lies above ε."""
@@ -212,7 +212,7 @@ class Search:
         metric = evaluation.metric
         tolerance = DEFAULT_TOLERANCE[metric] if tolerance is None else tolerance
         if not 0 <= tolerance < math.inf:
-            raise InterbasisError(f"the tolerance is a number from 0 on, not {tolerance}")
+            raise InterbasisError(f"the tolerance must be at least 0, not {tolerance}")
         limit = worst_allowed(metric, evaluation.baseline.value, tolerance)
         return cls(evaluation, limit, tolerance)
 
@@ -285,20 +285,21 @@ class Search:
     ) -> EdgesRequired:
         """Bisection as in the paper, then the logarithmic grid; ``checkpoint`` remembers what was tried."""
         graph = self.graph
-        possible = math.prod(graph.provenance.widths[k : k + 2])
+        possible = graph.inner_edges(k).numel()
+        most = math.prod(graph.provenance.widths[k : k + 2])  # the paper's bisection begins at d_in · d_out
         trial = self._trial(k, checkpoint)
-        steps = math.ceil(math.log2(possible))
+        steps = math.ceil(math.log2(most))
         done = 0
-        passing, failing = 0, possible  # numbers of ablated edges
+        passing, failing = 0, most  # numbers of ablated edges
         while failing - passing > 1:
             middle = (passing + failing) // 2
-            if trial(possible - middle).passed:
+            if trial(most - middle).passed:
                 passing = middle
             else:
                 failing = middle
             done += 1
             progress(f"edges of {self.name(k)}", min(done, steps), steps)
-        count = min(possible - passing, trial.candidates)
+        count = min(most - passing, possible)
         if count == 1 and trial(0).passed:  # the bisection never asks for the end of its range
             count = 0
         accepted = trial(count)

@@ -16,7 +16,7 @@ COMMANDS = {
     "First steps": {
         "demo": "Find the interaction graph of a transformer that comes with interbasis.",
         "bench": "Measure the speed of this version: phases in forward passes, ratios to autograd, memory.",
-        "doctor": "Say what is installed and what can be used here.",
+        "doctor": "Show what is installed and what works on this machine.",
         "train": "Train a model of the paper, or a small residual network.",
     },
     "From a model to its graph": {
@@ -34,15 +34,15 @@ COMMANDS = {
     "What it means": {
         "features": "Find out what the features of a run respond to and what they do.",
         "trace": "Trace one computation: which features, at which positions, made an output what it is.",
-        "steer": "Change a feature on one prompt, and put what the model says beside what it said.",
+        "steer": "Change a feature on one prompt and compare the outputs before and after.",
         "view": "Show a run as a page in the browser, served on this machine only, until Ctrl+C.",
     },
     "What may be claimed": {
         "controls": "Compare the run with other bases, scrambled weights and random rankings.",
-        "compare": "Put two runs of one model beside each other: features, edges, ablation, modules.",
+        "compare": "Compare two runs of one model: features, edges, ablation, modules.",
         "report": "Write a report: the numbers, the figures, and what may be claimed from them.",
         "figures": "Write every figure of a run as SVG, PDF or PNG.",
-        "export": "Write a run in other forms.",
+        "export": "Export a run as HTML, GraphML, parquet or JSON.",
         "reproduce": "Reproduce a section of the paper, all its tables, with a verdict per claim.",
         "scoreboard": "Score every basis on networks whose features, interactions and modules are known.",
     },

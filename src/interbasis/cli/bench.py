@@ -16,7 +16,7 @@ class BenchOptions(Record):
     quick: bool = True
     """Small shapes, a minute or two; --no-quick takes the shapes of GPT2-small, SmolLM2-135M and Llama-1B."""
     scaling: bool = False
-    """Build with two processes beside one, too; they require two processors that do nothing else."""
+    """Also build with two processes; requires two idle processors."""
     baseline: Path | None = None
     """A bench.json to compare with; exit code 1 if something became slower beyond noise."""
 

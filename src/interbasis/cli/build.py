@@ -25,9 +25,9 @@ class OutputOptions(Resources):
     config: Path | None = None
     """TOML, YAML or JSON with any of these settings, or a run; options take precedence over it."""
     overwrite: Annotated[bool, Parameter(negative="", show_default=False)] = False
-    """Replace a run that is there already."""
+    """Replace an existing run."""
     shard: str | None = None
-    """NUMBER/SHARDS: compute one part of the round that this build has come to, and write it to OUT/shards
+    """NUMBER/SHARDS: compute one part of the current round of this build, and write it to OUT/shards
     for interbasis merge."""
 
 

@@ -4,7 +4,7 @@ from interbasis.cli import common
 
 
 def compare(one: common.Run, other: common.Run, /, *, as_json: common.AsJson = False) -> None:
-    """Put two runs of one model beside each other: features, edges, ablation, modules.
+    """Compare two runs of one model: features, edges, ablation, modules.
 
     Example: interbasis compare runs/lib runs/pca
     """

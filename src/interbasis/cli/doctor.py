@@ -38,7 +38,7 @@ class Memory(Record):
 
 
 class Cache(Record):
-    """Where data sets are stored once they are downloaded."""
+    """Where downloaded data sets are stored."""
 
     folder: Path
     free_bytes: int | None
@@ -68,11 +68,14 @@ class Diagnosis(Record):
 def doctor(
     *,
     network: Annotated[
-        bool, Parameter(help="Try to reach the homes of the data sets.", negative="", show_default=False)
+        bool,
+        Parameter(
+            help="Check whether the hosts of the data sets can be reached.", negative="", show_default=False
+        ),
     ] = False,
     as_json: common.AsJson = False,
 ) -> None:
-    """Say what is installed and what can be used here.
+    """Show what is installed and what works on this machine.
 
     Nothing is contacted unless asked for.
 

@@ -20,9 +20,9 @@ class ExportRequest(Record):
     parquet: Path | None = None
     """Folder for nodes.parquet and edges.parquet."""
     neuronpedia: Path | None = None
-    """JSON after Neuronpedia's schema; the file says what is left out."""
+    """JSON in Neuronpedia's schema; the file says what is left out."""
     edges: int = Field(default=100_000, ge=0)
-    """Most edges in a file, the strongest of each section; 0 for all. Not for --html."""
+    """Maximum number of edges in a file, the strongest of each section; 0 for all. Not for --html."""
 
 
 class WrittenFile(Record):
@@ -46,7 +46,7 @@ def export(
     request: Annotated[ExportRequest | None, common.Flat] = None,
     as_json: common.AsJson = False,
 ) -> None:
-    """Write a run in other forms.
+    """Export a run as HTML, GraphML, parquet or JSON.
 
     Example: interbasis export runs/lib --graphml lib.graphml --parquet lib-tables --neuronpedia lib.json
     """

@@ -23,7 +23,10 @@ def reproduce(
     *,
     request: Annotated[ReproduceRequest, Parameter(name="*")],
     report_only: Annotated[
-        bool, Parameter(help="Report what is finished and do no more.", negative="", show_default=False)
+        bool,
+        Parameter(
+            help="Write the report of what is finished, and compute nothing.", negative="", show_default=False
+        ),
     ] = False,
     page: Annotated[Path | None, Parameter(help="Write the page to this Markdown file, too.")] = None,
     as_json: common.AsJson = False,

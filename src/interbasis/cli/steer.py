@@ -14,7 +14,7 @@ def steer(
     model: common.ModelName = None,
     as_json: common.AsJson = False,
 ) -> None:
-    """Change a feature on one prompt, and put what the model says beside what it said.
+    """Change a feature on one prompt and compare the outputs before and after.
 
     Prints the next tokens that change most, with logits before and after, and a continuation with and without
     the change.

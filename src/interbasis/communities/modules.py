@@ -210,7 +210,7 @@ def _leidenalg(
         import leidenalg
     except ImportError as error:
         raise InterbasisError(
-            "the cross-check needs leidenalg, which is not installed; pip install 'interbasis[leidenalg]'"
+            "the cross-check requires leidenalg, which is not installed; pip install 'interbasis[leidenalg]'"
         ) from error
     place = np.searchsorted(weighted.connected, (weighted.sources, weighted.targets))
     other = igraph.Graph(n=len(weighted.connected), edges=list(zip(*place.tolist(), strict=True)))

@@ -64,7 +64,7 @@ class Batches:
         """
         if self.shuffled and team.size > 1:
             raise InterbasisError(
-                f"{self.name}: a shuffling DataLoader sees another order with every pass, so it "
+                f"{self.name}: a shuffling DataLoader changes its order with every pass, so it "
                 "cannot be split over processes; turn shuffling off"
             )
         divided = copy(self)
@@ -241,7 +241,7 @@ class Batches:
                 continue
             if not isinstance(labels, Tensor):
                 raise InterbasisError(
-                    f"{self.name}: labels are needed here; give (inputs, labels) or a list of such batches"
+                    f"{self.name}: labels are required here; pass (inputs, labels) or a list of such batches"
                 )
             if labels.is_floating_point() or labels.ndim not in (1, 2) or len(labels) != len(inputs):
                 raise InterbasisError(

@@ -54,14 +54,14 @@ def fetch(remote: Remote) -> Path:
         ) from error
     if problem:
         raise InterbasisError(
-            f"could not fetch {remote.name} from {remote.homes[0]} ({problem}); get it where there is a "
-            f"network and put it at {place}, or name its path"
+            f"could not fetch {remote.name} from {remote.homes[0]} ({problem}); download it on "
+            f"a machine with a network connection and put it at {place}, or name its path"
         )
     if sha256_of(partial) != remote.sha256:
         partial.unlink()
         raise InterbasisError(
-            f"what came as {remote.name} from {remote.homes[0]} does not have the SHA-256 {remote.sha256}; "
-            "it was thrown away, try again later"
+            f"{remote.name} from {remote.homes[0]} does not have the SHA-256 {remote.sha256}: "
+            "it was discarded; try again later"
         )
     partial.replace(place)
     return place

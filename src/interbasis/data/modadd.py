@@ -36,7 +36,7 @@ def split(p: int = 113, fraction: float = 0.3, seed: int = 0) -> tuple[Labelled,
         InterbasisError: ``fraction`` is not between 0 and 1.
     """
     if not 0 < fraction < 1:
-        raise InterbasisError(f"the training fraction lies between 0 and 1, not at {fraction}")
+        raise InterbasisError(f"the training fraction must lie between 0 and 1, not {fraction}")
     everything = pairs(p)
     total = len(everything.labels)
     train = int(total * fraction)

@@ -38,7 +38,7 @@ def load(family: str, path: str, split: Split, options: dict[str, str], tokenize
     own = {key: options[key] for key in OWN_OPTIONS if key in options}
     part = own.get("part", "")
     if part not in ("", "all"):
-        raise InterbasisError(f"{name}: part=all is the one part that can be named, not part={part}")
+        raise InterbasisError(f"{name}: the only part that can be chosen is part=all, not part={part}")
     windows = _windows(name, {key: value for key, value in options.items() if key not in own})
     files, whole = _files(family, path, split)
     many = family == "tokens" and _is_many(path)

@@ -178,7 +178,7 @@ def _json_rows(path: Path, column: str | None) -> Iterator[object]:
             try:
                 row = json.loads(line)
             except ValueError as error:
-                raise InterbasisError(f"{path}, line {number} is no JSON ({error})") from error
+                raise InterbasisError(f"{path}, line {number} is not JSON ({error})") from error
             if not isinstance(row, dict):
                 raise InterbasisError(
                     f"{path}, line {number}: expected an object with text or messages, received "

@@ -176,7 +176,7 @@ class _Build:
         for data in self.whole.values():
             if data.shuffled:
                 raise InterbasisError(
-                    f"{data.name}: a shuffling DataLoader sees another order with every pass, so a build "
+                    f"{data.name}: a shuffling DataLoader changes its order with every pass, so a build "
                     "of it cannot be resumed; turn shuffling off"
                 )
         plan = [list(map(list, self.plan.windows)), self.plan.chunk_bytes, self.plan.workspace]

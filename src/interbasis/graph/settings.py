@@ -47,7 +47,7 @@ class BuildConfig(Record):
     isolate: bool = True
     """Keep a layer norm's variance as a feature of its own, out of the decompositions, as in the paper."""
     skip_positions: int = Field(0, ge=0)
-    """Leave the first positions of every sequence out of all sums over the data: so many."""
+    """How many first positions of every sequence are left out of all sums over the data."""
     norm_limit: float | None = Field(None, ge=0)
     """Leave tokens out of all sums over the data, layer by layer, whose norm exceeds this many times the
     median of their layer; 0 leaves none out. Default: 3 for language models, else 0."""
@@ -65,7 +65,7 @@ class BuildConfig(Record):
     edge_positions: int | None = Field(None, ge=1)
     """Output positions sampled per sequence, with an edge group; default: all."""
     seed: int = Field(0, ge=0, lt=2**63)
-    """Seed of everything random."""
+    """Random seed."""
     dtype: Dtype | None = None
     """What the network computes in; default: float32 for Hugging Face models, else float64. Sums over the
     data and decompositions are always float64."""

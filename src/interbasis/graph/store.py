@@ -172,7 +172,7 @@ def read_header(folder: Path) -> GraphHeader:
     """`config.json` of a run, checked."""
     path = folder / CONFIG
     if not path.is_file():
-        problem = "is no folder" if not folder.is_dir() else f"has no {CONFIG}"
+        problem = "is not a folder" if not folder.is_dir() else f"has no {CONFIG}"
         raise InterbasisError(f"expected a run made by 'interbasis build', but {folder} {problem}")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -186,7 +186,7 @@ def read_header(folder: Path) -> GraphHeader:
     except ValidationError as error:
         raise InterbasisError(f"{path} is damaged: {first_problem(error)}; build the run again") from error
     if not TENSOR_FILE.fullmatch(header.tensors.file):
-        raise InterbasisError(f"{path} is damaged: {header.tensors.file!r} is no tensor file of a run")
+        raise InterbasisError(f"{path} is damaged: {header.tensors.file!r} is not a tensor file of a run")
     return header
 
 

@@ -5,6 +5,7 @@ halves of the data, and from networks of other seeds. Features of two graphs are
 absolute correlation of their values on the same inputs; modules are compared over matched features.
 """
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -37,7 +38,7 @@ class Shared(Record):
 
 
 class EdgeCounts(Record):
-    """Edges required as shares of all that are possible, over all sections."""
+    """Edges required as shares of d_in · d_out, over all sections: the same for every network of a shape."""
 
     plain: Measured
     robust: Measured
@@ -111,7 +112,7 @@ def edge_counts(
 ) -> EdgeCounts:
     """Plain and robust edges required, summed over the sections."""
     search = Search.of(network, graph, data, "accuracy", tolerance)
-    plain, robust, possible = 0, 0, 0
+    plain, robust, pairs = 0, 0, 0
     for required in search.all_edges(stable=False, progress=False):
         k = graph.section_names.index(required.source)
         edges, constant = graph.edges[k], graph.layers[k].constant
@@ -120,5 +121,5 @@ def edge_counts(
         kept = partial(top_edges, edges, constant=constant)
         found = attacks.count(required.count, kept, candidates)
         plain, robust = plain + required.count, robust + found.count
-        possible += required.possible
-    return EdgeCounts(plain=plain / possible, robust=robust / possible)
+        pairs += math.prod(graph.provenance.widths[k : k + 2])
+    return EdgeCounts(plain=plain / pairs, robust=robust / pairs)

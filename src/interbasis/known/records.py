@@ -41,11 +41,11 @@ class ScoreboardRequest(Record):
     """What is scored."""
 
     quick: bool = False
-    """Fewer knobs, values and samples: about a minute of processor time."""
+    """Fewer axes, values and samples: about a minute of processor time."""
     seeds: int = Field(5, ge=2)
     """Networks per setting; intervals are over them."""
     axes: Names | None = None
-    """Comma-separated knobs; default: all."""
+    """Comma-separated axes; default: all."""
     bases: Names | None = None
     """Comma-separated bases; default: all."""
 

@@ -158,7 +158,7 @@ def _chosen(request: ScoreboardRequest) -> tuple[dict[str, Values], tuple[Scored
     known = usual if request.quick else knobs.AXES | knobs.MORE_AXES
     for name in request.axes or ():
         if name not in known:
-            raise InterbasisError(f"there is no knob {name!r}; expected some of {'; '.join(known)}")
+            raise InterbasisError(f"there is no axis {name!r}; expected some of {'; '.join(known)}")
     for name in request.bases or ():
         if name not in SCORED:
             raise InterbasisError(f"there is no basis {name!r}; expected some of {', '.join(SCORED)}")

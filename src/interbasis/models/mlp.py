@@ -25,6 +25,8 @@ from interbasis.network.network import Network
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import write_atomically
 
+__all__ = ["load", "load_module", "save"]
+
 KNOWN = {kind.__name__: kind for kind in (nn.Linear, nn.Flatten, *ELEMENTWISE, *IDENTITIES)}
 """The modules a checkpoint may be made of."""
 

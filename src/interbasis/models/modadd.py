@@ -20,13 +20,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from interbasis.data.modadd import Labelled, pairs, split
+from interbasis.data.modadd import pairs, split
 from interbasis.models.matrices import changed_matrices
 from interbasis.network.cores import Attention, AttentionShape, Elementwise, Linear
 from interbasis.network.network import Network, NodeLayer, Prefix, Section, with_constant
 from interbasis.runtime.errors import InterbasisError
 
-__all__ = ["Labelled", "from_weights", "load", "modulus", "pairs", "split"]
+__all__ = ["from_weights", "load", "modulus", "pairs", "split"]
 
 FAMILY = "modadd"
 

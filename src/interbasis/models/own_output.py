@@ -91,6 +91,6 @@ def check_no_global_hooks() -> None:
     """They would be called for the modules of a network, too, so that comparing shows nothing."""
     if every_module._global_forward_hooks or every_module._global_forward_pre_hooks:
         raise InterbasisError(
-            "a forward hook on all modules (register_module_forward_hook) is in force, which would change "
+            "a forward hook on all modules (register_module_forward_hook) is active, which would change "
             "networks of interbasis, too; remove it first"
         )

@@ -54,7 +54,7 @@ class ReproduceRequest(Record):
     tolerance: float | None = Field(None, ge=0, allow_inf_nan=False)
     """Language models: cross-entropy that may be gained; default: 0.1."""
     norms: bool | None = None
-    """Language models: find the edges required of layer norms, too; default: yes, if quick no."""
+    """Language models: find the edges required of layer norms, too; default: yes, with --quick no."""
     queries: int | None = Field(None, ge=2)
     """Language models: query positions sampled in attention's Jacobians; default: all."""
     edge_group: int | None = Field(None, ge=1)
@@ -71,7 +71,7 @@ class ReproduceRequest(Record):
     bases: Names | None = None
     """Comma-separated bases; default: lib,pca,gib,random (language models: lib,pca)."""
     quick: bool = False
-    """One seed, LIB and PCA, few tokens: a matter of minutes."""
+    """One seed, LIB and PCA, few tokens: takes minutes."""
 
 
 class ClassifierSettings(Record):

@@ -99,9 +99,11 @@ class ComparedEdges(Record):
 
     source: str
     target: str
-    possible: int
     lib: int
+    lib_possible: int
+    """Edges between the features that LIB keeps."""
     pca: int
+    pca_possible: int
     lib_interval: tuple[int, int]
     pca_interval: tuple[int, int]
     ratio: float

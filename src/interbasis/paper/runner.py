@@ -110,9 +110,10 @@ def _compare(jobs: tuple[J, ...], out: Path) -> tuple[ComparedEdges, ...]:
             ComparedEdges(
                 source=source,
                 target=one.target,
-                possible=one.possible,
                 lib=one.count,
+                lib_possible=one.possible,
                 pca=other.count,
+                pca_possible=other.possible,
                 lib_interval=one.interval,
                 pca_interval=other.interval,
                 ratio=max(one.count, 1) / max(other.count, 1),

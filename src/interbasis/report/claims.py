@@ -140,7 +140,7 @@ def _ablation(run: ReportedRun) -> Iterator[Claim]:
         )
         from_there = f"; from these counts on it stays within the tolerance: {unstable}" if unstable else ""
         yield _no(
-            "These are the fewest edges that would do.",
+            "No smaller number of edges would do.",
             f"Edges are ranked by Ê and the metric is not monotone in their number{from_there}; other sets "
             "were not tried.",
         )
@@ -161,10 +161,10 @@ def _ablation(run: ReportedRun) -> Iterator[Claim]:
 
 def _robust(ablation: AblationResult) -> Iterator[Claim]:
     """What the search for bad masks allows; without one, nothing."""
-    claim = "The edges that ablation declared unneeded do nothing, in whichever combination."
+    claim = "The edges that the ablation removed do nothing, in any combination."
     measured = {name: section.robust for name, section in ablation.sections.items() if section.robust}
     if not measured:
-        yield _no(claim, "No bad combination was looked for; see 'interbasis ablate --robust'.")
+        yield _no(claim, "No harmful combination was searched for; see 'interbasis ablate --robust'.")
         return
     numbers = ", ".join(
         f"{ablation.sections[name].name} {found.count:,} (plain {found.plain:,})"
@@ -174,7 +174,7 @@ def _robust(ablation: AblationResult) -> Iterator[Claim]:
     yield _yes(
         f"With these numbers of edges no mask found within the rest, at level {level:g}, costs more than "
         f"{ablation.tolerance:g}: {numbers}.",
-        "Masks were sought by gradient ascent from several starts; that none was found is no proof.",
+        "Masks were sought by gradient ascent from several starts; that none was found is not a proof.",
     )
     broken = [name for name, found in measured.items() if found.count > found.plain]
     if broken:
@@ -197,7 +197,7 @@ def _named(spec: str) -> str:
 
 
 def _whole(run: ReportedRun) -> Iterator[Claim]:
-    claim = "A part of the edges does the work of all, in all sections at once."
+    claim = "Few edges do the work of all, with all sections ablated together."
     result = run.record.curves
     if not result:
         yield _no(claim, "Curves over all sections were not measured; see 'interbasis curves'.")
@@ -229,7 +229,7 @@ def _bases(run: ReportedRun) -> Iterator[Claim]:
     rows = result.rows.values()
     own = run.own_control
     if own is None:
-        yield _no(f"{basis} is sparser than another basis.", f"The controls do not hold {basis} itself.")
+        yield _no(f"{basis} is sparser than another basis.", f"The controls do not include {basis} itself.")
         return
     yield from _learnt(own, rows)
     for row in rows:
@@ -239,7 +239,7 @@ def _bases(run: ReportedRun) -> Iterator[Claim]:
     failed = sum(section.failed for section in stress)
     if failed:
         yield _no(
-            "The edges that ablation declared unneeded do nothing.",
+            "The edges that the ablation removed do nothing.",
             f"{failed} of {sum(section.tried for section in stress)} halves of them, ablated alone, miss the "
             "threshold: effects of these edges cancel.",
         )
@@ -252,7 +252,7 @@ def _learnt(own: Control, rows: Iterable[Control]) -> Iterator[Claim]:
     if not own.required or not counted:
         yield _no(
             claim,
-            "Edges required were not counted in a scrambled network that has something to say; see "
+            "Edges required were not counted in a scrambled network that computes anything; see "
             "'interbasis controls'.",
         )
         return
@@ -285,7 +285,7 @@ def _compared(own: Control, other: Control) -> Claim:
 def _modules(run: ReportedRun) -> Iterator[Claim]:
     modules = run.record.modules
     if not modules:
-        yield _no("The graph has modules.", "They were not looked for; see 'interbasis modules'.")
+        yield _no("The graph has modules.", "They were not searched for; see 'interbasis modules'.")
         return
     size, null = f"modularity {modules.modularity:.3f}", modules.null
     if not null:
@@ -300,27 +300,27 @@ def _modules(run: ReportedRun) -> Iterator[Claim]:
     if agreement is None or agreement < MIN_SEED_AGREEMENT:
         measured = "was not measured" if agreement is None else f"is {agreement:.2f}"
         yield _no(
-            "A single feature belongs to a certain module.",
+            "A single feature belongs to a particular module.",
             f"The agreement of partitions over seeds {measured}, where 1 is the same partition and "
             f"{MIN_SEED_AGREEMENT} is required here.",
         )
     yield _no(
-        "Modules are parts with a function of their own.",
-        "Modularity is about edges; no module was intervened on.",
+        "Modules are functional parts of the network.",
+        "Modularity is a property of the edges; there was no intervention on a module.",
     )
 
 
 def _features(run: ReportedRun) -> Iterator[Claim]:
     if not run.record.features:
-        yield _no("A feature means something.", "Features were not looked at; see 'interbasis features'.")
+        yield _no("A feature means something.", "Features were not described; see 'interbasis features'.")
         return
     yield _yes(
-        "Features correlate with what their labels name, to the part that the labels give.",
-        "Labels are computed from activations and direct effects on the data that were looked at.",
+        "Features correlate with what their labels name, to the degree that the labels state.",
+        "Labels are computed from activations and direct effects on these data.",
     )
     yield _no(
         "The network uses a feature for what its label names.",
-        "Labels are correlations; nothing was intervened on.",
+        "Labels are correlations; there was no intervention.",
     )
 
 

@@ -119,7 +119,7 @@ def named_output(prompt: Prompt, word: str | None) -> int | None:
     if word.isdecimal():
         return int(word)
     raise InterbasisError(
-        f"{word!r} is no output of the model; expected the text of one token or class, or its number"
+        f"{word!r} is not an output of the model; expected the text of one token or class, or its number"
     )
 
 

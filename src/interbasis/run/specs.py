@@ -232,7 +232,7 @@ def _from_python(rest: str) -> Network:
     except AttributeError as error:
         raise InterbasisError(f"the module {module_name} has no {function_name}") from error
     if not callable(function):
-        raise InterbasisError(f"{rest} is no function, but {type(function).__name__}")
+        raise InterbasisError(f"{rest} is not a function but of type {type(function).__name__}")
     try:
         made = function()
     except InterbasisError:

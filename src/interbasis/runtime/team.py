@@ -221,7 +221,7 @@ class ConnectedTeam(Team):
             say_no_more()
             raise InterbasisError(
                 f"process {self.rank + 1} of {self.size} lost its connection to the others, one of which has "
-                "ended; give the same command again to resume"
+                "ended; run the same command again to resume"
             ) from error
 
 

@@ -214,16 +214,16 @@ class TraceSettings(Record):
     quadrature: int = Field(16, ge=1)
     """Nodes of the integral where there is no closed form."""
     max_nodes: int = Field(64, ge=1)
-    """Features at positions that are followed, of each layer: those with most influence."""
+    """Most features (at positions) to follow in each layer: those with most influence."""
     node_threshold: float = Field(0.8, gt=0, le=1)
-    """Keep the nodes with most influence that hold this share of all of it."""
+    """Keep the most influential nodes that together hold this share of all influence."""
     edge_threshold: float = Field(0.98, gt=0, le=1)
-    """Keep the edges with most influence that hold this share of all of it."""
+    """Keep the most influential edges that together hold this share of all influence."""
     effect_points: int = Field(6, ge=0)
     """Points between the mean and the activations of a position at which slopes are averaged to predict what
     setting a feature to its mean does; 0 is the gradient at the activations alone, which takes least time."""
     checks: int = Field(20, ge=0)
-    """Strongest nodes, nodes of all sizes, and edges that are checked by interventions: so many each."""
+    """How many of the strongest nodes, of nodes of all sizes, and of edges are checked by interventions."""
 
 
 class Trace(Record):

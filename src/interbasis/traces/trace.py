@@ -69,13 +69,14 @@ class Computation:
             network = network.between(graph.layer_names)
         network = network.to(graph.config.torch_dtype)
         batch = torch.as_tensor(inputs, device=network.device)[None]
-        if not batch.numel() or batch.ndim > 2:
+        image = batch.ndim > 2 and batch.is_floating_point()
+        activations = network.activations(batch) if batch.numel() and (image or batch.ndim == 2) else []
+        positions = activations[0].shape[1] if activations else 0
+        if not positions or (image and positions > 1):
             raise InterbasisError(
-                "expected one sample, tokens [positions] or a row of numbers, received a tensor of shape "
-                f"{list(batch.shape[1:])}"
+                "expected one sample: tokens [positions], a row of numbers or, if the network flattens it, "
+                f"an image; received a tensor of shape {list(batch.shape[1:])}"
             )
-        activations = network.activations(batch)
-        positions = activations[0].shape[1]
         counted = _counted(network, graph)
         states = [
             LayerState(basis, f[0], positions - f.shape[1], ~counted.at(k, network.nodes[k], f)[0])

@@ -26,7 +26,7 @@ def parts(model: Any) -> Model:
     body, config = model.model, model.config
     if getattr(config, "use_bidirectional_attention", False):
         raise InterbasisError(
-            f"a {type(model).__name__} with config.use_bidirectional_attention is not read; {GENERAL}"
+            f"a {type(model).__name__} with config.use_bidirectional_attention is not supported; {GENERAL}"
         )
     embedding = weights(body.embed_tokens.weight)
     scale = getattr(body.embed_tokens, "embed_scale", config.hidden_size**0.5)

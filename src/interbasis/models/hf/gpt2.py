@@ -21,7 +21,7 @@ def parts(model: Any) -> Model:
     body, config = model.transformer, model.config
     if config.add_cross_attention:
         raise InterbasisError(
-            f"GPT-2 with cross-attention (GPT2Attention.crossattention) is not read; {GENERAL}"
+            f"GPT-2 with cross-attention (GPT2Attention.crossattention) is not supported; {GENERAL}"
         )
     return Model(
         "gpt2",

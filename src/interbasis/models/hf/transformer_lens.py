@@ -98,7 +98,7 @@ def _check_supported(model: Any) -> None:
     if config.parallel_attn_mlp and getattr(config, "use_normalization_before_and_after", False):
         reasons.append("norms after the branches of parallel blocks (cfg.use_normalization_before_and_after)")
     if reasons:
-        raise InterbasisError(f"a HookedTransformer with {', '.join(reasons)} is not read; {GENERAL}")
+        raise InterbasisError(f"a HookedTransformer with {', '.join(reasons)} is not supported; {GENERAL}")
 
 
 def _block(block: Any, config: Any) -> Block:

@@ -34,7 +34,7 @@ class AblateRequest(Record):
     metric: Metric | None = None
     """accuracy or cross_entropy; default: cross_entropy for language models, else accuracy."""
     tolerance: float | None = Field(None, ge=0, allow_inf_nan=False)
-    """Accuracy that may be lost, or cross-entropy gained; default: 0.001 or 0.1."""
+    """Largest loss of accuracy, or increase of cross-entropy; default: 0.001 or 0.1."""
     sections: Names | None = None
     """Comma-separated source layers, by our names or TransformerLens'; default: all sections."""
     stable: bool = True
@@ -42,9 +42,9 @@ class AblateRequest(Record):
     intervals: bool = False
     """Add 95 % bootstrap intervals over the samples to the edges required."""
     robust: bool = False
-    """Add counts that no mask within the unneeded edges breaks, as far as gradient ascent finds one."""
+    """Add counts that survive a search for the worst combination of removed edges."""
     level: float = Field(1.0, gt=0, le=1)
-    """How far --robust may switch unneeded edges back on; 1 is fully."""
+    """How far --robust may switch removed edges back on; 1 is fully."""
 
 
 class SectionEdges(Record):
@@ -55,7 +55,7 @@ class SectionEdges(Record):
     count: int
     """Edges kept by the accepted mask, the constant's not counted."""
     possible: int
-    """d_in · d_out of the untruncated widths, the range of the bisection."""
+    """Edges between the kept features of the two layers, the constant's not counted."""
     epsilon: float
     """ε, the smallest edge Ê that the accepted mask keeps; where it keeps none, the largest there is."""
     value: float

@@ -25,13 +25,13 @@ class ControlsRequest(Record):
     tolerance: float | None = Field(None, ge=0, allow_inf_nan=False)
     """For the edges required; default: 0.001 or 0.1."""
     seed: int = Field(0, ge=0)
-    """Seed of everything random."""
+    """Random seed."""
     bases: Names = ("lib", "gib", "pca", "neuron", "random")
     """Comma-separated; random rankings and scrambled weights are for the first."""
     stressed: Names = ("lib", "pca")
-    """Comma-separated bases that also get edges required and parts of ablations; "" for none."""
+    """Comma-separated bases that also get edges required and subsets of removed edges; "" for none."""
     scrambles: int = Field(1, ge=0)
-    """Networks with shuffled and with re-drawn weights, of each; seeds from --seed on."""
+    """Networks with shuffled weights, and as many with redrawn ones; consecutive seeds from --seed."""
 
 
 class ControlsResult(Result):

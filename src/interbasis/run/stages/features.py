@@ -19,7 +19,7 @@ class FeaturesRequest(Record):
     """How many features, and how many examples of each."""
 
     data: str | None = None
-    """Data to look at; default: what the run was built on."""
+    """Data to use; default: what the run was built on."""
     top: int = Field(32, ge=1)
     """Features of each layer, the constant left out."""
     ends: int = Field(8, ge=1)

@@ -17,7 +17,7 @@ class SteerRequest(Record):
     feature: str
     """The feature, as LAYER:NUMBER; TransformerLens' names of layers are known."""
     by: float
-    """What is added to it at every position, in its standard deviations over the data of the build."""
+    """How much is added at every position, in standard deviations over the data of the build."""
     prompt: str | None = None
     """Text, for a model with a tokenizer."""
     sample: int | None = Field(None, ge=0)

@@ -29,7 +29,7 @@ class TraceRequest(TraceSettings):
     output: str | None = None
     """The token or class to explain, as text or number; default: the largest output."""
     minus: str | None = None
-    """Another one, whose logit is taken away; default: the mean of all logits."""
+    """Another one, whose logit is subtracted; default: the mean of all logits."""
     feature: str | None = None
     """A feature to explain instead, as LAYER:NUMBER; TransformerLens' names of layers are known."""
     position: int = -1

@@ -71,7 +71,7 @@ export function notesMenu(page) {
     el("summary", {}, "Notes"),
     el(
       "div", { class: "menu-box" },
-      el("p", { class: "hint" }, page.token ? "Pins, names and groups are saved to the run as you make them." : "This page stands alone: download your notes to keep them, open them to have them back."),
+      el("p", { class: "hint" }, page.token ? "Pins, names and groups are saved to the run as you make them." : "This page is a single file: download your notes to keep them, and open them here to restore them."),
       el("button", { type: "button", onclick: () => downloadNotes(page) }, "Download notes"),
       el("button", { type: "button", onclick: () => file.click() }, "Open notes…"),
       file, status,
@@ -104,6 +104,6 @@ async function readNotes(page, input) {
     page.parts.forEach(({ notes: book }, k) => fitting[k] && book.replaceBy(fitting[k]));
     replace(page.notesStatus, "Notes opened.");
   } catch {
-    replace(page.notesStatus, "This file does not hold notes made on such a page.");
+    replace(page.notesStatus, "This file does not contain notes from such a page.");
   }
 }

@@ -15,7 +15,7 @@ export function curvesTab(page) {
   const runs = page.parts.map(({ run }) => run).filter(({ record }) => record.curves || record.ablation);
   const element = el("section", { class: "text-tab curves", "aria-label": "Curves" });
   if (!runs.length) {
-    return replace(element, hint("How much of the model survives with few edges is measured by ", "interbasis ablate RUN"), hint("and, over the whole range, by ", "interbasis curves RUN"));
+    return replace(element, hint("How well the model works with few edges is measured by ", "interbasis ablate RUN"), hint("and, over the whole range, by ", "interbasis curves RUN"));
   }
   const { metric } = runs[0].record.ablation ?? runs[0].record.curves;
   const words = metricName(metric);

@@ -43,7 +43,7 @@ export function lineText(view, { number, edge }) {
     el("p", {}, end(left, source), " → ", end(right, target)),
     el("p", {}, `Ê = ${decimal(value, 4)}`, errorOf(run, left.layer, source, target, right), el("small", {}, ` ${percent((value * value) / into)} of the Ê² drawn into it`)),
     folded.length > 0 && el("p", { class: "hint" }, `through ${folded.join(" and ")}, `, through(run, left.layer, right.layer, target)),
-    isConstant(run, left.layer, source) && el("p", { class: "hint" }, "from the constant: kept for free"),
+    isConstant(run, left.layer, source) && el("p", { class: "hint" }, "from the constant: never ablated"),
   ];
 }
 

@@ -7,8 +7,8 @@ const KEYS = [
   ["/", "search features by label, token, layer or number"],
   ["Tab, then ← → ↑ ↓", "go to the features, walk along the strongest edges, up and down a column"],
   ["Enter", "open the feature: its numbers, edges, examples, effects"],
-  ["p", "pin the feature or the node of a prompt that is open, or let it go"],
-  ["Esc", "clear: close what is open, then the search, then a module looked at alone"],
+  ["p", "pin or unpin the open feature, or the open node of a prompt"],
+  ["Esc", "close what is open, then the search, then a module shown alone"],
   ["+ − 0", "zoom in, zoom out, back to the size that fits"],
   ["[ ]", "scroll a screen to the left or right"],
 ];
@@ -18,7 +18,7 @@ const POINTER = [
   ["Point at a line", "its ends and its strength Ê"],
   ["Click a box", "everything known about the feature"],
   ["Wheel", "zoom; with Shift, or sideways, scroll"],
-  ["Drag the ground", "move the graph"],
+  ["Drag the background", "move the graph"],
   ["+2 between columns", "show the layer norms that are folded away there"],
 ];
 

@@ -137,7 +137,7 @@ export class NoteBook {
       });
       this.say(answer.ok ? "Saved to the run." : `Not saved: ${(await answer.text()).trim()}`);
     } catch {
-      this.say("Not saved: the server has ended. Download the notes to keep them.");
+      this.say("Not saved: the server has stopped. Download the notes to keep them.");
     }
   }
 
@@ -149,7 +149,7 @@ export class NoteBook {
   remember() {
     try {
       localStorage.setItem(`interbasis notes ${this.run.record.digest}`, JSON.stringify(this.plain()));
-      this.say("Stored in this browser. Download them to keep them for good.");
+      this.say("Stored in this browser. Download them to keep them permanently.");
     } catch {
       this.say("Not stored yet. Download them to keep them.");
     }

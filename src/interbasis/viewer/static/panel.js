@@ -58,7 +58,7 @@ export class Panel {
     const module = run.module(layer, index);
     const first = constant ? 1 : 0;
     const rank = eigenvalues && eigenvalues.subarray(first).reduce((above, value) => above + (value > eigenvalues[index] ? 1 : 0), 1);
-    const meaning = kind === "lambda" ? "how strongly the next layer reacts to it" : "its variance over the data";
+    const meaning = kind === "lambda" ? "how strongly the next layer responds to it" : "its variance over the data";
     return [alone, el(
       "dl", { class: "facts" },
       eigenvalues && [
@@ -160,7 +160,7 @@ function edgeTables(page, run, names, layer, index) {
       title, count ? `${where}; Ê, and share of Ê² among its ${plural(count, "edge")} here` : where,
       rows.length
         ? el("table", { class: "edges-table" }, rows.slice(0, NEIGHBOURS).map((row) => edgeRow(page, run, names, other, row, sum, rows[0].value)))
-        : el("p", { class: "hint" }, total ? "Its edges are too weak to be held by this page." : "None."),
+        : el("p", { class: "hint" }, total ? "Its edges are too weak to be included in this page." : "None."),
     );
   };
   return [

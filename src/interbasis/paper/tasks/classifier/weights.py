@@ -26,7 +26,7 @@ class Weights:
         if folder is None:
             return wanted
         if not folder.is_dir():
-            raise InterbasisError(f"expected a folder of checkpoints at {folder}, which is none")
+            raise InterbasisError(f"expected a folder of checkpoints at {folder}, but there is none")
         given = tuple(seed for seed in wanted if self._given(folder, seed) is not None)
         missing = [seed for seed in self.asked or () if seed not in given]
         if missing or not given:

@@ -90,8 +90,8 @@ def required(jobs: Sequence[LanguageResult]) -> Figure:
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=len(jobs))
     note(
         figure,
-        "Per cent of all d_in·d_out edges that have to stay for the cross-entropy to stay within the "
-        "tolerance, each section ablated alone. Bars: 95 % bootstrap intervals over the test windows.",
+        "Per cent of the edges between kept features that have to stay for the cross-entropy to stay within "
+        "the tolerance, each section ablated alone. Bars: 95 % bootstrap intervals over the test windows.",
     )
     return figure
 

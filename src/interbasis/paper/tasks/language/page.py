@@ -54,22 +54,24 @@ def sections(r: R) -> list[str]:
 def _compared_edges(r: R) -> str:
     parts = [
         "## Edges required\n\nThe fewest edges that pass, by bisection as in the paper, each section ablated "
-        "alone; the constant's are free. In brackets the 95 % bootstrap interval over the windows "
-        "(1,000 draws, the same for both bases; the count from which every larger one that was tried "
-        "passes). Ratio: LIB's over PCA's, its interval from paired draws; **bold** where it excludes 1."
+        "alone, of all edges between the features that the basis keeps; the constant's are free. In brackets "
+        "the 95 % bootstrap interval over the windows (1,000 draws, the same for both bases; the count from "
+        "which every larger one that was tried passes). Ratio: LIB's over PCA's, its interval from paired "
+        "draws; **bold** where it excludes 1."
     ]
     for kind, title in KIND_TITLES.items():
         rows = [
             (
-                row.name, row.possible, _with_interval(row.lib, row.lib_interval),
-                _with_interval(row.pca, row.pca_interval), percent(1 - row.lib / row.possible, 1),
-                percent(1 - row.pca / row.possible, 1), _ratio(row),
+                row.name, _with_interval(row.lib, row.lib_interval), row.lib_possible,
+                _with_interval(row.pca, row.pca_interval), row.pca_possible,
+                percent(1 - row.lib / row.lib_possible, 1), percent(1 - row.pca / row.pca_possible, 1),
+                _ratio(row),
             )
             for row in r.comparison
             if r.jobs[0].kinds[row.source] == kind
         ]  # fmt: skip
         if rows:
-            head = ("section", "possible", "LIB", "PCA", "LIB can go", "PCA can go", "ratio")
+            head = ("section", "LIB", "of", "PCA", "of", "LIB can go", "PCA can go", "ratio")
             parts.append(f"### {title[0].upper()}{title[1:]}\n\n" + table(head, rows))
     others = [
         (BASIS_LABELS[job.basis], section.name, _count(section))
@@ -84,14 +86,12 @@ def _compared_edges(r: R) -> str:
 
 def _edges(r: R) -> str:
     rows = [
-        (BASIS_LABELS[job.basis], section.name, KIND_TITLES[job.kinds[source]], section.possible,
-         _count(section), percent(1 - section.count / section.possible, 1))
+        (BASIS_LABELS[job.basis], section.name, KIND_TITLES[job.kinds[source]], _count(section),
+         section.possible, percent(1 - section.count / section.possible, 1))
         for job in r.by_basis
         for source, section in job.ablation.sections.items()
     ]  # fmt: skip
-    return "## Edges required\n\n" + table(
-        ("basis", "section", "kind", "possible", "count [95 %]", "can go"), rows
-    )
+    return "## Edges required\n\n" + table(("basis", "section", "kind", "count [95 %]", "of", "can go"), rows)
 
 
 def _count(section: SectionEdges) -> str:
