@@ -59,7 +59,11 @@ def test_an_ablation_on_another_device_is_the_same(name):
     wanted = interbasis.open_run(graph, network, (data, labels)).ablate(tolerance=0.2, stable=False)
     graph = interbasis.build(network, data)
     with OtherDevice() as mode:
-        found = interbasis.open_run(graph, network, (data, labels)).on(str(DEVICE)).ablate(tolerance=0.2, stable=False)
+        found = (
+            interbasis.open_run(graph, network, (data, labels))
+            .on(str(DEVICE))
+            .ablate(tolerance=0.2, stable=False)
+        )
     assert mode.operations > 100
     assert found.counts == wanted.counts
 

@@ -94,8 +94,8 @@ def _memory(network: Network, work: Workload, config: BuildConfig) -> int:
 def _least_memory(network: Network, work: Workload, config: BuildConfig) -> int:
     blocks: dict[str, int] = {}
     for section in network.sections:
-        block = section.source.name.rpartition(".")[2]
-        blocks[block] = blocks.get(block, 0) + sum(rows * columns for rows, columns in section.shapes)
+        number = section.source.name.rpartition(".")[2]
+        blocks[number] = blocks.get(number, 0) + sum(rows * columns for rows, columns in section.shapes)
     outside = sum(tensor.numel() for tensor in network.prefix.tensors())
     outside += sum(tensor.numel() for step in network.tail for tensor in step.tensors())
     block = work.itemsize * max(blocks.values())
