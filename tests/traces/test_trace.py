@@ -1,17 +1,10 @@
 """Traces against full per-sample Jacobians, and against interventions."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import interbasis
-from cases import mlp, modular_addition
-from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.network.network import Network
 from interbasis.numerics.integration import rule
 from interbasis.traces import checks, slopes
 from interbasis.traces.records import TARGET, Trace, error_name, node_name
@@ -19,53 +12,7 @@ from interbasis.traces.targets import TargetRequest
 from interbasis.traces.trace import Computation, Tracing
 from reference import jacobians
 from tiny_models import random_model, tokens
-
-ALL = {"max_nodes": 10**6, "node_threshold": 1.0, "edge_threshold": 1.0}
-
-
-@dataclass(frozen=True)
-class Traced:
-    """A network with a graph that drops directions, and one input."""
-
-    network: Network
-    graph: InteractionGraph
-    sample: Tensor
-    left_out: int = 0
-    """First positions that the bases do not describe."""
-
-
-def language_model(name: str, left_out: int = 0) -> Traced:
-    network = interbasis.from_hf(random_model(name)).double()
-    data = tokens(samples=3, positions=5)  # fewer tokens than coordinates: directions are dropped
-    graph = interbasis.build(network, data, dtype="float64", skip_positions=left_out)
-    return Traced(network, graph, data[0][:3], left_out)
-
-
-def from_case(case) -> Traced:
-    inputs = case.inputs[:5]
-    return Traced(case.network, interbasis.build(case.network, inputs, dtype="float64"), case.inputs[7])
-
-
-FAMILIES: dict[str, Callable[[], Traced]] = {
-    "mlp": lambda: from_case(mlp(nn.GELU())),
-    "modadd": lambda: from_case(modular_addition()),
-    "gpt2": lambda: language_model("gpt2"),
-    "llama": lambda: language_model("llama"),
-    "gemma2": lambda: language_model("gemma2"),
-    "llama, first token left out": lambda: language_model("llama", left_out=1),
-}
-
-
-@cache
-def family(name: str) -> Traced:
-    return FAMILIES[name]()
-
-
-@cache
-def traced(name: str, target: TargetRequest | None = None, **settings) -> Trace:
-    case = family(name)
-    chosen = interbasis.TraceSettings(**{"checks": 0, "effect_points": 0, **settings})
-    return interbasis.trace(case.network, case.graph, case.sample, target, settings=chosen)
+from traced_models import ALL, FAMILIES, Traced, family, traced
 
 
 def naive_edges(case: Traced, method: str, points: int) -> dict[tuple[str, str], float]:
@@ -249,87 +196,6 @@ def test_a_feature_or_a_difference_is_explained_as_a_logit_is():
     logits = case.network(case.sample[None])[0, -1]
     assert difference.target.value == pytest.approx((logits[4] - logits[9]).item())
     assert difference.target.kind == "difference"
-
-
-class DenseGraph:
-    """A trace as one matrix, with influence, scores and pruning as attribution graphs define them."""
-
-    def __init__(self, trace: Trace):
-        self.tokens = {node.name for node in trace.nodes if node.layer == trace.layers[0].name}
-        self.errors = {error.name for error in trace.errors}
-        self.names = [TARGET, *(node.name for node in trace.nodes), *(error.name for error in trace.errors)]
-        index = {name: k for k, name in enumerate(self.names)}
-        self.A = torch.zeros(len(index), len(index), dtype=torch.float64)  # [into, from]
-        for edge in trace.edges:
-            self.A[index[edge.target], index[edge.source]] = abs(edge.weight)
-
-    @staticmethod
-    def normalised(A: Tensor) -> Tensor:
-        return A / A.sum(1, keepdim=True).clamp_min(1e-300)
-
-    def influence(self, A: Tensor) -> Tensor:
-        """The target's row of A + A² + … = A (I − A)⁻¹."""
-        A = self.normalised(A)
-        return torch.linalg.solve((torch.eye(len(A), dtype=A.dtype) - A).mT, A[0])
-
-    def among(self, chosen: set[str]) -> Tensor:
-        return torch.tensor([name in chosen for name in self.names])
-
-    def scores(self) -> tuple[float, float]:
-        """Replacement and completeness."""
-        influence, errors, tokens_ = self.influence(self.A), self.among(self.errors), self.among(self.tokens)
-        ends = influence[tokens_].sum() + influence[errors].sum()
-        weights = influence + self.among({TARGET})
-        through = 1 - self.normalised(self.A)[:, errors].sum(1)
-        return (influence[tokens_].sum() / ends).item(), ((weights * through).sum() / weights.sum()).item()
-
-    def pruned(self, node_threshold: float, edge_threshold: float) -> set[tuple[str, str]]:
-        """The edges that are left, as (source, target)."""
-
-        def floor(values: Tensor, share: float) -> Tensor:
-            ranked = values.flatten().sort(descending=True).values
-            reached = (ranked.cumsum(0) / ranked.sum()) >= share
-            return ranked[reached.int().argmax()]
-
-        influence = self.influence(self.A)
-        always = self.among(self.tokens | {TARGET})
-        nodes = (influence >= floor(influence, node_threshold)) | always
-        A = self.A * nodes[:, None] * nodes
-        scores = self.normalised(A) * (self.influence(A) + self.among({TARGET}))[:, None]
-        edges = scores >= floor(scores, edge_threshold)
-        without_sources, without_targets = self.among(self.tokens | self.errors), self.among({TARGET})
-        left = -1
-        while left != int(edges.sum()):
-            left = int(edges.sum())
-            alive = (edges.any(0) | without_targets) & (edges.any(1) | without_sources)
-            edges = edges & alive[:, None] & alive
-        return {(self.names[source], self.names[target]) for target, source in edges.nonzero().tolist()}
-
-
-def test_influence_and_scores_are_those_of_a_dense_matrix():
-    trace = traced("gpt2", method="gradient", **ALL)
-    dense = DenseGraph(trace)
-    influence = dict(zip(dense.names, dense.influence(dense.A).tolist(), strict=True))
-    assert len(trace.errors) > 5
-    for one in (*trace.nodes, *trace.errors):
-        assert one.influence == pytest.approx(influence[one.name], abs=1e-10)
-    assert sum(token.influence for token in trace.tokens) + trace.scores.error_share == pytest.approx(1)
-    assert (trace.scores.replacement, trace.scores.completeness) == pytest.approx(dense.scores(), abs=1e-10)
-
-
-@pytest.mark.parametrize("name", ["gpt2", "modadd"])
-@pytest.mark.parametrize("thresholds", [(0.8, 0.98), (0.9, 0.9)])
-def test_pruning_is_that_of_a_dense_matrix(name, thresholds):
-    node, edge = thresholds
-    whole = traced(name, method="gradient", **ALL)
-    pruned = traced(name, method="gradient", max_nodes=10**6, node_threshold=node, edge_threshold=edge)
-    expected = DenseGraph(whole).pruned(node, edge)
-    assert 10 < len(expected) < len(whole.edges) / 2
-    assert {(one.source, one.target) for one in pruned.edges} == expected
-    known = {node.name for node in pruned.nodes} | {error.name for error in pruned.errors}
-    assert {one.source for one in pruned.edges} == known
-    weights = {(one.source, one.target): one.weight for one in whole.edges}
-    assert all(one.weight == weights[one.source, one.target] for one in pruned.edges)
 
 
 def test_few_features_of_each_layer_can_be_followed():
