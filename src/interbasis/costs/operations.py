@@ -170,7 +170,9 @@ class Workload:
         if not section.like.is_meta:
             first, end = section.columns_read
             return end - first
-        return stream if isinstance(section.core, Attention | Elementwise | Gated) else section.source.width
+        if isinstance(section.core, Normalize):  # the variance beside the stream
+            return stream + 1
+        return 0 if isinstance(section.core, Linear) else stream
 
     def jacobian_pass(self, section: Section) -> Operations:
         """Of a token: attention's sums by pairs of heads, and what leads to them."""

@@ -98,7 +98,7 @@ def _least_memory(network: Network, work: Workload, config: BuildConfig) -> int:
         blocks[number] = blocks.get(number, 0) + sum(rows * columns for rows, columns in section.shapes)
     outside = sum(tensor.numel() for tensor in network.prefix.tensors())
     outside += sum(tensor.numel() for step in network.tail for tensor in step.tensors())
-    block = work.itemsize * max(blocks.values())
-    reading = int(READING_A_BLOCK * block)
+    largest = work.itemsize * max(blocks.values())
+    reading = int(READING_A_BLOCK * largest)
     alone = max(window_bytes([one], reading) for one in _sections(network, work, config))
-    return PROCESS_BYTES + block + work.itemsize * outside + alone
+    return PROCESS_BYTES + largest + work.itemsize * outside + alone

@@ -142,15 +142,11 @@ class Section(Step):
 
     @cached_property
     def columns_read(self) -> tuple[int, int]:
-        """The first coordinate that the read-outs depend on, the constant left out, and one past the last.
-
-        A branch of a transformer reads one stream of several. Without weights (meta) it may be all of them.
-        """
-        first = self.source.first_coordinate
-        if self.read.is_meta:
-            return first, self.source.width
-        columns = self.read[:, first:].any(0).nonzero()[:, 0]
-        return (first + int(columns[0]), first + int(columns[-1]) + 1) if len(columns) else (first, first)
+        """The first coordinate that read-outs depend on, one past the last; all without weights (meta)."""
+        first, read = self.source.first_coordinate, self.read
+        columns = list(range(read.shape[1])) if read.is_meta else read.any(0).nonzero()[:, 0].tolist()
+        used = [column for column in columns if column >= first]
+        return (used[0], used[-1] + 1) if used else (first, first)
 
     def outputs(self, f: Tensor) -> slice:  # [n, T, d]
         """The positions that come out."""
@@ -374,8 +370,7 @@ class Head(Prefix):
         return self.prefix.has_positions(inputs) and not ends_with_one_position(self.sections)
 
     def tensors(self) -> list[Tensor]:
-        inner = [tensor for section in self.sections for tensor in section.tensors()]
-        return self.prefix.tensors() + inner
+        return self.prefix.tensors() + [tensor for section in self.sections for tensor in section.tensors()]
 
     def forward(self, inputs: Tensor) -> Tensor:
         f = self.prefix(inputs)
