@@ -126,6 +126,7 @@ def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
     """
     from interbasis.ablation.search import Search
 
+    opened.section_indices(request.sections)  # unknown ones are refused before anything is computed
     data = opened.data(request.data)
     search = Search.of(opened.network, opened.graph, data, request.metric, request.tolerance)
     search.warn_below_one_sample()
