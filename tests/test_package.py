@@ -40,7 +40,7 @@ def test_hooks_and_hosted_ci_run_what_make_runs():
     commands_of_jobs = [
         step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step
     ]
-    assert sorted(commands_of_jobs) == ["make docs", "make lint", "make test"]
+    assert sorted(commands_of_jobs) == ["make docs", "make lens", "make lint", "make test"]
     classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
     for python in workflow["jobs"]["test"]["strategy"]["matrix"]["python"]:
         assert f"Programming Language :: Python :: {python}" in classifiers
