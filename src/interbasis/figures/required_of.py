@@ -48,6 +48,6 @@ def required_of(counts: Mapping[str, tuple[int, int]], quantity: str = "edges", 
     panel.set_ylim(len(counts) - 0.4, -0.6)
     panel.set_xlabel(quantity)
     note(
-        figure, " ".join(part for part in (f"Dark: required; light: all {quantity} there are.", rule) if part)
+        figure, " ".join(part for part in (f"Blue: required; grey: all {quantity} there are.", rule) if part)
     )
     return figure

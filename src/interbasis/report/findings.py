@@ -103,7 +103,8 @@ def _features(run: ReportedRun) -> str:
     (layer, index), strongest = max(explained.items(), key=lambda item: item[1].share)
     return (
         f"For {len(explained):,} of the {len(looked_at):,} features examined, one explanation covers at "
-        f"least half; the clearest is feature {index} of {layer}, {_explanation(strongest)}."
+        f"least half of what they respond to or do; the clearest is feature {index} of {layer}, "
+        f"{_explanation(strongest)}."
     )
 
 
