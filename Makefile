@@ -29,8 +29,8 @@ docs: $(READY)  ## the documentation as a site, in build/site/index.html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
 	@echo "build/site/index.html"
 
-PAGES ?= modadd conv
-gallery: $(READY)  ## the live pages of the docs, in docs/live; also PAGES=cifar10, PAGES=stories STORIES=FOLDER
+PAGES ?= modadd cifar10 conv
+gallery: $(READY)  ## the live pages of the docs, in docs/live; PAGES=stories STORIES=FOLDER for the language model
 	$(BIN)/python docs/gallery.py $(PAGES) $(if $(CIFAR10),--cifar10 $(CIFAR10)) $(if $(STORIES),--stories $(STORIES))
 
 bench: $(READY)  ## speed, as ratios measured in one run, beside the stored baseline where there is one

@@ -42,7 +42,7 @@ def conv(images: str) -> Commands:
 
 def stories(_: str) -> Commands:
     data = "tokens:stories/tokens_train.uint16,context=64,bos=1,samples=32"
-    yield f"build hf:stories --data {data} --edge-group positions --out stories-run"
+    yield f"build hf:stories,blocks=4 --data {data} --edge-group positions --out stories-run"
     yield f"features stories-run --top 5 --ends 3 --bands 0 --mean-effect-samples 0 --data {data}"
     yield f'trace stories-run --prompt "{PROMPT}" --max-nodes 16 --checks 5'
     yield "export stories-run --html stories.html"
