@@ -78,7 +78,7 @@ CASES = {
     "too few tokens": ([*WITH, TOKENS + ",part=all"], "fewer than the 513"),
     "documents not known": ([*WITH, TOKENS + ",context=4,per=document"], "bos=TOKEN"),
     "what to prepend": ([*WITH, TOKENS + ",context=4,prepend=yes,part=all"], "name it as bos=TOKEN"),
-    "unknown part": ([*WITH, TOKENS + ",context=4,part=half"], "the only part that can be chosen is part=all"),
+    "unknown part": ([*WITH, TOKENS + ",context=4,part=half"], "the only part that can be chosen is"),
     "parquet is text": ([*WITH, "tokens:{zoo}/text.parquet"], "could not read"),
     "text without tokenizer": ([*WITH, "text:{zoo}/text"], "a tokenizer is needed"),
     "no such tokenizer": ([*WITH, "text:{zoo}/text,tokenizer={zoo}/none"], "expected a tokenizer at"),
