@@ -32,3 +32,15 @@ def test_without_a_tokenizer_tokens_are_numbers(tmp_path):
     rendering, _, outputs = renderings(SimpleNamespace(kind="tokens", tokenizer=tmp_path))
     assert rendering.decode(7) == "7"
     assert outputs is None
+
+
+def test_byte_level_tokens_are_characters(tmp_path):
+    """A character of several bytes is itself where it is one token; a part of one stays as it is written."""
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.ByteLevelBPETokenizer()
+    made.train_from_iterator(["it’s a café’s menu’s"] * 20, vocab_size=290, min_frequency=2)
+    made.save(str(tmp_path / "tokenizer.json"))
+    texts = vocabulary(tmp_path)
+    assert [texts[token] for token in made.encode("it’s a café").ids] == ["it", "’", "s", " a", " café"]
+    assert "é" not in texts  # always within a word here
+    assert "Ģ" in texts

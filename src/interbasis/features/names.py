@@ -6,6 +6,9 @@ from typing import Any
 
 from interbasis.features.contexts import Images, Rendering, Rows, Tokens
 
+UNREADABLE = "\ufffd"
+"""What stands for bytes that are no whole character."""
+
 
 def renderings(data: object) -> tuple[Rendering | None, Sequence[str], Sequence[str] | None]:
     """(rendering, names of classes, names of outputs) of data that know their kind; else nothing is said.
@@ -36,14 +39,17 @@ def vocabulary(folder: Path) -> list[str]:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception:  # no such package or file, or not readable: the library raises plain Exceptions
         return []
-    size = tokenizer.get_vocab_size()
-    return [_text(tokenizer, token) for token in range(size)]
+    bytewise = "ByteLevel" in repr(tokenizer.decoder)
+    return [_text(tokenizer, token, bytewise) for token in range(tokenizer.get_vocab_size())]
 
 
-def _text(tokenizer: Any, token: int) -> str:
-    """As it stands in a text, with the space that byte-level tokenizers write as Ġ."""
+def _text(tokenizer: Any, token: int, bytewise: bool) -> str:
+    """As it stands in a text, with its space in front; parts of a character as the tokenizer writes them."""
     piece = tokenizer.id_to_token(token)
-    return "" if piece is None else piece.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n")
+    if piece is None:
+        return ""
+    text: str = tokenizer.decode([token], skip_special_tokens=False) if bytewise else UNREADABLE
+    return text if UNREADABLE not in text else piece.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n")
 
 
 def lookup(texts: Sequence[str]) -> Callable[[int], str]:
