@@ -42,5 +42,4 @@ def test_byte_level_tokens_are_characters(tmp_path):
     made.save(str(tmp_path / "tokenizer.json"))
     texts = vocabulary(tmp_path)
     assert [texts[token] for token in made.encode("it’s a café").ids] == ["it", "’", "s", " a", " café"]
-    assert "é" not in texts  # always within a word here
-    assert "Ģ" in texts
+    assert "Ģ" in texts  # the second byte of ’, alone
