@@ -6,13 +6,18 @@ export const TARGET = "target";
 // The parts of an edge through attention: past it, what is moved, why the query attends there, why as it does.
 export const PATHS = ["skip", "value", "key", "query"];
 
+function kindOf({ feature, whole }) {
+  if (feature !== null) return { kind: "feature" };
+  return { kind: "error", label: whole ? "whole token: massive activation" : "dropped directions" };
+}
+
 export class TraceGraph {
   constructor(trace, run) {
     this.name = trace.name;
     this.trace = trace;
     this.run = run;
     this.nodes = new Map();
-    for (const node of trace.nodes) this.nodes.set(node.name, decoded(node, node.feature === null ? { kind: "error", label: node.whole ? "whole token: massive activation" : "dropped directions" } : { kind: "feature" }));
+    for (const node of trace.nodes) this.nodes.set(node.name, decoded(node, kindOf(node)));
     this.nodes.set(TARGET, { name: TARGET, kind: "target", layer: TARGET, position: trace.target.position, activation: trace.target.value, label: trace.target.name, influence: 1, effect: trace.target.value, measured: null });
     this.order = [...trace.layers, TARGET];
     this.level = new Map(this.order.map((layer, k) => [layer, k]));
