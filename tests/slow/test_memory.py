@@ -48,7 +48,7 @@ def write_random(folder, config, dtype):
 
 def build(folder, tokens, *options, blocks=""):
     np.save(folder / "tokens.npy", tokens)
-    data = f"tokens:{folder / 'tokens.npy'},context={tokens.shape[1]}"
+    data = f"tokens:{folder / 'tokens.npy'},context={tokens.shape[1]},part=all"
     command = [sys.executable, "-c", MEASURED, "build", f"hf:{folder}{blocks}", "--data", data, *options]
     ended = subprocess.run(
         command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
