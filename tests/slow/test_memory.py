@@ -46,9 +46,10 @@ def write_random(folder, config, dtype):
     return sum(entry.bytes for entry in entries) * 4 // dtype.itemsize
 
 
-def build(folder, tokens, *options, blocks=""):
+def build(folder, windows, context, *options, blocks=""):
+    tokens = np.random.default_rng(0).integers(0, 500, windows * (context + 1)).astype(np.uint16)
     np.save(folder / "tokens.npy", tokens)
-    data = f"tokens:{folder / 'tokens.npy'},context={tokens.shape[1]},part=all"
+    data = f"tokens:{folder / 'tokens.npy'},context={context},part=all"
     command = [sys.executable, "-c", MEASURED, "build", f"hf:{folder}{blocks}", "--data", data, *options]
     ended = subprocess.run(
         command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
@@ -67,11 +68,10 @@ def test_24_blocks_that_exceed_the_limit(tmp_path):
         n_embd=1024, n_layer=24, n_head=16, n_positions=64, vocab_size=500, bos_token_id=0, eos_token_id=1
     )
     weights = write_random(tmp_path / "model", config, torch.float32)
-    tokens = np.random.default_rng(0).integers(0, 500, (2, 64)).astype(np.uint16)
     limit = 1_150_000_000
     assert weights > limit
     options = ["--memory", "1.15GB", "--out", str(tmp_path / "run"), "--edge-group", "positions"]
-    peak = build(tmp_path / "model", tokens, *options, "--edge-sources", "1")
+    peak = build(tmp_path / "model", 2, 64, *options, "--edge-sources", "1")
     print(f"24 blocks: weights {weights:,}, limit {limit:,}, peak {peak:,}")
     assert peak <= limit
 
@@ -87,8 +87,7 @@ def test_a_block_of_the_shape_of_llama_7b(tmp_path):
         vocab_size=500, bos_token_id=0, eos_token_id=1,
     )  # fmt: skip
     write_random(tmp_path / "model", config, torch.bfloat16)
-    tokens = np.random.default_rng(0).integers(0, 500, (1, 256)).astype(np.uint16)
     options = ["--memory", "12GB", "--out", str(tmp_path / "run"), "--edge-group", "positions"]
-    peak = build(tmp_path / "model", tokens, *options, "--edge-sources", "1", blocks=",blocks=0")
+    peak = build(tmp_path / "model", 1, 256, *options, "--edge-sources", "1", blocks=",blocks=0")
     print(f"a block of Llama-7B: peak {peak:,}")
     assert peak <= 12 * 10**9
