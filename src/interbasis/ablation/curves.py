@@ -106,6 +106,7 @@ def sparsity_curves(
         fractions=fractions,
         sections=dict(zip(graph.section_names, curves[:-1], strict=True)),
         whole=curves[-1],
+        all_tokens=evaluation.all_tokens,
     )
 
 

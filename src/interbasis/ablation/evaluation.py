@@ -1,19 +1,19 @@
 """A metric over data, for a network whose features act on each other through some edges or nodes only."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from interbasis.ablation.masked_pass import MaskedNetwork
+from interbasis.ablation.masked_pass import Before, MaskedNetwork
 from interbasis.ablation.metrics import Score, as_metric, default_metric, passes, sample_losses
-from interbasis.ablation.token_table import Table, tabulate
+from interbasis.ablation.token_table import Table
 from interbasis.data.batches import Batches, Data
 from interbasis.fit.statistics import chunk_size
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.network.network import Network, Section
+from interbasis.network.network import Network
 from interbasis.network.stencil_section import StencilSection
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Metric
@@ -24,11 +24,11 @@ CACHE_BYTES = 2**30
 
 @dataclass(frozen=True, eq=False)
 class _Chunk:
-    """A chunk of data with its features at a node layer."""
+    """A chunk of data, and a node layer at it."""
 
     inputs: Tensor
     labels: Tensor
-    features: Tensor | Table  # f̂ [n, T, r]
+    before: Before
 
 
 class Evaluation:
@@ -37,14 +37,22 @@ class Evaluation:
     Without a metric it is the network's (`metrics.default_metric`). Language models take tokens alone.
     Data are passed over in chunks; a pass stops as soon as a limit cannot be met any more. The features of
     the layer where ablations begin are held in memory, as a table of different tokens where these repeat.
+    Scores are over all tokens; masks act on those that the graph describes, or with ``all_tokens`` on all.
     """
 
-    def __init__(self, network: Network, graph: InteractionGraph, data: Data, metric: Metric | None = None):
+    def __init__(
+        self,
+        network: Network,
+        graph: InteractionGraph,
+        data: Data,
+        metric: Metric | None = None,
+        all_tokens: bool = False,
+    ):
         metric = default_metric(network) if metric is None else metric
         if metric not in ("accuracy", "cross_entropy"):
             raise InterbasisError(f"the metric is accuracy or cross_entropy, not {metric!r}")
-        self._masked = MaskedNetwork.of(network, graph)
-        self.network = self._masked.network
+        self.masked = MaskedNetwork.of(network, graph, all_tokens)
+        self.network = self.masked.network
         self.graph = graph
         self.metric: Metric = metric
         self.batches = Batches(data, predicts_next=network.predicts_next)
@@ -68,14 +76,14 @@ class Evaluation:
         return self._score(self._through_nodes(layer, keep))
 
     @property
-    def sections(self) -> Sequence[Section]:
-        """In the coordinates of the bases."""
-        return self._masked.sections
+    def all_tokens(self) -> bool:
+        """Whether masks act on all tokens."""
+        return self.masked.counted.all
 
-    def features_and_labels(self, layer: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """f̂ of a node layer, labels and inputs of all data, in chunks."""
+    def activations_and_labels(self, layer: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """f of a node layer, labels and inputs of all data, in chunks."""
         return [
-            (self._masked.features_at(layer, inputs), labels, inputs) for inputs, labels in self._chunks()
+            (self.network.activations_at(layer, inputs), labels, inputs) for inputs, labels in self._chunks()
         ]
 
     def _score(self, outputs: Iterator[tuple[Tensor, Tensor]], limit: float | None = None) -> Score:
@@ -103,12 +111,12 @@ class Evaluation:
 
     def _through_edges(self, masks: Mapping[int, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         for chunk in self._chunks_at(min(masks)):
-            f = self._masked.through_edges(chunk.features, masks)
+            f = self.masked.through_edges(chunk.before, masks)
             yield self.network.finish(f, chunk.inputs), chunk.labels
 
     def _through_nodes(self, layer: int, keep: int | Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         for chunk in self._chunks_at(layer):
-            f = self._masked.through_nodes(chunk.features, {layer: keep})
+            f = self.masked.through_nodes(chunk.before, {layer: keep})
             yield self.network.finish(f, chunk.inputs), chunk.labels
 
     def _chunks_at(self, layer: int) -> Iterator[_Chunk]:
@@ -119,14 +127,10 @@ class Evaluation:
         self._cached_layer, self._cached = -1, []
         cached: list[_Chunk] = []
         size = 0
-        basis = self.graph.layers[layer]
         stencil = any(isinstance(section, StencilSection) for section in self.network.sections[layer:][:1])
         for inputs, labels in self._chunks():
-            f = self.network.activations_at(layer, inputs)
-            table = None if stencil else tabulate(f)
-            features = basis.features_of(f) if table is None else table.map(basis.features_of)
-            chunk = _Chunk(inputs, labels, features)
-            size += _bytes(features)
+            chunk = _Chunk(inputs, labels, self.masked.before(layer, inputs, tabulated=not stencil))
+            size += _bytes(chunk.before)
             if size <= CACHE_BYTES:
                 cached.append(chunk)
             yield chunk
@@ -139,6 +143,7 @@ class Evaluation:
             yield inputs.to(self.network.device), labels
 
 
-def _bytes(features: Tensor | Table) -> int:
-    tensors = [features.rows, features.index] if isinstance(features, Table) else [features]
+def _bytes(before: Before) -> int:
+    features, tensors = before.features, [] if before.f is None else [before.f]
+    tensors += [features.rows, features.index] if isinstance(features, Table) else [features]
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -6,7 +6,8 @@ Output feature i of a section sees the input features its mask m_i keeps, all ot
 
 then the rest of the network runs on. Only the kept columns of  enter, and output features with equal masks
 share one pass through the core, so the work goes with the number of kept edges. A node ablation keeps some
-features of a layer and puts the others at their mean, f' = C⁺_K C_K f.
+features of a layer and puts the others at their mean, f' = C⁺_K C_K f. Tokens that the graph leaves out stay
+as they are (`whole_tokens`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interbasis.ablation.token_table import Table
+from interbasis.ablation.token_table import Table, tabulate
+from interbasis.ablation.whole_tokens import WholeTokens
 from interbasis.fit.attributions import sections_in_bases
+from interbasis.fit.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.cores import Core, Elementwise, FastAblation, Linear
@@ -45,7 +48,8 @@ def ablate_edges(network: Network, graph: InteractionGraph, inputs: Tensor, mask
         inputs: A batch of inputs.
         masks: Masks [features_out, features_in] of sections, True for an edge that is kept: a dictionary by
             index or name of the source layer, or one mask (or None) per section. Column 0, the constant's, is
-            kept by `top_edges` and taken as it is here. Several masks act together.
+            kept by `top_edges` and taken as it is here. Several masks act together. Tokens that the graph
+            leaves out (``norm_limit``, ``skip_positions``) are not masked.
 
     Returns:
         The model's output.
@@ -57,8 +61,8 @@ def ablate_edges(network: Network, graph: InteractionGraph, inputs: Tensor, mask
     chosen = _by_section(masks, masked.network, graph)
     if not chosen:
         return masked.network(inputs.to(masked.network.device))
-    features = masked.features_at(min(chosen), inputs.to(masked.network.device))
-    return masked.network.output_from(masked.through_edges(features, chosen), inputs)
+    before = masked.before(min(chosen), inputs.to(masked.network.device))
+    return masked.network.output_from(masked.through_edges(before, chosen), inputs)
 
 
 @torch.no_grad()
@@ -84,8 +88,17 @@ def ablate_nodes(
     chosen = {_layer_index(key, network.layers): value for key, value in keep.items()}
     if not chosen:
         return masked.network(inputs.to(masked.network.device))
-    features = masked.features_at(min(chosen), inputs.to(masked.network.device))
-    return masked.network.output_from(masked.through_nodes(features, chosen), inputs)
+    before = masked.before(min(chosen), inputs.to(masked.network.device))
+    return masked.network.output_from(masked.through_nodes(before, chosen), inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Before:
+    """A node layer that an ablation begins with, for some samples."""
+
+    features: Tensor | Table  # f̂ [n, T, r]
+    f: Tensor | None = None  # [n, T, d]
+    """The activations; needed where some tokens are not masked."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,43 +109,83 @@ class MaskedNetwork:
     layers: Sequence[LayerBasis]
     sections: Sequence[Section]
     """In the coordinates of the bases."""
+    counted: CountedTokens = ALL_TOKENS
+    """The tokens that masks act on."""
 
     @classmethod
-    def of(cls, network: Network, graph: InteractionGraph) -> "MaskedNetwork":
-        """The network in the dtype of the graph's build, in its bases."""
+    def of(cls, network: Network, graph: InteractionGraph, all_tokens: bool = False) -> "MaskedNetwork":
+        """The network in the dtype of the graph's build, in its bases.
+
+        Masks act on the tokens that counted in the build, or on all of them.
+        """
         network = network.to(graph.config.torch_dtype)
-        return cls(network, graph.layers, sections_in_bases(network, graph.layers))
+        counted = ALL_TOKENS if all_tokens else CountedTokens.of_graph(network, graph)
+        return cls(network, graph.layers, sections_in_bases(network, graph.layers), counted)
 
-    def features_at(self, layer: int, inputs: Tensor) -> Tensor:  # [n, T, r]
-        """f̂ of a node layer, untouched."""
-        return self.layers[layer].features_of(self.network.activations_at(layer, inputs))
+    def before(self, layer: int, inputs: Tensor, tabulated: bool = False) -> Before:
+        """A node layer, untouched; as a table of its different tokens where that is asked for and shorter."""
+        f, basis = self.network.activations_at(layer, inputs), self.layers[layer]
+        if not self.counted.all:
+            return Before(basis.features_of(f), f)
+        table = tabulate(f) if tabulated else None
+        return Before(basis.features_of(f) if table is None else table.map(basis.features_of))
 
-    def through_edges(self, features: Tensor | Table, masks: Mapping[int, Tensor]) -> Tensor:
-        """Activations of the last node layer, from the features before the first section with a mask."""
+    def through_edges(self, before: "Before", masks: Mapping[int, Tensor]) -> Tensor:
+        """Activations of the last node layer, from what is before the first section with a mask."""
         first = min(masks)
-        f = self._through_mask(first, features, masks[first])
+        counted = self.counted_tokens(before.f, first, max(masks) + 1)
+        f = self._through_mask(first, before, masks[first], counted)
         for k in range(first + 1, len(self.network.sections)):
             if k in masks:
-                f = self._through_mask(k, self.layers[k].features_of(f), masks[k])
+                f = self._through_mask(k, Before(self.layers[k].features_of(f), f), masks[k], counted)
             else:
                 f = self.network.sections[k](f)
         return f
 
-    def _through_mask(self, k: int, features: Tensor | Table, mask: Tensor) -> Tensor:
-        """Section k in the bases, and back to the network's coordinates."""
-        return self.layers[k + 1].back(ablated(self.sections[k], features, mask.to(self.network.device)))
+    def counted_tokens(self, f: Tensor | None, first: int, last: int) -> dict[int, Tensor]:
+        """By node layer from ``first`` to ``last``, the tokens that masks act on [n, T]; {} is all of them.
 
-    def through_nodes(self, features: Tensor | Table, keep: Mapping[int, int | Tensor]) -> Tensor:
-        """Activations of the last node layer, from the features of the first layer that keeps some only."""
-        first = min(keep)
+        Which tokens are massive is a matter of the untouched network, which has f at the first layer.
+        """
+        if self.counted.all or f is None:
+            return {}
+        counted = {first: self.counted.at(first, self.network.nodes[first], f)}
+        for k in range(first, last):
+            f = self.network.sections[k](f)
+            counted[k + 1] = self.counted.at(k + 1, self.network.nodes[k + 1], f)
+        return counted
+
+    def whole_tokens(self, k: int, f: Tensor | None, counted: Mapping[int, Tensor]) -> WholeTokens | None:
+        """The tokens that are not masked in section k, before which is f; None where there are none."""
+        if f is None or not counted or (counted[k].all() and counted[k + 1].all()):
+            return None
+        return WholeTokens.of(self.network.sections[k], self.layers[k + 1], f, (counted[k], counted[k + 1]))
+
+    def _through_mask(self, k: int, before: "Before", mask: Tensor, counted: Mapping[int, Tensor]) -> Tensor:
+        """Section k in the bases, and back to the network's coordinates."""
+        whole = self.whole_tokens(k, before.f, counted)
+        following = ablated(self.sections[k], before.features, mask.to(self.network.device), whole)
+        f = self.layers[k + 1].back(following)
+        return f if whole is None else whole.among_outputs(f)
+
+    def through_nodes(self, before: "Before", keep: Mapping[int, int | Tensor]) -> Tensor:
+        """Activations of the last node layer, from the first layer that keeps some of its features only."""
+        first, features = min(keep), before.features
+        counted = self.counted_tokens(before.f, first, max(keep))
         if isinstance(features, Table):
             features = features.rows[features.index]
-        f = self.layers[first].back(only(features, keep[first]))
+        f = self._only(first, Before(features, before.f), keep[first], counted)
         for k, section in enumerate(self.network.sections[first:], first + 1):
             f = section(f)
             if k in keep:
-                f = self.layers[k].back(only(self.layers[k].features_of(f), keep[k]))
+                f = self._only(k, Before(self.layers[k].features_of(f), f), keep[k], counted)
         return f
+
+    def _only(self, k: int, before: "Before", keep: int | Tensor, counted: Mapping[int, Tensor]) -> Tensor:
+        """Layer k with some of its features, in the network's coordinates."""
+        assert isinstance(before.features, Tensor)
+        some = self.layers[k].back(only(before.features, keep))
+        return some if not counted or before.f is None else torch.where(counted[k][..., None], some, before.f)
 
 
 def only(features: Tensor, keep: int | Tensor) -> Tensor:  # [n, T, features]
@@ -143,10 +196,10 @@ def only(features: Tensor, keep: int | Tensor) -> Tensor:  # [n, T, features]
     return result
 
 
-def ablated(section: Section, f: Tensor | Table, mask: Tensor) -> Tensor:
+def ablated(section: Section, f: Tensor | Table, mask: Tensor, whole: WholeTokens | None = None) -> Tensor:
     """The section's outputs [n, S, r_out] through the kept edges, all in the coordinates of the bases.
 
-    f is [n, T, r_in], or a table of the tokens it is made of.
+    f is [n, T, r_in], or, where no tokens are whole, a table of the tokens it is made of.
     """
     if isinstance(section, StencilSection):
         assert isinstance(f, Tensor)
@@ -158,6 +211,8 @@ def ablated(section: Section, f: Tensor | Table, mask: Tensor) -> Tensor:
     else:
         outputs = section.outputs(f)
         result = f[:, outputs] @ (section.skip * mask).T
+    if whole is not None:
+        result = whole.among_skipped(result)
     if isinstance(section.core, Linear):
         return result
     read_outs = _ReadOuts(f.rows if isinstance(f, Table) else f, section.read)
@@ -168,6 +223,8 @@ def ablated(section: Section, f: Tensor | Table, mask: Tensor) -> Tensor:
         write, row = section.write[rows], mask[rows[0]]
         if isinstance(f, Table):
             part = _of_table(section.core, Table(read_outs.of(row), f.index), outputs, write)
+        elif whole is not None:
+            part = section.core(whole.among_read_outs(read_outs.of(row)), outputs) @ write.T
         elif (short_cut := _of_few(section, f, columns, write)) is not None:
             part = short_cut
         else:

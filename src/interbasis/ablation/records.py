@@ -54,6 +54,8 @@ class Curves(Record):
     """By the name of the section's source layer."""
     whole: Curve
     """All sections ablated at once, each to the same fraction."""
+    all_tokens: bool = True
+    """Whether masks acted on all tokens; if not, those that the build left out stayed as they are."""
 
 
 class Sparsity(Record):

@@ -21,6 +21,7 @@ from interbasis.ablation.evaluation import Evaluation
 from interbasis.ablation.metrics import Score, passes, sample_losses
 from interbasis.ablation.records import RobustCount
 from interbasis.ablation.trials import logarithmic
+from interbasis.ablation.whole_tokens import WholeTokens
 from interbasis.network.cores import Linear
 from interbasis.network.network import Section
 from interbasis.runtime.progress import Progress, silent
@@ -47,7 +48,9 @@ class Attack:
     seed: int = 0
 
 
-def soft_ablated(section: Section, f: Tensor, mask: Tensor) -> Tensor:  # [n, T, r_in] -> [n, S, r_out]
+def soft_ablated(
+    section: Section, f: Tensor, mask: Tensor, whole: WholeTokens | None = None
+) -> Tensor:  # [n, T, r_in] -> [n, S, r_out]
     """The section through a real mask [r_out, r_in], or one for every sample [n, r_out, r_in].
 
     Section and f are in the coordinates of the bases. Differentiable in the mask.
@@ -55,12 +58,16 @@ def soft_ablated(section: Section, f: Tensor, mask: Tensor) -> Tensor:  # [n, T,
     outputs = section.outputs(f)
     mask = mask.expand(len(f), *mask.shape[-2:])
     result = torch.einsum("nsj,nij,ij->nsi", f[:, outputs], mask, section.skip)
+    if whole is not None:
+        result = whole.among_skipped(result)
     if isinstance(section.core, Linear):
         return result
     rows = section.write.any(1).nonzero()[:, 0]  # the others see the input by the skip alone
     seen = mask[:, rows, None] * f[:, None]  # [n, rows, T, r_in]
-    u = (seen @ section.read.T).flatten(0, 1)
-    core = section.core(u, outputs).unflatten(0, (len(f), len(rows)))  # [n, rows, S, c_out]
+    u = seen @ section.read.T
+    if whole is not None:
+        u = whole.among_read_outs(u)
+    core = section.core(u.flatten(0, 1), outputs).unflatten(0, (len(f), len(rows)))  # [n, rows, S, c_out]
     written = torch.einsum("nisc,ic->nsi", core, section.write[rows])
     return result.index_add(2, rows, written)
 
@@ -82,7 +89,7 @@ class RobustSearch:
     def __init__(self, evaluation: Evaluation, section: int, limit: float, attack: Attack | None = None):
         self.evaluation, self.index, self.limit = evaluation, section, limit
         self.attack = attack or Attack()
-        self._chunks = evaluation.features_and_labels(section)
+        self._chunks = evaluation.activations_and_labels(section)
 
     def count(
         self, plain: int, mask: Callable[[int], Tensor], candidates: int, progress: Progress = silent
@@ -182,19 +189,21 @@ class RobustSearch:
 
     def _outputs(self, f: Tensor, mask: Tensor) -> Tensor:
         """The model's outputs with this section behind a real mask; gradients flow into the mask."""
-        evaluation, k = self.evaluation, self.index
-        features = soft_ablated(evaluation.sections[k], f, mask)
-        activations = evaluation.graph.layers[k + 1].back(features)
-        for section in evaluation.network.sections[k + 1 :]:
-            activations = section(activations)
-        return evaluation.network.finish(activations, self._inputs)
+        k, masked = self.index, self.evaluation.masked
+        whole = masked.whole_tokens(k, f, masked.counted_tokens(f, k, k + 1))
+        features = soft_ablated(masked.sections[k], masked.layers[k].features_of(f), mask, whole)
+        following = masked.layers[k + 1].back(features)
+        following = following if whole is None else whole.among_outputs(following)
+        for section in masked.network.sections[k + 1 :]:
+            following = section(following)
+        return masked.network.finish(following, self._inputs)
 
     @torch.no_grad()
     def _value(self, kept: Tensor, a: Tensor) -> float:
         """The metric over all data with one mask."""
         mask = torch.where(kept, 1.0, a)
         losses, counts = [], []
-        section = self.evaluation.sections[self.index]
+        section = self.evaluation.masked.sections[self.index]
         for f, labels, _ in self._chunks:
             size = max(1, MAX_BLOCK_ELEMENTS // (f.shape[1] * len(mask) * max(1, len(section.read))))
             for rows, own in zip(f.split(size), labels.split(size), strict=True):

@@ -103,6 +103,8 @@ class EdgeOptions(TypedDict, total=False):
     """Search the logarithmic grid, too; default: True."""
     intervals: bool
     """Add the counts on samples drawn again; default: False."""
+    all_tokens: bool
+    """Mask tokens that the graph leaves out, too; default: False."""
     progress: Progress | bool | None
 
 
@@ -113,6 +115,8 @@ class NodeOptions(TypedDict, total=False):
     """Layers by index; default: all but the last."""
     counts: Sequence[int] | None
     """Numbers of features to try; default: all."""
+    all_tokens: bool
+    """Mask tokens that the graph leaves out, too; default: False."""
     progress: Progress | bool | None
 
 
@@ -126,7 +130,8 @@ def edges_required(
 ) -> list[EdgesRequired]:
     """The fewest edges per section that keep accuracy ≥ baseline − or cross-entropy ≤ baseline + tolerance.
 
-    Each section is ablated alone; the baseline is the untouched model on the same data.
+    Each section is ablated alone; the baseline is the untouched model on the same data. Both are measured on
+    all tokens. Tokens that the graph leaves out (``norm_limit``, ``skip_positions``) are not masked.
 
     Args:
         network: The network that the graph was built for.
@@ -136,7 +141,8 @@ def edges_required(
         metric: "accuracy" or "cross_entropy"; default: cross-entropy for language models, else accuracy.
         tolerance: Default: the paper's, 0.001 for accuracy and 0.1 for cross-entropy.
         **options: ``sections`` (some by index), ``stable=False`` (no search on the logarithmic grid),
-            ``intervals`` (counts on samples drawn again), ``progress``.
+            ``intervals`` (counts on samples drawn again), ``all_tokens`` (mask those that the graph leaves
+            out, too), ``progress``.
 
     Returns:
         One result per section, in the network's order.
@@ -144,7 +150,13 @@ def edges_required(
     Raises:
         InterbasisError: The graph has no edges, or not even all edges meet the tolerance.
     """
-    return Search.of(network, graph, data, metric, tolerance).all_edges(**options)
+    search = Search.of(network, graph, data, metric, tolerance, options.get("all_tokens", False))
+    return search.all_edges(
+        options.get("sections"),
+        options.get("stable", True),
+        options.get("intervals", False),
+        options.get("progress"),
+    )
 
 
 def nodes_required(
@@ -166,7 +178,8 @@ def nodes_required(
         data: As for `edges_required`.
         metric: As for `edges_required`.
         tolerance: As for `edges_required`.
-        **options: ``layers`` (some by index), ``counts`` (numbers of features to try), ``progress``.
+        **options: ``layers`` (some by index), ``counts`` (numbers of features to try), ``all_tokens`` (as
+            for `edges_required`), ``progress``.
 
     Returns:
         One result per layer, whose curve holds every k tried.
@@ -174,7 +187,8 @@ def nodes_required(
     Raises:
         InterbasisError: The graph has no edges, or a count is out of range.
     """
-    return Search.of(network, graph, data, metric, tolerance).all_nodes(**options)
+    search = Search.of(network, graph, data, metric, tolerance, options.get("all_tokens", False))
+    return search.all_nodes(options.get("layers"), options.get("counts"), options.get("progress"))
 
 
 def warn_below_one_sample(metric: Metric, tolerance: float, answers: int) -> None:
@@ -205,10 +219,11 @@ class Search:
         data: Data,
         metric: Metric | None,
         tolerance: float | None = None,
+        all_tokens: bool = False,
     ) -> "Search":
         if not graph.edges:
             raise InterbasisError("the graph has no edges to ablate; build it with an edge_method")
-        evaluation = Evaluation(network, graph, data, metric)
+        evaluation = Evaluation(network, graph, data, metric, all_tokens)
         metric = evaluation.metric
         tolerance = DEFAULT_TOLERANCE[metric] if tolerance is None else tolerance
         if not 0 <= tolerance < math.inf:

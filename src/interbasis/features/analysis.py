@@ -85,7 +85,7 @@ class Analysis:
         self.network = network.to(graph.config.torch_dtype)
         sources = [of(self.network, layer) for layer in graph.layers]
         self.layers = [_Layer(one, top, plan, _rendering(shown.rendering, one)) for one in sources]
-        self.counted = counted_in(graph, self.network)
+        self.counted = CountedTokens.of_graph(self.network, graph)
 
     def run(
         self,
@@ -184,14 +184,6 @@ def _has_classes(batches: Batches) -> bool:
     except InterbasisError:
         return False
     return labels.ndim == 1 and len(labels.unique()) <= min(MAX_CLASSES, len(labels) // 2)
-
-
-def counted_in(graph: InteractionGraph, network: Network) -> CountedTokens:
-    """The tokens that counted when a graph was built."""
-    directions = graph.provenance.largest_directions
-    limits = [directions[name].norm_limit if name in directions else None for name in graph.layer_names]
-    known = tuple(limit for limit in limits if limit is not None)
-    return CountedTokens.of(network, graph.config.skip_positions, known if len(known) == len(limits) else ())
 
 
 def _values(layer: "_Layer", f: Tensor, counted: CountedTokens) -> Tensor:  # [n, T, features]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.cores import Counted
 from interbasis.network.network import Network, NodeLayer
 from interbasis.network.stencil_section import StencilSection
@@ -48,6 +49,14 @@ class CountedTokens:
                     )
         ends = [k + 1 for k, section in enumerate(network.sections) if section.last_only]
         return cls(skip_positions, limits, ends[0] if ends else None)
+
+    @classmethod
+    def of_graph(cls, network: Network, graph: InteractionGraph) -> "CountedTokens":
+        """Those that counted in the sums behind a graph of the network."""
+        directions = graph.provenance.largest_directions
+        limits = [directions[name].norm_limit if name in directions else None for name in graph.layer_names]
+        known = tuple(limit for limit in limits if limit is not None)
+        return cls.of(network, graph.config.skip_positions, known if len(known) == len(limits) else ())
 
     @property
     def all(self) -> bool:

@@ -131,7 +131,8 @@ def _ablation(run: ReportedRun) -> Iterator[Claim]:
         yield _yes(
             f"One section at a time, these numbers of the largest edges keep {metric} within "
             f"{ablation.tolerance:g} of {ablation.baseline:.5g}: {counts}.",
-            f"Measured on {ablation.data.samples:,} samples{_named(ablation.data.spec)}.",
+            f"Measured on {ablation.data.samples:,} samples{_named(ablation.data.spec)}."
+            + ("" if ablation.all_tokens else " Tokens that the build left out were not masked."),
         )
         unstable = ", ".join(
             f"{section.name} {section.stable_count:,}"

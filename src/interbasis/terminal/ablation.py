@@ -13,6 +13,8 @@ def ablation_tables(result: AblationResult) -> list[RenderableType]:
         f"\n{metric} of the untouched model {result.baseline:.5f} on {result.data.samples:,} "
         f"samples; what passes is {result.limit:.5f} or better\n"
     ]
+    if not result.all_tokens:
+        parts.append("Tokens that the build left out are not masked (--all-tokens masks them, too).\n")
     if result.sections:
         parts.append(_edge_table(result, metric))
     if any(row.robust for row in result.sections.values()):

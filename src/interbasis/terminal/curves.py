@@ -25,6 +25,7 @@ def curve_tables(result: CurvesResult) -> list[RenderableType]:
     table.caption = (
         f"{metric} of the untouched model: {curves.baseline:.5f}. Area: under the faithfulness curve, 1 "
         "if few edges do it all. Distance: area between the curve and 1."
+        + ("" if curves.all_tokens else " Tokens that the build left out are not masked.")
         + (" Worst mask: the worst that ascent found within the edges not kept.\n" if result.worst else "\n")
     )
     rows = [(_name(section), section) for section in result.sparsity.values()]

@@ -77,7 +77,7 @@ class Computation:
                 "expected one sample: tokens [positions], a row of numbers or, if the network flattens it, "
                 f"an image; received a tensor of shape {list(batch.shape[1:])}"
             )
-        counted = _counted(network, graph)
+        counted = CountedTokens.of_graph(network, graph)
         states = [
             LayerState(basis, f[0], positions - f.shape[1], ~counted.at(k, network.nodes[k], f)[0])
             for k, (basis, f) in enumerate(zip(graph.layers, activations, strict=True))
@@ -87,15 +87,6 @@ class Computation:
     @property
     def positions(self) -> int:
         return len(self.states[0].f)
-
-
-def _counted(network: Network, graph: InteractionGraph) -> CountedTokens:
-    """The tokens that counted in the sums behind the bases."""
-    found = [graph.provenance.largest_directions.get(name) for name in graph.layer_names]
-    limits = [one.norm_limit for one in found if one is not None and one.norm_limit is not None]
-    return CountedTokens.of(
-        network, graph.config.skip_positions, tuple(limits) if len(limits) == len(found) else ()
-    )
 
 
 class Tracing:

@@ -45,6 +45,8 @@ class AblateRequest(Record):
     """Add counts that survive a search for the worst combination of removed edges."""
     level: float = Field(1.0, gt=0, le=1)
     """How far --robust may switch removed edges back on; 1 is fully."""
+    all_tokens: bool = False
+    """Mask tokens that the build left out, too; default: they stay as they are."""
 
 
 class SectionEdges(Record):
@@ -102,6 +104,8 @@ class AblationResult(Result):
     limit: float
     """The metric that a mask has to meet."""
     data: DataUsed
+    all_tokens: bool = True
+    """Whether masks acted on all tokens; if not, those that the build left out stayed as they are."""
     sections: dict[str, SectionEdges]
     layers: dict[str, LayerNodes]
 
@@ -128,7 +132,9 @@ def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
 
     opened.section_indices(request.sections)  # unknown ones are refused before anything is computed
     data = opened.data(request.data)
-    search = Search.of(opened.network, opened.graph, data, request.metric, request.tolerance)
+    search = Search.of(
+        opened.network, opened.graph, data, request.metric, request.tolerance, request.all_tokens
+    )
     search.warn_below_one_sample()
     search = search.with_intervals() if request.intervals else search
     result = AblationResult(
@@ -137,12 +143,13 @@ def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
         baseline=search.evaluation.baseline.value,
         limit=search.limit,
         data=DataUsed.from_data(data),
+        all_tokens=search.evaluation.all_tokens,
         sections={},
         layers={},
     )
     sections, layers, masks = _stored(opened, result)
-    decisive = result.model_dump(include={"metric", "tolerance"}) | {"fingerprint": result.data.fingerprint}
-    checkpoints = opened.checkpoints("ablation", request, **decisive)
+    decisive = result.model_dump(include={"metric", "tolerance", "all_tokens"})
+    checkpoints = opened.checkpoints("ablation", request, fingerprint=result.data.fingerprint, **decisive)
     with progress_bar(opened.progress) as advance:
         if request.edges:
             for name, (tensors, values) in _edges(opened, request, search, checkpoints, advance).items():
@@ -217,14 +224,19 @@ def _nodes(
 def _stored(
     opened: "OpenedRun", settings: AblationResult
 ) -> "tuple[dict[str, SectionEdges], dict[str, LayerNodes], dict[str, Tensor]]":
-    """What is stored already, where metric, tolerance and data are the same."""
+    """What is stored already, where metric, tolerance, tokens and data are the same."""
     try:
         stored = opened.stored(AblationResult)
     except InterbasisError:  # damaged, or of another version: this run takes its place
         return {}, {}, {}
-    if stored is None or (stored.metric, stored.tolerance, stored.data.fingerprint) != (
-        settings.metric, settings.tolerance, settings.data.fingerprint,
-    ):  # fmt: skip
+    if stored is None or any(
+        (
+            stored.metric != settings.metric,
+            stored.tolerance != settings.tolerance,
+            stored.all_tokens != settings.all_tokens,
+            stored.data.fingerprint != settings.data.fingerprint,
+        )
+    ):
         return {}, {}, {}
     return dict(stored.sections), dict(stored.layers), opened.stored_tensors(AblationResult)
 
