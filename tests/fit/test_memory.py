@@ -165,7 +165,7 @@ def test_rows_of_wide_cores_give_the_same_moments(core, monkeypatch):
     moments = made.moments(made.statistics(u, slice(0, 1)), root @ root.T)
     wanted = moments.written(root), moments.between(read), moments.diagonal(), moments.gram
     monkeypatch.setattr(slope_moments, "MAX_DENSE_WIDTH", 3)
-    monkeypatch.setattr(slope_moments, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(slope_moments, "ROWS_PER_TILE", 4)
     moments = made.moments(made.statistics(u, slice(0, 1)), root @ root.T)
     for found, expected in zip(
         (moments.written(root), moments.between(read), moments.diagonal(), moments.gram), wanted, strict=True

@@ -316,7 +316,7 @@ class _Build:
             config.seed, advance, config.jacobian_queries, self.checkpoints, cache, counted, self.first,
         )  # fmt: skip
         source = JacobianSource(
-            self.clock.timing("Jacobians", jacobians.to_next_once),
+            self.clock.timing("Jacobians", jacobians.to_next_freeing_sums),
             self.clock.timing("Jacobians", jacobians.to_end),
             self.clock.timing("Jacobians", partial(jacobians_on_slices, jacobians)),
         )

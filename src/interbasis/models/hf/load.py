@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interbasis.data.hub import hub_is_out_of_reach
 from interbasis.models.hf import transformer_lens
 from interbasis.models.hf.assemble import assemble, entrance
 from interbasis.models.hf.encoders import Head, from_encoder, is_encoder
@@ -21,6 +20,7 @@ from interbasis.models.own_output import check_no_global_hooks, evaluation_mode,
 from interbasis.network.cores import Elementwise, Gated
 from interbasis.network.cores.activations import acts_elementwise
 from interbasis.network.network import Change, Network
+from interbasis.runtime.connection import hub_is_out_of_reach
 from interbasis.runtime.errors import InterbasisError
 
 FAMILIES = {
