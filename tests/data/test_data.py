@@ -56,7 +56,7 @@ def test_other_data_have_another_fingerprint():
         (["text"], "a batch is a tensor"),
         (7, "received int"),
         ([X, Y], "are a tuple"),
-        ([X[:3], X[3:].float()], "precede"),
+        ([X[:3], X[3:].float()], "are followed by"),
     ],
 )
 def test_data_of_no_use_are_refused(data, message):

@@ -158,7 +158,7 @@ def test_shards_that_do_not_belong_together_are_named(tmp_path, commands, small_
     assert "run/shards, but there is no such file" in refusal(folder)
     assert "there are none; run the jobs" in refusal(aside)
     one, two, three = (made(f"shard{number}", number) for number in (1, 2, 3))
-    assert "round 1 misses the shard 2/3; run the job with --shard 2/3" in refusal(three, one)
+    assert "round 1 lacks the shard 2/3; run the job with --shard 2/3" in refusal(three, one)
     copy = shutil.copy(two, aside / "copy")
     assert "shard 2 of 3 is given twice, as" in refusal(three, copy, one, two)
     cut = aside / "cut"

@@ -61,7 +61,7 @@ class Two(Team):
 def test_unfinished_work_of_another_number_of_processes_is_refused(tmp_path):
     team_checkpoints(tmp_path, "build", {"a": 1}, Two()).begin()
     assert (tmp_path / ".resume/build.2/0/settings.json").is_file()
-    with pytest.raises(InterbasisError, match="begun by 2 processes, not one process; start as many"):
+    with pytest.raises(InterbasisError, match="begun by 2 processes, not one process; start the same number"):
         team_checkpoints(tmp_path, "build", {"a": 1}, ALONE)
     team_checkpoints(tmp_path, "build", {"a": 1}, ALONE, restart=True)
     assert not (tmp_path / ".resume/build.2").exists()

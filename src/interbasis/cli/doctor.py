@@ -77,7 +77,7 @@ def doctor(
 ) -> None:
     """Show what is installed and what works on this machine.
 
-    Nothing is contacted unless asked for.
+    No host is contacted without --network.
 
     Example: interbasis doctor --network
     """

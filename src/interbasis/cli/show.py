@@ -9,7 +9,7 @@ from interbasis.cli import common
 
 
 def show(
-    run: Annotated[str, Parameter(help="Folder of a run, or a model as `interbasis build` takes it.")],
+    run: Annotated[str, Parameter(help="Folder of a run, or a model by name as for build.")],
     /,
     *,
     all_rows: Annotated[
@@ -20,16 +20,16 @@ def show(
     ] = False,
     as_json: common.AsJson = False,
 ) -> None:
-    """Summarise a run, or list the sections that a model becomes before anything is built.
+    """Summarise a run, or list the sections of a model before anything is built.
 
-    Of a run with more than 24 node layers, tables show 12 rows unless --all is given.
+    For a run with more than 24 node layers, tables show 12 rows unless --all is given.
 
-    Of a model: what comes before the first node layer, and every section with its core and how its Jacobians
-    are computed, in closed form or by automatic differentiation.
+    For a model, it lists what comes before the first node layer, and every section with its core and how its
+    Jacobians are computed, in closed form or by automatic differentiation.
 
     Example: interbasis show runs/lib
 
-    A model: interbasis show modadd
+    For a model: interbasis show modadd
     """
     from interbasis.graph.store import load
     from interbasis.network.summary import describe

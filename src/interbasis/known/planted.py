@@ -109,7 +109,9 @@ def plant(spec: PlantedSpec | None = None, seed: int = 0) -> KnownNetwork:
     """
     spec = spec or PlantedSpec()
     if spec.width < 2:
-        raise InterbasisError(f"the stream needs 2 dimensions, received {spec.width}; use less crowding")
+        raise InterbasisError(
+            f"the stream requires at least 2 dimensions, received {spec.width}; use less crowding"
+        )
     draws = Draws(seed)
     blocks = [_Block.of(spec, draws, layer) for layer in range(spec.depth)]
     outputs = _outputs(spec, draws)  # [outputs, true]

@@ -54,10 +54,10 @@ def write_figures(
     formats: Sequence[Format] = ("svg", "pdf"),
     progress: Progress = silent,
 ) -> list[Path]:
-    """Write every figure that runs on disk hold the data for, the ones of a report.
+    """Write every figure of a report on runs on disk.
 
     Args:
-        runs: Folders of the runs; those that may be compared share figures.
+        runs: Folders of the runs; comparable runs share figures.
         out: Folder to write to.
         formats: svg, png or pdf; text in PDF files stays text.
         progress: Told of every figure.

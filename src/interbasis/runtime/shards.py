@@ -320,7 +320,7 @@ def complete_round(files: Sequence[StateFile]) -> list[StateFile]:
     if missing := [number for number in range(1, header.shards + 1) if number not in there]:
         which = ", ".join(f"{number}/{header.shards}" for number in missing)
         raise InterbasisError(
-            f"round {header.round} misses the shard{'s' * (len(missing) > 1)} {which}; run the job "
+            f"round {header.round} lacks the shard{'s' * (len(missing) > 1)} {which}; run the job "
             f"with --shard {missing[0]}/{header.shards}"
         )
     return ordered
