@@ -15,9 +15,8 @@ from interbasis.report.measurements import (
 )
 from interbasis.report.record import ReportedRun
 from interbasis.run.stages.ablate import AblationResult, SectionEdges
+from interbasis.run.stages.modules import MIN_MODULARITY_Z
 
-MIN_MODULARITY_Z = 2.0
-"""Standard deviations above rewired graphs from which modularity counts as more than chance."""
 MIN_SEED_AGREEMENT = 0.9
 """Agreement of partitions over seeds from which single features may be said to belong to a module."""
 MIN_TIMES_NOISE_FLOOR = 10.0
@@ -110,8 +109,8 @@ def _edges(run: ReportedRun) -> Iterator[Claim]:
     if run.summary.edge_method == "gradient":
         yield _no(
             "The edges into a feature add up to its value.",
-            "Gradients at the end of the path were taken (α = 1), which add up for ReLU MLPs only; "
-            "edge_method=exact integrates.",
+            "They use gradients at the end of the path (α = 1), which add up for ReLU MLPs only; "
+            "--edge-method exact integrates along it.",
         )
     yield _no(
         "An edge excites or inhibits.",
@@ -248,7 +247,7 @@ def _bases(run: ReportedRun) -> Iterator[Claim]:
 
 def _learnt(own: Control, rows: Iterable[Control]) -> Iterator[Claim]:
     """Edges required tell trained networks from scrambled ones better than areas do (docs/evidence.md)."""
-    claim = "That few edges suffice was learnt."
+    claim = "It was learnt that few edges suffice."
     counted = scrambled_counts(rows)
     if not own.required or not counted:
         yield _no(

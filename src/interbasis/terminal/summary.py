@@ -55,8 +55,8 @@ def _layer_table(rows: list[LayerSummary]) -> ResultTable:
         )  # fmt: skip
     table.caption = (
         "Features count the constant. Noise: directions whose variance is rounding; unused: "
-        "directions without effect on the next layer. Margin: how many times the noise floor "
-        "the last kept one is. Effective: participation ratio of what ranks the features "
+        "directions without effect on the next layer. Margin: the last value kept, divided by its noise "
+        "floor. Effective: participation ratio of what ranks the features "
         "(Λ; variance in PCA and at the end).\n"
     )
     if sampled:
@@ -93,7 +93,7 @@ def _direction_table(summary: RunSummary, most: int) -> ResultTable:
     carrying = " and ".join(shown)
     table.caption = (
         f"Share of the layer's variance along its largest direction, over the first {unit} of the data, all "
-        "of them and those that count in the sums. Max norm: in medians of the layer. "
+        "of them and those that count in the sums. Max norm: as a multiple of the layer's median. "
         + (f"{carrying.capitalize()}: which carry most of it, with their shares. " if shown else "")
         + f"{_counted(summary, unit)}\n"
     )
@@ -120,7 +120,7 @@ def _edge_table(rows: list[SectionSummary]) -> ResultTable:
         ]  # fmt: skip
         table.add_row(*cells, *([f"{row.median_relative_error:.1%}"] if estimated else []))
     table.caption = (
-        "The constant's edges are left out. 90 % of Ê²: how many of the largest edges carry so much."
+        "The constant's edges are left out. 90 % of Ê²: how many of the largest edges carry that share."
     )
     if estimated:
         table.caption += " Error: median relative standard error of Ê."
