@@ -23,7 +23,7 @@ from torch import Tensor
 
 from interbasis.runtime.checkpoints import State, alone, first_change
 from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.files import write_atomically
+from interbasis.runtime.files import make_folder, write_atomically
 from interbasis.runtime.records import Record
 from interbasis.runtime.team import Pass, Team
 
@@ -106,10 +106,7 @@ def _write(path: Path, header: ShardHeader, states: dict[str, State]) -> None:
             tensors[f"{number}/{name}"] = plain.clone() if plain.data_ptr() in places else plain
             places.add(plain.data_ptr())
     metadata = {"header": header.to_json(), "values": json.dumps([values for _, values in states.values()])}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InterbasisError(f"could not make {path.parent} ({error.strerror or error})") from error
+    make_folder(path.parent)
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
 
 
