@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import interbasis
+from graphs import tensors_of
 from interbasis.fit import build as building
 from interbasis.fit import memory
 from interbasis.fit.memory import MemoryPlan, SectionMemory, window_bytes
 from interbasis.graph.settings import BuildConfig
-from interbasis.graph.store import tensors_of
 from interbasis.graph.stored_basis import StoredBasis
 from interbasis.network.cores import slope_moments
 from interbasis.runtime.errors import InterbasisError

@@ -7,11 +7,12 @@ import time
 import pytest
 import torch
 
+from graphs import assert_same_graph
 from interbasis import InterbasisError
 from interbasis.data import Batches
 from interbasis.runtime.team import ALONE, Team, team_checkpoints
 from runtime.team_builds import BUILDS, build_all, run_commands
-from runtime.torchrun import TESTS, assert_same_graph, children, ended, torchrun
+from runtime.torchrun import TESTS, children, ended, torchrun
 
 pytestmark = pytest.mark.usefixtures("one_thread", "in_blocks")
 

@@ -246,13 +246,8 @@ def _check_shapes(folder: Path, graph: InteractionGraph) -> None:
             )
 
 
-def tensors_of(graph: InteractionGraph) -> dict[str, Tensor]:
-    """All tensors of a graph, by the name they are stored under."""
-    return {entry.name: entry.read().detach().cpu().contiguous().clone() for entry in entries_of(graph)}
-
-
 def entries_of(graph: InteractionGraph) -> list[Entry]:
-    """The same, to be read one at a time."""
+    """All tensors of a graph by the names they are stored under, to be read one at a time."""
     entries = [entry for k, layer in enumerate(graph.layers) for entry in layer_entries(layer, k)]
     for name, many in (("edges", graph.edges), ("edge_errors", graph.edge_errors)):
         for k in range(len(many)):
