@@ -91,7 +91,7 @@ CASES = {
     "unknown layer": ([*SMALL, "--layers", "attn_in.0,mlp_inn.0"], "did you mean 'mlp_in.0'?"),
     "layers out of order": ([*SMALL, "--layers", "mlp_in.0,attn_in.0"], "in the network's order"),
     "layers with a gap": ([*SMALL, "--layers", "attn_in.0,unembed"], "without gaps"),
-    "one layer": ([*SMALL, "--layers", "attn_in.0"], "at least two neighbours"),
+    "one layer": ([*SMALL, "--layers", "attn_in.0"], "at least two neighbouring"),
     "unknown basis": ([*SMALL, "--basis", "ica"], "--basis"),
     "unknown option of the command": ([*SMALL, "--bais", "lib"], "--bais"),
     "no points": ([*SMALL, "--edge-points", "0"], "--edge-points cannot be 0"),

@@ -222,7 +222,7 @@ def test_the_command_writes_all_forms(run, tmp_path, cli):
     [
         ([], "no output was chosen"),
         (["--edges", "-1", "--graphml", "x"], "--edges cannot be -1"),
-        (["another-run", "--graphml", "x"], "in the page only"),
+        (["another-run", "--graphml", "x"], "only shown in the page"),
         (["--graphml", "/nowhere/x.graphml"], "could not write"),
     ],
 )
