@@ -41,7 +41,7 @@ class ScoreboardRequest(Record):
     """What is scored."""
 
     quick: bool = False
-    """Fewer axes, values and samples: about a minute of processor time."""
+    """Fewer axes, values and samples: one or two minutes of processor time."""
     seeds: int = Field(5, ge=2)
     """Networks per setting; intervals are over them."""
     axes: Names | None = None
