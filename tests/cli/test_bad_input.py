@@ -42,7 +42,7 @@ CASES = {
     "no function": (["build", "python:json", "--out", "{out}"], "python:MODULE:FUNCTION"),
     "no such module": (["build", "python:no_such_module:f", "--out", "{out}"], "could not import"),
     "no such function": (["build", "python:json:no_such", "--out", "{out}"], "has no no_such"),
-    "not a function": (["build", "python:math:pi", "--out", "{out}"], "is not a function"),
+    "not a function": (["build", "python:math:pi", "--out", "{out}"], ", not a function"),
     "function fails": (["build", "python:json:dumps", "--out", "{out}"], "failed with TypeError"),
     "function gives no module": (["build", "python:builtins:dict", "--out", "{out}"], "returned dict"),
     "unsupported module": (["build", "python:bad_models:norm", "--out", "{out}"], "'1' is a LayerNorm"),
