@@ -369,14 +369,6 @@ def test_deep_networks_are_drawn_in_parts(tmp_path):
     ]
 
 
-def test_of_many_layers_a_sentence_names_the_extremes(tmp_path):
-    case = mlp(nn.ReLU(), widths=(*[3, 4] * 13, 2))
-    run = reported(build(case.network, case.inputs, "neuron", edge_method=None).save(tmp_path / "run"))
-    text = claims(run)[0].text
-    assert len(run.layers) == 27
-    assert text.endswith("these numbers of features: from 3 (output) to 5 (linear.1).")
-
-
 def test_the_command_and_what_it_refuses(tmp_path, cli):
     run = bare(tmp_path / "lib", edge_method=None).folder
     printed = cli("report", run, "--out", tmp_path / "out", "--json").json
