@@ -113,7 +113,7 @@ def test_a_foreign_baseline_is_refused(measured, tmp_path):
         read_result(tmp_path / "odd.json")
     values = json.loads(measured[0].to_json()) | {"version": 99}
     (tmp_path / "odd.json").write_text(json.dumps(values))
-    with pytest.raises(InterbasisError, match="has version 99"):
+    with pytest.raises(InterbasisError, match="by version 99"):
         read_result(tmp_path / "odd.json")
 
 

@@ -17,6 +17,7 @@ def test_the_demo_ends_with_a_report_and_a_page(cli, tmp_path):
     assert [row["possible"] for row in sections.values()] == [4278, 4002, 9918]
     waves = [f"cos({frequency}x+{frequency}y)" for frequency in (15, 15, 1, 1, 39, 39, 18, 18)]
     assert [label.split()[1] for label in summary["carriers"]] == waves
+    assert summary["frequencies"] == [15, 1, 39, 18]
     assert summary["ablation"]["baseline"] > 0.999
     for place, words in (("report", "What this evidence allows"), ("page", "cos(15x")):
         text = Path(summary[place]).read_text(encoding="utf-8")

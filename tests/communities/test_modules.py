@@ -205,7 +205,7 @@ def test_bad_requests_get_a_sentence():
         (lambda: interbasis.find_modules(graph, [1.0, 2.0]), "each of the 1 sections"),
         (lambda: interbasis.find_modules(graph, [0.0]), "above 0"),
         (lambda: interbasis.find_modules(graph, [1e9]), "nothing to group"),
-        (lambda: interbasis.find_modules(graph, [0.2], resolution=0), "resolution is above 0"),
+        (lambda: interbasis.find_modules(graph, [0.2], resolution=0), "expected a resolution above 0"),
         (lambda: interbasis.find_modules(replace(graph, edges=[])), "no edges"),
     ):
         with pytest.raises(interbasis.InterbasisError, match=reason):

@@ -97,6 +97,15 @@ def test_plans_of_known_shapes(shape, quick_profile):
     assert plan.gpu_hours["A100"] > plan.gpu_hours["H100"] > 0
 
 
+def test_plans_have_the_defaults_of_builds(quick_profile):
+    """Massive tokens are left out by default, but not where the largest direction is isolated."""
+    usual, isolated, everything = (
+        make_plan("gpt2-small", PlanRequest(**given)).phases["Jacobians"].flops
+        for given in ({}, {"isolate_largest": True}, {"norm_limit": 0.0})
+    )
+    assert isolated == everything < usual
+
+
 def test_the_command(cli, quick_profile):
     check_command("plan", "gpt2-small", "--tokens", "1000", "--edge-method", "none")
     ended = cli("plan", "modadd", "--tokens", "1000", "--context", "3", "--json")

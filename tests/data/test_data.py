@@ -49,14 +49,14 @@ def test_other_data_have_another_fingerprint():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ((x for x in [X]), "put a generator into a list"),
+        ((x for x in [X]), "convert a generator to a list"),
         (X[:0], "is empty"),
         ([], "is empty"),
         ((X, Y, Y), "two tensors"),
         (["text"], "a batch is a tensor"),
         (7, "received int"),
-        ([X, Y], "are a tuple"),
-        ([X[:3], X[3:].float()], "precede"),
+        ([X, Y], "as a tuple"),
+        ([X[:3], X[3:].float()], "are followed by"),
     ],
 )
 def test_data_of_no_use_are_refused(data, message):

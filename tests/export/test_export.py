@@ -220,9 +220,9 @@ def test_the_command_writes_all_forms(run, tmp_path, cli):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "nothing to export was named"),
+        ([], "no output was chosen"),
         (["--edges", "-1", "--graphml", "x"], "--edges cannot be -1"),
-        (["another-run", "--graphml", "x"], "in the page only"),
+        (["another-run", "--graphml", "x"], "only shown in the page"),
         (["--graphml", "/nowhere/x.graphml"], "could not write"),
     ],
 )

@@ -176,7 +176,7 @@ def test_the_largest_go_by_order_where_equal():
 
 
 def test_bad_plans_are_refused():
-    with pytest.raises(interbasis.InterbasisError, match="at least one end"):
+    with pytest.raises(interbasis.InterbasisError, match="at least one example at the ends"):
         features.Plan(ends=0)
     with pytest.raises(interbasis.InterbasisError, match="expected images of"):
         features.examples(lambda x: x, torch.zeros(2, 5), None, features.Images((3, 1, 1)))

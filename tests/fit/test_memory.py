@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import interbasis
+from graphs import tensors_of
 from interbasis.fit import build as building
 from interbasis.fit import memory
 from interbasis.fit.memory import MemoryPlan, SectionMemory, window_bytes
 from interbasis.graph.settings import BuildConfig
-from interbasis.graph.store import tensors_of
 from interbasis.graph.stored_basis import StoredBasis
 from interbasis.network.cores import slope_moments
 from interbasis.runtime.errors import InterbasisError
@@ -165,7 +165,7 @@ def test_rows_of_wide_cores_give_the_same_moments(core, monkeypatch):
     moments = made.moments(made.statistics(u, slice(0, 1)), root @ root.T)
     wanted = moments.written(root), moments.between(read), moments.diagonal(), moments.gram
     monkeypatch.setattr(slope_moments, "MAX_DENSE_WIDTH", 3)
-    monkeypatch.setattr(slope_moments, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(slope_moments, "ROWS_PER_TILE", 4)
     moments = made.moments(made.statistics(u, slice(0, 1)), root @ root.T)
     for found, expected in zip(
         (moments.written(root), moments.between(read), moments.diagonal(), moments.gram), wanted, strict=True

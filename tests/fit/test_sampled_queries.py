@@ -111,8 +111,9 @@ def test_errors_of_lambda_are_shown_by_show_and_report(run, cli):
         Λ, relative = layer.eigenvalues[1:], layer.eigenvalue_errors[1:] / layer.eigenvalues[1:]
         assert row["eigenvalue_error"] == pytest.approx(((Λ * relative**2).sum() / Λ.sum()).sqrt().item())
     assert sum(row["eigenvalue_error"] is not None for row in rows) == 9
-    printed = " ".join(cli("show", run).out.split())
-    assert f"queries were sampled: ln1.0 {rows[0]['eigenvalue_error']:.1%}," in printed
+    printed = cli("show", run).out
+    assert "since queries were sampled" in " ".join(printed.split())
+    assert f"{rows[0]['eigenvalue_error']:.1%}" in printed
     code, shown, _ = cli("show", run.parent / "exact")
     assert code == 0
     assert "were sampled" not in shown

@@ -10,14 +10,14 @@ SMALL = {"parts": 3, "size": 2, "hidden": 4, "outputs": 1, "depth": 2, "samples"
 
 
 @pytest.mark.parametrize(
-    "knobs",
+    "parameters",
     [{}, {"mixing": "general"}, {"correlation": 0.5, "scale": 10}, {"cross_talk": 0.3, "activation": "relu"},
      {"unread": 2, "inputs": "sparse"}, {"duplicated": True, "activation": "tanh", "inputs": "uniform"}],
     ids=str,
 )  # fmt: skip
-def test_the_network_computes_what_the_parts_compute(knobs):
+def test_the_network_computes_what_the_parts_compute(parameters):
     """f = T g in every layer, for g computed without mixing; sections map 0 to 0."""
-    known = plant(PlantedSpec(**SMALL, **knobs), seed=3)
+    known = plant(PlantedSpec(**SMALL, **parameters), seed=3)
     activations = known.network.activations(known.inputs)
     for f, T, g in zip(activations, known.truth.mixings, known.truth.values, strict=True):
         assert (f[:, 0, 1:] - g @ T.T).abs().max() <= 1e-12 * max(1, g.abs().max())
@@ -45,7 +45,7 @@ def test_parts_act_on_each_other_through_cross_talk_alone():
         assert truth.acts_on[-1].sum() == 3  # outputs read their own part alone
 
 
-def test_a_knob_changes_what_it_is_about_and_nothing_else():
+def test_a_parameter_changes_what_it_is_about_and_nothing_else():
     plain, correlated = plant(PlantedSpec(**SMALL)), plant(PlantedSpec(**SMALL, correlation=0.3))
     assert not torch.equal(plain.inputs, correlated.inputs)
     for one, other in zip(plain.network.sections, correlated.network.sections, strict=True):

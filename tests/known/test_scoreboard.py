@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from interbasis.cli.scoreboard import _tables
-from interbasis.known import PlantedSpec, knobs
+from interbasis.known import PlantedSpec, scoreboard_axes
 from interbasis.known import scoreboard as module
 from interbasis.known.conclusions import axis_conclusions, row_conclusion
 from interbasis.known.page import markdown, page
@@ -21,9 +21,9 @@ REQUEST = ScoreboardRequest(quick=True, seeds=2, bases="lib,jib,ica,random,ceili
 
 @pytest.fixture(scope="module")
 def small():
-    before, knobs.QUICK_AXES = knobs.QUICK_AXES, AXES
+    before, scoreboard_axes.QUICK_AXES = scoreboard_axes.QUICK_AXES, AXES
     yield
-    knobs.QUICK_AXES = before
+    scoreboard_axes.QUICK_AXES = before
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,7 @@ def test_blocks_are_cut_out(blocks, ends):
 
 @pytest.mark.parametrize("blocks", ["2", "1-0", "x", range(0), -1, "0-2"])
 def test_blocks_that_are_not_there(blocks):
-    with pytest.raises(InterbasisError, match="among 0 to 1"):
+    with pytest.raises(InterbasisError, match="between 0 and 1"):
         from_hf(random_model("gpt2"), blocks)
 
 

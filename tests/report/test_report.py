@@ -260,7 +260,7 @@ def test_few_edges_were_learnt_where_scrambled_networks_need_more(classified):
     scrambled = {name: row for name, row in rows.items() if row.network != "trained"}
     assert len(scrambled) == 2
     assert all(row.required.keys() == rows["lib"].required.keys() for row in scrambled.values())
-    claim = "That few edges suffice was learnt."
+    claim = "It was learnt that few edges suffice."
     shuffled = scrambled["lib, shuffled weights"]
     talks = {"without_edges": 0.05, "value_intervals": ((0.8, 1.0),) * 10, "area": 0.9}
     whole = shuffled.curves.whole.model_copy(update=talks)

@@ -11,10 +11,10 @@ from safetensors import safe_open
 
 import interbasis
 from cases import CASES
+from graphs import assert_same_graph
 from interbasis import InterbasisError
 from interbasis.data import Batches
 from interbasis.data.samples import Samples
-from interbasis.graph.store import tensors_of
 from interbasis.run.opened import open_run
 from interbasis.run.results import load_result
 from interbasis.run.stages import features
@@ -28,11 +28,6 @@ class KilledError(Exception):
 @pytest.fixture(autouse=True)
 def save_always(monkeypatch):
     monkeypatch.setenv("INTERBASIS_SAVE_EVERY", "0")
-
-
-def same_graphs(one: interbasis.InteractionGraph, other: interbasis.InteractionGraph) -> bool:
-    a, b = tensors_of(one), tensors_of(other)
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def build_with_kills(network, data, run, **settings) -> tuple[interbasis.InteractionGraph, int]:
@@ -68,7 +63,7 @@ def test_a_build_that_is_killed_again_and_again_has_the_same_bits(tmp_path, smal
     whole = interbasis.build(network, data, **settings)
     parts, kills = build_with_kills(network, data, tmp_path / "run", **settings)
     assert kills > 3
-    assert same_graphs(whole, parts)
+    assert_same_graph(whole, parts)
     parts.save(tmp_path / "run")
     assert not (tmp_path / "run/.resume").exists()
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import interbasis
-from interbasis.graph.store import tensors_of
+from graphs import tensors_of
 from interbasis.models.residual import Residual
 from interbasis.models.residual import network as residual_network
 from interbasis.runtime.devices import torch_device

@@ -13,11 +13,11 @@ from safetensors.torch import load_file, save_file
 
 import interbasis
 from cases import CASES
+from graphs import assert_same_graph
 from interbasis import InterbasisError
 from interbasis.cli import app
 from interbasis.fit import statistics
 from interbasis.fit.rounds import rounds
-from interbasis.graph.store import tensors_of
 from interbasis.run.request import make_request
 from interbasis.run.shard_jobs import shard_jobs
 from interbasis.runtime import checkpoints
@@ -62,9 +62,7 @@ def test_shards_have_the_bits_of_one_process(tmp_path, name):
     alone = build()
     merged, taken = in_shards(tmp_path, SHARDS[name], build)
     assert taken == rounds(case.network, alone.config)
-    a, b = tensors_of(alone), tensors_of(merged)
-    assert a.keys() == b.keys()
-    assert [name for name in a if not torch.equal(a[name], b[name])] == []
+    assert_same_graph(alone, merged)
     assert merged.provenance.data_fingerprints == alone.provenance.data_fingerprints
     assert merged.provenance.largest_directions == alone.provenance.largest_directions
 
@@ -73,8 +71,7 @@ def test_shards_without_a_block_of_small_data(tmp_path, monkeypatch):
     monkeypatch.setattr(statistics, "FINE_CHUNK_BYTES", 2**23)
     case = CASES["relu"]()
     merged, _ = in_shards(tmp_path, 3, partial(interbasis.build, case.network, case.inputs))
-    a, b = tensors_of(interbasis.build(case.network, case.inputs)), tensors_of(merged)
-    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert_same_graph(interbasis.build(case.network, case.inputs), merged)
 
 
 def test_statistics_of_other_data_are_of_the_same_round(tmp_path):
@@ -135,8 +132,7 @@ def test_the_commands_build_the_run_of_one_process(tmp_path, cli, commands, smal
     assert "saved in" in said[2]
     assert sorted(file.name for file in run.iterdir() if file.suffix != ".safetensors") == ["config.json"]
     assert cli("build", f"modadd:{small_addition}", "--threads", 1, "--out", tmp_path / "alone").code == 0
-    a, b = (tensors_of(interbasis.load(folder)) for folder in (run, tmp_path / "alone"))
-    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert_same_graph(run, tmp_path / "alone")
     assert "holds a finished run" in job(1, 2).err
 
 
@@ -158,7 +154,7 @@ def test_shards_that_do_not_belong_together_are_named(tmp_path, commands, small_
     assert "run/shards, but there is no such file" in refusal(folder)
     assert "there are none; run the jobs" in refusal(aside)
     one, two, three = (made(f"shard{number}", number) for number in (1, 2, 3))
-    assert "round 1 misses the shard 2/3; run the job with --shard 2/3" in refusal(three, one)
+    assert "round 1 lacks the shard 2/3; run the job with --shard 2/3" in refusal(three, one)
     copy = shutil.copy(two, aside / "copy")
     assert "shard 2 of 3 is given twice, as" in refusal(three, copy, one, two)
     cut = aside / "cut"

@@ -7,11 +7,12 @@ import time
 import pytest
 import torch
 
+from graphs import assert_same_graph
 from interbasis import InterbasisError
 from interbasis.data import Batches
 from interbasis.runtime.team import ALONE, Team, team_checkpoints
 from runtime.team_builds import BUILDS, build_all, run_commands
-from runtime.torchrun import TESTS, assert_same_graph, children, ended, torchrun
+from runtime.torchrun import TESTS, children, ended, torchrun
 
 pytestmark = pytest.mark.usefixtures("one_thread", "in_blocks")
 
@@ -61,7 +62,7 @@ class Two(Team):
 def test_unfinished_work_of_another_number_of_processes_is_refused(tmp_path):
     team_checkpoints(tmp_path, "build", {"a": 1}, Two()).begin()
     assert (tmp_path / ".resume/build.2/0/settings.json").is_file()
-    with pytest.raises(InterbasisError, match="begun by 2 processes, not one process; start as many"):
+    with pytest.raises(InterbasisError, match="begun by 2 processes, not one process; start the same number"):
         team_checkpoints(tmp_path, "build", {"a": 1}, ALONE)
     team_checkpoints(tmp_path, "build", {"a": 1}, ALONE, restart=True)
     assert not (tmp_path / ".resume/build.2").exists()

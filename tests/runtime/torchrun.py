@@ -5,11 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import torch
-
-import interbasis
-from interbasis.graph.store import tensors_of
-
 TESTS = Path(__file__).parents[1]
 
 
@@ -41,10 +36,3 @@ def children(process: subprocess.Popen[str]) -> list[int]:
     command = ["pgrep", "-P", str(process.pid)]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     return [int(line) for line in found.stdout.split()]
-
-
-def assert_same_graph(one: Path, other: Path) -> None:
-    """Two runs hold the same bits."""
-    a, b = (tensors_of(interbasis.load(folder)) for folder in (one, other))
-    assert a.keys() == b.keys()
-    assert [name for name in a if not torch.equal(a[name], b[name])] == []

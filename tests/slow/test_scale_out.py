@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-import interbasis
 from command_line import run_command
-from interbasis.graph.store import tensors_of
+from graphs import assert_same_graph, tensors_of
 from interbasis.run.results import load_result
 from interbasis.run.stages.ablate import AblationResult
-from runtime.torchrun import assert_same_graph, children, ended, torchrun
+from runtime.torchrun import children, ended, torchrun
 from tiny_models import random_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -58,7 +57,7 @@ def requests(name: str, folder: Path, shared: Path) -> tuple[list[object], list[
 
 def difference(one: Path, other: Path) -> float:
     """The largest relative difference of bases and edges."""
-    a, b = (tensors_of(interbasis.load(folder)) for folder in (one, other))
+    a, b = tensors_of(one), tensors_of(other)
     assert a.keys() == b.keys()
     return max(((a[name] - b[name]).norm() / a[name].norm().clamp_min(1e-300)).item() for name in a)
 

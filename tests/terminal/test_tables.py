@@ -11,7 +11,9 @@ import sys
 import termios
 
 import pytest
+import torch
 
+import interbasis
 from interbasis.terminal.tables import Column, make_table
 from widths import check_command, check_parts, printed
 
@@ -70,6 +72,30 @@ def test_a_table_that_does_not_fit_is_printed_in_parts_or_as_blocks():
     assert len([line for line in narrow.splitlines() if "attn_in.0" in line]) == 2
     assert "layer: attn_in.0" in blocks.splitlines()
     assert "count: 24,680" in blocks.splitlines()
+
+
+def test_of_many_layers_a_few_are_shown_unless_all_are_asked_for(tmp_path, monkeypatch, cli):
+    torch.manual_seed(0)
+    steps = [step for _ in range(25) for step in (torch.nn.Linear(3, 3), torch.nn.ReLU())]
+    network = interbasis.from_torch(torch.nn.Sequential(*steps, torch.nn.Linear(3, 2)))
+    graph = interbasis.build(network, torch.randn(20, 3))
+    graph.save(tmp_path / "deep")
+    monkeypatch.chdir(tmp_path)
+    check_command("show", "deep")
+    short, whole = cli("show", "deep").out, cli("show", "deep", "--all").out
+    names = graph.layer_names
+    assert len(names) == 27
+    assert all(whole.count(f" {name} ") >= 3 for name in names[:-1])
+    ends, _, directions = short.partition("Largest direction")
+    directions, _, edges = directions.partition("Interaction edges")
+    assert [name for name in names if f" {name} " in ends] == [*names[:6], *names[-6:]]
+    assert edges.count("→") == 12
+    shares = {name: found.share for name, found in graph.provenance.largest_directions.items()}
+    printed = {name for name in names if f" {name} " in directions}
+    assert len(printed) == 12
+    assert min(shares[name] for name in printed) >= max(shares[name] for name in set(names) - printed)
+    assert "12 of 27 node layers; to see all: interbasis show deep --all" in " ".join(short.split())
+    assert "to see all" not in whole
 
 
 def test_the_width_of_a_real_terminal_decides_and_it_shows_something_at_once(folder):

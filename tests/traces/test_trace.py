@@ -281,7 +281,7 @@ def test_an_image_is_traced_where_the_network_flattens_it():
 def test_what_cannot_be_traced_is_refused():
     with pytest.raises(interbasis.InterbasisError, match="expected a position from -3 to 2, received 9"):
         traced("gpt2", TargetRequest(position=9))
-    with pytest.raises(interbasis.InterbasisError, match="one of 23 outputs"):
+    with pytest.raises(interbasis.InterbasisError, match="expected output from 0 to 22"):
         traced("gpt2", TargetRequest(output=99))
     with pytest.raises(interbasis.InterbasisError, match="has features 0 to"):
         traced("gpt2", TargetRequest(layer="mlp_in.1", feature=999))

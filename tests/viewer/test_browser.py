@@ -66,10 +66,10 @@ def test_sliders_act_at_once(browser, server, lib):
 def test_scales_constant_output_and_layers(browser, server):
     with opened(browser, server.url) as page:
         before = ink(page, ".edges:not(.over)")
-        page.get_by_label("Width and opacity go with").select_option("root")
+        page.get_by_label("Line width and opacity show").select_option("root")
         settle(page)
         assert ink(page, ".edges:not(.over)") > before
-        page.get_by_label("Width and opacity go with").select_option("log")
+        page.get_by_label("Line width and opacity show").select_option("log")
         page.get_by_label("Each section on its own scale").uncheck()
         page.get_by_label("Show the constant").check()
         settle(page)

@@ -31,7 +31,8 @@ def read_result(path: Path) -> BenchResult:
         ) from error
     if result.version != VERSION:
         raise InterbasisError(
-            f"{path} has version {result.version} of benchmarks, this is version {VERSION}; run it again"
+            f"{path} was written by version {result.version} of the benchmark, this is "
+            f"version {VERSION}; run it again"
         )
     return result
 

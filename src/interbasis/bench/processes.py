@@ -66,5 +66,5 @@ def _run(command: list[str], folder: Path | None = None) -> str:
     )  # fmt: skip
     if ended.returncode:
         reason = (ended.stderr.strip().splitlines() or ["no message"])[-1]
-        raise InterbasisError(f"a benchmark in a process of its own ended with {ended.returncode}: {reason}")
+        raise InterbasisError(f"a benchmark process ended with exit code {ended.returncode}: {reason}")
     return ended.stdout.strip().splitlines()[-1] if ended.stdout.strip() else ""

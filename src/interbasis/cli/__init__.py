@@ -20,8 +20,8 @@ COMMANDS = {
         "train": "Train a model of the paper, or a small residual network.",
     },
     "From a model to its graph": {
-        "show": "Summarise a run, or list the sections that a model becomes before anything is built.",
-        "plan": "Print what a build will take: operations, memory and time per phase.",
+        "show": "Summarise a run, or list the sections of a model before anything is built.",
+        "plan": "Estimate what a build costs: operations, memory and time per phase.",
         "build": "Build the interaction graph of a model and save it as a run.",
         "shards": "List the jobs that build a run in shards, or print a script for SLURM.",
         "merge": "Join the shards of one round of a build; after the last round, save the run.",
@@ -49,7 +49,7 @@ COMMANDS = {
 }  # fmt: skip
 """In groups, in the order of work, with the first line of each one's help."""
 RESUMING = {"build", "ablate", "features", "controls", "reproduce", "scoreboard", "train", "bench"}
-"""Commands that resume when they are given again."""
+"""Commands that resume when they are run again."""
 QUIET = {"--quiet", "-q", "--help", "-h"}
 """With these, nothing says that a command is being loaded."""
 
@@ -91,11 +91,11 @@ def _app(listing: bool = False) -> App:
 OF_EVERY_COMMAND = Group("Options of every command", sort_key=len(COMMANDS) + 1)
 Quiet = Parameter(
     name=("--quiet", "-q"), negative="", show_default=False, group=OF_EVERY_COMMAND,
-    help="Print results and warnings, no progress.",
+    help="Print results and warnings only, no progress.",
 )  # fmt: skip
 Verbose = Parameter(
     name=("--verbose", "-v"), negative="", show_default=False, group=OF_EVERY_COMMAND,
-    help="Print timings, the files written, and the traceback of an error, too.",
+    help="Also print timings, the files written, and the traceback of an error.",
 )  # fmt: skip
 app = _app()
 

@@ -18,7 +18,7 @@ def ablate(
     """Find the fewest edges of every section that keep the model's accuracy.
 
     The result is stored as ablation.json in the run, the accepted masks beside it. An interrupted command
-    resumes when it is given again. --nodes alone leaves out the edges.
+    resumes when it is run again. --nodes alone leaves out the edges.
 
     Example: interbasis ablate runs/lib --edges --nodes
     """

@@ -29,7 +29,7 @@ def bench(
     It writes bench.json and bench.md with pictures. An interrupted benchmark resumes.
 
     Example: interbasis bench --out bench
-    Beside an older one: interbasis bench --out now --baseline bench/bench.json
+    Compared with an older one: interbasis bench --out now --baseline bench/bench.json
     """
     from interbasis.bench.compare import compare, read_result
     from interbasis.bench.page import write_page

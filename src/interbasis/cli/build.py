@@ -47,11 +47,11 @@ def build(
     MODEL is modadd for the modular-addition transformer that comes with interbasis, modadd:PATH or mlp:PATH
     for a checkpoint, hf:… for a language model, python:MODULE:FUNCTION for anything that returns a module.
     Data are modadd, cifar10[:PATH], mnist[:PATH], images:FOLDER, tokens:PATH, text:PATH,tokenizer=FOLDER,
-    hf:DATASET or npz:PATH. An interrupted build resumes when the same command is given again.
+    hf:DATASET or npz:PATH. An interrupted build resumes when the same command is run again.
 
     Example: interbasis build modadd --basis lib --out runs/lib
 
-    Again, bit for bit: interbasis build --config runs/lib --out runs/again
+    The same run again, bit for bit: interbasis build --config runs/lib --out runs/again
     """
     from interbasis.run.request import make_request, read_request
     from interbasis.run.stages import build as stage

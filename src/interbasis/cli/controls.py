@@ -18,7 +18,7 @@ def controls(
     """Compare the run with other bases, scrambled weights and random rankings.
 
     The table is stored as controls.json in the run. It takes some minutes; an interrupted command resumes
-    with the first unfinished row when it is given again.
+    with the first unfinished row when it is run again.
 
     Example: interbasis controls runs/lib
     """

@@ -1,6 +1,5 @@
 """`interbasis demo`: from the shipped model to a report and a page, in a minute or two."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ from interbasis.run.stages.ablate import AblationResult
 from interbasis.runtime.records import Record
 
 if TYPE_CHECKING:
+    from interbasis.features.records import Feature
     from interbasis.run.stages.features import FeaturesResult
 
 
@@ -19,7 +19,9 @@ class DemoResult(Record):
 
     ablation: AblationResult
     carriers: tuple[str, ...]
-    """Labels of the features before the output that a needed edge comes from."""
+    """Labels of the features before the output that an edge required comes from."""
+    frequencies: tuple[int, ...]
+    """Of x + y, in their leading Fourier terms."""
     report: Path
     page: Path
     run: Path
@@ -57,31 +59,38 @@ def demo(
     run.modules()
     step(5, "labelling features")
     carriers = _carriers(folder, run.features())
+    leading = [feature.fourier.terms[0] for feature in carriers if feature.fourier]
     step(6, "writing the report")
     report = write_report([folder], out / "report")
     step(7, "writing the page")
     page = write_page([folder], out / "page.html")
-    result = DemoResult(ablation=ablation, carriers=carriers, report=report, page=page, run=folder)
+    result = DemoResult(
+        ablation=ablation,
+        carriers=tuple(feature.label for feature in carriers),
+        frequencies=tuple(dict.fromkeys(term.frequencies[0] for term in leading)),
+        report=report,
+        page=page,
+        run=folder,
+    )
     common.show(result, as_json, _lines)
 
 
-def _carriers(folder: Path, features: "FeaturesResult") -> tuple[str, ...]:
+def _carriers(folder: Path, features: "FeaturesResult") -> "list[Feature]":
     from interbasis.run.results import load_tensors
 
     needed = load_tensors(folder, AblationResult)["edge_mask.unembed"].any(0)  # [features_in]
     described = features.layers["unembed"].features  # the constant, feature 0, is not among them
-    return tuple(feature.label for feature in described if needed[feature.index])
+    return [feature for feature in described if needed[feature.index]]
 
 
 def _lines(result: DemoResult) -> list[str]:
     sections = list(result.ablation.sections.values())
-    waves = list(dict.fromkeys(re.findall(r"cos\((\d+)x\+\1y\)", " ".join(result.carriers))))
     return [
         f"\nThe model answers {result.ablation.baseline:.2%} of the test pairs correctly. To stay within 0.1 "
         "points of that, these edges suffice:",
         *(f"  {row.count:>4,} of {row.possible:,} in {row.name}" for row in sections),
         f"The last {sections[-1].count:,} leave {len(result.carriers)} features, waves of x + y with "
-        f"{len(waves)} frequencies: {', '.join(waves)}.",
+        f"{len(result.frequencies)} frequencies: {', '.join(map(str, result.frequencies))}.",
         f"\nReport  {result.report}",
         f"Page    {result.page}   (open it in a browser; it works from disk)",
         f"Run     {result.run}   (interbasis view {result.run})",

@@ -77,7 +77,7 @@ def doctor(
 ) -> None:
     """Show what is installed and what works on this machine.
 
-    Nothing is contacted unless asked for.
+    No host is contacted without --network.
 
     Example: interbasis doctor --network
     """
@@ -85,8 +85,8 @@ def doctor(
 
     from interbasis.data.cifar10 import ARCHIVE
     from interbasis.data.download import cache_folder
-    from interbasis.data.hub import can_connect
     from interbasis.data.mnist import FILES
+    from interbasis.runtime.connection import can_connect
 
     cache = cache_folder()
     remotes = [ARCHIVE, *FILES["train"], *FILES["test"]]

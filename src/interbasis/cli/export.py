@@ -56,11 +56,10 @@ def export(
     tables = request.graphml, request.parquet, request.neuronpedia
     if request.html is None and not any(tables):
         raise InterbasisError(
-            "nothing to export was named; add --html FILE, --graphml FILE, --parquet FOLDER "
-            "or --neuronpedia FILE"
+            "no output was chosen; add --html FILE, --graphml FILE, --parquet FOLDER or --neuronpedia FILE"
         )
     if other is not None and request.html is None:
-        raise InterbasisError("a second run is shown beside the first in the page only; add --html FILE")
+        raise InterbasisError("a second run is only shown in the page; add --html FILE")
     files: list[Path] = []
     left_out = ""
     if request.html is not None:

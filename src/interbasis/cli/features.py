@@ -22,7 +22,7 @@ def features(
     """Find out what the features of a run respond to and what they do.
 
     Labels, class and position statistics, direct effects and histograms are stored as features.json in the
-    run, dataset examples as examples.json. An interrupted command resumes when it is given again.
+    run, dataset examples as examples.json. An interrupted command resumes when it is run again.
 
     Example: interbasis features runs/lib
     """

@@ -16,14 +16,14 @@ class FiguresResult(Record):
 
 
 def figures(
-    *runs: Annotated[Path, Parameter(help="Folders of runs; those that may be compared share figures.")],
+    *runs: Annotated[Path, Parameter(help="Folders of runs; comparable runs share figures.")],
     out: Annotated[Path, Parameter(help="Folder for the figures.")],
     format: Annotated[str, Parameter(help="Comma-separated formats: svg, pdf, png.")] = "svg,pdf",
     as_json: common.AsJson = False,
 ) -> None:
     """Write every figure of a run as SVG, PDF or PNG.
 
-    They are the figures of the report: those that the run's results hold the data for.
+    These are the figures of the report, as far as the run has stored the results that they show.
 
     Example: interbasis figures runs/lib --format pdf --out figures
     """

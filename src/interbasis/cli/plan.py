@@ -1,4 +1,4 @@
-"""`interbasis plan`: what a build will take."""
+"""`interbasis plan`: what a build costs."""
 
 from typing import Annotated
 
@@ -17,14 +17,16 @@ def plan(
     request: Annotated[PlanRequest | None, common.Flat] = None,
     measure_again: Annotated[
         bool,
-        Parameter(help="Measure this machine again, which takes seconds.", negative="", show_default=False),
+        Parameter(
+            help="Measure this machine again, which takes a few seconds.", negative="", show_default=False
+        ),
     ] = False,
     as_json: common.AsJson = False,
 ) -> None:
-    """Print what a build will take: operations, memory and time per phase.
+    """Estimate what a build costs: operations, memory and time per phase.
 
     Costs follow from the shape of the model, which is read without its weights, and from a short measurement
-    of this machine that is kept in the cache folder. Times are of the processor, at PyTorch's threads.
+    of this machine that is kept in the cache folder. Times are for as many threads as PyTorch uses.
 
     Example: interbasis plan gpt2-small --tokens 512000 --edge-group positions
     """

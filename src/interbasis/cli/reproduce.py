@@ -21,22 +21,22 @@ def reproduce(
     ],
     /,
     *,
-    request: Annotated[ReproduceRequest, Parameter(name="*")],
+    request: Annotated[ReproduceRequest, common.Flat],
     report_only: Annotated[
         bool,
         Parameter(
             help="Write the report of what is finished, and compute nothing.", negative="", show_default=False
         ),
     ] = False,
-    page: Annotated[Path | None, Parameter(help="Write the page to this Markdown file, too.")] = None,
+    page: Annotated[Path | None, Parameter(help="Also write the page to this Markdown file.")] = None,
     as_json: common.AsJson = False,
 ) -> None:
     """Reproduce a section of the paper, all its tables, with a verdict per claim.
 
     modadd and cifar10 are five models in four bases, tinystories and gpt2 one language model in two.
 
-    Every model and basis is a run in OUT, report.md and reproduction.json are written after each. Killed, the
-    same command resumes.
+    Every model and basis is a run in OUT; report.md and reproduction.json are written after each. An
+    interrupted command resumes when it is run again.
 
     Example: interbasis reproduce modadd --quick --out reproduced
     """

@@ -26,7 +26,7 @@ def scoreboard(
     """Score every basis on networks whose features, interactions and modules are known.
 
     Writes scoreboard.json, scoreboard.md and scoreboard.html with tables, pictures and conclusions. An
-    interrupted command resumes when it is given again.
+    interrupted command resumes when it is run again.
 
     Example: interbasis scoreboard --quick --out runs/scoreboard
     """

@@ -33,7 +33,7 @@ def shards(
 ) -> None:
     """List the jobs that build a run in shards, or print a script for SLURM.
 
-    There are rounds of jobs, each followed by a merge. The settings are those of build. Nothing is computed.
+    The jobs run in rounds, each followed by a merge. The settings are those of build. Nothing is computed.
 
     Example: interbasis shards modadd --shards 16 --slurm --out runs/lib
     """

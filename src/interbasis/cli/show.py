@@ -9,19 +9,27 @@ from interbasis.cli import common
 
 
 def show(
-    run: Annotated[str, Parameter(help="Folder of a run, or a model as `interbasis build` takes it.")],
+    run: Annotated[str, Parameter(help="Folder of a run, or a model by name as for build.")],
     /,
     *,
+    all_rows: Annotated[
+        bool,
+        Parameter(
+            name="--all", help="Print every layer and section of a run.", negative="", show_default=False
+        ),
+    ] = False,
     as_json: common.AsJson = False,
 ) -> None:
-    """Summarise a run, or list the sections that a model becomes before anything is built.
+    """Summarise a run, or list the sections of a model before anything is built.
 
-    Of a model: what comes before the first node layer, and every section with its core and how its Jacobians
-    are computed, in closed form or by automatic differentiation.
+    For a run with more than 24 node layers, tables show 12 rows unless --all is given.
+
+    For a model, it lists what comes before the first node layer, and every section with its core and how its
+    Jacobians are computed, in closed form or by automatic differentiation.
 
     Example: interbasis show runs/lib
 
-    A model: interbasis show modadd
+    For a model: interbasis show modadd
     """
     from interbasis.graph.store import load
     from interbasis.network.summary import describe
@@ -34,4 +42,5 @@ def show(
         common.show(described, as_json, lambda summary: section_tables(summary, run))
         return
     folder = Path(run)
-    common.show(summarise(load(folder)), as_json, lambda summary: summary_tables(summary, run), folder)
+    tables = lambda summary: summary_tables(summary, run, all_rows)  # noqa: E731
+    common.show(summarise(load(folder)), as_json, tables, folder)

@@ -52,7 +52,7 @@ def train(
 ) -> None:
     """Train a model of the paper, or a small residual network.
 
-    An interrupted training resumes when the same command is given again.
+    Interrupted training resumes when the same command is run again.
 
     Example: interbasis train modadd --seed 0 --out modadd.safetensors
     """

@@ -11,10 +11,12 @@ from interbasis.cli import common
 
 def view(
     run: common.Run,
-    other: Annotated[Path | None, Parameter(help="Folder of a second run, to look at side by side.")] = None,
+    other: Annotated[
+        Path | None, Parameter(help="Folder of a second run, shown side by side with the first.")
+    ] = None,
     /,
     *,
-    port: Annotated[int, Parameter(help="Port on 127.0.0.1; default: a free one.")] = 0,
+    port: Annotated[int, Parameter(help="Port on 127.0.0.1; default: a free one.", show_default=False)] = 0,
     open_browser: Annotated[
         bool, Parameter(name="--open", negative="--no-open", help="Open the page in the browser.")
     ] = True,

@@ -243,6 +243,6 @@ def by_layer(labels: np.ndarray, weighted: WeightedGraph) -> list[np.ndarray]:
 def _check(resolution: float, seeds: int, null_graphs: int) -> None:
     if not resolution > 0 or seeds < 0 or null_graphs < 0:
         raise InterbasisError(
-            "the resolution is above 0, numbers of seeds and null graphs are not negative; "
+            "expected a resolution above 0 and numbers of seeds and null graphs of at least 0, "
             f"received {resolution}, {seeds} and {null_graphs}"
         )

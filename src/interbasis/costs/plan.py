@@ -6,8 +6,9 @@ from interbasis.costs.operations import NOTHING, Operations, Workload
 from interbasis.costs.profile import machine_profile, seconds
 from interbasis.costs.records import GPU_EFFICIENCY, GPUS, CostPlan, Gpu, MachineProfile, PhaseCost
 from interbasis.costs.request import PlanRequest
+from interbasis.fit.build import with_defaults_of
 from interbasis.fit.memory import READING_A_BLOCK, SectionMemory, window_bytes
-from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig
+from interbasis.graph.settings import BuildConfig
 from interbasis.network.network import Network
 
 DEFAULT_CONTEXT = 1024
@@ -28,11 +29,7 @@ def make_plan(model: str, request: PlanRequest, again: bool = False) -> CostPlan
     """
     network, centred = described(model)
     context = request.context or (DEFAULT_CONTEXT if network.predicts_next else 1)
-    config = request.model_copy(update={"dtype": request.dtype or network.build_dtype})
-    if config.norm_limit is None:
-        config = config.model_copy(
-            update={"norm_limit": DEFAULT_NORM_LIMIT if network.predicts_next else 0.0}
-        )
+    config = with_defaults_of(network, request)
     profile = machine_profile(again)
     work = Workload(network, request.tokens, context, config, centred)
     phases = work.phases()

@@ -276,9 +276,9 @@ class Batches:
             first = inputs if first is None else first
             if inputs.shape[1:] != first.shape[1:] or inputs.dtype != first.dtype:
                 raise InterbasisError(
-                    f"{self.name}: samples of {first.dtype} and shape {list(first.shape[1:])} precede "
-                    f"{inputs.dtype} of shape {list(inputs.shape[1:])}; inputs with their labels are a tuple "
-                    "(inputs, labels), a list holds batches"
+                    f"{self.name}: samples of {first.dtype} and shape {list(first.shape[1:])} are followed "
+                    f"by {inputs.dtype} of shape {list(inputs.shape[1:])}; pass inputs with their labels as "
+                    "a tuple (inputs, labels), since a list holds batches"
                 )
             if len(inputs) > start:
                 empty = False
@@ -310,13 +310,15 @@ def _as_batches(data: Data, name: str) -> Iterable[Any]:
         return [data]
     if isinstance(data, tuple):
         if len(data) != 2 or not all(isinstance(part, Tensor) for part in data):
-            raise InterbasisError(f"{name}: a tuple is (inputs, labels), two tensors; wrap batches in a list")
+            raise InterbasisError(
+                f"{name}: expected a tuple (inputs, labels) of two tensors; pass several batches as a list"
+            )
         return [data]
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         return DataLoader(data, batch_size=1024)
     if isinstance(data, Iterator) or not hasattr(data, "__iter__"):
         raise InterbasisError(
             f"{name}: expected a tensor, (inputs, labels), a list of batches or a DataLoader, received "
-            f"{type(data).__name__}; data are passed over several times, so put a generator into a list"
+            f"{type(data).__name__}; data are read several times, so convert a generator to a list"
         )
     return data

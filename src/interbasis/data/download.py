@@ -41,7 +41,7 @@ def fetch(remote: Remote) -> Path:
         if place.stat().st_size == remote.size:
             return place  # its checksum was looked at when it came
         raise InterbasisError(
-            f"{place} has {place.stat().st_size} bytes, expected {remote.size}; delete it to have it fetched "
+            f"{place} has {place.stat().st_size} bytes, expected {remote.size}; delete it to download it "
             "again"
         )
     partial = place.with_name(place.name + ".part")

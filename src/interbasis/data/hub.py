@@ -1,17 +1,11 @@
-"""The Hugging Face Hub: whether it is within reach, and data sets as parquet files (`hf:DATASET`)."""
+"""Data sets of the Hugging Face Hub as parquet files: `hf:DATASET`, or `hf:FOLDER` for downloaded ones."""
 
-import socket
-import urllib.request
-from functools import cache
 from pathlib import Path
-from threading import Thread
-from urllib.parse import urlsplit
 
 from interbasis.data.samples import Split
+from interbasis.runtime.connection import hub_is_out_of_reach
 from interbasis.runtime.errors import InterbasisError
 
-SECONDS_TO_CONNECT = 3.0
-"""Without an answer, the Hub counts as out of reach."""
 WORDS = {"train": ("train",), "test": ("test", "validation", "valid")}
 
 
@@ -33,41 +27,6 @@ def files_of_split(name: str, files: list[Path], split: Split) -> tuple[list[Pat
     if any(named[word] for word in WORDS["test"]):
         raise InterbasisError(f"{name} has no files for the {split} split")
     return files, False
-
-
-def hub_is_out_of_reach() -> bool:
-    """Whether only what is in the Hub's cache can be used: it is told to work offline, or does not answer.
-
-    Its own clients try for half a minute before they say so.
-    """
-    from huggingface_hub import constants
-
-    if constants.HF_HUB_OFFLINE:
-        return True
-    endpoint = urlsplit(constants.ENDPOINT)
-    proxy = urllib.request.getproxies().get(endpoint.scheme)
-    if proxy and not urllib.request.proxy_bypass(endpoint.hostname or ""):
-        endpoint = urlsplit(proxy if "//" in proxy else f"//{proxy}")
-    default_port = 443 if endpoint.scheme == "https" else 80
-    return not can_connect(endpoint.hostname or "", endpoint.port or default_port)
-
-
-@cache
-def can_connect(host: str, port: int) -> bool:
-    """Whether a host answers; looking its name up counts, which can take longer than any connection."""
-    answered: list[bool] = []
-
-    def connect() -> None:
-        try:
-            with socket.create_connection((host, port), timeout=SECONDS_TO_CONNECT):
-                answered.append(True)
-        except OSError:
-            pass
-
-    trying = Thread(target=connect, daemon=True)
-    trying.start()
-    trying.join(SECONDS_TO_CONNECT)
-    return bool(answered)
 
 
 def _downloaded(name: str) -> Path:

@@ -24,5 +24,5 @@ def require_next_token_labels(name: str, tokens: Tensor, labels: Tensor) -> None
     if copied and not followed:
         raise InterbasisError(
             f"{name}: the labels are the tokens themselves, but a language model's are those that follow; "
-            "give tokens alone, from which labels are made, or (tokens[:, :-1], tokens[:, 1:])"
+            "pass the tokens alone, and labels are derived, or pass (tokens[:, :-1], tokens[:, 1:])"
         )

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from interbasis.data.flat import Flat, converted, identity_of
-from interbasis.data.hub import hub_is_out_of_reach
 from interbasis.data.tokens import column_of, open_parquet
+from interbasis.runtime.connection import hub_is_out_of_reach
 from interbasis.runtime.errors import InterbasisError
 
 SEPARATOR = "<|endoftext|>"

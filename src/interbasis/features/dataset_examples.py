@@ -47,7 +47,8 @@ class Plan:
         small = min(self.ends, self.per_band, self.reservoir) < 1 or self.bands < 0
         if small or not 0 <= self.seed < 2**63:
             raise InterbasisError(
-                f"examples need at least one end, one per band and a place to draw from, received {self}"
+                f"expected at least one example at the ends and per band, and a reservoir to draw "
+                f"from, received {self}"
             )
 
 

@@ -32,7 +32,7 @@ def ablation_curves(results: Mapping[str, CurvesResult]) -> Figure:
     titles = _titles(first)
     for name, result in results.items():
         if _titles(result) != titles:
-            raise InterbasisError(f"the curves of {name!r} belong to other sections than the first ones")
+            raise InterbasisError(f"the curves of {name!r} are of other sections than the first ones")
         if result.curves.metric != first.curves.metric:
             raise InterbasisError(
                 f"the curves of {name!r} are of {result.curves.metric}, the first ones of "

@@ -46,7 +46,7 @@ def interaction_graph(graph: InteractionGraph, **options: Any) -> Figure:
     if power is None:
         power = 1.0 if graph.provenance.predicts_next else 2.0
     if not power > 0:
-        raise InterbasisError(f"widths go with a power of Ê above 0, received {power}")
+        raise InterbasisError(f"line widths require a power of Ê above 0, received {power}")
     chosen = select(graph, shown)
     rows = max(len(column) for column in chosen.columns)
     across = _left(chosen, len(chosen.columns) - 1) + _width(chosen, len(chosen.columns) - 1)

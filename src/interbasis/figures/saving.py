@@ -11,7 +11,7 @@ from PIL import Image
 
 from interbasis.figures.style import STYLE
 from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.files import write_atomically
+from interbasis.runtime.files import make_folder, write_atomically
 
 Format = Literal["svg", "png", "pdf"]
 NO_LAYOUT: Any = {"figure.autolayout": False, "figure.constrained_layout.use": False}
@@ -53,10 +53,7 @@ def save(
         formats = known_formats([suffix] if suffix else ["svg", "png"])
     else:
         formats = known_formats(formats)
-    try:
-        stem.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InterbasisError(f"could not make the folder {stem.parent} ({error.strerror})") from error
+    make_folder(stem.parent)
     files = [stem.with_name(f"{stem.name}.{name}") for name in formats]
     layout = figure.get_layout_engine()
     try:

@@ -90,12 +90,7 @@ def build(
             f"expected an interbasis Network, received {type(network).__name__}; make one with "
             "interbasis.from_torch(module)"
         )
-    if config.dtype is None:
-        config = config.model_copy(update={"dtype": network.build_dtype})
-    if config.norm_limit is None:
-        limited = network.predicts_next and not config.isolate_largest
-        limited = limited and not BASES[config.basis].needs_all_tokens
-        config = config.model_copy(update={"norm_limit": DEFAULT_NORM_LIMIT if limited else 0.0})
+    config = with_defaults_of(network, config)
     BASES[config.basis].require(network, all_tokens=not (config.norm_limit or config.skip_positions))
     batches = _batches(config, data, jacobian_data, edge_data)
     work = _Build(network, batches, config, execution)
@@ -316,7 +311,7 @@ class _Build:
             config.seed, advance, config.jacobian_queries, self.checkpoints, cache, counted, self.first,
         )  # fmt: skip
         source = JacobianSource(
-            self.clock.timing("Jacobians", jacobians.to_next_once),
+            self.clock.timing("Jacobians", jacobians.to_next_freeing_sums),
             self.clock.timing("Jacobians", jacobians.to_end),
             self.clock.timing("Jacobians", partial(jacobians_on_slices, jacobians)),
         )
@@ -363,6 +358,15 @@ def _many(places: "list[tuple[Path, str] | Tensor]") -> Sequence[Tensor]:
     """Tensors in memory, or left in their files."""
     stored = [place for place in places if isinstance(place, tuple)]
     return StoredTensors(stored) if stored else [one for one in places if isinstance(one, Tensor)]
+
+
+def with_defaults_of(network: Network, config: BuildConfig) -> BuildConfig:
+    """The settings, with the defaults that depend on the network."""
+    limited = network.predicts_next and not config.isolate_largest
+    limited = limited and not BASES[config.basis].needs_all_tokens
+    defaults = {"dtype": network.build_dtype, "norm_limit": DEFAULT_NORM_LIMIT if limited else 0.0}
+    missing = {name: value for name, value in defaults.items() if getattr(config, name) is None}
+    return config.model_copy(update=missing)
 
 
 def sums_are_small(network: Network) -> bool:

@@ -93,10 +93,13 @@ class Jacobians:
             return gram(moments[0])
         return replace(gram(moments[0]), noise=gram(moments[1], deviation).K)
 
-    def to_next_once(
+    def to_next_freeing_sums(
         self, index: int, transform: Tensor | None, deviation: Tensor | None = None
     ) -> JacobianGram:
-        """`to_next` for one who asks but once: the core's sums, which may be large, are let go of."""
+        """`to_next`, after which the sums of the section's core are emptied, since they may be large.
+
+        It cannot be called twice for one layer.
+        """
         gram = self.to_next(index, transform, deviation)
         self.statistics.cores[index] = {}
         return gram

@@ -31,7 +31,7 @@ from interbasis.network.cores import (
     Linear,
     StatisticsCore,
 )
-from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH, ROWS_AT_ONCE
+from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH, ROWS_PER_TILE
 from interbasis.network.network import Network, Section
 from interbasis.network.stencil_section import StencilSection
 from interbasis.network.stored_section import StoredSection
@@ -53,7 +53,7 @@ READING_A_BLOCK = 0.45
 GRAMS_OF_A_CHUNK = 2.5
 """While the scatter of a chunk is made and added."""
 MATRICES_OF_TILES = 5
-"""Of ROWS_AT_ONCE² numbers, while tiles are multiplied out."""
+"""Of ROWS_PER_TILE² numbers, while tiles are multiplied out."""
 PARTS_OF_HEADS = 23
 """Matrices c_out² of attention: sums by pairs of heads (5), the Gram (9), ΣN_ss (6), temporaries."""
 SQUARES_IN_CLOSED_FORM = 10
@@ -117,7 +117,7 @@ class _Sizes:
         """Of the core, collected in one pass."""
         if isinstance(self.core, Linear) or not isinstance(self.core, StatisticsCore):
             return 0
-        return self.c_in * (self.c_in + ROWS_AT_ONCE) // 2 if self._tiled else self.c_in**2
+        return self.c_in * (self.c_in + ROWS_PER_TILE) // 2 if self._tiled else self.c_in**2
 
     @property
     def jacobian(self) -> int:
@@ -127,7 +127,7 @@ class _Sizes:
             return section + (r + self.c_in) * w + 3 * (r + self.c_in) ** 2
         beside, core = w**2 + max(3 * s**2, (w + r) * s), 0
         if self._tiled:
-            core = MATRICES_OF_TILES * ROWS_AT_ONCE**2
+            core = MATRICES_OF_TILES * ROWS_PER_TILE**2
         elif not isinstance(self.core, Linear):
             core = 2 * self.c_in**2 + self.c_in * (self.c_out + 2 * s)
         if isinstance(self.core, Attention):

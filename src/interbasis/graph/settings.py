@@ -21,8 +21,8 @@ of that and below, features of trained models at 40 times and above (docs/method
 
 
 DEFAULT_NORM_LIMIT = 3.0
-"""For language models: massive tokens have 5 to 200 times the median norm of their layer, others at most 2.6
-(docs/method.md, "Massive activations")."""
+"""For language models: massive tokens have 5 to 200 times the median norm of their layer, most others less
+than 3 (docs/method.md, "Massive activations")."""
 
 
 class BuildConfig(Record):
@@ -47,17 +47,17 @@ class BuildConfig(Record):
     isolate: bool = True
     """Keep a layer norm's variance as a feature of its own, out of the decompositions, as in the paper."""
     skip_positions: int = Field(0, ge=0)
-    """How many first positions of every sequence are left out of all sums over the data."""
+    """Number of positions at the start of every sequence that are left out of all sums over the data."""
     norm_limit: float | None = Field(None, ge=0)
-    """Leave tokens out of all sums over the data, layer by layer, whose norm exceeds this many times the
+    """Leave out of all sums over the data, layer by layer, tokens whose norm exceeds this many times the
     median of their layer; 0 leaves none out. Default: 3 for language models, else 0."""
     isolate_largest: bool = False
     """Keep the direction of largest variance of every layer as a feature of its own, as a layer norm's
-    variance is; norm_limit is then 0 by default."""
+    variance is; norm_limit then defaults to 0."""
     edge_method: Method | None = "gradient"
-    """How integrated gradients are taken; none builds no edges."""
+    """How integrated gradients are computed; none builds no edges."""
     edge_points: int = Field(16, ge=1)
-    """Nodes of the integration rule, where it has any."""
+    """Points of the integration rule, for the methods that use one."""
     edge_group: Annotated[int, Field(ge=1)] | Literal["positions"] | None = None
     """Tokens per group of stochastic sources for edges, or positions; default: exact."""
     edge_sources: int = Field(2, ge=1)
@@ -67,8 +67,8 @@ class BuildConfig(Record):
     seed: int = Field(0, ge=0, lt=2**63)
     """Random seed."""
     dtype: Dtype | None = None
-    """What the network computes in; default: float32 for Hugging Face models, else float64. Sums over the
-    data and decompositions are always float64."""
+    """Data type that the network computes in; default: float32 for Hugging Face models, else float64. Sums
+    over the data and decompositions are always float64."""
 
     @field_validator("edge_method", mode="before")
     @classmethod
@@ -80,7 +80,7 @@ class BuildConfig(Record):
     def _above_the_median(cls, limit: float | None) -> float | None:
         if limit is not None and 0 < limit < 1:
             raise ValueError(
-                "a limit below the median leaves out most tokens; give at least 1, or 0 for none"
+                "a limit below the median leaves out most tokens; use at least 1, or 0 for no limit"
             )
         return limit
 
@@ -88,7 +88,7 @@ class BuildConfig(Record):
     @classmethod
     def _require_group(cls, positions: int | None, info: ValidationInfo) -> int | None:
         if positions is not None and info.data.get("edge_group") is None:
-            raise ValueError("positions are sampled for stochastic sources only; give an edge_group as well")
+            raise ValueError("positions are sampled for stochastic sources only; set edge_group as well")
         return positions
 
     @property

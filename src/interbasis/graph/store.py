@@ -25,7 +25,7 @@ from interbasis.graph.settings import BuildConfig
 from interbasis.graph.stored_basis import StoredBasis, StoredTensors
 from interbasis.runtime.checkpoints import FOLDER, Checkpoints, unfinished_tasks
 from interbasis.runtime.errors import InterbasisError, first_problem
-from interbasis.runtime.files import remove, sha256_of, write_atomically, write_text_atomically
+from interbasis.runtime.files import make_folder, remove, sha256_of, write_atomically, write_text_atomically
 from interbasis.runtime.records import Record
 from interbasis.runtime.shards import SHARDS
 from interbasis.runtime.tensor_file import Entry, write_tensors
@@ -82,10 +82,7 @@ def save(graph: InteractionGraph, folder: str | Path) -> Path:
     for entry in entries:
         _check_finite(entry.name, entry.read(), f"this graph was not saved to {folder}")
     check_is_free(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InterbasisError(f"could not make the folder {folder} ({error.strerror})") from error
+    make_folder(folder)
     staged = folder / "graph.safetensors.new"
     write_atomically(staged, lambda path: write_tensors(path, entries, {"format": FORMAT}))
     digest = sha256_of(staged)
@@ -249,13 +246,8 @@ def _check_shapes(folder: Path, graph: InteractionGraph) -> None:
             )
 
 
-def tensors_of(graph: InteractionGraph) -> dict[str, Tensor]:
-    """All tensors of a graph, by the name they are stored under."""
-    return {entry.name: entry.read().detach().cpu().contiguous().clone() for entry in entries_of(graph)}
-
-
 def entries_of(graph: InteractionGraph) -> list[Entry]:
-    """The same, to be read one at a time."""
+    """All tensors of a graph by the names they are stored under, to be read one at a time."""
     entries = [entry for k, layer in enumerate(graph.layers) for entry in layer_entries(layer, k)]
     for name, many in (("edges", graph.edges), ("edge_errors", graph.edge_errors)):
         for k in range(len(many)):

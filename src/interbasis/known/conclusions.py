@@ -9,13 +9,13 @@ GOOD = 0.95
 NEAR = 0.1
 """A score within so much of the random rotation's is no better than chance."""
 JUDGED = {"effects": "modules", "edge_precision": "edge_precision", "matched": "matched"}
-"""A knob is judged by the second score of the first pair whose first score is defined."""
+"""An axis is judged by the second score of the first pair whose first score is defined."""
 FOUND = {"modules": "parts", "edge_precision": "interactions", "matched": "features"}
 """What a good score of this name has found."""
 
 
 def judged_by(board: Scoreboard, axis: str) -> str:
-    """The score that a knob is judged by: modules, where the network has known modules."""
+    """The score that an axis is judged by: modules, where the network has known modules."""
     value = board.axes[axis][-1]
     for defined, name in JUDGED.items():
         estimates = [board.estimate(axis, value, basis, defined) for basis in board.bases]
@@ -25,7 +25,7 @@ def judged_by(board: Scoreboard, axis: str) -> str:
 
 
 def row_conclusion(board: Scoreboard, axis: str, value: str) -> str:
-    """Which bases find the parts at one value of a knob, and whether LIB is one of them."""
+    """Which bases find the parts at one value of an axis, and whether LIB is one of them."""
     name = judged_by(board, axis)
     estimates = {basis: board.estimate(axis, value, basis, name) for basis in board.bases}
     fitted: dict[ScoredBasis, Estimate] = {
@@ -56,7 +56,7 @@ def _about_lib(scores: dict[ScoredBasis, Estimate]) -> str:
 
 
 def axis_conclusions(board: Scoreboard, axis: str) -> Iterator[str]:
-    """Where each basis breaks down along a knob."""
+    """Where each basis breaks down along an axis."""
     values, name = board.axes[axis], judged_by(board, axis)
     never: list[str] = []
     at: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""The scoreboard as one page: pictures of scores against every knob, tables, and what follows from them."""
+"""The scoreboard as one page: pictures of scores against every axis, tables, and what follows from them."""
 
 import base64
 from importlib.resources import files
@@ -13,6 +13,7 @@ from interbasis.figures.style import GREY, INK, STYLE, grid_of, looks, note, sty
 from interbasis.known.conclusions import axis_conclusions, judged_by, row_conclusion
 from interbasis.known.planted import PlantedSpec
 from interbasis.known.records import TITLES, Estimate, Scoreboard, Scores
+from interbasis.known.scoreboard_axes import QUICK_SAMPLES
 from interbasis.report.html import document, element, heading, paragraph, picture, table
 from interbasis.runtime.files import write_text_atomically
 
@@ -92,10 +93,11 @@ def page(board: Scoreboard) -> str:
 
 def _words(board: Scoreboard) -> str:
     spec = PlantedSpec()
+    samples = QUICK_SAMPLES if board.request.quick else spec.samples
     return (
         f"Residual MLPs with known parts: {spec.parts} parts of {spec.size} features, {spec.depth} residual "
-        f"sections, {1000 if board.request.quick else spec.samples:,} samples, mixed by a rotation in every "
-        f"layer, unless a knob says otherwise. {board.request.seeds} networks per setting; intervals are "
+        f"sections, {samples:,} samples, mixed by a rotation in every layer, except where an axis varies one "
+        f"of these. {board.request.seeds} networks per setting; intervals are "
         "95 % over them. 1 is everything that is there; the best rotation knows the parts and is the "
         "ceiling, the random rotation is the floor."
     )
@@ -113,7 +115,7 @@ def _breakdowns(board: Scoreboard) -> str:
         for basis in board.bases
     ]
     caption = (
-        "The first value of every knob at which the score is below 0.5: that of modules, of edges for the "
+        "The first value of every axis at which the score is below 0.5: that of modules, of edges for the "
         "planted transformer, which has none, of matched features for modular addition."
     )
     inside = heading(2, "Where each basis breaks down") + table(["", *board.axes], rows, caption)
@@ -135,7 +137,7 @@ def _axis(board: Scoreboard, axis: str) -> str:
 
 
 def _defined(board: Scoreboard, axis: str, name: str) -> bool:
-    """Whether any basis has this score on this knob."""
+    """Whether any basis has this score on this axis."""
     estimates = [
         board.estimate(axis, value, basis, name) for value in board.axes[axis] for basis in board.bases
     ]
@@ -153,7 +155,7 @@ def cell(estimate: Estimate | None) -> str:
 
 @styled
 def draw_axis(board: Scoreboard, axis: str) -> Figure:
-    """A panel per score that is defined: features, edges, modules and effects against one knob."""
+    """A panel per score that is defined: features, edges, modules and effects against one axis."""
     values, bases = board.axes[axis], board.bases
     pictured = {name: title for name, title in PICTURED.items() if _defined(board, axis, name)}
     figure, panels = grid_of(len(pictured), most=2, height=2.1)

@@ -6,7 +6,7 @@ In true coordinates g = (g_1 … g_m) every part computes for itself,
 
 and ε = 0 unless cross-talk is asked for. What the network stores at node layer l is f = T_l g, with a mixing
 T_l of its own in every layer, so P = T_l+1 T_l⁺, A → A T_l⁺ and B → T_l+1 B. The outputs are not mixed.
-Every random choice has a stream of its own: a knob changes what it is about, and nothing else.
+Every random choice has a stream of its own: a parameter changes what it is about, and nothing else.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ CONDITION = 10.0
 
 
 class PlantedSpec(Record):
-    """The knobs."""
+    """The parameters."""
 
     parts: int = Field(4, ge=2)
     size: int = Field(6, ge=1)
@@ -98,18 +98,20 @@ def plant(spec: PlantedSpec | None = None, seed: int = 0) -> KnownNetwork:
     """A residual MLP with known parts.
 
     Args:
-        spec: The knobs; default: four parts of six features, mixed by rotations.
+        spec: The parameters; default: four parts of six features, mixed by rotations.
         seed: Seed of weights, mixings and inputs.
 
     Returns:
         The network, inputs for it, and the truth about both.
 
     Raises:
-        InterbasisError: The knobs contradict each other.
+        InterbasisError: The parameters contradict each other.
     """
     spec = spec or PlantedSpec()
     if spec.width < 2:
-        raise InterbasisError(f"the stream needs 2 dimensions, received {spec.width}; use less crowding")
+        raise InterbasisError(
+            f"the stream requires at least 2 dimensions, received {spec.width}; use less crowding"
+        )
     draws = Draws(seed)
     blocks = [_Block.of(spec, draws, layer) for layer in range(spec.depth)]
     outputs = _outputs(spec, draws)  # [outputs, true]

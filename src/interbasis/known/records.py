@@ -41,7 +41,7 @@ class ScoreboardRequest(Record):
     """What is scored."""
 
     quick: bool = False
-    """Fewer axes, values and samples: about a minute of processor time."""
+    """Fewer axes, values and samples: one or two minutes of processor time."""
     seeds: int = Field(5, ge=2)
     """Networks per setting; intervals are over them."""
     axes: Names | None = None
@@ -74,7 +74,7 @@ class Estimate(Record):
 
 
 class Row(Record):
-    """One basis at one value of one knob."""
+    """One basis at one value of one axis."""
 
     axis: str
     value: str
@@ -84,7 +84,7 @@ class Row(Record):
 
 
 class Scoreboard(Record):
-    """All rows, in the order of the knobs."""
+    """All rows, in the order of the axes."""
 
     request: ScoreboardRequest
     versions: dict[str, str]
@@ -92,7 +92,7 @@ class Scoreboard(Record):
 
     @property
     def axes(self) -> dict[str, tuple[str, ...]]:
-        """The values of every knob."""
+        """The values of every axis."""
         names: dict[str, dict[str, None]] = {}
         for row in self.rows:
             names.setdefault(row.axis, {})[row.value] = None
@@ -129,7 +129,7 @@ class Scoreboard(Record):
         return None
 
     def breakdown(self, axis: str, basis: str, name: str = "modules") -> str | None:
-        """The first value of a knob at which the mean score is below `BREAKDOWN`; None if there is none."""
+        """The first value of an axis at which the mean score is below `BREAKDOWN`; None if there is none."""
         for value in self.axes[axis]:
             estimate = self.estimate(axis, value, basis, name)
             if estimate is not None and estimate.mean < BREAKDOWN:

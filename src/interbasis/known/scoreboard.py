@@ -1,4 +1,4 @@
-"""The scoreboard: every basis against every knob of networks with known structure, over seeds.
+"""The scoreboard: every basis against every axis of networks with known structure, over seeds.
 
 A cell is one network of one seed, with the scores of all bases. It is computed with one thread, so that its
 bits do not depend on the machine's cores, and stored as soon as it is known: an interrupted scoreboard
@@ -18,9 +18,8 @@ from pathlib import Path
 import torch
 from threadpoolctl import threadpool_limits
 
-from interbasis.known import knobs
+from interbasis.known import scoreboard_axes
 from interbasis.known.bases import fit
-from interbasis.known.knobs import Spec, Values
 from interbasis.known.modular_addition import (
     ModularAdditionSpec,
     score_modular_addition,
@@ -28,6 +27,7 @@ from interbasis.known.modular_addition import (
 )
 from interbasis.known.planted import PlantedSpec, plant
 from interbasis.known.records import SCORED, Estimate, Row, Scoreboard, ScoreboardRequest, ScoredBasis, Scores
+from interbasis.known.scoreboard_axes import Spec, Values
 from interbasis.known.scores import score
 from interbasis.known.transformers import plant_transformer
 from interbasis.known.truth import KnownNetwork, Truth
@@ -56,7 +56,7 @@ class _Cell:
 def run(
     request: ScoreboardRequest, out: Path, progress: bool | None = None, processes: int = 1
 ) -> Scoreboard:
-    """Score all bases at all values of the knobs, and write scoreboard.json.
+    """Score all bases at all values of the axes, and write scoreboard.json.
 
     Args:
         request: What is scored.
@@ -69,7 +69,7 @@ def run(
         The scoreboard.
 
     Raises:
-        InterbasisError: A knob or a basis is unknown, or the folder cannot be written to.
+        InterbasisError: An axis or a basis is unknown, or the folder cannot be written to.
     """
     axes, bases = _chosen(request)
     check_writable(out)
@@ -154,8 +154,8 @@ def _estimates(basis: str, over_seeds: Sequence[Mapping[str, Scores]]) -> dict[s
 
 
 def _chosen(request: ScoreboardRequest) -> tuple[dict[str, Values], tuple[ScoredBasis, ...]]:
-    usual = knobs.QUICK_AXES if request.quick else knobs.AXES
-    known = usual if request.quick else knobs.AXES | knobs.MORE_AXES
+    usual = scoreboard_axes.QUICK_AXES if request.quick else scoreboard_axes.AXES
+    known = usual if request.quick else scoreboard_axes.AXES | scoreboard_axes.MORE_AXES
     for name in request.axes or ():
         if name not in known:
             raise InterbasisError(f"there is no axis {name!r}; expected some of {'; '.join(known)}")

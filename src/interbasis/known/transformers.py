@@ -45,7 +45,7 @@ OUTPUTS = ("previous", "count", "copied", "looked up")
 
 
 class PlantedTransformerSpec(Record):
-    """The one knob of planted transformers."""
+    """The one parameter of planted transformers."""
 
     sequences: int = Field(300, ge=2)
 

@@ -35,13 +35,13 @@ def check_agreement(network: Network, prefix: "Rows", module: nn.Module, example
     if error is None and example is not None:
         raise InterbasisError(
             f"the module and its network could not be compared on the example {list(example.shape)}: the "
-            "module itself does not take it, or puts out nothing finite; expected a batch of its inputs"
+            "module itself does not take it, or returns nothing finite; expected a batch of its inputs"
         )
     hooked = ", ".join(parts_with_hooks(module))
     if error is None and hooked:
         raise InterbasisError(
-            f"there are forward hooks on {hooked}, so the module may compute something else than its layers "
-            "say, and no inputs are known to compare on; give some, from_torch(module, example), or remove "
+            f"there are forward hooks on {hooked}, so the module may compute something other than its layers "
+            "say, and no inputs are known to compare on; pass some, from_torch(module, example), or remove "
             "the hooks"
         )
     if error:

@@ -319,8 +319,8 @@ class Network:
         wanted = [names.index(node_layer(name, names)) for name in layers]
         if len(wanted) < 2 or wanted != list(range(wanted[0], wanted[0] + len(wanted))):
             raise InterbasisError(
-                "node layers are at least two neighbours in the network's order, without gaps or "
-                f"repeats, not {', '.join(layers)}; the network has {', '.join(names)}"
+                "expected at least two neighbouring node layers in the network's order, without gaps or "
+                f"repeats, received {', '.join(layers)}; the network has {', '.join(names)}"
             )
         first, last = wanted[0], wanted[-1]
         prefix = self.prefix if first == 0 else Head(self.prefix, self.sections[:first])

@@ -45,10 +45,13 @@ class Sources:
 
     def __post_init__(self) -> None:
         if self.positions is not None and self.positions < 1:
-            raise InterbasisError(f"stochastic sources: positions are at least 1, not {self.positions}")
+            raise InterbasisError(
+                f"stochastic sources: expected at least 1 position, received {self.positions}"
+            )
         if self.count < 1 or (self.group != "positions" and self.group < 1):
             raise InterbasisError(
-                f"stochastic sources: group and count are at least 1, not {self.group} and {self.count}"
+                f"stochastic sources: expected a group and a count of at least 1, received "
+                f"{self.group} and {self.count}"
             )
 
 

@@ -52,9 +52,9 @@ class ReproduceRequest(Record):
     test_tokens: int | None = Field(None, ge=1)
     """Language models: held-out tokens that masks are tried on; default: 20,480."""
     tolerance: float | None = Field(None, ge=0, allow_inf_nan=False)
-    """Language models: cross-entropy that may be gained; default: 0.1."""
+    """Language models: allowed increase of the cross-entropy; default: 0.1."""
     norms: bool | None = None
-    """Language models: find the edges required of layer norms, too; default: yes, with --quick no."""
+    """Language models: also find the edges required of layer norms; default: yes, but no with --quick."""
     queries: int | None = Field(None, ge=2)
     """Language models: query positions sampled in attention's Jacobians; default: all."""
     edge_group: int | None = Field(None, ge=1)
@@ -62,7 +62,8 @@ class ReproduceRequest(Record):
     edge_positions: int | None = Field(None, ge=1)
     """Language models: positions per sequence at which edges are taken; default: all."""
     skip_positions: int | None = Field(None, ge=0)
-    """Language models: first positions left out of all sums over the data; default: none, as in the paper."""
+    """Language models: number of positions at the start of a sequence left out of all sums
+    over the data; default: 0, as in the paper."""
     norm_limit: float | None = Field(None, ge=0)
     """Language models: leave out tokens whose norm exceeds this many times the median of their layer;
     default: 0, which leaves none out, as in the paper."""

@@ -24,8 +24,8 @@ JSON, PAGE = "reproduction.json", "report.md"
 def reproduce(plan: Plan, progress: Progress | bool | None = None) -> Reproduction[JobResult]:
     """Run the jobs that are missing, and report; after every job the report in the folder is up to date.
 
-    Killed, the same call resumes. Bases may be run by processes of their own with the same ``out``, each
-    given one of them.
+    An interrupted call resumes when it is repeated. Bases may be run by processes of their own with the same
+    ``out``, each given one of them.
     """
     check_writable(plan.out)
     task = open_task(plan)

@@ -3,7 +3,7 @@
 Every sentence is made from what was measured. What was not measured forbids what would need it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from interbasis.ablation.records import Control
@@ -15,11 +15,12 @@ from interbasis.report.measurements import (
 )
 from interbasis.report.record import ReportedRun
 from interbasis.run.stages.ablate import AblationResult, SectionEdges
+from interbasis.run.stages.modules import MIN_MODULARITY_Z
 
-MIN_MODULARITY_Z = 2.0
-"""Standard deviations above rewired graphs from which modularity counts as more than chance."""
 MIN_SEED_AGREEMENT = 0.9
 """Agreement of partitions over seeds from which single features may be said to belong to a module."""
+MAX_LISTED = 24
+"""Layers or sections that a sentence lists."""
 MIN_TIMES_NOISE_FLOOR = 10.0
 """The last feature kept is clear of the noise floor from so many times the floor on."""
 
@@ -47,24 +48,32 @@ def _no(text: str, because: str) -> Claim:
     return Claim(False, text, because)
 
 
+def _each(values: Mapping[str, float], form: str) -> str:
+    """Every layer or section with its value; of many, the extremes."""
+    if len(values) <= MAX_LISTED:
+        return ", ".join(f"{name} {value:{form}}" for name, value in values.items())
+    low, high = (pick(values.items(), key=lambda item: item[1]) for pick in (min, max))
+    return f"from {low[1]:{form}} ({low[0]}) to {high[1]:{form}} ({high[0]})"
+
+
 def _graph(run: ReportedRun) -> Iterator[Claim]:
     summary = run.summary
-    features = ", ".join(f"{layer.name} {layer.features}" for layer in summary.layers.values())
+    features = _each({layer.name: layer.features for layer in summary.layers.values()}, ",")
     yield _yes(
         f"On {summary.samples['data']:,} samples the {summary.basis.upper()} basis of {run.model} keeps "
         f"these numbers of features: {features}.",
         "They were computed from all of these samples.",
     )
-    near = [
-        f"{layer.name} {margin:.2g} times"
+    near = {
+        layer.name: margin
         for layer in summary.layers.values()
         if (margin := layer.last_kept_over_floor) is not None and margin < MIN_TIMES_NOISE_FLOOR
-    ]
+    }
     if near:
         yield _no(
             "These numbers of features are properties of the network.",
-            f"The last kept feature is near the noise floor ({', '.join(near)} the floor): another floor "
-            "keeps another number.",
+            "The last kept feature is near the noise floor; in multiples of the floor: "
+            f"{_each(near, '.2g')}. Another floor keeps another number.",
         )
     config = run.graph.config
     if config.jacobian_sources or config.jacobian_queries:
@@ -72,14 +81,14 @@ def _graph(run: ReportedRun) -> Iterator[Claim]:
             "The basis is exact.",
             "Its Jacobians were sampled; the features' order may change where eigenvalues are close.",
         )
-    errors = [
-        f"{layer.name} {error:.1%}"
+    errors = {
+        layer.name: error
         for layer in summary.layers.values()
         if (error := layer.eigenvalue_error) is not None
-    ]
+    }
     if errors:
         yield _yes(
-            f"Λ are estimates with these relative standard errors: {', '.join(errors)}.",
+            f"Λ are estimates with these relative standard errors: {_each(errors, '.1%')}.",
             "Query positions were sampled; two halves of them were followed through all layers.",
         )
 
@@ -88,14 +97,14 @@ def _edges(run: ReportedRun) -> Iterator[Claim]:
     if not run.graph.edges:
         yield _no("Anything about interactions.", "The run was built without edges.")
         return
-    errors = [
-        f"{section.name} {section.median_relative_error:.1%}"
+    errors = {
+        section.name: section.median_relative_error
         for section in run.summary.sections.values()
         if section.median_relative_error is not None
-    ]
+    }
     if errors:
         yield _yes(
-            f"The edges are estimates with these median relative standard errors: {', '.join(errors)}.",
+            f"The edges are estimates with these median relative standard errors: {_each(errors, '.1%')}.",
             "They come from stochastic sources, whose spread was measured.",
         )
         yield _no(
@@ -110,8 +119,8 @@ def _edges(run: ReportedRun) -> Iterator[Claim]:
     if run.summary.edge_method == "gradient":
         yield _no(
             "The edges into a feature add up to its value.",
-            "Gradients at the end of the path were taken (α = 1), which add up for ReLU MLPs only; "
-            "edge_method=exact integrates.",
+            "They use gradients at the end of the path (α = 1), which add up for ReLU MLPs only; "
+            "--edge-method exact integrates along it.",
         )
     yield _no(
         "An edge excites or inhibits.",
@@ -248,7 +257,7 @@ def _bases(run: ReportedRun) -> Iterator[Claim]:
 
 def _learnt(own: Control, rows: Iterable[Control]) -> Iterator[Claim]:
     """Edges required tell trained networks from scrambled ones better than areas do (docs/evidence.md)."""
-    claim = "That few edges suffice was learnt."
+    claim = "It was learnt that few edges suffice."
     counted = scrambled_counts(rows)
     if not own.required or not counted:
         yield _no(

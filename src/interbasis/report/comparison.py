@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from interbasis.report.claims import Claim
 from interbasis.report.record import ReportedRun
 
-SIDE_BY_SIDE = "The edges required in these runs may be put side by side."
+COMPARABLE = "The edges required in these runs may be compared."
 
 
 def claims_about_all(runs: Sequence[ReportedRun]) -> list[Claim]:
@@ -36,11 +36,11 @@ def claims_about_all(runs: Sequence[ReportedRun]) -> list[Claim]:
     rules = {(one.metric, one.tolerance, one.data.fingerprint) for one in ablations}
     if len(bases) > 1 and len(models) == 1 and len(ablations) == len(runs) and len(rules) == 1:
         claims.append(
-            Claim(True, SIDE_BY_SIDE, "They are of one model, one metric, one tolerance and the same data.")
+            Claim(True, COMPARABLE, "They are of one model, one metric, one tolerance and the same data.")
         )
     elif len(rules) > 1:
         claims.append(
-            Claim(False, SIDE_BY_SIDE, "They were measured with different metrics, tolerances or data.")
+            Claim(False, COMPARABLE, "They were measured with different metrics, tolerances or data.")
         )
     if len(bases) > 1 and not any(run.record.controls for run in runs):
         claims.append(
@@ -56,7 +56,7 @@ def claims_about_all(runs: Sequence[ReportedRun]) -> list[Claim]:
             Claim(
                 False,
                 "A basis is better in general.",
-                f"{len(models)} models were looked at; say in how many of them.",
+                f"{len(models)} models were compared; state for how many of them it holds.",
             )
         )
     return claims

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from interbasis.ablation.records import Control
 from interbasis.features.labels import MIN_SHARE
 from interbasis.features.records import Evidence, EvidenceKind
-from interbasis.report.claims import MIN_MODULARITY_Z, claims
+from interbasis.report.claims import claims
 from interbasis.report.measurements import does_something, scrambled_counts, share_that_does_most
 from interbasis.report.record import ReportedRun
 from interbasis.run.stages.ablate import AblationResult
 from interbasis.run.stages.curves import CurvesResult
-from interbasis.run.stages.modules import NullModularity
+from interbasis.run.stages.modules import MIN_MODULARITY_Z, NullModularity
 
 MAX_SECTIONS_LISTED = 4
 """Sections that are listed one by one; of more, the extremes."""
@@ -99,7 +99,10 @@ def _features(run: ReportedRun) -> str:
         place: one for place, one in best.items() if one.share >= MIN_SHARE and one.kind != "variance"
     }
     if not explained:
-        return f"None of the {len(looked_at):,} features examined has one explanation for half of it or more."
+        return (
+            f"For none of the {len(looked_at):,} features examined does one explanation cover at least half "
+            "of what it responds to or does."
+        )
     (layer, index), strongest = max(explained.items(), key=lambda item: item[1].share)
     return (
         f"For {len(explained):,} of the {len(looked_at):,} features examined, one explanation covers at "

@@ -75,8 +75,8 @@ def _boxes(runs: Sequence[ReportedRun]) -> str:
 def _box(title: str, listed: Sequence[Claim]) -> str:
     if not listed:
         return ""
-    columns = _column("Allowed to say", "yes", [claim for claim in listed if claim.allowed])
-    columns += _column("Not allowed to say", "no", [claim for claim in listed if not claim.allowed])
+    columns = _column("You may say", "yes", [claim for claim in listed if claim.allowed])
+    columns += _column("You may not say", "no", [claim for claim in listed if not claim.allowed])
     inside = (heading(3, title) if title else "") + element("div", columns, class_="pair")
     return element("div", inside, class_="claims")
 

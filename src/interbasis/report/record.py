@@ -97,7 +97,7 @@ def read_runs(folders: Sequence[str | Path]) -> list[ReportedRun]:
         raise InterbasisError("a report requires at least one run; name its folder")
     paths = [Path(folder).resolve() for folder in folders]
     if len(set(paths)) < len(paths):
-        raise InterbasisError("a run was named twice; name every run of a report once")
+        raise InterbasisError("a run was given twice; give each run once")
     counts = Counter(path.name for path in paths)
     return [
         ReportedRun(

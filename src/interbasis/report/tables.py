@@ -78,9 +78,9 @@ def _evaluated(run: ReportedRun) -> str:
 
 LAYER_COLUMNS = {
     "run": "",
-    "features": "Features: kept, of the layer's width, the constant among them.",
+    "features": "Features: how many are kept, of the layer's width; both count the constant.",
     "effective": "Effective: participation ratio of what ranks them.",
-    "margin": "Margin: how many times the noise floor the last one kept is.",
+    "margin": "Margin: the last value kept, divided by its noise floor.",
     "required": "Required: nodes that keep the metric within its tolerance.",
 }
 """What the columns of node layers mean."""
@@ -108,11 +108,11 @@ def _layer(run: ReportedRun, name: str) -> list[str]:
 SECTION_COLUMNS = {
     "run": "",
     "edges": "Edges: between the features kept, without the constant's.",
-    "90 % of Ê²": "90 % of Ê²: how many of the largest carry so much.",
+    "90 % of Ê²": "90 % of Ê²: how many of the largest edges carry that share.",
     "error of Ê": "Error: median relative standard error; exact: no stochastic sources.",
     "required": "Required: largest edges that keep the metric within its tolerance, one section at a time.",
-    "robust": "Robust: so many that no mask found within the rest costs more.",
-    "metric then": "Metric then: with the edges required alone.",
+    "robust": "Robust: enough that no mask found within the rest costs more than the tolerance.",
+    "metric": "Metric: with only the edges required kept.",
     "area": "Area: under the faithfulness curve, 1 if few edges do it all; in brackets the 95 % bootstrap "
     "interval over samples.",
 }

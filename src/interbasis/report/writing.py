@@ -12,8 +12,7 @@ from interbasis.figures.saving import Format, known_formats, save
 from interbasis.report.figures import figures_of, is_opening
 from interbasis.report.page import Drawn, page
 from interbasis.report.record import ReportedRun, read_runs
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.files import check_writable, write_text_atomically
+from interbasis.runtime.files import check_writable, make_folder, write_text_atomically
 from interbasis.runtime.progress import Progress, silent
 
 PAGE = "report.html"
@@ -54,10 +53,10 @@ def write_figures(
     formats: Sequence[Format] = ("svg", "pdf"),
     progress: Progress = silent,
 ) -> list[Path]:
-    """Write every figure that runs on disk hold the data for, the ones of a report.
+    """Write every figure of a report on runs on disk.
 
     Args:
-        runs: Folders of the runs; those that may be compared share figures.
+        runs: Folders of the runs; comparable runs share figures.
         out: Folder to write to.
         formats: svg, png or pdf; text in PDF files stays text.
         progress: Told of every figure.
@@ -78,10 +77,7 @@ def _folder(out: str | Path, inside: str = "") -> Path:
     """A folder that is there and may be written to."""
     check_writable(Path(out))
     folder = Path(out) / inside
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InterbasisError(f"could not make the folder {folder} ({error.strerror})") from error
+    make_folder(folder)
     return folder
 
 

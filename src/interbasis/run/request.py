@@ -46,9 +46,7 @@ def read_request(path: Path) -> dict[str, Any]:
     check_schema(path.parent, values.get("schema"))
     request = values.get("provenance", {}).get("request")
     if not request:
-        raise InterbasisError(
-            f"{path.parent} was built from Python, so it does not say with which model and data by name"
-        )
+        raise InterbasisError(f"{path.parent} was built from Python and does not name its model and data")
     return {"norm_limit": 0} | request  # all tokens counted in runs that do not say
 
 

@@ -10,10 +10,10 @@ class Resources(Record):
     """What a build may use; nothing here changes the graph but the last digits of its numbers."""
 
     cache_gigabytes: float = Field(default=4.0, ge=0, allow_inf_nan=False)
-    """Disk space for activations between blocks while it is built; 0 for none."""
+    """Disk space for activations between blocks during the build; 0 for none."""
     memory: str | None = None
-    """Most memory to use, as 8GB: chooses batches and blocks, builds sections one after the other and loads
-    blocks of a Hugging Face model one at a time where all do not fit; default: no limit."""
+    """Maximum memory to use, such as 8GB: batches and blocks are chosen to fit, sections are built one after
+    the other and blocks of a Hugging Face model loaded one at a time if necessary; default: no limit."""
     device: str | None = None
     """Device to compute on: cpu, cuda or cuda:1; default: cpu. mps, which has no float64, is refused."""
 

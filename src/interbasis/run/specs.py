@@ -127,7 +127,7 @@ def open_data(
         raise InterbasisError(f"expected data as {DATA}, received {spec!r}")
     if options:
         raise InterbasisError(
-            f"{spec!r}: {family} data have no option {next(iter(options))!r}; samples=N is one"
+            f"{spec!r}: {family} data have no option {next(iter(options))!r}; the only one is samples=N"
         )
     return replace(whole.head(samples), spec=spec)
 
@@ -179,8 +179,8 @@ def _from_hub(spec: str, name: str, memory: int | None = None) -> Model:
     if options or output not in ("yes", "no") or head not in (None, "tokens", "mean", "pooled"):
         odd = next(iter(options), f"output={output}" if output not in ("yes", "no") else f"head={head}")
         raise InterbasisError(
-            f"{spec!r}: models have no option {odd!r}; blocks=FIRST-LAST, output=yes and head=tokens, "
-            "mean or pooled are"
+            f"{spec!r}: models have no option {odd!r}; the options are blocks=FIRST-LAST, "
+            "output=yes and head=tokens, head=mean or head=pooled"
         )
     try:
         from interbasis.models.hf.load import exceeds, from_hf
@@ -232,7 +232,7 @@ def _from_python(rest: str) -> Network:
     except AttributeError as error:
         raise InterbasisError(f"the module {module_name} has no {function_name}") from error
     if not callable(function):
-        raise InterbasisError(f"{rest} is not a function but of type {type(function).__name__}")
+        raise InterbasisError(f"{rest} is a {type(function).__name__}, not a function")
     try:
         made = function()
     except InterbasisError:

@@ -66,6 +66,15 @@ def check_writable(folder: Path) -> None:
         raise InterbasisError(f"could not write to {folder}, since {place} {reason}; choose another folder")
 
 
+def make_folder(folder: Path) -> None:
+    """A folder and those above it, where they are not there yet."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or error
+        raise InterbasisError(f"could not make the folder {folder} ({reason}); choose another one") from error
+
+
 def write_text_atomically(path: Path, text: str) -> None:
     write_atomically(path, lambda temporary: _write_text(temporary, text))
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from interbasis.runtime.checkpoints import State, alone, first_change
 from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.files import write_atomically
+from interbasis.runtime.files import make_folder, write_atomically
 from interbasis.runtime.records import Record
 from interbasis.runtime.team import Pass, Team
 
@@ -106,10 +106,7 @@ def _write(path: Path, header: ShardHeader, states: dict[str, State]) -> None:
             tensors[f"{number}/{name}"] = plain.clone() if plain.data_ptr() in places else plain
             places.add(plain.data_ptr())
     metadata = {"header": header.to_json(), "values": json.dumps([values for _, values in states.values()])}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InterbasisError(f"could not make {path.parent} ({error.strerror or error})") from error
+    make_folder(path.parent)
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
 
 
@@ -320,7 +317,7 @@ def complete_round(files: Sequence[StateFile]) -> list[StateFile]:
     if missing := [number for number in range(1, header.shards + 1) if number not in there]:
         which = ", ".join(f"{number}/{header.shards}" for number in missing)
         raise InterbasisError(
-            f"round {header.round} misses the shard{'s' * (len(missing) > 1)} {which}; run the job "
+            f"round {header.round} lacks the shard{'s' * (len(missing) > 1)} {which}; run the job "
             f"with --shard {missing[0]}/{header.shards}"
         )
     return ordered

@@ -241,7 +241,7 @@ def team_checkpoints(
         if not restart:
             raise InterbasisError(
                 f"{run} holds an unfinished {task} that was begun by {_processes(int(number))}, not "
-                f"{_processes(team.size)}; start as many to resume, or delete {folder} to start again"
+                f"{_processes(team.size)}; start the same number to resume, or delete {folder} to start again"
             )
         shutil.rmtree(folder, ignore_errors=True)
     return Checkpoints(run, own, settings, restart=restart)

@@ -11,7 +11,7 @@ def ablation_tables(result: AblationResult) -> list[RenderableType]:
     metric = result.metric.replace("_", "-")
     parts: list[RenderableType] = [
         f"\n{metric} of the untouched model {result.baseline:.5f} on {result.data.samples:,} "
-        f"samples; what passes is {result.limit:.5f} or better\n"
+        f"samples; {result.limit:.5f} or better passes\n"
     ]
     if not result.all_tokens:
         parts.append("Tokens that the build left out are not masked (--all-tokens masks them, too).\n")
@@ -25,7 +25,7 @@ def ablation_tables(result: AblationResult) -> list[RenderableType]:
 
 
 def _edge_table(result: AblationResult, metric: str) -> ResultTable:
-    table = make_table("Edges required", "section", "edges", "of", "ε", metric, "every larger passes from")
+    table = make_table("Edges required", "section", "edges", "of", "ε", metric, "all larger pass from")
     for row in result.sections.values():
         stable = "–" if row.stable_count is None else f"{row.stable_count:,}"
         interval = "  [{:,}, {:,}]".format(*row.interval) if row.interval else ""
@@ -35,9 +35,9 @@ def _edge_table(result: AblationResult, metric: str) -> ResultTable:
             f"{row.epsilon:.3g}" if row.count else "–", f"{row.value:.5f}", stable + differs,
         )  # fmt: skip
     table.caption = (
-        "Edges: by bisection, as in the paper; the constant's are free. ε: the smallest edge kept. "
+        "Edges: by bisection, as in the paper; the constant's are not counted. ε: the smallest edge kept. "
         "Last column: the smallest count on a logarithmic grid from which every larger one passes; "
-        "≠ marks where the bisection ended elsewhere, because the metric is not monotone. [ ]: 95 % "
+        "≠: the bisection ended elsewhere, because the metric is not monotone. [ ]: 95 % "
         "bootstrap interval over the samples, with --intervals.\n"
     )
     return table

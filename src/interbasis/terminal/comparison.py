@@ -32,7 +32,7 @@ def _layer_table(result: Comparison) -> ResultTable:
             _pair(*row.nodes_required),
         )  # fmt: skip
     table.caption = (
-        "Shared: how much of the directions that the smaller set reads is read by the other too.\n"
+        "Shared: how much of the space that the smaller set of features reads is also read by the other.\n"
     )
     return table
 
@@ -50,7 +50,7 @@ def _edge_table(result: Comparison) -> ResultTable:
 
 def _modules(run: ComparedRun) -> str:
     if run.modules is None:
-        return "not looked for yet"
+        return "not searched for"
     return f"{run.modules} modules, modularity {run.modularity:.3f}"
 
 

@@ -36,7 +36,7 @@ def _area(curve: Curve) -> str:
 
 def _stress_table(rows: list[Control]) -> ResultTable:
     table = make_table(
-        "Parts of the edges declared unneeded", "section", "needed", "unneeded", "all ablated",
+        "Subsets of the removed edges", "section", "kept", "removed", "all ablated",
         "random halves", "worst half", "failed",
     )  # fmt: skip
     for row in rows:
@@ -48,7 +48,7 @@ def _stress_table(rows: list[Control]) -> ResultTable:
                 f"{stress.worst_half:.5f}", f"{stress.failed} of {stress.tried}",
             )  # fmt: skip
     table.caption = (
-        "The metric when all, random halves, or a bad half (short search) of the unneeded edges are ablated; "
-        "failed: halves that miss the threshold, which all of them together meet.\n"
+        "The metric when all of the removed edges, random halves of them, or a bad half (short search) are "
+        "ablated; failed: halves that miss the threshold, although all edges together meet it.\n"
     )
     return table

@@ -26,7 +26,11 @@ def curve_tables(result: CurvesResult) -> list[RenderableType]:
         f"{metric} of the untouched model: {curves.baseline:.5f}. Area: under the faithfulness curve, 1 "
         "if few edges do it all. Distance: area between the curve and 1."
         + ("" if curves.all_tokens else " Tokens that the build left out are not masked.")
-        + (" Worst mask: the worst that ascent found within the edges not kept.\n" if result.worst else "\n")
+        + (
+            " Worst mask: the worst that gradient ascent found within the edges not kept.\n"
+            if result.worst
+            else "\n"
+        )
     )
     rows = [(_name(section), section) for section in result.sparsity.values()]
     return ["", table, sparsity_table("Sparsity without a threshold", "section", rows)]
@@ -43,8 +47,8 @@ def sparsity_table(title: str, first: str, rows: Iterable[tuple[str, Sparsity]])
             *(f"{share:.1%}" for share in row.share_above), f"{row.kurtosis:.0f}",
         )  # fmt: skip
     table.caption = (
-        "Of edges divided by the norm of their output feature's. Inputs: participation ratio, how many "
-        "inputs an output feature effectively has. > x %: share of edges above x % of that norm.\n"
+        "Edges are divided by the norm of all edges into their output feature. Inputs: participation ratio, "
+        "how many inputs an output feature effectively has. > x %: share of edges above x % of that norm.\n"
     )
     return table
 

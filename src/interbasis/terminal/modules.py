@@ -2,11 +2,8 @@
 
 from rich.console import RenderableType
 
-from interbasis.run.stages.modules import ModulesResult
+from interbasis.run.stages.modules import MIN_MODULARITY_Z, ModulesResult
 from interbasis.terminal.tables import ResultTable, make_table
-
-CLEAR_DEVIATIONS = 2
-"""Standard deviations from the null model below which a modularity is called chance."""
 
 
 def module_tables(result: ModulesResult) -> list[RenderableType]:
@@ -22,17 +19,21 @@ def module_tables(result: ModulesResult) -> list[RenderableType]:
         )
     if null := result.null:
         verdict = "no more modular than chance"
-        if abs(null.z) >= CLEAR_DEVIATIONS:
+        if abs(null.z) >= MIN_MODULARITY_Z:
             verdict = f"{null.z:+.1f} standard deviations away"
         lines.append(
             f"Rewired graphs with the same degrees have {null.mean:.4f} ± {null.deviation:.4f}: {verdict}"
         )
     if check := result.leidenalg:
         lines.append(
-            f"leidenalg finds modularity {check.modularity:.4f}, in agreement to {check.agreement:.3f}"
+            f"leidenalg finds modularity {check.modularity:.4f}; its partition agrees "
+            f"to {check.agreement:.3f}"
         )
     if not result.epsilons_from_ablation:
-        lines.append("Edges that carry 99 % of Ê² count; 'interbasis ablate' finds those that are needed")
+        lines.append(
+            "The edges that carry 99 % of Ê² were used; to use the edges required, run 'interbasis "
+            "ablate' first"
+        )
     return [*lines, "", _layer_table(result), *([_cut_table(result)] if result.cuts else [])]
 
 

@@ -1,4 +1,4 @@
-"""What a build will take, for a terminal."""
+"""What a build costs, for a terminal."""
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -26,14 +26,15 @@ def plan_tables(plan: CostPlan) -> list[RenderableType]:
         row(name, cost)
     row("one forward pass", plan.forward)
     table.caption = (
-        f"A build takes {duration(plan.seconds)} of the processor at {plan.machine.threads} "
-        f"thread{'s' if plan.machine.threads > 1 else ''}, {plan.forward_passes:.1f} forward passes."
+        f"A build takes {duration(plan.seconds)} with {plan.machine.threads} "
+        f"thread{'s' if plan.machine.threads > 1 else ''}, as long as "
+        f"{plan.forward_passes:.1f} forward passes."
     )
     gpus = ", ".join(f"{hours:,.2g} hours on one {name}" for name, hours in plan.gpu_hours.items())
     text = Text(
         f"\nMemory: {format_bytes(plan.memory)} without a limit; with --memory at least "
         f"{format_bytes(plan.least_memory)}.\n"
-        f"On GPUs (arithmetic from peak figures at {GPU_EFFICIENCY:.0%}, not run): {gpus}, and "
+        f"On GPUs (computed from {GPU_EFFICIENCY:.0%} of their peak rates, not measured): {gpus}, and "
         f"{duration(3600 * plan.decompositions)} of decompositions on this machine's CPU.\n"
     )
     return [head, table, text]

@@ -6,7 +6,7 @@ not even two columns fit, every row is a block of `name: value` lines.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich import box
 from rich.cells import cell_len
@@ -55,6 +55,14 @@ class ResultTable:
         """One cell per column, as plain text."""
         assert len(cells) == len(self.columns)
         self.rows.append(cells)
+
+    def ends(self, most: int) -> "ResultTable":
+        """Of more rows than ``most``, the first and the last ones, with "…" between them."""
+        if len(self.rows) <= most:
+            return self
+        gap = ("…", *[""] * (len(self.columns) - 1))
+        rows = [*self.rows[: most // 2], gap, *self.rows[-(most // 2) :]]
+        return replace(self, rows=rows)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The table, or its parts, in the width that there is."""

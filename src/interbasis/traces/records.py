@@ -210,18 +210,19 @@ class TraceSettings(Record):
     """How a computation is traced and pruned."""
 
     method: Method = "exact"
-    """How the integral along the straight line is taken: with exact, the edges into a node add up to it."""
+    """How the integral along the straight line is computed; with exact, the edges into a node add up to
+    it."""
     quadrature: int = Field(16, ge=1)
-    """Nodes of the integral where there is no closed form."""
+    """Points of the integration rule where there is no closed form."""
     max_nodes: int = Field(64, ge=1)
-    """Most features (at positions) to follow in each layer: those with most influence."""
+    """Maximum number of features (at positions) to follow in each layer, the most influential ones."""
     node_threshold: float = Field(0.8, gt=0, le=1)
     """Keep the most influential nodes that together hold this share of all influence."""
     edge_threshold: float = Field(0.98, gt=0, le=1)
     """Keep the most influential edges that together hold this share of all influence."""
     effect_points: int = Field(6, ge=0)
     """Points between the mean and the activations of a position at which slopes are averaged to predict what
-    setting a feature to its mean does; 0 is the gradient at the activations alone, which takes least time."""
+    setting a feature to its mean does; 0 uses the gradient at the activations, which is fastest."""
     checks: int = Field(20, ge=0)
     """How many of the strongest nodes, of nodes of all sizes, and of edges are checked by interventions."""
 

@@ -97,12 +97,12 @@ def resolve(
     target = Target(network, len(network.sections), position)
     first = positions - len(last)
     if position < first:
-        raise InterbasisError(f"outputs exist at the last position alone, received position {position}")
+        raise InterbasisError(f"outputs exist at the last position only, received position {position}")
     with torch.no_grad():
         outputs = target.outputs(last[None], position - first)[0]
     for name, index in (("output", request.output), ("minus", request.minus)):
         if index is not None and not 0 <= index < len(outputs):
-            raise InterbasisError(f"{name} is one of {len(outputs)} outputs, from 0 on, received {index}")
+            raise InterbasisError(f"expected {name} from 0 to {len(outputs) - 1}, received {index}")
     output = int(outputs.argmax()) if request.output is None else request.output
     return Target(network, len(network.sections), position, output=output, minus=request.minus)
 

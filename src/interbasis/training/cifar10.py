@@ -54,7 +54,7 @@ def train(recipe: Recipe, data: tuple[Samples, Samples], path: Path, report: Rep
     weights of an uninterrupted one. The second split is for accuracies alone.
     """
     if recipe.epochs < 1 or recipe.batch < 1:
-        raise InterbasisError(f"epochs and batch are at least 1, not {recipe.epochs} and {recipe.batch}")
+        raise InterbasisError(f"epochs and batch must be at least 1, not {recipe.epochs} and {recipe.batch}")
     path.parent.mkdir(parents=True, exist_ok=True)
     inputs, labels = data[0].all()
     module = initial_module(recipe, inputs[0].numel(), len(data[0].classes))

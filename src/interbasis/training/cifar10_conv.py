@@ -44,7 +44,7 @@ def train(recipe: Recipe, data: tuple[Samples, Samples], path: Path, report: Rep
     weights of an uninterrupted one. The second split is for accuracies alone.
     """
     if recipe.epochs < 1 or recipe.batch < 1:
-        raise InterbasisError(f"epochs and batch are at least 1, not {recipe.epochs} and {recipe.batch}")
+        raise InterbasisError(f"epochs and batch must be at least 1, not {recipe.epochs} and {recipe.batch}")
     if data[0].image is None:
         raise InterbasisError(f"expected images to train on, received {data[0].kind}")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.store import load
 from interbasis.run.rows import EDGE_LIMIT
 from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.files import write_text_atomically
+from interbasis.runtime.files import make_folder, write_text_atomically
 from interbasis.runtime.records import Record
 from interbasis.viewer.matching import matches
 from interbasis.viewer.payload import graph_payload, run_payload
@@ -92,10 +92,7 @@ def write_page(runs: Sequence[str | Path], file: str | Path) -> Path:
 def _write(page: str, file: Path) -> Path:
     if file.is_dir():
         raise InterbasisError(f"{file} is a folder; name the HTML file to write")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InterbasisError(f"could not make the folder {file.parent} ({error.strerror})") from error
+    make_folder(file.parent)
     write_text_atomically(file, page)
     return file
 

@@ -38,7 +38,7 @@ class ViewerServer(ThreadingHTTPServer):
             super().__init__(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as error:
             raise InterbasisError(
-                f"could not listen on port {port} of 127.0.0.1 ({error}); leave --port out to take a free one"
+                f"could not listen on port {port} of 127.0.0.1 ({error}); leave out --port to use a free one"
             ) from error
 
     @property

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interbasis.data.hub import hub_is_out_of_reach
 from interbasis.models.hf import transformer_lens
 from interbasis.models.hf.assemble import assemble, entrance
 from interbasis.models.hf.encoders import Head, from_encoder, is_encoder
@@ -21,6 +20,7 @@ from interbasis.models.own_output import check_no_global_hooks, evaluation_mode,
 from interbasis.network.cores import Elementwise, Gated
 from interbasis.network.cores.activations import acts_elementwise
 from interbasis.network.network import Change, Network
+from interbasis.runtime.connection import hub_is_out_of_reach
 from interbasis.runtime.errors import InterbasisError
 
 FAMILIES = {
@@ -104,7 +104,7 @@ def _stored(
     config = config_of(str(path))
     if config.model_type not in FAMILIES or head is not None:
         raise InterbasisError(
-            f"blocks of {', '.join(FAMILIES)} models are loaded one at a time, not those of "
+            f"blocks can be loaded one at a time for {', '.join(FAMILIES)} models, not for "
             f"{config.model_type}; leave out --memory to load it as a whole"
         )
     model = StoredModel(_skeleton(config), _folder(str(path)), _parts, _check)
@@ -151,7 +151,7 @@ def _check(network: Network, model: Any) -> None:
 def _encoder(model: Any, name: str | None, blocks: str | int | range | None, head: Head | None) -> Network:
     if blocks is not None:
         raise InterbasisError(
-            "blocks are chosen of causal language models; choose node layers of an encoder by name, "
+            "blocks can be chosen in causal language models only; choose node layers of an encoder by name, "
             "network.between([…])"
         )
     changed = partial(changed_copy, model) if name is None else partial(_load_changed, name)
@@ -282,7 +282,7 @@ def _check_logits(network: Network, model: Any) -> None:
     if not error <= MAX_RELATIVE_ERROR:
         raise InterbasisError(
             f"{type(model).__name__} was read, but its logits are off by {error:.1e} of the largest, so some "
-            f"of its modules compute something else than their class says; {GENERAL}"
+            f"of its modules compute something other than their class says; {GENERAL}"
         )
 
 
@@ -337,6 +337,6 @@ def _ends(blocks: str | int | range, count: int) -> tuple[int, int]:
         first, last = 1, 0
     if not 0 <= first <= last < count:
         raise InterbasisError(
-            f'blocks are chosen as "4-6", 4 or range(4, 7) among 0 to {count - 1}, not {blocks!r}'
+            f'expected blocks as "4-6", 4 or range(4, 7) between 0 and {count - 1}, received {blocks!r}'
         )
     return first, last

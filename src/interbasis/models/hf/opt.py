@@ -22,7 +22,7 @@ def parts(model: Any) -> Model:
     if not config.do_layer_norm_before or body.project_in is not None or body.final_layer_norm is None:
         raise InterbasisError(
             "an OPT with layer norms after its branches, or with OPTDecoder.project_in (as in opt-350m), is "
-            f"not read; {GENERAL}"
+            f"not supported; {GENERAL}"
         )
     positions = body.embed_positions
     return Model(

@@ -7,7 +7,7 @@ without a rule (learned positions added to patches, say) become part of the pref
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -322,8 +322,3 @@ def default_axis(ndim: int) -> int:
 
 def _inverse(order: list[int]) -> list[int]:
     return [order.index(k) for k in range(len(order))]
-
-
-def relabelled(stream: Stream, grid: Grid) -> Stream:
-    """The same with its positions on another grid."""
-    return replace(stream, grid=grid)

@@ -16,7 +16,7 @@ from interbasis.numerics.linalg import symmetric_product
 
 MAX_DENSE_WIDTH = 2048
 """Most read-outs for which both matrices are made."""
-ROWS_AT_ONCE = 1024
+ROWS_PER_TILE = 1024
 """Of a tile, and its columns."""
 PRODUCTS = "slope_products"
 
@@ -26,8 +26,8 @@ def slope_sums(d: Tensor) -> Sums:  # [tokens, c_in]
     sums = {"slopes": d.sum(0, dtype=torch.float64)}
     if d.shape[1] <= MAX_DENSE_WIDTH:
         return sums | {PRODUCTS: symmetric_product(d)}
-    starts = range(0, d.shape[1], ROWS_AT_ONCE)
-    return sums | {f"{PRODUCTS}.{k}": d[:, k : k + ROWS_AT_ONCE].T @ d[:, k:] for k in starts}
+    starts = range(0, d.shape[1], ROWS_PER_TILE)
+    return sums | {f"{PRODUCTS}.{k}": d[:, k : k + ROWS_PER_TILE].T @ d[:, k:] for k in starts}
 
 
 class SlopeMoments(Moments):

@@ -23,11 +23,11 @@ class ControlsRequest(Record):
     metric: Metric | None = None
     """accuracy or cross_entropy; default: cross_entropy for language models, else accuracy."""
     tolerance: float | None = Field(None, ge=0, allow_inf_nan=False)
-    """For the edges required; default: 0.001 or 0.1."""
+    """Tolerance for the edges required; default: 0.001 for accuracy, 0.1 for cross-entropy."""
     seed: int = Field(0, ge=0)
     """Random seed."""
     bases: Names = ("lib", "gib", "pca", "neuron", "random")
-    """Comma-separated; random rankings and scrambled weights are for the first."""
+    """Comma-separated bases; the first is also measured with random rankings and scrambled weights."""
     stressed: Names = ("lib", "pca")
     """Comma-separated bases that also get edges required and subsets of removed edges; "" for none."""
     scrambles: int = Field(1, ge=0)

@@ -21,18 +21,18 @@ class FeaturesRequest(Record):
     data: str | None = None
     """Data to use; default: what the run was built on."""
     top: int = Field(32, ge=1)
-    """Features of each layer, the constant left out."""
+    """Number of features to describe in each layer, not counting the constant."""
     ends: int = Field(8, ge=1)
-    """Most positive and most negative examples of each feature."""
+    """Number of most positive, and of most negative, examples of each feature."""
     bands: int = Field(4, ge=0)
-    """Quantile bands of examples in between."""
+    """Number of quantile bands between them, from which more examples are drawn."""
     per_band: int = Field(4, ge=1)
-    """Examples in each band."""
+    """Number of examples from each band."""
     mean_effect_samples: int = Field(64, ge=0)
-    """Samples over which effects on a language model's outputs through all blocks above are averaged; 0 is
+    """Samples over which effects on a language model's outputs through all blocks above are averaged; 0 for
     none."""
     seed: int = Field(0, ge=0, lt=2**63)
-    """Seed of the examples in between."""
+    """Seed of the examples drawn from the bands."""
 
 
 class FeaturesResult(Result):

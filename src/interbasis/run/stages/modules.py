@@ -38,6 +38,10 @@ class ResolutionAgreement(Record):
     """Adjusted mutual information."""
 
 
+MIN_MODULARITY_Z = 2.0
+"""Standard deviations above rewired graphs from which a graph is more modular than chance."""
+
+
 class NullModularity(Record):
     """Modularity of rewired graphs with the same degrees and weights."""
 

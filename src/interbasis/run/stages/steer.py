@@ -15,7 +15,7 @@ class SteerRequest(Record):
     """Which feature, how far, on which prompt."""
 
     feature: str
-    """The feature, as LAYER:NUMBER; TransformerLens' names of layers are known."""
+    """The feature, as LAYER:NUMBER; TransformerLens names of layers are accepted."""
     by: float
     """How much is added at every position, in standard deviations over the data of the build."""
     prompt: str | None = None

@@ -31,7 +31,7 @@ class TraceRequest(TraceSettings):
     minus: str | None = None
     """Another one, whose logit is subtracted; default: the mean of all logits."""
     feature: str | None = None
-    """A feature to explain instead, as LAYER:NUMBER; TransformerLens' names of layers are known."""
+    """A feature to explain instead, as LAYER:NUMBER; TransformerLens names of layers are accepted."""
     position: int = -1
     """Position of what is explained; -1 is the last."""
     name: str | None = None

@@ -34,7 +34,7 @@ export class Controls {
       ),
       this.group(
         "Strength",
-        this.select("scale", "Width and opacity go with", [["square", "Ê²"], ["plain", "Ê"], ["root", "√Ê"], ["log", "log (Ê/ε)"]]),
+        this.select("scale", "Line width and opacity show", [["square", "Ê²"], ["plain", "Ê"], ["root", "√Ê"], ["log", "log (Ê/ε)"]]),
         this.flag("normalise", "Each section on its own scale"),
       ),
       this.group(

@@ -14,7 +14,7 @@ const KEYS = [
 ];
 
 const POINTER = [
-  ["Point at a box", "its full label; what it comes from and goes to lights up"],
+  ["Point at a box", "its full label; what acts on it and what it acts on light up"],
   ["Point at a line", "its ends and its strength Ê"],
   ["Click a box", "everything known about the feature"],
   ["Wheel", "zoom; with Shift, or sideways, scroll"],

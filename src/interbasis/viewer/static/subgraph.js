@@ -28,7 +28,7 @@ export class Subgraph {
     const places = notes.pinnedPlaces();
     const title = this.page.parts.length > 1 && el("h2", {}, name(run.title));
     if (!places.length) {
-      return [title, el("p", { class: "hint" }, "Nothing is pinned yet. Open a feature and choose Pin, or press p; features with one group are drawn as one node here.")];
+      return [title, el("p", { class: "hint" }, "Nothing is pinned yet. Open a feature and choose Pin, or press p; features of one group are drawn as one node here.")];
     }
     const groups = notes.groupNames();
     return [
@@ -40,7 +40,7 @@ export class Subgraph {
         el("button", { type: "button", onclick: () => notes.unpinAll() }, "Unpin all"),
       ),
       this.picture(part, subgraphOf(this.page, part, places, this.opened)),
-      el("p", { class: "hint" }, "A line is the root of the sum of Ê² between two nodes, through layer norms that are folded away; features whose layers do not follow each other have none."),
+      el("p", { class: "hint" }, "A line is the root of the sum of Ê² between two nodes, through layer norms that are folded away; features of layers that are not adjacent have no line."),
     ];
   }
 

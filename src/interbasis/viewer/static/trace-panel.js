@@ -43,7 +43,7 @@ function checkOf({ predicted, measured }) {
   const agree = predicted > 0 === measured > 0;
   return [
     el("dt", {}, "Set to its mean", el("small", {}, "measured change of the target")), el("dd", {}, decimal(measured)),
-    el("dt", {}, "Predicted", el("small", {}, agree ? "by slopes averaged on the way" : "by slopes averaged on the way: wrong direction")), el("dd", {}, decimal(predicted)),
+    el("dt", {}, "Predicted", el("small", {}, agree ? "from averaged slopes" : "from averaged slopes: wrong direction")), el("dd", {}, decimal(predicted)),
   ];
 }
 

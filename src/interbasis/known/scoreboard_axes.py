@@ -1,4 +1,4 @@
-"""The knobs of the scoreboard: one is turned at a time, the others being at their defaults."""
+"""The axes of the scoreboard: one parameter is varied at a time, the others keep their defaults."""
 
 from collections.abc import Sequence
 
@@ -49,7 +49,7 @@ AXES: dict[str, Values] = {
     ),
     "training steps (modular addition)": tuple((f"{n:,}", ModularAdditionSpec(steps=n)) for n in (0, 1250)),
 }
-"""Knob by knob; what a scoreboard scores by default."""
+"""By name; what a scoreboard scores by default."""
 
 MORE_AXES: dict[str, Values] = {
     "samples up to 64000": _planted("samples", COUNTS),

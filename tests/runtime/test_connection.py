@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from interbasis import InterbasisError, from_hf
-from interbasis.data.hub import hub_is_out_of_reach
+from interbasis.runtime.connection import hub_is_out_of_reach
 
 pytest.importorskip("transformers")
 
