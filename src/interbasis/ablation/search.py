@@ -78,11 +78,6 @@ class EdgesRequired:
     def kept_fraction(self) -> float:
         return self.count / self.possible
 
-    @property
-    def is_stable(self) -> bool:
-        """Whether every larger count on the grid passes too, and none that is smaller does."""
-        return self.count == self.stable_count
-
 
 @dataclass(frozen=True)
 class NodesRequired:
