@@ -114,7 +114,7 @@ export class Traces {
     this.shown = view;
     this.fit(view);
     replace(this.scroll, view.picture);
-    if (this.scrolledFor !== graph.name) this.scroll.scrollLeft = this.scroll.scrollWidth; // where the target stands
+    if (this.scrolledFor !== graph.name) this.showTarget(view);
     this.scrolledFor = graph.name;
     this.stick();
     if (this.paintedAt === undefined) requestAnimationFrame(() => setTimeout(() => (this.paintedAt = performance.now())));
@@ -127,6 +127,12 @@ export class Traces {
     const zoom = this.state.get("zoom") * Math.min(Math.max(room / box.width, 0.8), 1);
     picture.setAttribute("width", Math.round(box.width * Math.max(zoom, LEAST_ZOOM)));
     picture.setAttribute("height", Math.round(box.height * Math.max(zoom, LEAST_ZOOM)));
+  }
+
+  // With room for what stands beside it.
+  showTarget({ box, picture }) {
+    const { x } = box.places.get(TARGET);
+    this.scroll.scrollLeft = (x / box.width) * Number(picture.getAttribute("width")) - this.scroll.clientWidth / 3;
   }
 
   // Names of layers and tokens stay in sight when the picture is scrolled.
