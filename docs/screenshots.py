@@ -29,12 +29,13 @@ class View(NamedTuple):
     """What is in the picture, as CSS."""
     width: int
     height: int
+    scrolled_to: str = "body"
 
 
 VIEWS = {
     "modadd": View("modadd.html#nodes=17", (".graphs",), 1272, 620),
-    "cifar10": View("cifar10.html#nodes=18&sel=0.1.1", (".graphs", "main > .panel"), 1440, 700),
-    "conv": View("conv.html#nodes=18&sel=0.2.1", (".graphs", "main > .panel"), 1440, 700),
+    "cifar10": View("cifar10.html#nodes=10&sel=0.1.1", (".graphs", "main > .panel"), 1440, 500),
+    "conv": View("conv.html#nodes=10&to=4&sel=0.2.1", (".graphs", "main > .panel"), 1440, 500, ".band"),
     "tinystories": View("stories.html#tab=prompts&trace=lily&marks=24", (".trace-main",), 1272, 780),
 }
 
@@ -50,6 +51,7 @@ def main(names: list[str]) -> None:
                 )  # fmt: skip
                 page.goto((DOCS / "live").as_uri() + "/" + view.address)
                 page.evaluate(SETTLED)
+                page.evaluate("(part) => document.querySelector(part).scrollIntoView()", view.scrolled_to)
                 boxes = [page.locator(part).first.bounding_box() for part in view.parts]
                 left, top = (min(box[key] for box in boxes) for key in ("x", "y"))
                 right = max(box["x"] + box["width"] for box in boxes)
