@@ -22,7 +22,8 @@ def fit() -> None:
 def check() -> None:
     for name, (shape, group) in CHECKED_ON.items():
         one = agreement(shape, group)
-        print(f"{name}: planned over measured {one.ratio:.2f}", flush=True)
+        phases = {phase: round(one.planned[phase] / one.measured[phase], 2) for phase in one.planned}
+        print(f"{name}: planned over measured {one.ratio:.2f} {phases}", flush=True)
 
 
 if __name__ == "__main__":

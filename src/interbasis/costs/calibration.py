@@ -1,9 +1,8 @@
 """What counting operations leaves out, phase by phase: memory that is made anew, short rows, Python.
 
-These come from one block of GPT2-small, 16 × 1,024 tokens, on a quiet machine, 16 November 2026
-(docs/results/benchmarks.md). `python benchmarks/costs.py fit` measures them on six builds; `check` compares
-six others.
+Medians over six builds, `python benchmarks/costs.py fit`, one thread, 17 November 2026 (docs/costs.md);
+`check` compares the plan with six other builds.
 """
 
-SHARES = {"forward": 1.5, "survey": 1.5, "statistics": 1.5, "Jacobians": 1.5, "bases": 1.0, "edges": 0.7}
+SHARES = {"forward": 1.75, "survey": 0.6, "statistics": 2.25, "Jacobians": 1.55, "bases": 0.8, "edges": 1.4}
 """Measured processor time over that of the counted operations."""

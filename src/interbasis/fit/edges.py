@@ -11,8 +11,9 @@ sums over groups of tokens, Σ_x,s A² = E_φ Σ_groups (Σ φ A)².
 
 import math
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -131,8 +132,13 @@ def measure(
         require_fixed_order(batches)
     blocks = batches.blocks(_whole_groups(network, batches, settings.sources))
 
+    @cache
+    def sections() -> list[SectionEdges]:  # not made where every block was measured before
+        return _sections(network, layers, batches, settings)
+
     def of_block(number: int) -> State:
-        return _state(_measure_block(network, layers, blocks[number], settings, progress, checkpoints))
+        fresh = [section.fresh() for section in sections()]
+        return _state(_measure_block(network, fresh, blocks[number], settings, progress, checkpoints))
 
     return _restored(batches.team.sums(Pass("edges", len(blocks), of_block, _merged))[0])
 
@@ -144,14 +150,10 @@ def _merged(one: State, other: State) -> State:
     return _state(sums)
 
 
-def _measure_block(
-    network: Network,
-    layers: Sequence[LayerBasis],
-    batches: Batches,
-    settings: EdgeSettings,
-    progress: Progress,
-    checkpoints: Checkpoints,
-) -> list[EdgeSums]:
+def _sections(
+    network: Network, layers: Sequence[LayerBasis], batches: Batches, settings: EdgeSettings
+) -> "list[SectionEdges]":
+    """All sections in their bases, without data yet."""
     longest = network.prefix(batches.first().to(network.device)).shape[1]
     sections, positions = [], longest
     pairs = zip(sections_in_bases(network, layers), _transforms(network, layers), strict=True)
@@ -159,6 +161,17 @@ def _measure_block(
         positions = in_bases.count_out(positions)
         number = settings.first + k
         sections.append(SectionEdges(in_bases, settings, transform, number, max(longest, positions)))
+    return sections
+
+
+def _measure_block(
+    network: Network,
+    sections: "Sequence[SectionEdges]",
+    batches: Batches,
+    settings: EdgeSettings,
+    progress: Progress,
+    checkpoints: Checkpoints,
+) -> list[EdgeSums]:
     sums = [section.sums for section in sections]
     checkpoint = checkpoints.checkpoint(f"edges{batches.mark}", len(batches))
     for k, total in enumerate(sums):
@@ -197,6 +210,12 @@ class SectionEdges:
         self._squares: Callable[[Tensor], Tensor] | None = None
         if self._stencil is None and isinstance(section.core, ClosedFormSquares):
             self._squares = section.core.squares(section, settings.rule)
+
+    def fresh(self) -> "SectionEdges":
+        """The same section without data yet."""
+        fresh = copy(self)
+        fresh.sums = EdgeSums.zero(self.section, self.settings.sources is not None)
+        return fresh
 
     def add(self, f: Tensor, first: int = 0, counted: Counted | None = None) -> None:  # [n, T, width]
         """Add a batch, ``first`` the number of its first sample in the data."""

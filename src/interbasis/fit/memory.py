@@ -36,7 +36,7 @@ from interbasis.network.network import Network, Section
 from interbasis.network.stencil_section import StencilSection
 from interbasis.network.stored_section import StoredSection
 from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.memory import format_bytes, release_memory, resident_bytes
+from interbasis.runtime.memory import format_bytes, release_memory, resident_bytes, return_freed_memory
 
 MIN_CHUNK_BYTES = 2**20
 MAX_CHUNK_BYTES = 2**26
@@ -46,6 +46,8 @@ COPIES_OF_A_CHUNK = 6
 MIN_WORKSPACE, MAX_WORKSPACE = 2**22, 2**28
 """Bytes of one temporary of attention's sums."""
 COPIES_OF_WORKSPACE = 5
+RESERVE = 0.02
+"""Of the limit: estimates are within 2 % of measured peaks."""
 READING_A_BLOCK = 0.45
 """What a block's weights take as they are read, beside the block."""
 GRAMS_OF_A_CHUNK = 2.5
@@ -171,7 +173,9 @@ class MemoryPlan:
             InterbasisError: One section by itself does not fit, or the settings need all sections at once.
         """
         itemsize = config.torch_dtype.itemsize
+        usable = int((1 - RESERVE) * limit)
         sections = [SectionMemory.of(section, tokens, itemsize, config) for section in network.sections]
+        return_freed_memory()
         release_memory()
         block = _block_bytes(network)
         held = resident_bytes() + block
@@ -181,20 +185,20 @@ class MemoryPlan:
         )
         alone = max(sections, key=lambda one: window_bytes([one], reading))
         needed = held + least + window_bytes([alone], reading)
-        if needed > limit:
-            raise InterbasisError(_refusal(limit, needed, held, alone, config))
+        if needed > usable:
+            raise InterbasisError(_refusal(limit, int(needed / (1 - RESERVE)), held, alone, config))
         windows: list[tuple[int, int]] = []
         last = len(sections)
         while last:
             first = last - 1
-            while first and held + least + window_bytes(sections[first - 1 : last], reading) <= limit:
+            while first and held + least + window_bytes(sections[first - 1 : last], reading) <= usable:
                 first -= 1
             windows.insert(0, (first, last))
             last = first
         if len(windows) > 1:
             check_windows(network, config)
         most = held + max(window_bytes(sections[slice(*window)], reading) for window in windows)
-        room = limit - most
+        room = usable - most
         workspace = min(MAX_WORKSPACE, max(MIN_WORKSPACE, room // (2 * COPIES_OF_WORKSPACE)))
         chunk = min(MAX_CHUNK_BYTES, max(MIN_CHUNK_BYTES, room // (2 * COPIES_OF_A_CHUNK)))
         return cls(tuple(windows), chunk, workspace, most + least)

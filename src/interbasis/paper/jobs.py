@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from interbasis.fit.counted_tokens import CountedTokens
 from interbasis.paper.plan import Settings
 from interbasis.paper.records import JobResult, JobTimes, Seconds
 from interbasis.run.opened import OpenedRun
@@ -94,8 +95,8 @@ def ablate_missing(opened: OpenedRun, request: AblateRequest) -> bool:
 
 def _same_settings(stored: AblationResult, opened: OpenedRun, request: AblateRequest) -> bool:
     fingerprint = DataUsed.from_data(opened.data(request.data)).fingerprint
-    asked = request.metric, request.tolerance, fingerprint
-    return (stored.metric, stored.tolerance, stored.data.fingerprint) == asked
+    all_tokens = request.all_tokens or CountedTokens.of_graph(opened.network, opened.graph).all
+    return stored.measured_with(request.metric, request.tolerance, all_tokens, fingerprint)
 
 
 def common_result(job: Job, opened: OpenedRun, settings: Settings) -> JobResult:

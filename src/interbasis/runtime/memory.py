@@ -12,6 +12,11 @@ from interbasis.runtime.errors import InterbasisError
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
+M_MMAP_THRESHOLD = -3
+"""Of glibc's malloc.h."""
+MAX_KEPT_BYTES = 2**20
+"""Blocks that the C library may keep after they are freed, where memory is limited."""
+
 _workspace: ContextVar[int | None] = ContextVar("workspace", default=None)
 
 
@@ -49,6 +54,15 @@ def release_memory() -> None:
     """Give memory that is free but held by the C library back to the system, where it can do that (glibc)."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def return_freed_memory() -> None:
+    """Large tensors go back to the system as soon as they are freed, where the C library is glibc.
+
+    It would keep freed blocks of up to 32 MB otherwise, and hold more than what is in use.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MAX_KEPT_BYTES)
 
 
 def peak_bytes() -> int:

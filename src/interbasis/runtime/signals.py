@@ -22,7 +22,7 @@ def say_no_more() -> None:
 def _end(number: int, frame: FrameType | None) -> None:
     process = f"{int(os.environ['RANK']) + 1} of {os.environ['WORLD_SIZE']}"
     message = (
-        f"error: process {process} was told to end, as torchrun does when another one has ended; give the "
+        f"error: process {process} was told to end, as torchrun does when another one has ended; run the "
         "same command again to resume\n"
     )
     os.write(2, message.encode())

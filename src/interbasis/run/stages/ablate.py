@@ -114,6 +114,13 @@ class AblationResult(Result):
         """Edges required per section."""
         return {name: section.count for name, section in self.sections.items()}
 
+    def measured_with(
+        self, metric: Metric | None, tolerance: float | None, all_tokens: bool, fingerprint: str
+    ) -> bool:
+        """Whether it was measured by these settings on these data."""
+        mine = self.metric, self.tolerance, self.all_tokens, self.data.fingerprint
+        return mine == (metric, tolerance, all_tokens, fingerprint)
+
 
 def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
     """Find edges and nodes required; sections measured before with the same settings stay in the result.
@@ -229,14 +236,8 @@ def _stored(
         stored = opened.stored(AblationResult)
     except InterbasisError:  # damaged, or of another version: this run takes its place
         return {}, {}, {}
-    if stored is None or any(
-        (
-            stored.metric != settings.metric,
-            stored.tolerance != settings.tolerance,
-            stored.all_tokens != settings.all_tokens,
-            stored.data.fingerprint != settings.data.fingerprint,
-        )
-    ):
+    settled = settings.metric, settings.tolerance, settings.all_tokens, settings.data.fingerprint
+    if stored is None or not stored.measured_with(*settled):
         return {}, {}, {}
     return dict(stored.sections), dict(stored.layers), opened.stored_tensors(AblationResult)
 

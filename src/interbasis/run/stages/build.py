@@ -13,6 +13,7 @@ from interbasis.run.resources import Resources
 from interbasis.run.specs import Model, open_model
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import check_writable
+from interbasis.runtime.memory import return_freed_memory
 from interbasis.runtime.progress import Progress
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ def prepare(request: BuildRequest, memory: int | None = None) -> Prepared:
 
     if request.threads and request.threads != torch.get_num_threads():
         torch.set_num_threads(request.threads)
+    if memory is not None:
+        return_freed_memory()
     model = open_model(request.model, memory)
     data = model.open_data(request.data)
     others = {name: _open(model, getattr(request, name)) for name in ("jacobian_data", "edge_data")}

@@ -40,7 +40,10 @@ def _counted(settings: LanguageSettings) -> str:
     parts = [f"the first {settings.skip_positions} positions"] if settings.skip_positions else []
     if settings.norm_limit:
         parts.append(f"tokens whose norm exceeds {settings.norm_limit:g} times the median of their layer")
-    return f"Left out of the sums for bases and edges: {' and '.join(parts)}; masks are tried on all tokens."
+    return (
+        f"Left out of the sums for bases and edges, and not masked: {' and '.join(parts)}; the cross-entropy "
+        "is over all tokens."
+    )
 
 
 def sections(r: R) -> list[str]:
