@@ -2,7 +2,7 @@
 
     python docs/screenshots.py [NAME …]
 
-They show what is looked at, without the settings beside it, twice as dense as a screen, so that they stay
+They are twice as dense as a screen, so that they stay
 sharp where they are made smaller.
 """
 
@@ -34,6 +34,7 @@ class View(NamedTuple):
 
 VIEWS = {
     "modadd": View("modadd.html#nodes=17", (".graphs",), 1272, 620),
+    "page": View("modadd.html#nodes=19&sel=0.1.1", (".top", "main"), 1366, 690),
     "cifar10": View("cifar10.html#nodes=10&sel=0.1.1", (".graphs", "main > .panel"), 1440, 500),
     "conv": View("conv.html#nodes=10&to=4&sel=0.2.1", (".graphs", "main > .panel"), 1440, 500, ".band"),
     "tinystories": View("stories.html#tab=prompts&trace=lily&marks=24", (".trace-main",), 1272, 780),
