@@ -15,7 +15,7 @@ export function bars(rows, show = decimal) {
         el("th", { scope: "row" }, button ?? name(label)),
         el("td", { class: "bar" }, bar(value / largest, signed)),
         el("td", { class: "number" }, show(value), error !== undefined && error !== null && el("small", {}, ` ± ${show(error, 1)}`)),
-        beside && el("td", { class: "number share" }, beside),
+        beside && el("td", { class: "share" }, beside),
       ),
     ),
   );

@@ -66,6 +66,7 @@ export function tracePicture(view) {
   const { box, nodes, edges, graph, labelOf } = view;
   const drawn = byInfluence(nodes, edges).slice(0, MOST_EDGES);
   const most = Math.max(...drawn.map(({ influence }) => influence), 1e-300);
+  const mostOfToken = Math.max(...graph.trace.tokens.map(({ influence }) => influence), 1e-300);
   const picture = svg(
     "svg", { class: "trace", viewBox: `0 0 ${box.width} ${box.height}`, width: box.width, height: box.height, role: "group", "aria-label": `Trace of ${graph.trace.prompt}` },
     box.rows.map(({ top, height }, k) => k % 2 === 0 && svg("rect", { class: "band-row", x: 0, y: top, width: box.width, height })),
@@ -75,8 +76,8 @@ export function tracePicture(view) {
     svg(
       "g", { class: "trace-tokens" },
       svg("rect", { class: "strip", x: 0, y: box.bottom, width: box.width, height: TOKEN_ROOM }),
-      svg("text", { class: "layer-name", x: 6, y: box.bottom + INFLUENCE_BAR + 2 }, "influence"),
-      graph.trace.tokens.map((token) => tokenMark(token, Math.max(...graph.trace.tokens.map(({ influence }) => influence), 1e-300), box)),
+      svg("text", { class: "strip-name", x: 6, y: box.bottom + INFLUENCE_BAR + 2 }, "influence"),
+      graph.trace.tokens.map((token) => tokenMark(token, mostOfToken, box)),
     ),
   );
   return picture;
