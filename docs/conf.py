@@ -40,7 +40,8 @@ html_js_files = ["copy.js"]
 html_extra_path = ["live"]  # the pages of the gallery, copied as they are
 html_copy_source = False
 html_show_search_summary = False  # summaries are fetched, which a browser refuses for pages from disk
-html_sidebars: dict[str, list[str]] = {page: [] for page in ("index", "cli", "api", "evidence", "search")}
+html_sidebars: dict[str, list[str]] = {"**": ["sidebar-nav-bs"]}
+html_sidebars |= {page: [] for page in ("index", "cli", "api", "evidence", "search")}  # nothing is below them
 html_theme_options = {
     "navigation_with_keys": False,
     "navbar_align": "left",

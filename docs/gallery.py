@@ -16,7 +16,10 @@ from interbasis.cli import main as interbasis
 
 ROOT = Path(__file__).parents[1]
 LIVE, WORK = ROOT / "docs" / "live", ROOT / "build" / "gallery"
-PROMPT = "Once upon a time, there was a little girl named Lily. She liked to play with her"
+PROMPTS = {
+    "lily": "Once upon a time, there was a little girl named",
+    "play": "Once upon a time, there was a little girl named Lily. She liked to play with her",
+}
 Commands = Iterator[str]
 
 
@@ -42,9 +45,10 @@ def conv(images: str) -> Commands:
 
 def stories(_: str) -> Commands:
     data = "tokens:stories/tokens_train.uint16,context=64,bos=1,samples=32"
-    yield f"build hf:stories,blocks=4 --data {data} --edge-group positions --out stories-run"
-    yield f"features stories-run --top 5 --ends 3 --bands 0 --mean-effect-samples 0 --data {data}"
-    yield f'trace stories-run --prompt "{PROMPT}" --max-nodes 16 --checks 5'
+    yield f"build hf:stories,blocks=3-4 --data {data} --edge-group positions --out stories-run"
+    yield f"features stories-run --top 24 --ends 2 --bands 0 --mean-effect-samples 0 --data {data}"
+    for name, prompt in PROMPTS.items():
+        yield f'trace stories-run --prompt "{prompt}" --name {name} --max-nodes 16 --checks 10'
     yield "export stories-run --html stories.html"
 
 

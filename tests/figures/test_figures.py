@@ -247,10 +247,10 @@ def test_the_suffix_names_the_format(tmp_path):
         figures.save(figure, tmp_path / "x", formats=["gif"])
 
 
-def test_required_of_one_run_stand_before_all_there_are():
+def test_what_one_run_requires_is_a_share_of_all_there_is():
     figure = figures.required_of({"a → b": (3, 40), "b → c": (0, 12)})
-    assert [bar.get_width() for bar in named(figure, "required")] == [3, 0]
-    assert [bar.get_width() for bar in named(figure, "all")] == [40, 12]
+    assert [bar.get_width() for bar in named(figure, "required")] == [7.5, 0]
+    assert [bar.get_width() for bar in named(figure, "all")] == [100, 100]
     assert {"3 of 40", "0 of 12", "a → b"} <= set(words(figure))
     with pytest.raises(InterbasisError, match="at least one count"):
         figures.required_of({})

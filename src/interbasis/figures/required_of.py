@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
 
 from interbasis.figures.style import COLOURS, FAINT, WIDTH, new_figure, note, plain, shortened, styled
 from interbasis.runtime.errors import InterbasisError
@@ -14,7 +13,7 @@ MAX_NAME = 34
 
 @styled
 def required_of(counts: Mapping[str, tuple[int, int]], quantity: str = "edges", rule: str = "") -> Figure:
-    """A bar per section (or layer) on a logarithmic axis: how many are required, before how many there are.
+    """A bar per section (or layer): the share that is required, beside the counts.
 
     Args:
         counts: (required, all there are) by the name of the section or layer.
@@ -32,21 +31,20 @@ def required_of(counts: Mapping[str, tuple[int, int]], quantity: str = "edges", 
     figure = new_figure(WIDTH, 0.8 + 0.24 * len(counts))
     panel = figure.subplots()
     places = range(len(counts))
-    few, many = zip(*counts.values(), strict=True)
-    panel.barh(places, many, color=FAINT, height=0.62, gid="all")
-    panel.barh(places, few, color=COLOURS[0], height=0.62, gid="required")
-    for place in places:
+    panel.barh(places, [100] * len(counts), color=FAINT, height=0.62, gid="all")
+    shares = [100 * few / max(many, 1) for few, many in counts.values()]
+    panel.barh(places, shares, color=COLOURS[0], height=0.62, gid="required")
+    for place, (few, many) in enumerate(counts.values()):
         panel.annotate(
-            f"{few[place]:,} of {many[place]:,}", (max(many[place], 1), place), xytext=(4, 0),
+            f"{few:,} of {many:,}", (100, place), xytext=(4, 0),
             textcoords="offset points", va="center", fontsize=7,
         )  # fmt: skip
-    panel.set_xscale("symlog", linthresh=1)
-    panel.set_xlim(0, max(*many, 1) * 8)  # room for the numbers
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
-    panel.xaxis.set_minor_locator(NullLocator())
+    panel.set_xlim(0, 100)
+    panel.set_xticks(range(0, 101, 20), [f"{share} %" for share in range(0, 101, 20)])
+    panel.spines["bottom"].set_visible(False)
     panel.set_yticks(places, [plain(shortened(name, MAX_NAME)) for name in counts])
     panel.set_ylim(len(counts) - 0.4, -0.6)
-    panel.set_xlabel(quantity)
+    panel.set_xlabel(f"{quantity} required")
     note(
         figure, " ".join(part for part in (f"Blue: required; grey: all {quantity} there are.", rule) if part)
     )

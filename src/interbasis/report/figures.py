@@ -155,8 +155,10 @@ def _most_separated(classes: ClassStatistics) -> int:
 def _positions(run: ReportedRun, number: int) -> Iterator[NamedFigure]:
     """Of the first layer that has profiles."""
     for layer in run.layers.values():
-        known = [feature for feature in layer.features.values() if feature.positions][:MAX_PROFILES]
-        if known:
-            title = f"First features of {run.name} by position, {layer.name}"
+        shares = {index: one.positions.share for index, one in layer.features.items() if one.positions}
+        if shares:
+            best = sorted(sorted(shares, key=lambda index: -shares[index])[:MAX_PROFILES])
+            title = f"Features of {run.name} that position explains best, {layer.name}"
+            known = [layer.features[index] for index in best]
             yield f"positions-{number}", title, figures.position_profiles(known, layer.name)
             return

@@ -74,7 +74,6 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:
         name="",
         digest="",
         family=graph.provenance.family,
-        language=graph.provenance.predicts_next,
         model=graph.provenance.model,
         basis=graph.config.basis,
         layers=tuple(_layer(graph, rows, summary.layers[rows.name]) for rows in layer_rows(record)),

@@ -310,8 +310,6 @@ class PageRun(Record):
     digest: str
     """SHA-256 of the graph's tensors; empty for a graph in memory."""
     family: str
-    language: bool
-    """Whether the model predicts the token that follows."""
     model: str
     basis: Basis
     layers: tuple[PageLayer, ...]

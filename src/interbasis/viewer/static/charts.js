@@ -9,12 +9,13 @@ export function bars(rows, show = decimal) {
   const signed = rows.some(({ value }) => value < 0);
   return el(
     "table", { class: signed ? "bars signed" : "bars" },
-    rows.map(({ label, value, button, error }) =>
+    rows.map(({ label, value, button, error, beside }) =>
       el(
         "tr", {},
         el("th", { scope: "row" }, button ?? name(label)),
         el("td", { class: "bar" }, bar(value / largest, signed)),
         el("td", { class: "number" }, show(value), error !== undefined && error !== null && el("small", {}, ` ± ${show(error, 1)}`)),
+        beside && el("td", { class: "share" }, beside),
       ),
     ),
   );

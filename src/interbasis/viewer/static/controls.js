@@ -61,7 +61,7 @@ export class Controls {
   lossLabel() {
     if (!this.run.record.ablation) return "Needed edges";
     const { metric, baseline } = this.run.record.ablation;
-    return `Needed so that ${metricName(metric)} ${lowerIsBetter(metric) ? "rises" : "falls"} from ${decimal(baseline, 4)} by at most`;
+    return `Allowed ${lowerIsBetter(metric) ? "rise" : "loss"} of ${metricName(metric)} (full model: ${decimal(baseline, 4)})`;
   }
 
   lossText(loss) {

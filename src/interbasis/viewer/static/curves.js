@@ -126,11 +126,10 @@ function requiredBars(runs) {
     el("p", { class: "lead" }, "The fewest of the strongest edges that keep the model's performance, one section at a time. Edges of the constant are always kept and not counted."),
     el("div", { class: "charts" }, ablated.map((run) => {
       const sections = run.sections.filter((section) => section.edges_required);
-      const shares = sections.map(({ edges_required: { count, possible } }) => percent(count / possible));
       return el(
         "figure", { class: "curve" }, el("figcaption", {}, name(run.title)),
-        bars(sections.map((section) => ({ label: `${section.source} → ${section.target}`, value: section.edges_required.count })), integer),
-        el("p", { class: "hint" }, `${ruleText(run.record.ablation)}; ${shares.join(", ")} of the possible edges`),
+        bars(sections.map(({ source, target, edges_required: { count, possible } }) => ({ label: `${source} → ${target}`, value: count, beside: percent(count / possible) })), integer),
+        el("p", { class: "hint" }, `${ruleText(run.record.ablation)}; per cent of all edges of the section`),
       );
     })),
   ];

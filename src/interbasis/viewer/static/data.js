@@ -12,7 +12,6 @@ export class Run {
     this.title = `${record.basis.toUpperCase()} of ${model}`;
     this.layers = record.layers.map(decodedLayer);
     this.sections = record.sections.map(decodedSection);
-    this.language = record.language;
     this.modules = modulesOf(this.layers);
     this.tokens = new Map();
   }

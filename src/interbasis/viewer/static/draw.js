@@ -5,11 +5,13 @@ import { css } from "./colours.js";
 
 const STROKES = 800;
 const LEVELS = 24;
-// Edges of a section from which on thin ones fade, so that a crowd does not turn black.
+// Edges of a section from which on thin ones fade, slowly and then fast, so that a crowd does not turn black.
+const FEW = 100;
 const CROWD = 600;
 
 export const strokeWidth = (weight) => 0.6 + 5.4 * weight;
-const strokeOpacity = (weight) => 0.16 + 0.68 * weight;
+export const fading = (size) => Math.min(1, Math.sqrt(FEW / size), CROWD / size);
+const strokeOpacity = (weight, fade) => (0.16 + 0.68 * weight) * fade ** (1 - weight);
 
 // What is in sight, for a window of the layout at (x, y) of the given size.
 export function drawEdges(context, haze, picture, view) {
@@ -40,9 +42,9 @@ function drawHaze(context, haze, picture, sections, least, view) {
   for (const { left, right, weights, size, from, to, y0, y1, colours } of sections) {
     const start = Math.round(left - view.x);
     const span = Math.max(Math.round(right - left), 2);
-    const thin = Math.min(1, CROWD / size);
+    const fade = fading(size);
     for (let e = size - 1; e >= 0 && weights[e] < least; e--) {
-      const depth = strokeOpacity(weights[e]) * Math.min(strokeWidth(weights[e]), 1) * thin;
+      const depth = strokeOpacity(weights[e], fade) * Math.min(strokeWidth(weights[e]), 1);
       const tint = colours && colours[e] ? tints[colours[e]] : null;
       haze.curve(start, span, y0[from[e]] - view.y, y1[to[e]] - view.y, depth, tint);
     }
@@ -51,20 +53,20 @@ function drawHaze(context, haze, picture, sections, least, view) {
 }
 
 function drawStrokes(context, picture, sections, least, view) {
-  const paths = new Map();
   for (const { left, right, weights, size, from, to, y0, y1, colours } of sections) {
+    const paths = new Map();
     for (let e = 0; e < size && weights[e] >= least; e++) {
       const key = Math.round(weights[e] * LEVELS) * 64 + (colours ? colours[e] : 0);
       let path = paths.get(key);
       if (!path) paths.set(key, (path = new Path2D()));
       addCurve(path, left - view.x, right - view.x, y0[from[e]] - view.y, y1[to[e]] - view.y);
     }
-  }
-  for (const key of [...paths.keys()].sort((a, b) => a - b)) {
-    const weight = Math.floor(key / 64) / LEVELS;
-    context.lineWidth = strokeWidth(weight);
-    context.strokeStyle = css(picture.palette[key % 64], strokeOpacity(weight));
-    context.stroke(paths.get(key));
+    for (const key of [...paths.keys()].sort((a, b) => a - b)) {
+      const weight = Math.floor(key / 64) / LEVELS;
+      context.lineWidth = strokeWidth(weight);
+      context.strokeStyle = css(picture.palette[key % 64], strokeOpacity(weight, fading(size)));
+      context.stroke(paths.get(key));
+    }
   }
 }
 

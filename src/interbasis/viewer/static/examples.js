@@ -2,7 +2,7 @@
 
 import { diverging } from "./colours.js";
 import { el, name } from "./dom.js";
-import { decimal } from "./format.js";
+import { decimal, visible } from "./format.js";
 
 const PICTURE = /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+$/;
 
@@ -37,15 +37,10 @@ function tokensOf({ tokens, activations, active, value, sample, position }, larg
           style: { "background-color": diverging(activations[k], largest) },
           title: `activation ${decimal(activations[k])}`,
         },
-        shownToken(token),
+        visible(token),
       ),
     ),
   );
-}
-
-// Line breaks would tear the text apart: they are shown as a sign.
-function shownToken(token) {
-  return token.replace(/\n/g, "⏎").replace(/\t/g, "⇥");
 }
 
 function pictureOf({ image, label, value, sample, field }) {

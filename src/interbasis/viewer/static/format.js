@@ -34,6 +34,11 @@ export function percent(share) {
   return `${Number(value.toFixed(value < 10 || value > 90 ? 1 : 0))} %`;
 }
 
+// Tokens as they can be seen: line breaks would tear a text apart.
+export function visible(text) {
+  return text.replace(/\n|<0x0A>/g, "⏎").replace(/\t|<0x09>/g, "⇥");
+}
+
 export function plural(count, one, many = `${one}s`) {
   return `${integer(count)} ${count === 1 ? one : many}`;
 }

@@ -1,6 +1,7 @@
 // What a feature is called: by a person, else by what was found out about it, else by its number.
 
 import { isConstant, isIsolated } from "./data.js";
+import { visible } from "./format.js";
 
 export class Names {
   constructor(run, notes) {
@@ -18,16 +19,16 @@ export class Names {
     if (given) return given;
     const { outputs, output_names: outputNames } = this.run.layers[layer];
     if (isConstant(this.run, layer, index)) return "constant";
-    if (outputs) return outputNames?.[index] || `output ${index}`;
+    if (outputs) return visible(outputNames?.[index] || `output ${index}`);
     if (isIsolated(this.run, layer, index)) return "variance";
-    return this.run.feature(layer, index)?.label.trim() ?? "";
+    return visible(this.run.feature(layer, index)?.label.trim() ?? "");
   }
 
-  // For a small place: of a sum of terms with their shares the first term, and no figures in brackets.
+  // For a small place: of a sum of terms with their shares the first term, and no figures.
   short(layer, index) {
     const label = this.known(layer, index);
     const terms = label.match(/^\d+% (.+?)( \+ \d+% .*)?$/);
-    return terms ? terms[1] + (terms[2] ? " + …" : "") : label.replace(/ \(AUROC [\d.]+\)$/, "");
+    return terms ? terms[1] + (terms[2] ? " + …" : "") : label.replace(/ (\(AUROC [\d.]+\)|\d+%)$/, "");
   }
 
   // The number and the short label, as in a box.

@@ -4,11 +4,13 @@
 export const TITLE_HEIGHT = 46;
 const SIDE = 16;
 const MIN_GAP = 58;
+// Labels are cut before edges have less room than this.
+const ROOMY_GAP = 96;
 // A few columns that almost fit stand closer, so that none is out of sight.
 const CLOSE = { gap: 36, width: 100 };
 const NARROWEST = 64;
 const WIDEST = 250;
-const WIDEST_IN_A_CROWD = [132, 176];
+const WIDEST_IN_A_CROWD = [150, 176];
 const ROW = { least: 21, most: 34 };
 
 let ruler;
@@ -52,8 +54,8 @@ function columnWidths(needs, room) {
   const clamped = (most) => needs.map((need) => Math.min(Math.max(need, NARROWEST), most));
   const fits = (widths, gap) => widths.reduce((sum, one) => sum + one, 0) + (needs.length - 1) * gap <= room;
   const share = (gap) => (room - (needs.length - 1) * gap) / needs.length;
-  if (fits(clamped(WIDEST), MIN_GAP)) return { least: MIN_GAP, wide: clamped(WIDEST) };
-  const crowded = clamped(Math.min(Math.max(share(MIN_GAP), WIDEST_IN_A_CROWD[0]), WIDEST_IN_A_CROWD[1]));
+  if (fits(clamped(WIDEST), ROOMY_GAP)) return { least: MIN_GAP, wide: clamped(WIDEST) };
+  const crowded = clamped(Math.min(Math.max(share(ROOMY_GAP), WIDEST_IN_A_CROWD[0]), WIDEST_IN_A_CROWD[1]));
   const close = clamped(Math.max(share(CLOSE.gap), CLOSE.width));
   return !fits(crowded, MIN_GAP) && fits(close, CLOSE.gap) ? { least: CLOSE.gap, wide: close } : { least: MIN_GAP, wide: crowded };
 }

@@ -221,7 +221,7 @@ class Page {
   applyTheme() {
     const theme = this.state.get("theme");
     const shown = { auto: "Auto", light: "Light", dark: "Dark" }[theme];
-    replace(this.themeText, `◐ ${shown}`);
+    replace(this.themeText, "◐", el("span", {}, ` ${shown}`));
     this.themeText.title = `Colours: ${shown.toLowerCase()}`;
     this.themeText.setAttribute("aria-label", `Colours: ${shown}`);
     if (theme === "auto") delete document.documentElement.dataset.theme;
@@ -249,7 +249,7 @@ function defaultsFor(runs, matches) {
   const ablated = runs.every((run) => run.ablated);
   return {
     tab: "graph", by: ablated ? "needed" : "share", count: 100, share: 0.9, loss: 1,
-    nodes: rowsThatFit(), scale: run.language ? "plain" : "square", normalise: true, constant: false,
+    nodes: rowsThatFit(), scale: "plain", normalise: true, constant: false,
     output: output.outputs && output.size > 40 ? "merge" : "show", from: 0, to: run.last, norms: false, open: "", zoom: 1,
     sort: matches.any ? "match" : "importance",
     colour: runs.some(({ modules }) => modules) ? "module" : "none", module: -1, sel: "", trace: "", node: "", tpins: "", tgroups: "", only: false, marks: 90, q: "", theme: "auto",

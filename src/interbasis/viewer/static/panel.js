@@ -5,7 +5,7 @@ import { isConstant, isIsolated } from "./data.js";
 import { el, name, replace } from "./dom.js";
 import { exampleBands } from "./examples.js";
 import { neighboursThrough } from "./folding.js";
-import { decimal, integer, percent, plural } from "./format.js";
+import { decimal, integer, percent, plural, visible } from "./format.js";
 import { matchSection } from "./matched.js";
 
 // At most so many are listed.
@@ -123,12 +123,12 @@ function aurocOf({ auroc, names }) {
 }
 
 function effectBars({ rows }) {
-  return rows.length ? bars(rows.map(({ name: label, value, error }) => ({ label, value, error }))) : null;
+  return rows.length ? bars(rows.map(({ name: label, value, error }) => ({ label: visible(label), value, error }))) : null;
 }
 
 function evidenceTable(evidence) {
   return el("table", { class: "evidence" }, evidence.map(({ kind, text, share }) =>
-    el("tr", {}, el("th", { scope: "row" }, name(text)), el("td", {}, el("small", {}, kind)), el("td", { class: "number" }, percent(share)))));
+    el("tr", {}, el("th", { scope: "row" }, name(visible(text))), el("td", {}, el("small", {}, kind)), el("td", { class: "number" }, percent(share)))));
 }
 
 function noteFields(notes, names, layer, index) {

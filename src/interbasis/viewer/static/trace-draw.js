@@ -1,18 +1,23 @@
 // A traced computation as SVG: tokens along x, layers along y, nodes as labelled marks, edges coloured by sign.
 
 import { svg } from "./dom.js";
-import { decimal, percent } from "./format.js";
+import { decimal, percent, visible } from "./format.js";
 import { textWidth } from "./layout.js";
 
-const MARK_LINE = 17;
+const MARK_LINE = 18;
 const LAYER_ROOM = 14;
-const LEFT = 96;
+const LEFT = 104;
 const TOP = 14;
-const TOKEN_ROOM = 92;
+const TOKEN_ROOM = 116;
+// The bar of the token with most influence.
+const INFLUENCE_BAR = 24;
 // Added to the room between layers where the window is tall.
-const MOST_SPARE = 22;
+const MOST_SPARE = 64;
 const MOST_LABEL = 120;
-const EMPTY_TOKEN = 13;
+// How much wider labels may become where the window is wide.
+const MOST_STRETCH = 1.7;
+const EMPTY_TOKEN = 15;
+const BESIDE_LABEL = 30;
 const MOST_EDGES = 500;
 // Nodes of a layer at one position that stand below each other; more stand beside them.
 const TALLEST = 4;
@@ -27,10 +32,13 @@ export function traceLayout(nodes, { order, trace: { tokens } }, labelOf, room, 
   }
   const needs = tokens.map(() => EMPTY_TOKEN);
   const labels = tokens.map(() => 0);
-  for (const node of nodes) labels[node.position] = Math.max(labels[node.position], Math.min(textWidth(labelOf(node)), MOST_LABEL) * 0.87 + 26);
+  for (const node of nodes) labels[node.position] = Math.max(labels[node.position], Math.min(textWidth(labelOf(node)), MOST_LABEL) + BESIDE_LABEL);
   for (const [{ position }, ...rest] of stacks.values()) needs[position] = Math.max(needs[position], labels[position] * Math.ceil((rest.length + 1) / TALLEST));
-  const spare = Math.max(room - LEFT - 20 - needs.reduce((sum, need) => sum + need, 0), 0) / tokens.length;
-  needs.forEach((need, position) => (needs[position] = need + spare));
+  const sum = (values) => values.reduce((total, value) => total + value, 0);
+  const stretch = Math.min(Math.max((room - LEFT - 20) / sum(needs), 1), MOST_STRETCH);
+  const spare = Math.max(room - LEFT - 20 - sum(needs) * stretch, 0) / tokens.length;
+  needs.forEach((need, position) => (needs[position] = need * stretch + spare));
+  labels.forEach((label, position) => (labels[position] = label * stretch));
   const x = [];
   needs.reduce((at, need, position) => ((x[position] = at), at + need), LEFT);
   const layers = order.filter((layer) => nodes.some((node) => node.layer === layer));
@@ -51,34 +59,40 @@ export function traceLayout(nodes, { order, trace: { tokens } }, labelOf, room, 
     }
   }
   const width = x[x.length - 1] + needs[needs.length - 1] + 20;
-  return { x, needs, rows, places, width, bottom: y, height: y + TOKEN_ROOM };
+  return { x, labels, rows, places, width, bottom: y, height: y + TOKEN_ROOM };
 }
 
 export function tracePicture(view) {
   const { box, nodes, edges, graph, labelOf } = view;
   const drawn = byInfluence(nodes, edges).slice(0, MOST_EDGES);
   const most = Math.max(...drawn.map(({ influence }) => influence), 1e-300);
+  const mostOfToken = Math.max(...graph.trace.tokens.map(({ influence }) => influence), 1e-300);
   const picture = svg(
     "svg", { class: "trace", viewBox: `0 0 ${box.width} ${box.height}`, width: box.width, height: box.height, role: "group", "aria-label": `Trace of ${graph.trace.prompt}` },
-    box.rows.map(({ layer, top, height }, k) => [
-      k % 2 === 0 && svg("rect", { class: "band-row", x: 0, y: top, width: box.width, height }),
-      svg("text", { class: "layer-name", x: 6, y: top + height / 2 + 4 }, layer === "target" ? "target" : layer),
-    ]),
-    graph.trace.tokens.map((token) => tokenMark(token, box)),
+    box.rows.map(({ top, height }, k) => k % 2 === 0 && svg("rect", { class: "band-row", x: 0, y: top, width: box.width, height })),
     svg("g", { class: "trace-edges" }, drawn.map((edge) => edgePath(edge, box, most)).reverse()),
     svg("g", { class: "trace-nodes" }, nodes.map((node) => nodeMark(node, box, labelOf(node)))),
+    svg("g", { class: "layer-names" }, box.rows.map(({ layer, top, height }) => svg("text", { class: "layer-name", x: 6, y: top + height / 2 + 4 }, layer))),
+    svg(
+      "g", { class: "trace-tokens" },
+      svg("rect", { class: "strip", x: 0, y: box.bottom, width: box.width, height: TOKEN_ROOM }),
+      svg("text", { class: "strip-name", x: 6, y: box.bottom + INFLUENCE_BAR + 2 }, "influence"),
+      graph.trace.tokens.map((token) => tokenMark(token, mostOfToken, box)),
+    ),
   );
   return picture;
 }
 
-function tokenMark({ position, text, influence }, box) {
+function tokenMark({ position, text, influence }, most, box) {
   const middle = box.x[position] + 8;
-  const shown = text.replace(/\n/g, "⏎") || "∅";
+  const base = box.bottom + 6 + INFLUENCE_BAR;
+  const tall = Math.max((influence / most) * INFLUENCE_BAR, 0.5);
+  const shown = visible(text) || "∅";
   return svg(
     "g", { class: "trace-token" },
     svg("title", {}, `position ${position}: ${shown}, influence ${percent(influence)}`),
-    svg("rect", { class: "influence", x: middle - 4, y: box.bottom + 2, width: 8, height: Math.max(influence * 60, 0.5) }),
-    svg("text", { x: middle, y: box.bottom + 14, transform: `rotate(55 ${middle} ${box.bottom + 14})` }, shown.length > 14 ? `${shown.slice(0, 13)}…` : shown),
+    svg("rect", { class: "influence", x: middle - 4, y: base - tall, width: 8, height: tall }),
+    svg("text", { x: middle - 4, y: base + 12, transform: `rotate(50 ${middle - 4} ${base + 12})` }, shown.length > 14 ? `${shown.slice(0, 13)}…` : shown),
   );
 }
 
@@ -107,7 +121,7 @@ function edgePath({ source, target, weight, influence }, box, most) {
   );
 }
 
-function nodeMark(node, { places }, label) {
+function nodeMark(node, { places, labels }, label) {
   const { x, y } = places.get(node.name);
   const sign = raises(node) ? "positive" : "negative";
   const size = 2.5 + 4.5 * Math.sqrt(Math.min(node.influence, 1));
@@ -118,7 +132,7 @@ function nodeMark(node, { places }, label) {
       : svg("circle", { class: `mark ${sign}`, cx: x, cy: y, r: size });
   return svg(
     "g", { class: `trace-node ${node.kind}${node.measured === null ? "" : " measured"}`, "data-name": node.name, tabindex: "-1", role: "button", "aria-label": `${node.name}, ${label}, influence ${percent(node.influence)}` },
-    mark, svg("text", { x: x + size + 4, y: y + 3.5 }, clipped(label)),
+    mark, svg("text", { x: x + size + 4, y: y + 3.5 }, clipped(label, labels[node.position] - BESIDE_LABEL)),
   );
 }
 
@@ -127,7 +141,7 @@ function raises({ effect, measured }) {
   return measured === null ? effect >= 0 : measured <= 0;
 }
 
-function clipped(label) {
-  const most = Math.floor((label.length * MOST_LABEL) / Math.max(textWidth(label), 1));
+function clipped(label, room) {
+  const most = Math.floor((label.length * room) / Math.max(textWidth(label), 1));
   return label.length > most ? `${label.slice(0, Math.max(most - 1, 1))}…` : label;
 }

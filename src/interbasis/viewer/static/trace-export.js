@@ -3,7 +3,7 @@
 import { el } from "./dom.js";
 import { TARGET } from "./trace-graph.js";
 
-const STYLED = ["fill", "stroke", "stroke-width", "stroke-opacity", "font-size", "font-family", "font-weight", "opacity"];
+const STYLED = ["fill", "stroke", "stroke-width", "stroke-opacity", "stroke-linejoin", "paint-order", "font-size", "font-family", "font-weight", "opacity"];
 
 function download(file, href) {
   const link = el("a", { href, download: file });
@@ -21,6 +21,7 @@ function pictureText(picture) {
     to[k].removeAttribute("style");
     for (const property of STYLED) if (style.getPropertyValue(property)) to[k].setAttribute(property, style.getPropertyValue(property));
   });
+  for (const moved of copy.querySelectorAll(".layer-names, .trace-tokens")) moved.removeAttribute("transform"); // as if not scrolled
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   const ground = document.createElementNS("http://www.w3.org/2000/svg", "rect");
   for (const [key, value] of Object.entries({ width: "100%", height: "100%", fill: getComputedStyle(document.body).backgroundColor })) ground.setAttribute(key, value);

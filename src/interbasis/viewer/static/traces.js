@@ -17,7 +17,7 @@ export class Traces {
     this.all = page.parts.flatMap(({ run }) => run.record.traces.map((trace) => new TraceGraph(trace, run)));
     this.list = el("nav", { class: "trace-choice", "aria-label": "Prompts" });
     this.head = el("div", { class: "trace-head" });
-    this.scroll = el("div", { class: "trace-scroll", onclick: (event) => this.click(event), onkeydown: (event) => this.key(event), onpointerover: (event) => this.point(event.target), onfocusin: (event) => this.point(event.target), onpointerleave: () => this.point(null) });
+    this.scroll = el("div", { class: "trace-scroll", onscroll: () => this.stick(), onclick: (event) => this.click(event), onkeydown: (event) => this.key(event), onpointerover: (event) => this.point(event.target), onfocusin: (event) => this.point(event.target), onpointerleave: () => this.point(null) });
     this.scroll.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.panel = el("aside", { class: "panel trace-panel", hidden: true, "aria-label": "Node", tabindex: "-1" });
     this.element = el("section", { class: "text-tab prompts", "aria-label": "Prompts" }, this.list, el("div", { class: "trace-main" }, this.head, this.scroll), this.panel);
@@ -114,18 +114,34 @@ export class Traces {
     this.shown = view;
     this.fit(view);
     replace(this.scroll, view.picture);
-    if (this.scrolledFor !== graph.name) this.scroll.scrollLeft = this.scroll.scrollWidth; // where the target stands
+    if (this.scrolledFor !== graph.name) this.showTarget(view);
     this.scrolledFor = graph.name;
+    this.stick();
     if (this.paintedAt === undefined) requestAnimationFrame(() => setTimeout(() => (this.paintedAt = performance.now())));
     this.mark();
   }
 
-  // As large as fits the window across, between a half and its own size, unless somebody zoomed.
+  // As large as fits the window across, between what can be read and its own size, unless somebody zoomed.
   fit({ box, picture }) {
     const room = this.scroll.clientWidth || window.innerWidth - 260;
-    const zoom = this.state.get("zoom") * Math.min(Math.max(room / box.width, 0.62), 1);
+    const zoom = this.state.get("zoom") * Math.min(Math.max(room / box.width, 0.8), 1);
     picture.setAttribute("width", Math.round(box.width * Math.max(zoom, LEAST_ZOOM)));
     picture.setAttribute("height", Math.round(box.height * Math.max(zoom, LEAST_ZOOM)));
+  }
+
+  // With room for what stands beside it.
+  showTarget({ box, picture }) {
+    const { x } = box.places.get(TARGET);
+    this.scroll.scrollLeft = (x / box.width) * Number(picture.getAttribute("width")) - this.scroll.clientWidth / 3;
+  }
+
+  // Names of layers and tokens stay in sight when the picture is scrolled.
+  stick() {
+    const { box, picture } = this.shown;
+    const zoom = Number(picture.getAttribute("width")) / box.width;
+    const below = box.height - (this.scroll.scrollTop + this.scroll.clientHeight) / zoom;
+    picture.querySelector(".layer-names").setAttribute("transform", `translate(${this.scroll.scrollLeft / zoom} 0)`);
+    picture.querySelector(".trace-tokens").setAttribute("transform", `translate(0 ${-Math.max(below, 0)})`);
   }
 
   heading(view) {
