@@ -94,7 +94,7 @@ def test_the_gallery_has_its_pages(site):
     assert set(page.links) >= LIVE
     for file in (ROOT / "docs" / "live").iterdir():
         text = file.read_text(encoding="utf-8")
-        assert len(text) < 2e6, f"{file.name} is too large for the repository"
+        assert len(text) < 4e6, f"{file.name} is too large for the repository"
         assert "/work/" not in text
         assert "/tmp/" not in text
 

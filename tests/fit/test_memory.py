@@ -134,7 +134,9 @@ def test_windows_grow_with_the_limit(network):
         held = memory._block_bytes(network) + resident_bytes()
         least = memory.COPIES_OF_A_CHUNK * memory.MIN_CHUNK_BYTES
         least += memory.COPIES_OF_WORKSPACE * memory._least_workspace(network, 8)
-        limit = int(held + least + factor * alone) + 2**20  # what this test itself adds meanwhile
+        limit = (
+            int((held + least + factor * alone) / (1 - memory.RESERVE)) + 2**20
+        )  # what this test itself adds meanwhile
         windows = MemoryPlan.within(limit, network, 45, config).windows
         assert [first for first, _ in windows[1:]] == [last for _, last in windows[:-1]]
         numbers.append(len(windows))

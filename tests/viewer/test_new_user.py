@@ -118,6 +118,9 @@ def test_colours_of_in_and_out_are_no_modules_colours(browser, server):
             )
             assert len(set(colours)) == 10
             key = page.locator(".graph .key")
+            assert not key.is_visible()
+            page.locator(".node").first.click()
+            settle(page)
             assert key.inner_text().split() == ["comes", "from", "goes", "to"]
             assert key.bounding_box()["y"] + key.bounding_box()["height"] <= 800  # in sight
 
