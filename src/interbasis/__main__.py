@@ -1,5 +1,9 @@
-"""python -m interbasis."""
+"""`python -m interbasis`."""
 
-from interbasis.cli import main
+from interbasis.runtime.signals import say_when_ended
+
+say_when_ended()  # torchrun may end this process while the rest is imported
+
+from interbasis.cli import main  # noqa: E402
 
 main()
