@@ -130,7 +130,7 @@ class MaskedNetwork:
         table = tabulate(f) if tabulated else None
         return Before(basis.features_of(f) if table is None else table.map(basis.features_of))
 
-    def through_edges(self, before: "Before", masks: Mapping[int, Tensor]) -> Tensor:
+    def through_edges(self, before: Before, masks: Mapping[int, Tensor]) -> Tensor:
         """Activations of the last node layer, from what is before the first section with a mask."""
         first = min(masks)
         counted = self.counted_tokens(before.f, first, max(masks) + 1)
@@ -161,14 +161,14 @@ class MaskedNetwork:
             return None
         return WholeTokens.of(self.network.sections[k], self.layers[k + 1], f, (counted[k], counted[k + 1]))
 
-    def _through_mask(self, k: int, before: "Before", mask: Tensor, counted: Mapping[int, Tensor]) -> Tensor:
+    def _through_mask(self, k: int, before: Before, mask: Tensor, counted: Mapping[int, Tensor]) -> Tensor:
         """Section k in the bases, and back to the network's coordinates."""
         whole = self.whole_tokens(k, before.f, counted)
         following = ablated(self.sections[k], before.features, mask.to(self.network.device), whole)
         f = self.layers[k + 1].back(following)
         return f if whole is None else whole.among_outputs(f)
 
-    def through_nodes(self, before: "Before", keep: Mapping[int, int | Tensor]) -> Tensor:
+    def through_nodes(self, before: Before, keep: Mapping[int, int | Tensor]) -> Tensor:
         """Activations of the last node layer, from the first layer that keeps some of its features only."""
         first, features = min(keep), before.features
         counted = self.counted_tokens(before.f, first, max(keep))
@@ -181,7 +181,7 @@ class MaskedNetwork:
                 f = self._only(k, Before(self.layers[k].features_of(f), f), keep[k], counted)
         return f
 
-    def _only(self, k: int, before: "Before", keep: int | Tensor, counted: Mapping[int, Tensor]) -> Tensor:
+    def _only(self, k: int, before: Before, keep: int | Tensor, counted: Mapping[int, Tensor]) -> Tensor:
         """Layer k with some of its features, in the network's coordinates."""
         assert isinstance(before.features, Tensor)
         some = self.layers[k].back(only(before.features, keep))
