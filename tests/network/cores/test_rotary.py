@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from cases import activations, as_general, attention_section, batch_moments, normal, seeded
 from interbasis.network.cores import AttentionShape, Rotary
-from interbasis.network.cores.attention import key_brackets, turned_edges
-from interbasis.network.cores.attention.key_brackets import band
+from interbasis.network.cores.attention import causal_blocks, key_brackets, slow_turns, turned_edges
 from interbasis.network.cores.core import into_groups
 from interbasis.numerics.integration import rule
 from reference import relative_error
@@ -19,6 +18,7 @@ CLOSE = 1e-10
 
 
 @pytest.mark.parametrize("small_blocks", [True, False])
+@pytest.mark.parametrize("fast", [None, 0, 1])
 @given(
     causal=st.booleans(),
     heads=st.integers(1, 3),
@@ -31,9 +31,12 @@ CLOSE = 1e-10
     seed=st.integers(0, 10_000),
 )
 def test_rotary_sums_with_signs_are_those_of_the_general_path(
-    small_blocks, causal, heads, head, positions, groups, turned, cap, window, seed
+    small_blocks, fast, causal, heads, head, positions, groups, turned, cap, window, seed
 ):
-    """At some positions of each sample, in groups of any size, by blocks that skip unseen keys."""
+    """At some positions of each sample, in groups of any size, by blocks that skip unseen keys.
+
+    ``fast`` pairs of coordinates by brackets, the others by functions; None is what is chosen by operations.
+    """
     rotary = Rotary(tuple(0.9**i for i in range(min(turned, head // 2))), 1.3)
     shape = AttentionShape(heads, head, causal, cap=cap, window=window if causal else None, rotary=rotary)
     section = attention_section(shape, False, seed, groups)
@@ -46,8 +49,10 @@ def test_rotary_sums_with_signs_are_those_of_the_general_path(
     at = order.sort(1).values
     chosen = each.gather(1, at[:, :, None, None].expand(-1, -1, *each.shape[2:])).flatten(0, 1)
     with pytest.MonkeyPatch.context() as patch:
+        if fast is not None:
+            patch.setattr(slow_turns, "first_slow", lambda rotary, *_: min(fast, len(rotary.frequencies)))
         if small_blocks:
-            patch.setattr(turned_edges, "POSITIONS_PER_BLOCK", 2)
+            patch.setattr(causal_blocks, "POSITIONS_PER_BLOCK", 2)
             patch.setattr(turned_edges, "MAX_ELEMENTS", 40)
         for size in {1, 2, count, 2 * count}:
             signs = into_groups(normal(2 * count, 2, seed=seed).sign(), size)  # [groups, g, R]
@@ -56,31 +61,93 @@ def test_rotary_sums_with_signs_are_those_of_the_general_path(
             assert relative_error(found, wanted) <= CLOSE
 
 
+def long_rotary(base, kind=None):
+    """A head of 64 with positions up to 256, where slow coordinates are worth while in float32."""
+    rotary = Rotary(tuple(base ** (-i / 32) for i in range(32)))
+    section = attention_section(AttentionShape(1, 64, rotary=rotary, **(kind or {})))
+    f = activations(section, 1, 256)
+    return section, f, f @ section.read.T
+
+
+@pytest.mark.parametrize("base", [1e4, 1e6])
+@pytest.mark.parametrize("kind", [{}, {"causal": False}, {"window": 60}, {"cap": 0.7}])
+def test_slow_coordinates_by_few_functions_give_the_same_signed_sums(base, kind, monkeypatch):
+    """In float64 to 1e-10, whichever coordinates are slow."""
+    section, f, u = long_rotary(base, kind)
+    signs = into_groups(normal(256, 1, seed=5).sign(), 256)
+    at, found = torch.arange(256)[None], {}
+    for fast in (32, 20, 8, 0):
+        monkeypatch.setattr(slow_turns, "first_slow", lambda *_, fast=fast: fast)
+        found[fast] = section.core.signed_attributions_at(u, f, section.read, at, rule("gradient"), signs)
+    for fast in (20, 8, 0):
+        assert relative_error(found[fast], found[32]) <= CLOSE
+
+
+def test_slow_coordinates_are_chosen_where_they_save_operations_and_float32_keeps_its_digits():
+    section, _, u = long_rotary(1e5)
+    rotary = section.core.shape.rotary
+    chosen = {
+        (end, dtype): slow_turns.first_slow(rotary, 64, end, (0.6 * end, 769), dtype)
+        for end in (128, 256, 1024)
+        for dtype in (torch.float32, torch.float64)
+    }
+    assert chosen[128, torch.float32] < chosen[256, torch.float32] < 32
+    assert chosen[1024, torch.float32] == 32  # products with all keys would cost more than brackets
+    assert chosen[256, torch.float64] == 32  # more functions
+    signs = into_groups(normal(256, 1, seed=5).sign(), 256)
+    wide = normal(192, 769)
+
+    def sums(dtype):
+        parts = (part.to(dtype) for part in (u, normal(1, 256, 769, seed=7), wide))
+        at, sign = torch.arange(256)[None], signs.to(dtype)
+        return section.core.signed_attributions_at(*parts, at, rule("gradient"), sign).double()
+
+    assert slow_turns.first_slow(rotary, 64, 256, (0.6 * 256, 784), torch.float32) < 32
+    assert relative_error(sums(torch.float32), sums(torch.float64)) <= 3e-6
+
+
 @pytest.mark.parametrize("length", [128, 384])
 @pytest.mark.parametrize("highest", [0.0, 1e-4, 0.03, 0.3, 1.0])
-def test_few_functions_span_a_band_of_frequencies(highest, length):
-    functions = key_brackets.band(length, highest)
-    assert functions.shape[1] <= min(length, 2 * highest * length / math.pi + 2 * key_brackets.MORE_FUNCTIONS)
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 1e-12), (torch.float32, 2e-7)])
+def test_few_functions_span_a_band_of_frequencies(dtype, error, highest, length):
+    functions = key_brackets.band(length, highest, dtype)
+    more = key_brackets.MORE_FUNCTIONS[dtype]
+    assert functions.shape[1] <= min(length, 2 * highest * length / math.pi + 2 * more)
     angle = torch.arange(length).double()[:, None] * 2 * highest * torch.linspace(0, 1, 101).double()
     for wave in (angle.cos(), angle.sin()):
-        assert (functions @ (functions.T @ wave) - wave).abs().max() <= 1e-12
+        assert (functions @ (functions.T @ wave) - wave).abs().max() <= error
 
 
+@pytest.mark.parametrize("levels", [2, 3, 4])
 @pytest.mark.parametrize("kind", [{}, {"causal": False}, {"window": 60}])
 @pytest.mark.parametrize("pairs", [12, 10])
-def test_slow_coordinates_by_few_functions_give_the_same_moments(pairs, kind, monkeypatch):
+def test_slow_coordinates_by_few_functions_give_the_same_moments(pairs, kind, levels, monkeypatch):
     """Key–key terms without a sum for every key, for full and partial rotary positions."""
     monkeypatch.setattr(key_brackets, "KEYS_AT_ONCE", 64)
     rotary = Rotary(tuple(0.5 * 300.0 ** (-i / pairs) for i in range(pairs)), 1.1)
     section = attention_section(AttentionShape(1, 24, rotary=rotary, **kind))
     f = activations(section, 2, 150)
     u, metric, at = f @ section.read.T, normal(24, 24) @ normal(24, 24).T, slice(0, 150)
-    made = []
-    monkeypatch.setattr(key_brackets, "band", lambda *key: made.append(key) or band(*key))
-    found = batch_moments(section.core, u, at, metric)
-    assert made
-    monkeypatch.setattr(key_brackets, "WORTH_WHILE", 0.0)
-    made.clear()
-    wanted = batch_moments(section.core, u, at, metric)
-    assert not made
-    assert relative_error(found.gram, wanted.gram) <= 1e-12
+
+    def gram(*bounds):
+        monkeypatch.setattr(key_brackets, "level_bounds", lambda *_: (math.inf, *bounds))
+        return batch_moments(section.core, u, at, metric).gram
+
+    slow = rotary.frequencies[2:8:2][: levels - 1]
+    assert relative_error(gram(*slow), gram()) <= 1e-12
+
+
+@pytest.mark.parametrize("pairs", [32, 20])
+def test_levels_of_slow_coordinates_save_operations_and_float32_keeps_its_digits(pairs, monkeypatch):
+    rotary = Rotary(tuple(1e5 ** (-i / pairs) for i in range(pairs)))
+    section = attention_section(AttentionShape(1, 64, rotary=rotary))
+    f = activations(section, 1, 256)
+    u, metric, at = f @ section.read.T, normal(64, 64) @ normal(64, 64).T, slice(0, 256)
+    chosen, bounds = [], key_brackets.level_bounds
+    monkeypatch.setattr(key_brackets, "level_bounds", lambda *key: chosen.append(bounds(*key)) or chosen[-1])
+    found = batch_moments(section.core, u.float(), at, metric.float()).gram
+    wanted = batch_moments(section.core, u, at, metric).gram
+    assert all(
+        len(levels) >= 3 for levels in chosen
+    )  # a sum for every key, and two levels of slow coordinates
+    assert relative_error(found.double(), wanted) <= 3e-6

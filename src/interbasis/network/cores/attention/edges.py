@@ -1,10 +1,18 @@
 """Attributions through attention, token by token or summed with signs over groups of queries."""
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
 from interbasis.network.cores.attention import turned_edges
+from interbasis.network.cores.attention.causal_blocks import CausalBlocks, Columns
 from interbasis.network.cores.attention.heads import Heads
+from interbasis.network.cores.attention.slow_turns import SlowTurns
+
+ALIGNED = 16
+"""Features are filled up to multiples of this with zeros: rows of products then begin on a cache line, and
+large ones take up to a third less time."""
 
 
 def by_query(x: Heads, f: Tensor, read: Tensor) -> Tensor:
@@ -47,34 +55,61 @@ def signed(x: Heads, f: Tensor, read: Tensor, signs: Tensor) -> Tensor:
         Σ_s φ_s … = W_V c_j Σ_t (aᵀφ)_t f_jt + Σ_t v_t [ f_jt (bᵀφp)_tj + k_tj (bᵀφf)_tj ]
                     − Σ_s z_s φ_s [ p_sj (b f)_sj + f_js (b k)_sj ],
 
-    2·T·r per query and head, and no [queries, h, r] is ever made. What turned coordinates of queries and keys
-    add is in `turned_edges.add_signed`.
+    2·T·r per query and head, and no [queries, h, r] is ever made. With rotary positions the same holds for
+    coordinates that are turned slowly, once per function of `slow_turns`: p_sj (b f)_sj becomes
+    Σ_m σ q̃_sᵀD_mW_K c_j (b U_m f)_sj. What the other ones add is in `turned_edges.add_signed`.
     """
-    shape = x.shape
-    rest = slice(shape.turned, shape.width)  # coordinates that are not turned
+    shape, features = x.shape, f.shape[1]
+    f, read = (torch.nn.functional.pad(part, (0, -features % ALIGNED)) for part in (f, read))
     own, seen = f[x.positions[0]], f[x.first : x.first + x.k.shape[2]]  # [S, r], [T, r]
+    turns = SlowTurns.of(x, f.shape[1])
     result = f.new_zeros(shape.heads, signs.shape[1], shape.width, f.shape[1])
     for h in range(shape.heads):
         one = x.head(h)
         read_q, read_k, read_v = _of_head(read, x, h)
         a, b = (pattern[0, 0] for pattern in one.pattern())  # [S, T]
-        q, k, v = (part[0, 0] for part in (one.q, one.k, one.v))
+        v = one.v[0, 0]
         z = a @ v
-        if shape.turned < shape.width:
-            pull, push = shape.sigma * read_k[rest], shape.sigma * read_q[rest]
-            keyed, pulled = k[:, rest] @ push, q[:, rest] @ pull  # [T, r], [S, r]
-            inside = pulled * (b @ seen) + own * ((b @ k[:, rest]) @ push)  # [S, r]
+        columns = Columns(own, seen, read_q, read_k)
+        slow = _Slow(one, turns, shape.sigma * b, columns)
         for r, total in enumerate(result[h]):  # [h, r]
-            sign = signs[:, r : r + 1]
-            total.addcmul_(read_v, (a.T @ sign).T @ seen)
-            if shape.turned < shape.width:
-                by_key = seen * ((b.T @ (sign * q[:, rest])) @ pull)
-                by_key.addcmul_(keyed, b.T @ (sign * own))
-                total += v.T @ by_key - (sign * z).T @ inside
-            if shape.turned:
-                signed_b = (shape.sigma * sign) * b
-                turned_edges.add_signed(total, one, signed_b, z, (own, seen), (read_q, read_k))
-    return result.transpose(1, 2).flatten(0, 1)
+            sign = signs[:, r]
+            total.addcmul_(read_v, (sign @ a)[None] @ seen)
+            if len(turns.slow):
+                total += v.T @ slow.by_key(sign) - (sign[:, None] * z).T @ slow.by_query
+            if len(turns.fast):
+                signed_b = (shape.sigma * sign)[:, None] * b
+                turned_edges.add_signed(total, one, turns, signed_b, z, columns)
+    return result.transpose(1, 2).flatten(0, 1)[..., :features]
+
+
+class _Slow:
+    """What stands beside v_t and −z_s in the sums of one head over slow coordinates."""
+
+    def __init__(
+        self, x: Heads, turns: SlowTurns, weights: Tensor, columns: Columns
+    ):  # weights σ b_st [S, T]
+        self.x, self.turns, self.own, self.seen = x, turns, columns.own, columns.seen
+        self.blocks = CausalBlocks(x, weights)
+        self.q, self.k = (part[0, 0][:, turns.slow] for part in (x.turned_q, x.k))
+        self.read_q, self.read_k = columns.read_q[turns.slow], columns.read_k[turns.slow]
+
+    @cached_property
+    def by_query(self) -> Tensor:  # [S, r]
+        """Σ_m q̃_sᵀD_mW_K c_j (w U_m f)_sj + f_js (w k̃)_sᵀR_sW_Q c_j, without signs."""
+        pushed = self.turns.turned_back(self.blocks.over_keys(self.k), self.x.positions[0])
+        total = self.own * (pushed @ self.read_q)
+        for function, turn in self.turns.at(self.x.keys):
+            total.addcmul_(self.q @ (turn @ self.read_k), self.blocks.over_keys(self.seen, function))
+        return total
+
+    def by_key(self, sign: Tensor) -> Tensor:  # [S] -> [T, r]
+        """Σ_m k̃_tᵀD_mW_Q c_j (wᵀφ U_m f)_tj + f_jt (wᵀφ q̃)_tᵀR_tW_K c_j."""
+        pulled = self.turns.turned_back(self.blocks.over_queries(self.q, sign), self.x.keys)
+        total = self.seen * (pulled @ self.read_k)
+        for function, turn in self.turns.at(self.x.positions[0]):
+            total.addcmul_(self.k @ (turn @ self.read_q), self.blocks.over_queries(self.own, function * sign))
+        return total
 
 
 def signed_by_query(x: Heads, f: Tensor, read: Tensor, signs: Tensor) -> Tensor:

@@ -7,10 +7,15 @@ entry of the sum over t is a dot product with one function of t.
 Most frequencies of a head are low, and over T positions the functions of t with frequencies up to 2θ are, to
 rounding, combinations of about 2θT/π + 25 of them (Slepian 1978), U [T, n]. So for pairs of slow coordinates
 X_t is not summed for every key: UᵀX is, [n, h²], and takes dot products with the functions' coordinates in U.
+There are a few levels of this: coordinates up to a lower frequency have fewer functions again, which are
+combinations of those of the level above. A pair of coordinates belongs to the level of the faster one.
 """
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations, pairwise
+from operator import mul
 
 import torch
 from torch import Tensor
@@ -19,10 +24,30 @@ from interbasis.network.cores.attention.heads import Heads
 
 KEYS_AT_ONCE = 128
 """The number of keys is rounded up to multiples of this, so that few functions have to be made."""
-MORE_FUNCTIONS = 25
+MORE_FUNCTIONS = {torch.float64: 25, torch.float32: 17}
 """Functions beyond 2θT/π that describe the band to rounding, about."""
-WORTH_WHILE = 0.85
-"""The share of the operations that slow coordinates must leave to be treated by themselves."""
+ROUNDING = {torch.float64: 1e-14, torch.float32: 1e-8}
+"""Singular values below this share of the largest are left out."""
+MAX_LEVELS = 4
+"""Levels of slow coordinates, the first one with a sum for every key included."""
+WORTH_WHILE = 0.93
+"""The share of the operations that another level must leave."""
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """Pairs of coordinates whose faster one has frequencies between two bounds."""
+
+    step: Tensor | None  # from the functions of the level above, or the keys, to its own [T or n′, n]
+    own: Tensor  # complex coordinates within the bounds
+    rest: Tensor  # these, and slower ones
+    slower: Tensor
+    own_rest: Tensor  # turns of products own × rest, [T or n, 2·k·l]
+    slower_own: Tensor
+
+    @property
+    def functions(self) -> int:
+        return len(self.own_rest)
 
 
 class KeyTurns:
@@ -31,29 +56,30 @@ class KeyTurns:
     def __init__(self, x: Heads):
         rotary, keys = x.shape.rotary, x.k.shape[2]
         assert rotary is not None
-        self.rotary, self.width = rotary, x.shape.width
-        pairs, extra = len(rotary.frequencies), -(-(self.width - x.shape.turned) // 2)
+        self.width, self.like = x.shape.width, x.v
+        self.pairs, extra = len(rotary.frequencies), -(-(self.width - x.shape.turned) // 2)
         self.length = -(-keys // KEYS_AT_ONCE) * KEYS_AT_ONCE if keys > KEYS_AT_ONCE else keys
-        angles = torch.tensor([*rotary.frequencies, *[0.0] * extra], dtype=torch.float64).abs()
-        highest = _highest_slow(angles, self.length, x.shape.causal)
-        is_slow = angles <= highest
-        self.slow, self.fast = (some.nonzero()[:, 0].to(x.v.device) for some in (is_slow, ~is_slow))
-        positions = torch.arange(x.first, x.first + self.length, device=x.v.device)
-        cos, sin = rotary.waves(positions, x.v)  # [T, p]
+        angles = (*(abs(angle) for angle in rotary.frequencies), *[0.0] * extra)
+        bounds = level_bounds(angles, self.length, x.shape.causal, x.v.dtype)
+        cos, sin = rotary.waves(
+            torch.arange(x.first, x.first + self.length, device=x.v.device), x.v
+        )  # [T, p]
         waves = torch.complex(cos, -sin)
         waves = torch.cat([waves, torch.ones_like(waves[:, :1]).expand(-1, extra)], dim=1)  # exp(−itθ_e)
-        self.pairs = pairs
-        everything = torch.arange(len(angles), device=x.v.device)
-        self.functions = x.v.new_zeros(self.length, 0)
-        self.fast_all = _products(waves[:, self.fast], waves[:, everything])
-        self.slow_fast = _products(waves[:, self.slow], waves[:, self.fast])
-        self.slow_slow = waves.new_zeros(0, 0)
-        if len(self.slow):
-            self.functions = band(self.length, highest).to(x.v)  # U [T, n]
-            slow = _products(waves[:, self.slow], waves[:, self.slow])
-            self.slow_slow = torch.view_as_complex(
-                (self.functions.T @ torch.view_as_real(slow).flatten(1)).unflatten(1, (-1, 2))
+        angle = torch.tensor(angles, dtype=torch.float64, device=x.v.device)
+        self.levels: list[Level] = []
+        above: Tensor | None = None  # functions of the level above, as functions of t
+        for bound, lower in zip(bounds, (*bounds[1:], -1.0), strict=True):
+            functions = band(self.length, bound, x.v.dtype).to(x.v) if bound < math.inf else None
+            sets = (angle <= bound) & (angle > lower), angle <= bound, angle <= lower
+            own, rest, slower = (some.nonzero()[:, 0] for some in sets)
+            step = functions if above is None or functions is None else above.T @ functions
+            turns = (
+                _coordinates(functions, _products(waves[:, one], waves[:, other]))
+                for one, other in ((own, rest), (slower, own))
             )
+            self.levels.append(Level(step, own, rest, slower, *turns))
+            above = functions
 
     def paired(self, q: Tensor) -> Tensor:  # [S, h] -> [S, p′]
         """Coordinates as complex numbers; those that are not turned two by two in their order."""
@@ -84,36 +110,38 @@ class KeyBrackets:
 
     def __init__(self, turns: KeyTurns):
         self.turns = turns
-        like = turns.functions
-        self.fast_all = like.new_zeros(turns.length, 2 * turns.fast_all.shape[1])
-        self.slow_fast = like.new_zeros(turns.length, 2 * turns.slow_fast.shape[1])
-        self.slow_slow = like.new_zeros(like.shape[1], 2 * turns.slow_slow.shape[1])
+        self.sums = [
+            tuple(
+                turns.like.new_zeros(len(part), 2 * part.shape[1])
+                for part in (level.own_rest, level.slower_own)
+            )
+            for level in turns.levels
+        ]
 
     def add(self, first: int, weights: Tensor, one: Tensor, other: Tensor) -> None:
         """Add queries: weights w_st [S, T] of the keys from ``first`` on, q̃^h and q̃^g [S, h]."""
-        turns, keys = self.turns, slice(first, first + weights.shape[1])
-        one, other = turns.paired(one), turns.paired(other)
-        if len(turns.fast):
-            self.fast_all[keys].addmm_(weights.T, _real(_products(one[:, turns.fast], other)))
-        if len(turns.slow):
-            slow = one[:, turns.slow]
-            self.slow_fast[keys].addmm_(weights.T, _real(_products(slow, other[:, turns.fast])))
-            few = weights @ turns.functions[keys]  # Σ_t w_st U_t [S, n]
-            self.slow_slow.addmm_(few.T, _real(_products(slow, other[:, turns.slow])))
+        keys = slice(first, first + weights.shape[1])
+        one, other = self.turns.paired(one), self.turns.paired(other)
+        for level, (own_rest, slower_own) in zip(self.turns.levels, self.sums, strict=True):
+            if level.step is not None:
+                weights = weights @ level.step[keys]  # Σ_t w_st U_t [S, n]
+                keys = slice(None)
+            own = level.own
+            own_rest[keys].addmm_(weights.T, _real(_products(one[:, own], other[:, level.rest])))
+            if len(level.slower):
+                slower = _products(one[:, level.slower], other[:, own])
+                slower_own[keys].addmm_(weights.T, _real(slower))
 
     def turned_sum(self) -> Tensor:  # [h, h]
         """Σ_t R_tᵀ X_t R_t."""
-        turns = self.turns
-        slow, fast = turns.slow, turns.fast
-        total = len(slow) + len(fast)
-        result = turns.fast_all.new_zeros(2, total, total)
-        result[:, fast] = _dots(self.fast_all, turns.fast_all).view(2, len(fast), total)
-        if len(slow):
-            mixed = _dots(self.slow_fast, turns.slow_fast).view(2, len(slow), len(fast))
-            result[:, slow[:, None], fast] = mixed
-            within = _dots(self.slow_slow, turns.slow_slow).view(2, len(slow), len(slow))
-            result[:, slow[:, None], slow] = within
-        return turns.unpaired(result)
+        total = len(self.turns.levels[0].rest)
+        result = self.turns.levels[0].own_rest.new_zeros(2, total, total)
+        for level, (own_rest, slower_own) in zip(self.turns.levels, self.sums, strict=True):
+            own, rest, slower = level.own, level.rest, level.slower
+            result[:, own[:, None], rest] = _dots(own_rest, level.own_rest).view(2, len(own), len(rest))
+            mixed = _dots(slower_own, level.slower_own).view(2, len(slower), len(own))
+            result[:, slower[:, None], own] = mixed
+        return self.turns.unpaired(result)
 
 
 def _products(one: Tensor, other: Tensor) -> Tensor:  # [S, k], [S, l] -> [S, 2·k·l]
@@ -135,20 +163,42 @@ def _dots(brackets: Tensor, functions: Tensor) -> Tensor:  # [T, 2·k], [T, k] -
     return result
 
 
-def _highest_slow(angles: Tensor, length: int, causal: bool) -> float:
-    """The frequency up to which coordinates are treated by themselves, by operations; -1 where none are."""
-    seen, width = length / 2 if causal else length, 2 * len(angles)
-    best, chosen = WORTH_WHILE * seen * width**2, -1.0
-    for angle in angles.unique().tolist():
-        functions, slow = 2 * angle * length / math.pi + MORE_FUNCTIONS, 2 * int((angles <= angle).sum())
-        cost = seen * (width**2 - slow**2) + functions * (slow**2 + seen)
-        if cost < best:
-            best, chosen = cost, angle
-    return chosen
+def _coordinates(functions: Tensor | None, waves: Tensor) -> Tensor:  # [T, k] -> [n, k]
+    """Coordinates of complex functions of t in U, or the functions themselves."""
+    if functions is None:
+        return waves
+    real = functions.T @ torch.view_as_real(waves).flatten(1)
+    return torch.view_as_complex(real.unflatten(1, (-1, 2)).contiguous())
 
 
 @lru_cache(maxsize=64)
-def band(length: int, highest: float) -> Tensor:  # [length, n]
+def level_bounds(
+    angles: tuple[float, ...], length: int, causal: bool, dtype: torch.dtype
+) -> tuple[float, ...]:
+    """The highest frequency of every level, by operations: infinity, then those of slow coordinates."""
+    seen, width = length / 2 if causal else length, 2 * len(angles)
+    steps = sorted(set(angles), reverse=True)
+    slow = {angle: 2 * sum(other <= angle for other in angles) for angle in steps}
+    functions = {angle: 2 * angle * length / math.pi + MORE_FUNCTIONS[dtype] for angle in steps}
+
+    def operations(bounds: tuple[float, ...]) -> float:
+        counts, squares = [seen, *(functions[b] for b in bounds)], [width, *(slow[b] for b in bounds), 0]
+        pairs = [one**2 - next_one**2 for one, next_one in pairwise(squares)]
+        return sum(map(mul, counts, pairs)) + sum(one * next_one for one, next_one in pairwise(counts))
+
+    best: tuple[float, ...] = ()
+    for levels in range(1, MAX_LEVELS):
+        found = min(combinations(steps, levels), key=operations, default=())
+        if not found or operations(found) > WORTH_WHILE * operations(best):
+            break
+        best = found
+    if best and slow[best[0]] == width:  # then no sum for every key
+        return best
+    return (math.inf, *best)
+
+
+@lru_cache(maxsize=64)
+def band(length: int, highest: float, dtype: torch.dtype) -> Tensor:  # [length, n]
     """Orthonormal functions of t that span cos tω and sin tω for all |ω| ≤ 2·highest, to rounding.
 
     From the singular vectors of as many of these functions as determine the others by interpolation in ω.
@@ -157,4 +207,4 @@ def band(length: int, highest: float) -> Tensor:  # [length, n]
     nodes = highest * (1 - torch.linspace(0, math.pi, count, dtype=torch.float64).cos())  # Chebyshev's
     angle = (torch.arange(length, dtype=torch.float64) - (length - 1) / 2)[:, None] * nodes
     vectors, values, _ = torch.linalg.svd(torch.cat([angle.cos(), angle.sin()], dim=1), full_matrices=False)
-    return vectors[:, values > 1e-14 * values[0]]
+    return vectors[:, values > ROUNDING[dtype] * values[0]]

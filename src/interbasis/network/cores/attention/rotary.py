@@ -1,6 +1,7 @@
 """Rotary positions: queries and keys are turned by angles that grow with their position."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -33,7 +34,17 @@ class Rotary:
 
     def waves(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of all angles, stretched, in the dtype of ``like``; [..., p] for positions [...]."""
-        frequencies = torch.tensor(self.frequencies, dtype=torch.float64).to(positions.device)
-        angle = positions[..., None] * frequencies
-        cos, sin = (self.stretch * wave.to(like.dtype) for wave in (angle.cos(), angle.sin()))
-        return cos, sin
+        if not positions.numel():
+            return (like.new_zeros(*positions.shape, len(self.frequencies)),) * 2
+        cos, sin = _table(self, -(-(int(positions.max()) + 1) // 1024) * 1024, like.dtype, like.device)
+        return cos[positions], sin[positions]
+
+
+@lru_cache(maxsize=8)
+def _table(rotary: Rotary, end: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """cos and sin at the positions below ``end``, [end, p]; angles in float64."""
+    angle = torch.arange(end, dtype=torch.float64)[:, None] * torch.tensor(
+        rotary.frequencies, dtype=torch.float64
+    )
+    cos, sin = (rotary.stretch * wave.to(device, dtype) for wave in (angle.cos(), angle.sin()))
+    return cos, sin

@@ -8,13 +8,12 @@ from that of `edges.py`.
 import torch
 from torch import Tensor
 
+from interbasis.network.cores.attention.causal_blocks import CausalBlocks, Columns
 from interbasis.network.cores.attention.heads import Heads
-from interbasis.network.cores.attention.rotary import Rotary
+from interbasis.network.cores.attention.slow_turns import SlowTurns
 
 MAX_ELEMENTS = 2**19
 """Elements of a product that is used at once: few enough to stay in the cache."""
-POSITIONS_PER_BLOCK = 128
-"""Positions summed for at once: fewer skip more of what causal attention does not see, and run slower."""
 
 
 def moved_by_keys(x: Heads, weighted: Tensor, f: Tensor, columns: Tensor) -> Tensor:
@@ -44,31 +43,29 @@ def moved_by_keys(x: Heads, weighted: Tensor, f: Tensor, columns: Tensor) -> Ten
 def add_signed(
     result: Tensor,
     x: Heads,
+    turns: SlowTurns,
     weights: Tensor,
     z: Tensor,
-    f: tuple[Tensor, Tensor],
-    read: tuple[Tensor, Tensor],
+    columns: Columns,
 ) -> None:
-    """Add the sum over the queries, with signs, of what the turned coordinates of queries and keys move.
+    """Add the sum over the queries, with signs, of what the fast coordinates of queries and keys move.
 
-    x is one head and one sample, weights σ φ_s b_st [S, T], z [S, h], f is f_js [S, r] and f_jt [T, r], read
-    is W_Q c_j and W_K c_j [h, r]; result [h, r] grows by
+    x is one head and one sample, weights σ φ_s b_st [S, T], z [S, h]; result [h, r] grows by
 
         Σ_t X_t W_K c_j f_jt + Σ_s Y_s W_Q c_j f_js,
         X_t = (Σ_s σ φ_s b_st (v_t − z_s) q̃_sᵀ) R_t,    Y_s = (Σ_t σ φ_s b_st (v_t − z_s) k̃_tᵀ) R_s.
 
-    Each is a product [h², T] × [T, r], and nothing of size [queries, h, r] is made: per token about
-    2 T h² + 2 r h² multiplications, of which causality saves half of the first.
+    Each is a product [h·2p, T] × [T, r] for p fast pairs, and nothing of size [queries, h, r] is made: per
+    token about 4 T h p + 4 r h p multiplications, of which causality saves half of the first.
     """
-    rotary, size = x.shape.rotary, x.shape.turned
-    assert rotary is not None
-    pairs = torch.arange(size, device=result.device).view(2, -1).T.flatten()  # the two of a pair side by side
-    (own, seen), (read_q, read_k) = f, (columns[pairs].T.contiguous() for columns in read)
-    k, q, v = x.k[0, 0][:, pairs], x.turned_q[0, 0][:, pairs], x.v[0, 0]
+    fast = turns.fast
+    own, seen = columns.own.T.contiguous(), columns.seen.T.contiguous()
+    read_q, read_k = columns.read_q[fast].T.contiguous(), columns.read_k[fast].T.contiguous()
+    k, q, v = x.k[0, 0][:, fast], x.turned_q[0, 0][:, fast], x.v[0, 0]
     pulled, pushed = weights.T @ q, weights @ k  # Σ_s w_st q̃_s [T, 2p], Σ_t w_st k̃_t [S, 2p]
-    query_waves, key_waves = (_waves(rotary, positions, v) for positions in (x.positions[0], x.keys))
-    blocks = _Blocks(x, weights)
-    rows = max(1, MAX_ELEMENTS // (size * max(len(v), f[0].shape[1])))
+    query_waves, key_waves = (turns.waves[positions][:, None] for positions in (x.positions[0], x.keys))
+    blocks = CausalBlocks(x, weights)
+    rows = max(1, MAX_ELEMENTS // (len(fast) * max(len(v), len(own))))
     for some in range(0, len(result), rows):
         values, mixed = v[:, some : some + rows, None], z[:, some : some + rows, None]
         by_key = blocks.over_queries(mixed * q[:, None]).addcmul_(values, pulled[:, None], value=-1)  # −X_t
@@ -79,47 +76,12 @@ def add_signed(
         result[some : some + rows] += _contracted(by_query, own, read_q)
 
 
-class _Blocks:
-    """Products with weights [S, T] that leave out what causal attention does not see."""
-
-    def __init__(self, x: Heads, weights: Tensor):
-        self.weights = weights
-        queries, keys = (_cut(length) for length in weights.shape)
-        self.by_queries = [(some, x.keys_seen_by(some)) for some in queries]
-        self.by_keys = [(x.queries_that_see(some), some) for some in keys]
-
-    def over_queries(self, pairs: Tensor) -> Tensor:  # [S, h, k] -> [T, h, k]
-        """Σ_s w_st pairs_s."""
-        result = pairs.new_empty(self.weights.shape[1], *pairs.shape[1:])
-        for queries, keys in self.by_keys:
-            torch.mm(self.weights[queries, keys].T, pairs[queries].flatten(1), out=result[keys].flatten(1))
-        return result
-
-    def over_keys(self, pairs: Tensor) -> Tensor:  # [T, h, k] -> [S, h, k]
-        """Σ_t w_st pairs_t."""
-        result = pairs.new_empty(len(self.weights), *pairs.shape[1:])
-        for queries, keys in self.by_queries:
-            torch.mm(self.weights[queries, keys], pairs[keys].flatten(1), out=result[queries].flatten(1))
-        return result
-
-
-def _cut(length: int) -> list[slice]:
-    starts = range(0, length, POSITIONS_PER_BLOCK)
-    return [slice(start, min(start + POSITIONS_PER_BLOCK, length)) for start in starts]
-
-
-def _waves(rotary: Rotary, positions: Tensor, like: Tensor) -> Tensor:  # [T, 1, p]
-    """exp(−itθ_e): turns back pairs of coordinates, as complex numbers."""
-    cos, sin = rotary.waves(positions, like)
-    return torch.complex(cos, -sin)[:, None]
-
-
 def _turn_back(x: Tensor, waves: Tensor) -> None:
     """x_t R_t in place; x [T, h, 2p], the coordinates of a pair side by side."""
     torch.view_as_complex(x.unflatten(-1, (-1, 2))).mul_(waves)
 
 
 def _contracted(brackets: Tensor, f: Tensor, columns: Tensor) -> Tensor:
-    """Σ_t X_t c_j f_jt: brackets X_t [T, h, k], f [T, r], columns c_j [r, k] -> [h, r]."""
-    product = (f.T @ brackets.flatten(1)).unflatten(1, brackets.shape[1:])  # [r, h, k]
+    """Σ_t X_t c_j f_jt: brackets X_t [T, h, k], f [r, T], columns c_j [r, k] -> [h, r]."""
+    product = (f @ brackets.flatten(1)).unflatten(1, brackets.shape[1:])  # [r, h, k]
     return product.mul_(columns[:, None]).sum(-1).T  # a batched product with one column is slower

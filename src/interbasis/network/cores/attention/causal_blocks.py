@@ -1,0 +1,53 @@
+"""Products with weights of queries and keys that leave out what causal attention does not see."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from interbasis.network.cores.attention.heads import Heads
+
+POSITIONS_PER_BLOCK = 128
+"""Positions summed for at once: fewer skip more of what causal attention does not see, and run slower."""
+
+
+class Columns(NamedTuple):
+    """Features of one sample and how one head reads them, a column per feature."""
+
+    own: Tensor  # f_js of the queries [S, r]
+    seen: Tensor  # f_jt of the keys [T, r]
+    read_q: Tensor  # W_Q c_j [h, r]
+    read_k: Tensor  # W_K c_j [h, r]
+
+
+class CausalBlocks:
+    """Products with weights [S, T] that leave out what causal attention does not see."""
+
+    def __init__(self, x: Heads, weights: Tensor):
+        self.weights = weights
+        queries, keys = (_cut(length) for length in weights.shape)
+        self.by_queries = [(some, x.keys_seen_by(some)) for some in queries]
+        self.by_keys = [(x.queries_that_see(some), some) for some in keys]
+
+    def over_queries(self, pairs: Tensor, factors: Tensor | None = None) -> Tensor:  # [S, ...] -> [T, ...]
+        """Σ_s w_st factor_s pairs_s."""
+        result = pairs.new_empty(self.weights.shape[1], *pairs.shape[1:])
+        for queries, keys in self.by_keys:
+            weights = self.weights[queries, keys].T
+            weights = weights if factors is None else weights * factors[queries]
+            torch.mm(weights, pairs[queries].flatten(1), out=result[keys].flatten(1))
+        return result
+
+    def over_keys(self, pairs: Tensor, factors: Tensor | None = None) -> Tensor:  # [T, ...] -> [S, ...]
+        """Σ_t w_st factor_t pairs_t."""
+        result = pairs.new_empty(len(self.weights), *pairs.shape[1:])
+        for queries, keys in self.by_queries:
+            weights = self.weights[queries, keys]
+            weights = weights if factors is None else weights * factors[keys]
+            torch.mm(weights, pairs[keys].flatten(1), out=result[queries].flatten(1))
+        return result
+
+
+def _cut(length: int) -> list[slice]:
+    starts = range(0, length, POSITIONS_PER_BLOCK)
+    return [slice(start, min(start + POSITIONS_PER_BLOCK, length)) for start in starts]
