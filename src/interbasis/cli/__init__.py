@@ -1,5 +1,7 @@
 """The command line: parse, call, print. A command is a file, imported when it is called."""
 
+import atexit
+import gc
 import logging
 import os
 import sys
@@ -127,6 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
     from interbasis.runtime.signals import say_no_more, say_when_ended
 
     say_when_ended()
+    atexit.register(gc.freeze)  # Python need not look through everything for unused objects when it ends
     process = int(os.environ.get("RANK", "0"))  # of those that torchrun started; the first one prints
     if process:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
