@@ -87,6 +87,24 @@ def test_operations_grow_as_they_should():
     assert other["forward"].flops > 30 * one["forward"].flops
 
 
+@pytest.mark.parametrize("shape", ["gpt2-small", "smollm2-135m"])
+def test_sampled_positions_take_less(shape):
+    """In proportion, but for what is done with all keys and once; no sample is larger than the sequence."""
+    network, centred = described(shape)
+
+    def flops(**settings):
+        config = BuildConfig(dtype="float32", edge_group="positions", edge_sources=1, **settings)
+        phases = Workload(network, 10**8, 1024, config, centred).phases()
+        return {name: operations.flops for name, operations in phases.items()}
+
+    whole, queries, positions = flops(), flops(jacobian_queries=64), flops(edge_positions=64)
+    assert 4 < whole["Jacobians"] / queries["Jacobians"] < 16
+    assert 1.5 < whole["edges"] / positions["edges"] < 16
+    assert {**queries, "Jacobians": 0} == {**whole, "Jacobians": 0}
+    assert {**positions, "edges": 0} == {**whole, "edges": 0}
+    assert flops(jacobian_queries=1024, edge_positions=1024) == whole
+
+
 @pytest.mark.parametrize("shape", ["gpt2-small", "llama-7b"])
 def test_plans_of_known_shapes(shape, quick_profile):
     plan = make_plan(shape, PlanRequest(edge_group="positions", edge_sources=1))

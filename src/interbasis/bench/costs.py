@@ -1,5 +1,8 @@
 """The cost model beside measurements: builds that it was calibrated on, and others that it is checked on."""
 
+from dataclasses import dataclass
+from typing import Literal
+
 from interbasis.bench.measures import PHASES, forward_time
 from interbasis.bench.shapes import Shape
 from interbasis.costs.calibration import SHARES
@@ -9,23 +12,56 @@ from interbasis.fit.build import build
 from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig
 from interbasis.runtime.records import Record
 
+
+@dataclass(frozen=True)
+class Case:
+    """One build: blocks with random weights, tokens of a group of signed edges, and other settings."""
+
+    shape: Shape
+    group: int | Literal["positions"]
+    jacobian_queries: int | None = None
+    edge_positions: int | None = None
+
+    @property
+    def config(self) -> BuildConfig:
+        return BuildConfig.of(
+            dtype="float32", edge_group=self.group, edge_sources=1, norm_limit=DEFAULT_NORM_LIMIT,
+            jacobian_queries=self.jacobian_queries, edge_positions=self.edge_positions,
+        )  # fmt: skip
+
+
 CALIBRATED_ON = {
-    "GPT2-small": (Shape(768, 3072, 12, positions=256, samples=8), "positions"),
-    "GPT-2, 512 wide": (Shape(512, 2048, 8, positions=256, samples=8), 64),
-    "GPT-2, 640 wide, T = 512": (Shape(640, 2560, 10, positions=512, samples=4), "positions"),
-    "SmolLM2-135M": (Shape(576, 1536, 9, 3, positions=256, samples=8), "positions"),
-    "Llama, 512 wide": (Shape(512, 1408, 8, 8, positions=256, samples=8), 64),
-    "Llama, 768 wide": (Shape(768, 2048, 12, 4, positions=128, samples=16), "positions"),
+    "GPT2-small": Case(Shape(768, 3072, 12, positions=256, samples=8), "positions"),
+    "GPT-2, 512 wide": Case(Shape(512, 2048, 8, positions=256, samples=8), 64),
+    "GPT-2, 640 wide, T = 512": Case(Shape(640, 2560, 10, positions=512, samples=4), "positions"),
+    "SmolLM2-135M": Case(Shape(576, 1536, 9, 3, positions=256, samples=8), "positions"),
+    "Llama, 512 wide": Case(Shape(512, 1408, 8, 8, positions=256, samples=8), 64),
+    "Llama, 768 wide": Case(Shape(768, 2048, 12, 4, positions=128, samples=16), "positions"),
 }
-CHECKED_ON = {
-    "GPT-2, 512 wide, 2 blocks": (Shape(512, 2048, 8, blocks=2, positions=128, samples=16), "positions"),
-    "GPT-2, 896 wide": (Shape(896, 3584, 14, positions=256, samples=8), 128),
-    "GPT2-small, T = 1,024": (Shape(768, 3072, 12, positions=1024, samples=2), "positions"),
-    "Llama, 640 wide": (Shape(640, 1728, 10, 5, positions=256, samples=8), "positions"),
-    "SmolLM2-135M, T = 512": (Shape(576, 1536, 9, 3, positions=512, samples=4), 128),
-    "Llama, 512 wide, 16 heads": (Shape(512, 1408, 16, 16, positions=128, samples=16), 64),
+SEEN = {
+    "GPT-2, 512 wide, 2 blocks": Case(Shape(512, 2048, 8, blocks=2, positions=128, samples=16), "positions"),
+    "GPT-2, 896 wide": Case(Shape(896, 3584, 14, positions=256, samples=8), 128),
+    "GPT2-small, T = 1,024": Case(Shape(768, 3072, 12, positions=1024, samples=2), "positions"),
+    "Llama, 640 wide": Case(Shape(640, 1728, 10, 5, positions=256, samples=8), "positions"),
+    "SmolLM2-135M, T = 512": Case(Shape(576, 1536, 9, 3, positions=512, samples=4), 128),
+    "Llama, 512 wide, 16 heads": Case(Shape(512, 1408, 16, 16, positions=128, samples=16), 64),
 }
-"""Shapes, and tokens of a group of signed edges."""
+"""Not fitted to, but looked at while counts of operations were mended."""
+UNSEEN = {
+    "GPT-2, 448 wide, 3 blocks": Case(Shape(448, 1792, 7, blocks=3, positions=192, samples=12), 48),
+    "GPT-2, 704 wide, 64 queries": Case(
+        Shape(704, 2816, 11, positions=512, samples=6), "positions", jacobian_queries=64
+    ),
+    "GPT-2, 832 wide, T = 384": Case(Shape(832, 3328, 13, positions=384, samples=6), "positions"),
+    "Llama, 448 wide, 2 blocks": Case(
+        Shape(448, 1216, 7, 7, blocks=2, positions=320, samples=8), "positions"
+    ),
+    "Llama, 704 wide, 64 positions": Case(
+        Shape(704, 1920, 11, 11, positions=512, samples=4), "positions", edge_positions=64
+    ),
+    "Llama, 832 wide": Case(Shape(832, 2240, 13, 13, positions=160, samples=16), 32),
+}
+"""Written down before any of them was measured."""
 
 
 class Agreement(Record):
@@ -40,15 +76,15 @@ class Agreement(Record):
         return sum(self.planned[phase] for phase in PHASES) / sum(self.measured[phase] for phase in PHASES)
 
 
-def agreement(shape: Shape, group: object, calibrated: bool = True) -> Agreement:
+def agreement(case: Case, calibrated: bool = True) -> Agreement:
     """Build, and plan the same build; without calibration the plan is that of the operations alone."""
+    shape = case.shape
     network, tokens = shape.network(), shape.data()
-    config = BuildConfig.of(dtype="float32", edge_group=group, edge_sources=1, norm_limit=DEFAULT_NORM_LIMIT)
-    settings = config.model_dump()
+    settings = case.config.model_dump()
     build(network, tokens[:2], progress=False, **settings)  # warm
     graph = build(network, tokens, progress=False, **settings)
     profile = machine_profile(again=True)
-    phases = Workload(network, shape.tokens, shape.positions, config).phases()
+    phases = Workload(network, shape.tokens, shape.positions, case.config).phases()
     planned = {
         name: seconds(profile, operations) * (SHARES[name] if calibrated else 1.0)
         for name, operations in phases.items()

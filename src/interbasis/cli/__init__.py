@@ -1,5 +1,7 @@
 """The command line: parse, call, print. A command is a file, imported when it is called."""
 
+import atexit
+import gc
 import logging
 import os
 import sys
@@ -124,9 +126,10 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; bad input ends with one sentence on standard error and exit code 2."""
     from interbasis.runtime.errors import InterbasisError
     from interbasis.runtime.messages import clear_line, show_line
-    from interbasis.runtime.signals import say_when_ended
+    from interbasis.runtime.signals import say_no_more, say_when_ended
 
     say_when_ended()
+    atexit.register(gc.freeze)  # Python need not look through everything for unused objects when it ends
     process = int(os.environ.get("RANK", "0"))  # of those that torchrun started; the first one prints
     if process:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -140,12 +143,14 @@ def main(arguments: list[str] | None = None) -> None:
         finally:
             clear_line()
     except (InterbasisError, CycloptsError) as error:
+        say_no_more()
         where = f" in process {process + 1}" if process else ""
         Console(stderr=True, soft_wrap=True).print(
             f"[bold red]error{where}:[/] {escape(_sentence(error))}", highlight=False
         )
         sys.exit(2)
     except KeyboardInterrupt:
+        say_no_more()
         resumes = "; the same command resumes" if RESUMING.intersection(given[:1]) else ""
         print(f"interrupted{resumes}", file=sys.stderr)
         sys.exit(130)

@@ -108,9 +108,24 @@ class Workload:
             return d * w, 0, 0
         return d, c_in * stream, min(d, stream) * c_out
 
-    def causal(self, block: int) -> float:
-        """The share of keys that blocks of queries see."""
-        return min(1.0, (1 + block / self.positions) / 2)
+    def causal(self, block: int, queries: float | None = None) -> float:
+        """The share of keys that blocks of queries see; ``queries`` of a sequence, or all of them."""
+        return min(1.0, (1 + block / (queries or self.positions)) / 2)
+
+    @property
+    def queries(self) -> int:
+        """Of a sequence, that attention's Jacobians look at: all, or two halves that were sampled."""
+        wanted = self.config.jacobian_queries
+        return self.positions if wanted is None or wanted >= self.positions else 2 * max(1, wanted // 2)
+
+    @property
+    def samples_queries(self) -> bool:
+        return self.queries < self.positions
+
+    @property
+    def outputs(self) -> int:
+        """Positions of a sequence whose attributions are summed with signs."""
+        return min(self.positions, self.config.edge_positions or self.positions)
 
     def forward(self, section: Section) -> Operations:
         """Of a token through a section."""
@@ -181,13 +196,16 @@ class Workload:
         if not isinstance(section.core, Attention):
             return NOTHING
         shape, T, e = section.core.shape, self.positions, self.itemsize
-        H, h = shape.heads, shape.width
+        H, h, looked_at = shape.heads, shape.width, self.queries / self.positions
         total = self.forward(section) * (2.0 if self.limited else 1.0)
-        causal = self.causal(MAX_QUERIES_PER_BLOCK)
-        keys = causal * T * H
+        halves = 2 if self.samples_queries else 1
+        causal = self.causal(MAX_QUERIES_PER_BLOCK, self.queries / halves)
+        keys = causal * T * H * looked_at
         covariances = 2 * keys * h**2
-        pairs = 2.0 * H * (H + 1) * h**3
-        total += Operations(single=covariances + pairs, small=8.0 * H**2 * h**2, bytes=e * 6.0 * H * h**2)
+        pairs = 2.0 * H * (H + 1) * h**3 * looked_at
+        products = 2.0 * H**2 * h**2 * halves + 6.0 * H**2 * h**2 * looked_at  # of values, and of queries
+        moved = e * H * h**2 * (3.0 * looked_at + 3.0 * halves)
+        total += Operations(single=covariances + pairs, small=products, bytes=moved)
         if shape.rotary is None:
             total += Operations(small=2 * keys * (H + 1) * (h + 1), bytes=e * 2 * keys * H)
         else:
@@ -204,7 +222,21 @@ class Workload:
         calls = CALLS["attention"] + H * CALLS["head"]
         if turned:
             calls += H * (H + 1) // 2 * CALLS["turned pair"]
-        return Operations(calls=calls * max(1.0, self.positions / MAX_QUERIES_PER_BLOCK))
+        halves = 2 if self.samples_queries else 1
+        return Operations(calls=calls * halves * max(1.0, self.queries / halves / MAX_QUERIES_PER_BLOCK))
+
+    def jacobians(self) -> Operations:
+        """All of them; where queries are sampled, layers before have two of each, for the error."""
+        sections = self.network.sections
+        sampled = [
+            k for k, s in enumerate(sections) if isinstance(s.core, Attention) and self.samples_queries
+        ]
+        total = NOTHING
+        for k, section in enumerate(sections):
+            total += self.jacobian(section) * (2.0 if sampled and k <= sampled[-1] else 1.0)
+            total += self.jacobian_pass(section) * self.tokens
+            total += self.jacobian_by_chunk(section) * self.chunks(fine=True)
+        return total
 
     def basis(self, section: Section) -> Operations:
         """Once: decompositions of the Gram and of the Jacobian Gram, and whitening."""
@@ -220,19 +252,23 @@ class Workload:
         )
 
     def edges(self, section: Section) -> Operations:
-        """Of a token; groups of tokens share what is done once for a group."""
+        """Of a token; groups of tokens share what is done once for a group.
+
+        Where positions are sampled, only sections in closed form, and attention's keys, look at the others.
+        """
         (d, w), (c_in, _), (_, c_out) = section.shapes
         r_in, r_out, e = self.features(w), self.features(d), self.itemsize
         total = Operations(single=2.0 * (w * r_in + c_in * r_in), bytes=e * 3.0 * (w + c_in))
         if isinstance(section.core, Variance | Normalize):
             return total + Operations(single=2.0 * c_out * r_out, bytes=8.0 * 8 * r_in)
-        group, signs = self.group, float(self.config.edge_sources)
+        group, signs, looked_at = self.group, float(self.config.edge_sources), self.outputs / self.positions
         if isinstance(section.core, Attention):
-            inner, group = self._attention_edges(section.core, r_in), min(group, self.positions)
+            inner, group = self._attention_edges(section.core, r_in), min(group, self.outputs)
             signs = 1.0 if group == 1 else signs
             total += inner * signs
-        elif group > 1:
-            total += Operations(single=2.0 * signs * c_in * r_in)
+        else:
+            total += Operations(single=2.0 * signs * c_in * r_in if group > 1 else 0.0)
+            total *= looked_at
         signs = 1.0 if group == 1 else signs
         written = Operations(
             single=2.0 * r_out * c_out * r_in,
@@ -240,31 +276,34 @@ class Workload:
             + (8.0 * 4 * r_out * r_in if group > 1 else 0.0),
             calls=2.0,
         )
-        return total + written * (signs / group)
+        return total + written * (signs * looked_at / group)
 
     def _attention_edges(self, core: Attention, r: int) -> Operations:
         H, h, T, e = core.shape.heads, core.shape.width, self.positions, self.itemsize
+        looked_at = self.outputs / T
         if self.group == 1:
             keys = T * (2.0 if core.shape.rotary is not None else 1.0)
             per_head = Operations(small=2 * keys * h * r + 2 * T * h**2 + 2 * h**2 * r, bytes=e * 5 * h * r)
-            return per_head * H + Operations(calls=H * 20 / 8)
-        causal = self.causal(512)
-        groups = max(1.0, causal * T / self.group)  # of a sequence: each sums over all keys that it sees
+            return (per_head * H + Operations(calls=H * 20 / 8)) * looked_at
+        causal = self.causal(512, self.outputs)
+        groups = max(
+            1.0, causal * self.outputs / self.group
+        )  # of a sequence: each sums over keys that it sees
         per_head = Operations(
-            single=8 * causal * T * r, small=4 * groups * h * r, bytes=e * (5 + 5 * groups) * r
+            single=8 * causal * self.outputs * r, small=4 * groups * h * r, bytes=e * (5 + 5 * groups) * r
         )
         if core.shape.rotary is not None:
-            turned = self.causal(MAX_QUERIES_PER_BLOCK)
-            brackets = 2 * (1 + groups) * r * h**2  # of queries and of keys
-            per_head = Operations(single=4 * turned * T * h**2 + brackets, bytes=e * 6.0 * h**2)
-            per_head += Operations(small=2.0 * causal * T * r)
-        return per_head * H + Operations(calls=H * 40 / min(T, self.group))
+            turned = self.causal(MAX_QUERIES_PER_BLOCK, self.outputs)
+            brackets = 2 * (looked_at + groups) * r * h**2  # of queries and of keys
+            per_head = Operations(single=4 * turned * self.outputs * h**2 + brackets, bytes=e * 6.0 * h**2)
+            per_head += Operations(small=2.0 * causal * self.outputs * r)
+        return per_head * H + Operations(calls=H * 40 * looked_at / min(self.outputs, self.group))
 
     @property
     def group(self) -> int:
         """Tokens whose attributions are summed with signs; 1 is none."""
         given = self.config.edge_group
-        return 1 if given is None else self.positions if given == "positions" else given
+        return 1 if given is None else self.outputs if given == "positions" else given
 
     def edges_once(self, section: Section) -> Operations:
         """Changing to the bases, and what is done with every chunk."""
@@ -299,11 +338,7 @@ class Workload:
             + total([self.statistics_by_chunk(s) for s in sections]) * chunks,
         }
         if self.config.basis in ("lib", "random"):
-            result["Jacobians"] = (
-                total([self.jacobian(s) for s in sections])
-                + total([self.jacobian_pass(s) for s in sections]) * tokens
-                + total([self.jacobian_by_chunk(s) for s in sections]) * self.chunks(fine=True)
-            )
+            result["Jacobians"] = self.jacobians()
         result["bases"] = total([self.basis(s) for s in sections])
         if self.config.edge_method is not None:
             result["edges"] = (

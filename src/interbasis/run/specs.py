@@ -26,6 +26,7 @@ from interbasis.models import mlp, modadd, residual
 from interbasis.models.module import from_torch
 from interbasis.network.network import Network
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.memory import collecting_later
 
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 SHIPPED = CHECKPOINTS / "modadd-seed0.safetensors"
@@ -169,6 +170,7 @@ def _pairs(p: int, split: Split) -> Samples:
     return Samples(len(labels), read, "rows", classes=tuple(map(str, range(p))))
 
 
+@collecting_later()
 def _from_hub(spec: str, name: str, memory: int | None = None) -> Model:
     """A Hugging Face model, `hf:NAME,blocks=4-6` or `hf:NAME,output=yes` for other node layers.
 

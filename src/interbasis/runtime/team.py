@@ -258,17 +258,24 @@ def team_of_torchrun() -> Team:
         return ALONE
     if _connected:
         return _connected[0]
+    say_when_ended()
+    number = int(os.environ["RANK"]) + 1
     try:
         store, rank, size = next(rendezvous("env://", timeout=MAX_WAIT))
-        started = dist.PrefixStore(f"interbasis.{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
-        dist.init_process_group("gloo", store=started, rank=rank, world_size=size, timeout=MAX_WAIT)
     except (RuntimeError, ValueError) as error:
         raise InterbasisError(
-            f"process {os.environ['RANK']} of {size} could not connect to the others ({error}); start them "
-            "with torchrun"
+            f"process {number} of {size} could not connect to the others ({error}); start them with torchrun"
+        ) from error
+    started = dist.PrefixStore(f"interbasis.{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    try:
+        dist.init_process_group("gloo", store=started, rank=rank, world_size=size, timeout=MAX_WAIT)
+    except RuntimeError as error:
+        say_no_more()
+        raise InterbasisError(
+            f"process {number} of {size} could not connect to the others, one of which has ended; run the "
+            "same command again to resume"
         ) from error
     atexit.register(dist.destroy_process_group)
-    say_when_ended()
     _connected.append(ConnectedTeam(started, rank, size))
     return _connected[0]
 

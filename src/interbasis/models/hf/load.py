@@ -22,6 +22,7 @@ from interbasis.network.cores.activations import acts_elementwise
 from interbasis.network.network import Change, Network
 from interbasis.runtime.connection import hub_is_out_of_reach
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.memory import collecting_later
 
 FAMILIES = {
     "gpt2": "gpt2",
@@ -163,6 +164,7 @@ def _kind(model: Any) -> str | None:
     return getattr(getattr(model, "config", None), "model_type", None)
 
 
+@collecting_later()
 def _load(name: str) -> nn.Module:
     config = config_of(name)
     import transformers
