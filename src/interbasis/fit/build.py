@@ -175,7 +175,8 @@ class _Build:
                     "of it cannot be resumed; turn shuffling off"
                 )
         plan = [list(map(list, self.plan.windows)), self.plan.chunk_bytes, self.plan.workspace]
-        return self.config.model_dump() | {
+        commits = {f"revision of {name}": data.revision for name, data in self.whole.items() if data.revision}
+        return self.config.model_dump() | commits | {
             "memory": plan if self.execution.memory is not None else None,
             "model": self.network.fingerprint(), **self._fingerprints, **environment(),
         }  # fmt: skip

@@ -16,7 +16,7 @@ from interbasis.network.hooks import own_name
 from interbasis.network.network import Network
 from interbasis.run.records import Result
 from interbasis.run.results import load_result, load_tensors, save_result
-from interbasis.run.specs import Model, first_of, open_model, split_options
+from interbasis.run.specs import Model, at_one_commit, first_of, open_model, split_options
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, environment
 from interbasis.runtime.devices import torch_device
 from interbasis.runtime.errors import InterbasisError
@@ -134,12 +134,15 @@ class OpenedRun(RunGraph):
                 "this graph was built in Python and does not name its data; give them when it is opened, "
                 "interbasis.open_run(folder, network, data)"
             )
-        request = self.graph.provenance.request
+        model, request = self.model, self.graph.provenance.request
         if spec or not request or not request.data:
-            return self.model.open_data(spec, split)
-        name, options = split_options(request.data)
-        samples = int(options.pop("samples", 0))
-        whole = self.model.open_data(",".join([name, *(f"{k}={v}" for k, v in options.items())]), split)
+            whole, samples = model.open_data(spec, split), 0
+        else:
+            name, options = split_options(request.data)
+            samples = int(options.pop("samples", 0))
+            named = ",".join([name, *(f"{k}={v}" for k, v in options.items())])
+            whole = model.open_data(named, split, samples or None)
+        whole = at_one_commit(whole, self.team, lambda spec: model.open_data(spec, split, samples or None))
         return first_of(whole, min(samples, len(whole))) if samples else whole
 
     def section_indices(self, names: Iterable[str] | None) -> list[int]:
