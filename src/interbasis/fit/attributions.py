@@ -21,6 +21,7 @@ from interbasis.network.cores.core import into_groups
 from interbasis.network.network import Network, Section
 from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.integration import Rule
+from interbasis.runtime.devices import double
 from interbasis.runtime.errors import InterbasisError
 
 MAX_BLOCK_ELEMENTS = 2**19
@@ -136,7 +137,7 @@ def squared_sums(section: Section, f: Tensor, integral: Rule, tokens: SignedToke
         block = section.folded(_signed_sums(section.over_patches(), f, integral, tokens))
     else:
         block = _signed_sums(section, f, integral, tokens)
-    return block.square_().double().unflatten(1, tokens.signs.shape[::2])
+    return double(block.square_()).unflatten(1, tokens.signs.shape[::2])
 
 
 def _signed_sums(section: Section, f: Tensor, integral: Rule, tokens: SignedTokens) -> Tensor:

@@ -18,7 +18,7 @@ from interbasis.run.records import Result
 from interbasis.run.results import load_result, load_tensors, save_result
 from interbasis.run.specs import Model, at_one_commit, first_of, open_model, split_options
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, environment
-from interbasis.runtime.devices import torch_device
+from interbasis.runtime.devices import has_float64, require_dtype, torch_device
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.progress import Progress
 from interbasis.runtime.records import Record
@@ -115,12 +115,17 @@ class OpenedRun(RunGraph):
             )
 
     def on(self, device: str | None) -> "OpenedRun":
-        """The same run with its network on a device: cpu, cuda or cuda:1; None leaves it where it is.
+        """The same run with its network on a device: cpu, cuda, cuda:1 or mps; None leaves it where it is.
 
         Raises:
-            InterbasisError: This machine has no such device, or it has no float64.
+            InterbasisError: This machine has no such device, or the run was built in float64, which it lacks.
         """
-        return self if device is None else replace(self, network=self.network.to(torch_device(device)))
+        if device is None:
+            return self
+        where, dtype = torch_device(device), self.graph.config.torch_dtype
+        require_dtype(where, dtype)
+        network = self.network.to(where) if has_float64(where) else self.network.to(where, dtype)
+        return replace(self, network=network)
 
     def data(self, spec: str | None = None, split: Split = "test") -> Data:
         """The data named, those given in Python, or a split of those that the graph was built on.

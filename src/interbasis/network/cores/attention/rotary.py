@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from interbasis.runtime.devices import sums_device
+
 
 @dataclass(frozen=True)
 class Rotary:
@@ -33,7 +35,8 @@ class Rotary:
 
     def waves(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of all angles, stretched, in the dtype of ``like``; [..., p] for positions [...]."""
-        frequencies = torch.tensor(self.frequencies, dtype=torch.float64).to(positions.device)
-        angle = positions[..., None] * frequencies
-        cos, sin = (self.stretch * wave.to(like.dtype) for wave in (angle.cos(), angle.sin()))
+        home = sums_device(positions.device)
+        frequencies = torch.tensor(self.frequencies, dtype=torch.float64).to(home)
+        angle = positions.to(home)[..., None] * frequencies
+        cos, sin = (self.stretch * wave.to(like) for wave in (angle.cos(), angle.sin()))
         return cos, sin
