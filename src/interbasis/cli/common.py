@@ -23,6 +23,10 @@ Device = Annotated[
     str | None,
     Parameter(name="--device", help="Device to compute on: cpu, cuda, cuda:1 or mps; default: cpu."),
 ]
+Memory = Annotated[
+    str | None,
+    Parameter(name="--memory", help="Maximum memory to use, such as 8GB; default: no limit."),
+]
 AsJson = Annotated[
     bool, Parameter(name="--json", help="Print the result as JSON.", negative="", show_default=False)
 ]

@@ -33,6 +33,12 @@ MIN_BLOCK_TOKENS = 8
 
 def sections_in_bases(network: Network, layers: Sequence[LayerBasis]) -> list[Section]:
     """Every section from the features of its source to those of its target."""
+    check_bases(network, layers)
+    return [section_in_bases(network, layers, k) for k in range(len(network.sections))]
+
+
+def check_bases(network: Network, layers: Sequence[LayerBasis]) -> None:
+    """There is a basis for each node layer, of its width."""
     nodes = network.nodes
     if len(layers) != len(nodes):
         raise InterbasisError(
@@ -45,14 +51,15 @@ def sections_in_bases(network: Network, layers: Sequence[LayerBasis]) -> list[Se
                 f"the basis {layer.name!r} acts on {layer.width} coordinates, node layer {node.name!r} has "
                 f"{node.width}{' (the constant first)' if node.constant else ''}"
             )
-    like = network.sections[0].like
-    return [
-        section.in_basis(
-            None if source.identity else source.inverse.to(like),
-            None if target.identity else target.transform.to(like),
-        )
-        for section, source, target in zip(network.sections, layers, layers[1:], strict=False)
-    ]
+
+
+def section_in_bases(network: Network, layers: Sequence[LayerBasis], k: int) -> Section:
+    """Section k from the features of its source to those of its target."""
+    source, target, like = layers[k], layers[k + 1], network.sections[0].like
+    return network.sections[k].in_basis(
+        None if source.identity else source.inverse.to(like),
+        None if target.identity else target.transform.to(like),
+    )
 
 
 def token_attributions(

@@ -11,7 +11,7 @@ from interbasis.data.batches import Data
 from interbasis.data.samples import Split
 from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.graph.store import graph_digest, load
+from interbasis.graph.store import graph_digest, load, load_stored
 from interbasis.network.hooks import own_name
 from interbasis.network.network import Network
 from interbasis.run.records import Result
@@ -20,6 +20,7 @@ from interbasis.run.specs import Model, at_one_commit, first_of, open_model, spl
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, environment
 from interbasis.runtime.devices import has_float64, require_dtype, torch_device
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.memory import parse_bytes, return_freed_memory
 from interbasis.runtime.progress import Progress
 from interbasis.runtime.records import Record
 from interbasis.runtime.team import ALONE, Team, team_of_torchrun
@@ -105,6 +106,8 @@ class OpenedRun(RunGraph):
     """Data to evaluate on; default: ``train_data``."""
     model: Model | None = None
     """The model that was opened by name; None where the network was given."""
+    memory: int | None = None
+    """Bytes that the process may hold while a stage runs that can be limited; None is no limit."""
 
     def __post_init__(self) -> None:
         if self.network.fingerprint() != self.graph.provenance.model_fingerprint:
@@ -250,6 +253,23 @@ def open_run(
         test_data=test_data,
         model=opened,
     )
+
+
+def open_run_within(memory: str, folder: Path, model: str | None = None) -> OpenedRun:
+    """Open a run whose process may hold so much memory, as 8GB: graph and large models stay in their files.
+
+    Raises:
+        InterbasisError: It is no amount of memory, or the run or its model cannot be opened.
+    """
+    limit = parse_bytes(memory)
+    return_freed_memory()
+    graph = load_stored(folder)
+    name = model or graph.provenance.model
+    if not name:
+        raise InterbasisError(f"{folder} was built in Python and does not name its model; add --model")
+    opened = open_model(name, limit)
+    run = open_run(graph, opened.network)
+    return replace(run, folder=folder, model=opened, memory=limit)
 
 
 def open_graph(graph: InteractionGraph) -> OpenedRun:
