@@ -135,7 +135,7 @@ def same_to_float32(one: torch.Tensor | None, other: torch.Tensor | None) -> boo
 STAGES = [
     (mlp, "ablate", {"tolerance": 0.2, "robust": True, "nodes": True, "stable": False}),
     (mlp, "curves", {}),
-    (mlp, "controls", {"bases": "lib", "stressed": "", "tolerance": 0.2}),
+    pytest.param(mlp, "controls", {"bases": "lib", "stressed": "", "tolerance": 0.2}, marks=pytest.mark.slow),
     (mlp, "features", {"top": 2}),
     (convolution, "ablate", {"tolerance": 0.2, "stable": False}),
     (CASES["gpt2"], "ablate", {"tolerance": 0.2, "stable": False, "sections": ("attn_in.0",)}),
@@ -186,6 +186,7 @@ def test_float64_on_a_device_that_has_none_is_refused():
             interbasis.open_run(graph, network, data).on(str(DEVICE))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_float64", "small_chunks")
 def test_sums_are_taken_up_again_beside_a_device_without_float64(tmp_path):
     network, data = CASES["gpt2"]()
