@@ -1,7 +1,9 @@
 """A device other than the CPU, for machines without one: tensors that say `meta` and compute on the CPU.
 
 While the mode is on, what is made on the device `meta` has data, and an operation of such a tensor with one
-on the CPU fails, as it does on a GPU; numbers without dimensions are allowed, as they are there.
+on the CPU fails, as it does on a GPU; numbers without dimensions are allowed, as they are there. Without
+float64, as on the device mps, making a float64 tensor there fails as well, and so does converting one of its
+tensors to float64 in the operation that copies it to the CPU.
 """
 
 import torch
@@ -9,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 DEVICE = torch.device("meta")
+WIDE = (torch.float64, torch.complex128)
 
 
 class Elsewhere(torch.Tensor):
@@ -37,12 +40,16 @@ class StrayTensorError(AssertionError):
     """A tensor on the CPU met one on the other device."""
 
 
+class NoFloat64Error(AssertionError):
+    """A float64 tensor on a device that has none."""
+
+
 class OtherDevice(TorchDispatchMode):
     """Runs operations on the other device."""
 
-    def __init__(self) -> None:
+    def __init__(self, float64: bool = True) -> None:
         super().__init__()
-        self.operations = 0
+        self.operations, self.float64 = 0, float64
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
@@ -59,12 +66,20 @@ class OtherDevice(TorchDispatchMode):
             self.operations += 1
         if here == DEVICE:
             kwargs["device"] = torch.device("cpu")
+        fetched = func is torch.ops.aten.copy_.default and isinstance(args[1], Elsewhere)
+        if fetched and not self.float64 and args[0].dtype in WIDE:
+            raise NoFloat64Error(f"{func} into {args[0].dtype} of shape {tuple(args[0].shape)}")
         result = func(*tree_map(_inner, args), **tree_map(_inner, kwargs))
         to_device = here == DEVICE if here is not None else away
-        if func is torch.ops.aten.copy_.default or func._schema.name.endswith("_"):
+        name = func._schema.name
+        if name.endswith("_") and not name.endswith("__"):  # in place, which `__rshift__` is not
             return args[0]
         if "out" in kwargs:
             return kwargs["out"]
+        if not self.float64 and (to_device or away):
+            wide = [x for x in tree_flatten(result)[0] if isinstance(x, torch.Tensor) and x.dtype in WIDE]
+            if wide:
+                raise NoFloat64Error(f"{func} made {wide[0].dtype} of shape {tuple(wide[0].shape)}")
         if not to_device:
             return result
         return tree_map(_elsewhere, result)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from interbasis.ablation.masked_pass import Before, MaskedNetwork
+from interbasis.ablation.memory import UNLIMITED, AblationPlan
 from interbasis.ablation.metrics import Score, as_metric, default_metric, passes, sample_losses
 from interbasis.ablation.token_table import Table
 from interbasis.data.batches import Batches, Data
@@ -17,9 +18,6 @@ from interbasis.network.network import Network
 from interbasis.network.stencil_section import StencilSection
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Metric
-
-CACHE_BYTES = 2**30
-"""Activations of one layer are kept between ablations up to this; beyond it they are computed again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +36,8 @@ class Evaluation:
     Data are passed over in chunks; a pass stops as soon as a limit cannot be met any more. The features of
     the layer where ablations begin are held in memory, as a table of different tokens where these repeat.
     Scores are over all tokens; masks act on those that the graph describes, or with ``all_tokens`` on all.
+    A ``plan`` says how much is held at once, where memory is limited; there are no tables then, since making
+    one takes more than it saves.
     """
 
     def __init__(
@@ -47,11 +47,13 @@ class Evaluation:
         data: Data,
         metric: Metric | None = None,
         all_tokens: bool = False,
+        plan: AblationPlan | None = None,
     ):
         metric = default_metric(network) if metric is None else metric
         if metric not in ("accuracy", "cross_entropy"):
             raise InterbasisError(f"the metric is accuracy or cross_entropy, not {metric!r}")
-        self.masked = MaskedNetwork.of(network, graph, all_tokens)
+        self.plan = plan
+        self.masked = MaskedNetwork.of(network, graph, all_tokens, one_by_one=plan is not None)
         self.network = self.masked.network
         self.graph = graph
         self.metric: Metric = metric
@@ -128,17 +130,18 @@ class Evaluation:
         cached: list[_Chunk] = []
         size = 0
         stencil = any(isinstance(section, StencilSection) for section in self.network.sections[layer:][:1])
+        tabulated, room = not stencil and self.plan is None, (self.plan or UNLIMITED).cache_bytes
         for inputs, labels in self._chunks():
-            chunk = _Chunk(inputs, labels, self.masked.before(layer, inputs, tabulated=not stencil))
+            chunk = _Chunk(inputs, labels, self.masked.before(layer, inputs, tabulated))
             size += _bytes(chunk.before)
-            if size <= CACHE_BYTES:
+            if size <= room:
                 cached.append(chunk)
             yield chunk
-        if size <= CACHE_BYTES:
+        if size <= room:
             self._cached_layer, self._cached = layer, cached
 
     def _chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        size = chunk_size(self.network, self.batches)
+        size = min(chunk_size(self.network, self.batches), (self.plan or UNLIMITED).samples)
         for _, inputs, labels in self.batches.labelled_chunks(size, padded=True):
             yield inputs.to(self.network.device), labels
 

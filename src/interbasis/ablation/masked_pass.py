@@ -13,14 +13,14 @@ as they are (`whole_tokens`).
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
 
 from interbasis.ablation.token_table import Table, tabulate
 from interbasis.ablation.whole_tokens import WholeTokens
-from interbasis.fit.attributions import sections_in_bases
+from interbasis.fit.attributions import check_bases, section_in_bases, sections_in_bases
 from interbasis.fit.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
@@ -92,6 +92,30 @@ def ablate_nodes(
     return masked.network.output_from(masked.through_nodes(before, chosen), inputs)
 
 
+class OneInBases(Sequence[Section]):
+    """Sections in the coordinates of their bases, of which the one that was asked for last is held."""
+
+    def __init__(self, network: Network, layers: Sequence[LayerBasis]):
+        check_bases(network, layers)
+        self._network, self._layers = network, layers
+        self._held: tuple[int, Section] | None = None
+
+    def __len__(self) -> int:
+        return len(self._network.sections)
+
+    @overload
+    def __getitem__(self, index: int) -> Section: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Section]: ...
+    def __getitem__(self, index: int | slice) -> Section | Sequence[Section]:
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(len(self)))]
+        if self._held is None or self._held[0] != index:
+            self._held = None
+            self._held = index, section_in_bases(self._network, self._layers, index)
+        return self._held[1]
+
+
 @dataclass(frozen=True, eq=False)
 class Before:
     """A node layer that an ablation begins with, for some samples."""
@@ -113,14 +137,18 @@ class MaskedNetwork:
     """The tokens that masks act on."""
 
     @classmethod
-    def of(cls, network: Network, graph: InteractionGraph, all_tokens: bool = False) -> "MaskedNetwork":
+    def of(
+        cls, network: Network, graph: InteractionGraph, all_tokens: bool = False, one_by_one: bool = False
+    ) -> "MaskedNetwork":
         """The network in the dtype of the graph's build, in its bases.
 
-        Masks act on the tokens that counted in the build, or on all of them.
+        Masks act on the tokens that counted in the build, or on all of them. Sections are taken to their
+        bases now or, ``one_by_one``, when they are ablated, and then one is held.
         """
         network = network.to(graph.config.torch_dtype)
         counted = ALL_TOKENS if all_tokens else CountedTokens.of_graph(network, graph)
-        return cls(network, graph.layers, sections_in_bases(network, graph.layers), counted)
+        made = OneInBases if one_by_one else sections_in_bases
+        return cls(network, graph.layers, made(network, graph.layers), counted)
 
     def before(self, layer: int, inputs: Tensor, tabulated: bool = False) -> Before:
         """A node layer, untouched; as a table of its different tokens where that is asked for and shorter."""

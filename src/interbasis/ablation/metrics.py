@@ -12,6 +12,7 @@ from torch import Tensor
 
 from interbasis.data.samples import IGNORED_LABEL
 from interbasis.network.network import Network
+from interbasis.runtime.devices import double, near_sums
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Metric
 
@@ -77,9 +78,9 @@ def sample_losses(metric: Metric, outputs: Tensor, labels: Tensor) -> tuple[Tens
             f"ignored); received {known.min()} to {known.max()}"
         )
     if metric == "accuracy":
-        losses = (outputs.argmax(-1) != labels).double()
+        losses = double(outputs.argmax(-1) != labels)
     else:
         where = labels.masked_fill(~counted, 0)[..., None]
-        losses = (outputs.logsumexp(-1) - outputs.gather(-1, where)[..., 0]).double()
-    losses = torch.where(counted, losses, 0.0)
-    return losses.view(len(labels), -1).sum(1).cpu(), counted.view(len(labels), -1).sum(1).double().cpu()
+        losses = double(outputs.logsumexp(-1) - outputs.gather(-1, where)[..., 0])
+    losses = torch.where(near_sums(counted), losses, 0.0)
+    return losses.view(len(labels), -1).sum(1).cpu(), counted.view(len(labels), -1).sum(1).cpu().double()

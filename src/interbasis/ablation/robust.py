@@ -131,10 +131,10 @@ class RobustSearch:
 
     def worst_common(self, kept: Tensor) -> float:
         """The metric over all data with the worst mask found, the same for all inputs."""
-        free = ~kept
-        if not free.any():
+        if kept.all():
             return self.evaluation.baseline.value
         f, labels = self._ascent()
+        free = ~kept.to(f.device)
         found = [self._ascend(free, f, labels, start, common=True) for start in range(self.attack.starts)]
         a = max(found, key=lambda one: one.entropy).mask
         rounded = torch.where(a > self.attack.level / 2, self.attack.level, 0.0).to(a) * free
@@ -144,8 +144,8 @@ class RobustSearch:
 
     def worst_per_input(self, kept: Tensor) -> float:
         """The metric over the ascent's samples where every input has the worst mask found for it."""
-        free = ~kept
         f, labels = self._ascent()
+        free = ~kept.to(f.device)
         worst: Tensor | None = None
         for start in range(self.attack.starts):
             losses = self._ascend(free, f, labels, start, common=False).losses
@@ -201,7 +201,7 @@ class RobustSearch:
     @torch.no_grad()
     def _value(self, kept: Tensor, a: Tensor) -> float:
         """The metric over all data with one mask."""
-        mask = torch.where(kept, 1.0, a)
+        mask = torch.where(kept.to(a.device), 1.0, a)
         losses, counts = [], []
         section = self.evaluation.masked.sections[self.index]
         for f, labels, _ in self._chunks:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from interbasis.network.network import Change, Network
+from interbasis.runtime.devices import double
 from interbasis.runtime.errors import InterbasisError
 
 
@@ -53,4 +54,4 @@ def _permuted(matrix: Tensor, generator: torch.Generator) -> Tensor:
 
 def _drawn(matrix: Tensor, generator: torch.Generator) -> Tensor:
     drawn = torch.randn(matrix.shape, generator=generator, dtype=torch.float64)
-    return (drawn * matrix.double().std().cpu()).to(matrix)
+    return (drawn * double(matrix).std().cpu()).to(matrix)

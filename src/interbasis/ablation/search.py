@@ -196,6 +196,12 @@ def warn_below_one_sample(metric: Metric, tolerance: float, answers: int) -> Non
         )
 
 
+def check_has_edges(graph: InteractionGraph) -> None:
+    """Refuse to ablate the edges of a graph without any."""
+    if not graph.edges:
+        raise InterbasisError("the graph has no edges to ablate; build it with an edge_method")
+
+
 @dataclass(frozen=True, eq=False)
 class Search:
     """Trying masks against a limit."""
@@ -216,9 +222,12 @@ class Search:
         tolerance: float | None = None,
         all_tokens: bool = False,
     ) -> "Search":
-        if not graph.edges:
-            raise InterbasisError("the graph has no edges to ablate; build it with an edge_method")
-        evaluation = Evaluation(network, graph, data, metric, all_tokens)
+        check_has_edges(graph)
+        return cls.by(Evaluation(network, graph, data, metric, all_tokens), tolerance)
+
+    @classmethod
+    def by(cls, evaluation: Evaluation, tolerance: float | None = None) -> "Search":
+        """Judged by an evaluation."""
         metric = evaluation.metric
         tolerance = DEFAULT_TOLERANCE[metric] if tolerance is None else tolerance
         if not 0 <= tolerance < math.inf:

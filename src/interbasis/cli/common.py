@@ -20,7 +20,12 @@ ModelName = Annotated[
     str | None, Parameter(name="--model", help="The model by name; default: the one that the run names.")
 ]
 Device = Annotated[
-    str | None, Parameter(name="--device", help="Device to compute on: cpu, cuda or cuda:1; default: cpu.")
+    str | None,
+    Parameter(name="--device", help="Device to compute on: cpu, cuda, cuda:1 or mps; default: cpu."),
+]
+Memory = Annotated[
+    str | None,
+    Parameter(name="--memory", help="Maximum memory to use, such as 8GB; default: no limit."),
 ]
 AsJson = Annotated[
     bool, Parameter(name="--json", help="Print the result as JSON.", negative="", show_default=False)

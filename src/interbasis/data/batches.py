@@ -46,6 +46,8 @@ class Batches:
         self.predicts_next = predicts_next
         self._batches = _as_batches(data, name)
         self.lengths = data.lengths if isinstance(data, Samples) else None  # [samples]
+        self.revision = data.revision if isinstance(data, Samples) else ""
+        """The commit of data that are streamed from the Hub."""
         self._length: int | None = None
         self._fingerprint = ""
         self.origin = offset
@@ -106,7 +108,8 @@ class Batches:
     def __len__(self) -> int:
         """Number of samples."""
         if self._length is None:
-            self._length = sum(len(inputs) for inputs in self._inputs())
+            known = len(self._batches) if isinstance(self._batches, Samples) else 0
+            self._length = known or sum(len(inputs) for inputs in self._inputs())
         return self._length
 
     def between(self, first: int, last: int) -> Tensor:
@@ -115,6 +118,9 @@ class Batches:
 
     def first(self) -> Tensor:
         """The first sample of the whole, as a batch of one."""
+        batches = (self._whole or self)._batches
+        if isinstance(batches, Samples) and len(batches):
+            return batches.read(0, 1)[0]  # of a stream, no more than that
         return next((self._whole or self)._inputs())[:1]
 
     @property
@@ -212,7 +218,8 @@ class Batches:
     def fingerprint(self) -> str:
         """SHA-256 over the inputs' type, shape and bytes, the same for every way of batching.
 
-        Of data in many files, over the names, sizes, beginnings and ends of the files.
+        Of data in many files, over the names, sizes, beginnings and ends of the files; of data that are
+        streamed from the Hub, over the commit and the names, sizes and hashes of the files.
         """
         if self._whole is not None:
             return self._whole.fingerprint()

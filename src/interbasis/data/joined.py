@@ -6,14 +6,24 @@ lie in, so data may be split over processes that each see all files but read the
 
 import hashlib
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from interbasis.data.flat import Flat
-from interbasis.data.tokens import COLUMNS, RAW, column_of, open_parquet, open_parquets, open_tokens
+from interbasis.data.tokens import (
+    COLUMNS,
+    RAW,
+    column_of,
+    open_parquet,
+    open_parquets,
+    open_tokens,
+    tokens_in_footer,
+)
 from interbasis.runtime.errors import InterbasisError
 
 SUFFIXES = (*RAW, ".npy", ".parquet")
@@ -50,14 +60,25 @@ def _opened(path: Path, column: str | None, written: int) -> np.ndarray:
     return np.asarray(open_tokens(path, column).tokens)
 
 
-class JoinedTokens:
-    """Files one after the other, or a part of that, as an array that is read when it is asked for."""
+class Tokens(Protocol):
+    """One piece of a stream: a file, or a part of one."""
 
-    def __init__(self, files: Sequence[TokenFile], first: int = 0, last: int | None = None):
-        self._files = files
-        self._ends = np.cumsum([file.length for file in files])
-        self._first = first
-        self._last = int(self._ends[-1]) if last is None else last
+    @property
+    def tokens(self) -> np.ndarray:  # [tokens]
+        """Its tokens, read when they are asked for."""
+
+    @property
+    def length(self) -> int:
+        """How many tokens it holds, known without reading them."""
+
+
+class JoinedTokens:
+    """Pieces one after the other, or a part of that, as an array that is read when it is asked for."""
+
+    def __init__(self, pieces: Sequence[Tokens]):
+        self._pieces = pieces
+        self._ends = np.cumsum([piece.length for piece in pieces])
+        self._first, self._last = 0, int(self._ends[-1])
 
     def __len__(self) -> int:
         return self._last - self._first
@@ -66,23 +87,25 @@ class JoinedTokens:
         if isinstance(index, slice):
             first, last, step = index.indices(len(self))
             assert step == 1
-            return JoinedTokens(self._files, self._first + first, self._first + max(first, last))
-        places = np.atleast_1d(np.asarray(index))
-        numbers = np.searchsorted(self._ends, places + self._first, side="right")
-        starts = self._ends - [file.length for file in self._files]
+            part = copy(self)
+            part._first, part._last = self._first + first, self._first + max(first, last)
+            return part
+        places = np.atleast_1d(np.asarray(index)) + self._first
+        numbers = np.searchsorted(self._ends, places, side="right")
         found = [
-            self._files[k].tokens[place + self._first - starts[k]]
+            self._pieces[k].tokens[place - self._ends[k]]  # counted from its end
             for k, place in zip(numbers, places, strict=True)
         ]
         return np.array(found) if isinstance(index, np.ndarray) else found[0]
 
     def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
         parts = [np.zeros(0, np.uint16)]
-        for file, end in zip(self._files, self._ends.tolist(), strict=True):
-            start = end - file.length
-            a, b = max(self._first, start), min(self._last, end)
-            if a < b:
-                parts.append(file.tokens[a - start : b - start])
+        number, place = int(np.searchsorted(self._ends, self._first, side="right")), self._first
+        while place < self._last:
+            piece, end = self._pieces[number], int(self._ends[number])
+            start = end - piece.length
+            parts.append(piece.tokens[place - start : min(self._last, end) - start])
+            number, place = number + 1, end
         return np.concatenate(parts).astype(dtype) if dtype else np.concatenate(parts)
 
 
@@ -135,14 +158,7 @@ def _tokens_of_parquet(path: Path, column: str | None) -> int:
     """From the file's footer where that says it; else from the file."""
     file = open_parquet(path)
     name = column_of(path, file.schema_arrow.names, (column,) if column else COLUMNS)
-    total = 0
-    for group in range(file.metadata.num_row_groups):
-        groups = file.metadata.row_group(group)
-        own = [groups.column(k) for k in range(groups.num_columns)]
-        for chunk in own:
-            if chunk.path_in_schema.split(".")[0] != name:
-                continue
-            if chunk.statistics is None or not chunk.statistics.has_null_count:
-                return len(open_parquets([path], column).tokens)
-            total += chunk.num_values - chunk.statistics.null_count
-    return total
+    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+    lengths = [tokens_in_footer(group, name) for group in groups]
+    known = [length for length in lengths if length is not None]
+    return sum(known) if len(known) == len(lengths) else len(open_parquets([path], column).tokens)

@@ -45,6 +45,8 @@ class Samples:
 
     identity: str = ""
     """What data in many files are known by, so that a fingerprint does not read all of them."""
+    revision: str = ""
+    """The commit of a data set of the Hub that is streamed."""
 
     def __len__(self) -> int:
         return self.length

@@ -8,7 +8,7 @@ once and kept in the cache; neither text nor tokens have to fit in memory.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -141,13 +141,7 @@ def documents_of(path: Path, tokenizer: Tokenizer, column: str | None = None) ->
     """The documents of a file, one at a time, without the line ends around them."""
     if path.suffix in (".parquet", ".jsonl"):
         rows = _parquet_rows if path.suffix == ".parquet" else _json_rows
-        chat: Callable[[list[dict[str, str]]], str] | None = None
-        for row in rows(path, column):
-            if isinstance(row, list):
-                chat = chat or tokenizer.chat()
-                yield Document(chat(row), begun=True)
-            else:
-                yield Document(str(row or "").strip("\r\n"))
+        yield from _documents_of_rows(rows(path, column), tokenizer)
         return
     rest = ""
     try:
@@ -160,6 +154,34 @@ def documents_of(path: Path, tokenizer: Tokenizer, column: str | None = None) ->
             f"{path} is not text in UTF-8 ({error.reason} at byte {error.start})"
         ) from error
     yield Document(rest.strip("\r\n"))
+
+
+def open_rows(identity: str, rows: Iterable[object], tokenizer: Tokenizer, tokens: int) -> Flat:
+    """The tokens of rows of text or of conversations, up to the row in which so many are reached.
+
+    ``identity`` is whatever decides the rows.
+    """
+    decisive = f"rows {tokens} {tokenizer.bos} {tokenizer.identity}\n{identity}"
+    return converted(decisive, _until(tokens, _tokenized(_documents_of_rows(rows, tokenizer), tokenizer)))
+
+
+def _until(tokens: int, documents: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    total = 0
+    for document in documents:
+        yield document
+        total += len(document)
+        if total >= tokens:
+            return
+
+
+def _documents_of_rows(rows: Iterable[object], tokenizer: Tokenizer) -> Iterator[Document]:
+    chat: Callable[[list[dict[str, str]]], str] | None = None
+    for row in rows:
+        if isinstance(row, list):
+            chat = chat or tokenizer.chat()
+            yield Document(chat(row), begun=True)
+        else:
+            yield Document(str(row or "").strip("\r\n"))
 
 
 def _parquet_rows(path: Path, column: str | None) -> Iterator[object]:

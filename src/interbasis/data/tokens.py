@@ -5,7 +5,7 @@ has to fit in memory.
 """
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -66,15 +66,53 @@ def _rows(path: Path, column: str | None) -> Iterator[np.ndarray]:
     file = open_parquet(path)
     name = column_of(path, file.schema_arrow.names, (column,) if column else COLUMNS)
     for batch in file.iter_batches(batch_size=1024, columns=[name]):
-        for row in batch.column(0):
-            tokens = np.asarray(row.as_py() if row.as_py() is not None else [])
-            if tokens.size and (tokens.dtype.kind not in "iu" or tokens.ndim != 1 or tokens.min() < 0):
-                raise InterbasisError(f"{path}: expected lists of tokens in column {name!r}")
-            yield tokens
+        tokens, starts = flat_tokens(batch.column(0), path, name)
+        yield from np.split(tokens, starts[1:])
+
+
+def flat_tokens(lists: Any, where: Path | str, column: str) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens of a pyarrow column of lists, one after the other, and where rows that hold some begin."""
+    import pyarrow  # type: ignore[import-untyped]
+    import pyarrow.compute as compute  # type: ignore[import-untyped]
+
+    lists = lists.combine_chunks() if isinstance(lists, pyarrow.ChunkedArray) else lists
+    kind, are = lists.type, pyarrow.types
+    is_list = are.is_list(kind) or are.is_large_list(kind) or are.is_fixed_size_list(kind)
+    values = lists.flatten() if is_list else lists
+    whole = not values.null_count and (are.is_integer(values.type) or not len(values))
+    if not (is_list and whole) or (len(values) and compute.min(values).as_py() < 0):
+        raise InterbasisError(f"{where}: expected lists of tokens in column {column!r}")
+    counts = compute.if_else(lists.is_valid(), compute.list_value_length(lists), 0).to_numpy(
+        zero_copy_only=False
+    )
+    starts = np.cumsum(counts, dtype=np.int64) - counts
+    tokens = values.to_numpy(zero_copy_only=False) if len(values) else np.zeros(0, np.uint32)
+    return tokens.astype(np.uint32), starts[counts > 0]
+
+
+def tokens_in_footer(group: Any, column: str) -> int | None:
+    """How many tokens a row group of a parquet file holds, where its footer says it."""
+    total = 0
+    for chunk in (group.column(k) for k in range(group.num_columns)):
+        if chunk.path_in_schema.split(".")[0] != column:
+            continue
+        if chunk.statistics is None or not chunk.statistics.has_null_count:
+            return None
+        total += chunk.num_values - chunk.statistics.null_count
+    return total
 
 
 def open_parquet(path: Path) -> Any:
     """A parquet file, for reading a batch of rows at a time."""
+    parquet, error_of_arrow = parquet_module(path)
+    try:
+        return parquet.ParquetFile(path)
+    except (OSError, error_of_arrow) as error:
+        raise InterbasisError(f"could not read {path} as a parquet file ({error})") from error
+
+
+def parquet_module(path: PurePath) -> tuple[Any, type[Exception]]:
+    """pyarrow's module for parquet files, needed for a file, and the class of its errors."""
     try:
         import pyarrow.parquet as parquet  # type: ignore[import-untyped]
         from pyarrow import ArrowException
@@ -82,13 +120,10 @@ def open_parquet(path: Path) -> Any:
         raise InterbasisError(
             f"reading {path} needs pyarrow; install it with: pip install 'interbasis[parquet]'"
         ) from error
-    try:
-        return parquet.ParquetFile(path)
-    except (OSError, ArrowException) as error:
-        raise InterbasisError(f"could not read {path} as a parquet file ({error})") from error
+    return parquet, ArrowException
 
 
-def column_of(path: Path, there: Sequence[str], wanted: Sequence[str]) -> str:
+def column_of(path: PurePath | str, there: Sequence[str], wanted: Sequence[str]) -> str:
     """The first of the wanted columns that a table has."""
     for name in wanted:
         if name in there:

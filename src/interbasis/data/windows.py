@@ -15,6 +15,9 @@ from interbasis.data.flat import Flat
 from interbasis.data.samples import IGNORED_LABEL, Pair, Samples, Split
 from interbasis.runtime.errors import InterbasisError
 
+TOKENS_PER_READ = 2**16
+"""Of a pass over the samples."""
+
 
 class Windows(BaseModel):
     """How a stream of tokens becomes samples."""
@@ -48,7 +51,7 @@ def split(flat: Flat, windows: Windows, which: Split, name: str) -> Flat:
         after = flat.starts[flat.starts >= wanted]
         cut = int(after[0] if len(after) else flat.starts[-1])
     if not share / 2 <= (total - cut) / max(total, 1) <= min(2 * share, (1 + share) / 2):
-        cut = wanted - wanted % _stride(windows)
+        cut = wanted - wanted % stride(windows)
     if not 0 < cut < total:
         raise InterbasisError(
             f"{name} has {total} tokens, too few to hold out {share:.0%} of them as a test set with windows "
@@ -63,16 +66,16 @@ def samples(flat: Flat, windows: Windows, name: str) -> Samples:
         raise InterbasisError(f"{name}: prepend needs to know the token; name it as bos=TOKEN")
     if windows.per == "document":
         return _documents(flat, windows, name)
-    stride = _stride(windows)
-    count = len(flat.tokens) // stride
+    step = stride(windows)
+    count = len(flat.tokens) // step
     if not count:
         raise InterbasisError(
-            f"{name} has {len(flat.tokens)} tokens, fewer than the {stride} of one window; name a smaller "
+            f"{name} has {len(flat.tokens)} tokens, fewer than the {step} of one window; name a smaller "
             "context"
         )
 
     def read(first: int, last: int) -> Pair:
-        block = np.asarray(flat.tokens[first * stride : last * stride]).reshape(-1, stride).astype(np.int64)
+        block = np.asarray(flat.tokens[first * step : last * step]).reshape(-1, step).astype(np.int64)
         tokens = torch.from_numpy(block)
         if windows.prepend:
             front = torch.full((len(tokens), 1), windows.bos or 0)
@@ -82,13 +85,13 @@ def samples(flat: Flat, windows: Windows, name: str) -> Samples:
     return Samples(count, read, "tokens", batch=_batch(windows))
 
 
-def _stride(windows: Windows) -> int:
+def stride(windows: Windows) -> int:
     """Tokens of the stream that one packed window takes up."""
     return windows.context + (0 if windows.prepend else 1)
 
 
 def _batch(windows: Windows) -> int:
-    return max(1, 2**16 // windows.context)
+    return max(1, TOKENS_PER_READ // windows.context)
 
 
 def _documents(flat: Flat, windows: Windows, name: str) -> Samples:

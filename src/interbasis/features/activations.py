@@ -120,7 +120,7 @@ def checked(values: Tensor, inputs: Tensor, name: str, first: int) -> Tensor:  #
             f"expected values of shape [samples, positions, features] for {len(inputs)} samples from the "
             f"source, received {list(values.shape)}"
         )
-    values = values.detach().to("cpu", torch.float64)
+    values = values.detach().cpu().double()
     if not values.isfinite().all():
         sample = first + int((~values.isfinite()).flatten(1).any(1).int().argmax())
         raise InterbasisError(

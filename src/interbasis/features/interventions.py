@@ -18,6 +18,7 @@ from interbasis.features.activations import Features, chunk_size, of, values_of
 from interbasis.features.moments import Grouped
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.network import Network
+from interbasis.runtime.devices import double, near_sums, sums_device
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.progress import Progress, silent
 
@@ -150,7 +151,7 @@ def _goal(targets: Tensor, group: Tensor) -> Tensor:  # [groups], [n] or [n, T] 
     """What the feature is set to; NaN where the label is ignored and the feature left alone."""
     known = group != IGNORED_LABEL
     unknown = group[known & (group >= len(targets))]
-    goal = targets.to(group.device)[group.where(known, 0).clamp(max=len(targets) - 1)]
+    goal = targets.to(sums_device(group.device))[near_sums(group.where(known, 0).clamp(max=len(targets) - 1))]
     if len(unknown) or goal[known].isnan().any():
         missing = unknown[0] if len(unknown) else group[known & goal.isnan()][0]
         raise InterbasisError(
@@ -210,7 +211,7 @@ class _Score:
         self.count += int(known.sum())
         self.right += int((outputs.argmax(-1) == labels)[known].sum())
         self.nats += cross_entropy(
-            outputs.double(), labels, ignore_index=IGNORED_LABEL, reduction="sum"
+            double(outputs), near_sums(labels), ignore_index=IGNORED_LABEL, reduction="sum"
         ).item()
 
     @property

@@ -97,7 +97,7 @@ def mean_jacobians(
             )
             for total, gradient, directions in zip(sums, gradients, columns, strict=True):
                 own = gradient[0, -end.shape[1] :] @ directions.to(gradient)  # [S, features]
-                total[group] += (own.T @ signs[0]).double().cpu()
+                total[group] += (own.T @ signs[0]).cpu().double()
         counts[group] += sources * end.shape[1]
     means = [total / counts.clamp_min(1)[:, None, None] for total in sums]
     return [

@@ -21,6 +21,7 @@ from interbasis.network.cores.core import into_groups
 from interbasis.network.network import Network, Section
 from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.integration import Rule
+from interbasis.runtime.devices import double
 from interbasis.runtime.errors import InterbasisError
 
 MAX_BLOCK_ELEMENTS = 2**19
@@ -32,6 +33,12 @@ MIN_BLOCK_TOKENS = 8
 
 def sections_in_bases(network: Network, layers: Sequence[LayerBasis]) -> list[Section]:
     """Every section from the features of its source to those of its target."""
+    check_bases(network, layers)
+    return [section_in_bases(network, layers, k) for k in range(len(network.sections))]
+
+
+def check_bases(network: Network, layers: Sequence[LayerBasis]) -> None:
+    """There is a basis for each node layer, of its width."""
     nodes = network.nodes
     if len(layers) != len(nodes):
         raise InterbasisError(
@@ -44,14 +51,15 @@ def sections_in_bases(network: Network, layers: Sequence[LayerBasis]) -> list[Se
                 f"the basis {layer.name!r} acts on {layer.width} coordinates, node layer {node.name!r} has "
                 f"{node.width}{' (the constant first)' if node.constant else ''}"
             )
-    like = network.sections[0].like
-    return [
-        section.in_basis(
-            None if source.identity else source.inverse.to(like),
-            None if target.identity else target.transform.to(like),
-        )
-        for section, source, target in zip(network.sections, layers, layers[1:], strict=False)
-    ]
+
+
+def section_in_bases(network: Network, layers: Sequence[LayerBasis], k: int) -> Section:
+    """Section k from the features of its source to those of its target."""
+    source, target, like = layers[k], layers[k + 1], network.sections[0].like
+    return network.sections[k].in_basis(
+        None if source.identity else source.inverse.to(like),
+        None if target.identity else target.transform.to(like),
+    )
 
 
 def token_attributions(
@@ -136,7 +144,7 @@ def squared_sums(section: Section, f: Tensor, integral: Rule, tokens: SignedToke
         block = section.folded(_signed_sums(section.over_patches(), f, integral, tokens))
     else:
         block = _signed_sums(section, f, integral, tokens)
-    return block.square_().double().unflatten(1, tokens.signs.shape[::2])
+    return double(block.square_()).unflatten(1, tokens.signs.shape[::2])
 
 
 def _signed_sums(section: Section, f: Tensor, integral: Rule, tokens: SignedTokens) -> Tensor:

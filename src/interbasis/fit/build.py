@@ -37,7 +37,7 @@ from interbasis.graph.stored_basis import StoredTensors
 from interbasis.network.network import Network
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, State, environment, versions
 from interbasis.runtime.clock import Clock
-from interbasis.runtime.devices import torch_device
+from interbasis.runtime.devices import require_dtype, torch_device
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Basis
 from interbasis.runtime.memory import limited_workspace
@@ -175,7 +175,8 @@ class _Build:
                     "of it cannot be resumed; turn shuffling off"
                 )
         plan = [list(map(list, self.plan.windows)), self.plan.chunk_bytes, self.plan.workspace]
-        return self.config.model_dump() | {
+        commits = {f"revision of {name}": data.revision for name, data in self.whole.items() if data.revision}
+        return self.config.model_dump() | commits | {
             "memory": plan if self.execution.memory is not None else None,
             "model": self.network.fingerprint(), **self._fingerprints, **environment(),
         }  # fmt: skip
@@ -345,6 +346,7 @@ class _Build:
 def _computing(network: Network, config: BuildConfig, device: str | None) -> Network:
     """The network in the dtype and on the device that it computes in."""
     where = network.device if device is None else torch_device(device)
+    require_dtype(where, config.torch_dtype)
     if (where, config.torch_dtype) == (network.device, network.dtype):
         return network
     return network.to(where, config.torch_dtype)

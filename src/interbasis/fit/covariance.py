@@ -107,7 +107,8 @@ def known_columns(section: Section, rows: Tensor, covariance: Covariance) -> Kno
     target, source = section.copies
     first, before = section.target.first_coordinate, section.source.first_coordinate
     kept = (target >= first) & (source >= before)
-    return Known(rows, covariance, target[kept] - first, source[kept] - before)
+    places = target[kept] - first, source[kept] - before
+    return Known(rows, covariance, *(place.to(rows.device) for place in places))
 
 
 def _triangle(rows: Tensor) -> Tensor:  # [m, w] -> [min(m, w), w]

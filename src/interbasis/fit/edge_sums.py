@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from interbasis.network.network import Section
+from interbasis.runtime.devices import sums_device
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +31,7 @@ class EdgeSums:
     @classmethod
     def zero(cls, section: Section, estimated: bool) -> "EdgeSums":
         size = len(section.skip), section.features_in
-        zeros = torch.zeros(size, dtype=torch.float64, device=section.skip.device)
+        zeros = torch.zeros(size, dtype=torch.float64, device=sums_device(section.skip.device))
         return cls(zeros, zeros.clone() if estimated else None)
 
     def merge(self, other: "EdgeSums") -> None:

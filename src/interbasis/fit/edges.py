@@ -37,6 +37,7 @@ from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.integration import Rule, rule
 from interbasis.numerics.random_signs import Sources, random_positions, random_signs
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, State
+from interbasis.runtime.devices import double_sum
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Method
 from interbasis.runtime.progress import Progress, silent
@@ -238,7 +239,7 @@ class SectionEdges:
         f = self._features(f, positions, alone)
         if sources is None or alone:
             for _, _, block in token_attributions(section, f, self.settings.rule, counted):
-                self.sums.square += block.square_().sum(1, dtype=torch.float64)
+                self.sums.square += double_sum(block.square_(), 1)
             return
         key, most = ("edges", sources.seed, self.number), min(self.longest, sources.positions or self.longest)
         signs = random_signs(key, first, len(f), outputs * sources.count, most * sources.count).to(f)

@@ -38,8 +38,8 @@ class Execution(BaseModel):
     sections that do not fit together are built one after the other; what cannot fit is refused at once. Sums
     in other chunks differ in their last digits. None is no limit."""
     device: str | None = None
-    """Where the network computes: cpu, cuda, cuda:1; default: where its weights are. Sums over the data are
-    float64 there, decompositions are done on the CPU."""
+    """Where the network computes: cpu, cuda, cuda:1, mps; default: where its weights are. Sums over the data
+    are float64 there, or on the CPU if the device has no float64; decompositions are done on the CPU."""
     team: Team = ALONE
     """The processes that share the work, each with a part of the samples; all of them call `build`, and all
     receive the graph. `interbasis build` under torchrun does so."""

@@ -31,6 +31,7 @@ from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics import autograd
 from interbasis.numerics.random_signs import random_positions, random_signs
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints, State
+from interbasis.runtime.devices import double, near_sums, sums_device
 from interbasis.runtime.progress import Progress, silent
 from interbasis.runtime.team import Pass
 
@@ -135,7 +136,7 @@ class Jacobians:
         self, index: int, section: StencilSection, core: PassCore, metrics: Sequence[Tensor]
     ) -> dict[str, Tensor]:
         checkpoint = self._checkpoint(f"jacobian_moments.{index}")
-        sums = {name: saved.to(self.network.device) for name, saved in checkpoint.tensors.items()}
+        sums = self._restored(checkpoint)
         phase = pass_name(section.source.name)
         for _, f in self.activations(index, phase, checkpoint, lambda: (sums, {})):
             u = section.read_outs(f)
@@ -175,16 +176,16 @@ class Jacobians:
 
     def _halves(self, index: int, section: Section, pair: Sequence[Tensor]) -> list[Moments]:
         """Two independent estimates of the moments, from half of the queries each, with a metric each."""
-        metrics, core = [metric.to(self.network.dtype) for metric in pair], section.core
+        metrics, core = [self._rounded(metric) for metric in pair], section.core
         assert isinstance(core, SamplesQueries)
         sums = self._over_blocks(index, lambda block: block._half_sums(index, section, metrics))
-        return [core.moments(_numbered(sums, half), metric) for half, metric in enumerate(metrics)]
+        return [core.moments(_numbered(sums, k), near_sums(metric)) for k, metric in enumerate(metrics)]
 
     def _half_sums(self, index: int, section: Section, metrics: Sequence[Tensor]) -> dict[str, Tensor]:
         core, count = section.core, max(1, (self.queries or 2) // 2)
         assert isinstance(core, SamplesQueries)
         checkpoint = self._checkpoint(f"jacobian_halves.{index}")
-        sums = {name: saved.to(metrics[0].device) for name, saved in checkpoint.tensors.items()}
+        sums = self._restored(checkpoint)
         phase = pass_name(section.source.name)
         for first, f in self.activations(index, phase, checkpoint, lambda: (sums, {})):
             u, positions = section.read_outs(f), f.shape[1]
@@ -215,7 +216,7 @@ class Jacobians:
             section, count = network.sections[index], self.statistics.layers[index].count
             gram, first = sums[str(index)].cpu() / count, section.source.first_coordinate
             if narrow[index]:
-                result.insert(0, JacobianGram(section.read.double().cpu()[:, first:], gram))
+                result.insert(0, JacobianGram(section.read.cpu().double()[:, first:], gram))
             else:
                 result.insert(0, JacobianGram(None, gram[first:, first:]))
         return result
@@ -223,7 +224,7 @@ class Jacobians:
     def _end_sums(self, transform: Tensor, narrow: Sequence[bool]) -> dict[str, Tensor]:
         """Grams of the Jacobians to the end, by the number of the section."""
         network, checkpoint = self.network, self._checkpoint("jacobian.end")
-        sums = dict(checkpoint.tensors)
+        sums = self._restored(checkpoint)
         mixing = any(
             section.core.mixes_positions or section.last_only or isinstance(section, StencilSection)
             for section in network.sections
@@ -235,7 +236,7 @@ class Jacobians:
                 counted = counted and [mask.flatten()[:, None] for mask in counted]
             grams = autograd.grams_to_end(_stages(network.sections, narrow), f, transform, signs, counted)
             for k, gram in enumerate(grams):
-                sums[str(k)] = sums[str(k)] + gram if str(k) in sums else gram
+                sums[str(k)] = sums[str(k)] + double(gram) if str(k) in sums else double(gram)
         return sums
 
     def _counted_to_end(self, f: Tensor) -> list[Tensor] | None:  # [n, T] each
@@ -252,15 +253,15 @@ class Jacobians:
         self, index: int, section: Section, core: PassCore, metrics: Sequence[Tensor]
     ) -> list[Moments]:
         """The moments for several metrics, from one pass."""
-        metrics = [metric.to(self.network.dtype) for metric in metrics]
+        metrics = [self._rounded(metric) for metric in metrics]
         sums = self._over_blocks(index, lambda block: block._moment_sums(index, section, core, metrics))
-        return [core.moments(_numbered(sums, k), metric) for k, metric in enumerate(metrics)]
+        return [core.moments(_numbered(sums, k), near_sums(metric)) for k, metric in enumerate(metrics)]
 
     def _moment_sums(
         self, index: int, section: Section, core: PassCore, metrics: Sequence[Tensor]
     ) -> dict[str, Tensor]:
         checkpoint = self._checkpoint(f"jacobian_moments.{index}")
-        sums = {name: saved.to(metrics[0].device) for name, saved in checkpoint.tensors.items()}
+        sums = self._restored(checkpoint)
         phase = pass_name(section.source.name)
         for signs, f in self._pass(index, [section], phase, checkpoint, lambda: (sums, {})):
             u, outputs = section.read_outs(f), section.outputs(f)
@@ -283,6 +284,15 @@ class Jacobians:
 
         name = TO_END if index is None else pass_name(self.network.nodes[index].name)
         return self.batches.team.sums(Pass(name, len(blocks), of_block, added))[0][0]
+
+    def _rounded(self, metric: Tensor) -> Tensor:
+        """As the network computes, where it computes."""
+        return metric.to(self.network.device, self.network.dtype)
+
+    def _restored(self, checkpoint: Checkpoint) -> dict[str, Tensor]:
+        """The sums of unfinished work, where they are kept."""
+        home = sums_device(self.network.device)
+        return {name: saved.to(home) for name, saved in checkpoint.tensors.items()}
 
     def _checkpoint(self, name: str) -> Checkpoint:
         return self.checkpoints.checkpoint(name + self.batches.mark, len(self.batches))
@@ -337,9 +347,9 @@ def _add(sums: dict[str, Tensor], more: dict[str, Tensor], weight: float = 1.0) 
     """Add a batch's sums to those of all, which are float64."""
     for name, total in more.items():
         if name in sums:
-            sums[name].add_(total, alpha=weight)
+            sums[name].add_(near_sums(total), alpha=weight)
         else:
-            sums[name] = weight * total.double()
+            sums[name] = weight * double(total)
 
 
 def _count_out(sections: Sequence[Section], positions: int) -> int:

@@ -177,7 +177,7 @@ class MemoryPlan:
         sections = [SectionMemory.of(section, tokens, itemsize, config) for section in network.sections]
         return_freed_memory()
         release_memory()
-        block = _block_bytes(network)
+        block = block_bytes(network)
         held = resident_bytes() + block
         reading = int(READING_A_BLOCK * block)
         least = COPIES_OF_A_CHUNK * MIN_CHUNK_BYTES + COPIES_OF_WORKSPACE * _least_workspace(
@@ -233,7 +233,7 @@ def _least_workspace(network: Network, itemsize: int) -> int:
     return max([itemsize * shape.heads * shape.width**2 for shape in shapes] + [MIN_WORKSPACE])
 
 
-def _block_bytes(network: Network) -> int:
+def block_bytes(network: Network) -> int:
     """What one block of a stored network takes."""
     blocks: dict[int, int] = {}
     for section in network.sections:

@@ -8,6 +8,7 @@ from torch import Tensor
 from interbasis.fit.jacobian_gram import ROWS_AT_ONCE, JacobianGram, Terms
 from interbasis.network.cores import Moments
 from interbasis.network.network import Section
+from interbasis.runtime.devices import double
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +23,7 @@ class SectionJacobian:
 
     @classmethod
     def of(cls, section: Section, transform: Tensor | None) -> "SectionJacobian":
-        write = section.write.double()
+        write = double(section.write)
         if transform is None:
             return cls(section, None, write)
         transform = transform.to(write.device)
@@ -67,7 +68,7 @@ class SectionJacobian:
 
     def _skip(self) -> Tensor:  # [r, d_in]
         """ĈP."""
-        skip = self.section.skip.double()
+        skip = double(self.section.skip)
         return skip if self.transform is None else self.transform @ skip
 
 

@@ -20,6 +20,7 @@ from interbasis.network.cores import Moments, PassCore, StatisticsCore, Sums
 from interbasis.network.network import Network, Section
 from interbasis.numerics.linalg import haar_rotation
 from interbasis.runtime.checkpoints import State
+from interbasis.runtime.devices import double, near_sums, sums_device
 from interbasis.runtime.team import Pass
 
 SLICED = "slices"
@@ -132,10 +133,10 @@ class _SumsOfSlices:
                 more = core.statistics(own, slice(0, 1))
             else:
                 assert isinstance(core, PassCore)
-                more = core.batch_sums(u[member], outputs, self.metric.to(u.dtype), None)
+                more = core.batch_sums(u[member], outputs, self.metric.to(u), None)
             totals = self.sums[number]
             for name, total in more.items():
-                totals[name] = totals[name] + total if name in totals else total.double()
+                totals[name] = totals[name] + near_sums(total) if name in totals else double(total)
         return section.from_read_outs(f, u)
 
     def jacobians(self, source: LayerBasis, target: LayerBasis) -> SlicedSection:
@@ -150,9 +151,7 @@ class _SumsOfSlices:
             inner = gram.inner(directions)
             grams.append(inner @ gram.K @ inner.T)
             local = moments.local.to("cpu", torch.float64) / outputs
-            skip, read = (
-                matrix.to("cpu", torch.float64) for matrix in (self.section.skip, self.section.read)
-            )
+            skip, read = (matrix.cpu().double() for matrix in (self.section.skip, self.section.read))
             mean = skip if self.jacobian.transform is None else self.jacobian.transform.cpu() @ skip
             mean = (mean + self.jacobian.write.cpu() @ local @ read) @ source.inverse
             means.append(mean[out:, first:])
@@ -173,4 +172,4 @@ class _SumsOfSlices:
         for name, total in tensors.items():
             section, slice_, key = name.split(".", 2)
             if int(section) == number:
-                self.sums[int(slice_)][key] = total.to(self.section.skip.device)
+                self.sums[int(slice_)][key] = total.to(sums_device(self.section.skip.device))

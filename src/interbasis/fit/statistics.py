@@ -23,6 +23,7 @@ from interbasis.network.cores import StatisticsCore, Sums
 from interbasis.network.network import Network, Section
 from interbasis.network.stencil_section import StencilSection
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, State
+from interbasis.runtime.devices import near_sums, sums_device
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.progress import Progress, silent
 from interbasis.runtime.team import Pass
@@ -71,11 +72,13 @@ class Statistics:
     def add_core(self, index: int, sums: Sums, pairs: int) -> None:
         """Take in more of the core of one section."""
         if index == len(self.cores):
-            self.cores.append({name: total.to(torch.float64, copy=True) for name, total in sums.items()})
+            self.cores.append(
+                {name: near_sums(total).to(torch.float64, copy=True) for name, total in sums.items()}
+            )
             self.pairs.append(pairs)
             return
         for name, total in self.cores[index].items():
-            total += sums[name]  # float64, whatever the other is
+            total += near_sums(sums[name])  # float64, whatever the other is
         self.pairs[index] += pairs
 
     def state(self) -> State:
@@ -174,7 +177,9 @@ def _of_block(
     network: Network, batches: Batches, wanted: Wanted, progress: Progress, checkpoints: Checkpoints
 ) -> Statistics:
     checkpoint = checkpoints.checkpoint(f"statistics.{batches.name}{batches.mark}", len(batches))
-    result = Statistics.restored((checkpoint.tensors, checkpoint.values))
+    home = sums_device(network.device)
+    saved = {name: tensor.to(home) for name, tensor in checkpoint.tensors.items()}
+    result = Statistics.restored((saved, checkpoint.values))
     ragged = batches.ragged_chunks(_samples_at_once(network, batches), checkpoint.done)
     save = partial(checkpoint.save, state=result.state)
     for first, runs in batches.tracked(ragged, "statistics", progress, save):
@@ -205,7 +210,7 @@ class _Pass:
                 return
             last, node = index == len(self.network.sections), self.network.nodes[index]
             counts = self._counts(index, fs)
-            x = _rows([f[..., node.first_coordinate :] for f in fs], counts)
+            x = near_sums(_rows([f[..., node.first_coordinate :] for f in fs], counts))
             full = self.wanted.grams and (self.wanted.last_gram or not last)
             covariance = Covariance.of(x, full, known)
             if not covariance.scatter.isfinite().all():

@@ -60,7 +60,7 @@ class StencilJacobian:
 
     @classmethod
     def of(cls, section: StencilSection, transform: Tensor | None) -> "StencilJacobian":
-        skip, read, write = (matrix.double().cpu() for matrix in (section.skip, section.read, section.write))
+        skip, read, write = (matrix.cpu().double() for matrix in (section.skip, section.read, section.write))
         if transform is not None:
             skip, write = transform.cpu() @ skip, transform.cpu() @ write
         first = section.source.first_coordinate

@@ -12,6 +12,7 @@ from interbasis.fit.statistics import check_runs, chunk_size
 from interbasis.graph.largest_direction import Carrier, LargestDirection
 from interbasis.network.network import Network, NodeLayer
 from interbasis.runtime.checkpoints import State
+from interbasis.runtime.devices import double, near_sums
 from interbasis.runtime.progress import Progress, silent
 
 MAX_TOKENS = 8_192
@@ -81,11 +82,12 @@ def _look(
     for k, node in enumerate(network.nodes):
         if not all(f.isfinite().all() for f in fs):
             check_runs(node.name, fs, batches.name, batches.offset)
-        sizes = torch.cat([norms(node, f).flatten() for f in fs]).double()
+        sizes = double(torch.cat([norms(node, f).flatten() for f in fs]))
         limit = norm_limit * sizes.median().item() if norm_limit else torch.inf
         limits.append(limit)
         if k in described:
-            counts = torch.cat([positions_only.at(k, node, f).flatten() for f in fs]) & (sizes <= limit)
+            counts = near_sums(torch.cat([positions_only.at(k, node, f).flatten() for f in fs]))
+            counts = counts & (sizes <= limit)
             descriptions[str(k)] = _describe(node, fs, runs, sizes, counts, limit).model_dump()
         progress("survey", k + 1, len(network.nodes))
         if k < len(network.sections):
@@ -113,7 +115,7 @@ def _describe(
     node: NodeLayer, fs: list[Tensor], runs: list[Tensor], sizes: Tensor, counts: Tensor, limit: float
 ) -> LargestDirection:
     first = node.first_coordinate + node.isolated
-    x = torch.cat([f[..., first:].flatten(0, 1) for f in fs])  # [tokens, w]
+    x = near_sums(torch.cat([f[..., first:].flatten(0, 1) for f in fs]))  # [tokens, w]
     share, squares = largest_share(x)
     within = share if counts.all() else largest_share(x[counts])[0] if counts.any() else 0.0
     positions = [torch.arange(f.shape[1], device=f.device).expand(f.shape[:2]).flatten() for f in fs]
@@ -126,8 +128,8 @@ def _describe(
         norm_limit=limit if limit < torch.inf else None,
         median_norm=sizes.median().item(),
         largest_norm=sizes.max().item(),
-        positions=_carriers(torch.cat(positions), squares) if fs[0].shape[1] > 1 else (),
-        tokens=_carriers(torch.cat(known), squares) if len(known) == len(tokens) else (),
+        positions=_carriers(near_sums(torch.cat(positions)), squares) if fs[0].shape[1] > 1 else (),
+        tokens=_carriers(near_sums(torch.cat(known)), squares) if len(known) == len(tokens) else (),
     )
 
 

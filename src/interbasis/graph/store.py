@@ -10,10 +10,11 @@ import json
 import re
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import ConfigDict, Field, ValidationError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -35,6 +36,8 @@ SCHEMA = 1
 CONFIG = "config.json"
 TENSOR_FILE = re.compile(r"graph-[0-9a-f]{12}\.safetensors")
 """The tensor file of a run, named by its content."""
+LARGE = re.compile(r"\.(transform|inverse)$|^edge(s|_errors)\.")
+"""Tensors of which a graph has one per layer or section, and which may be large."""
 LEFTOVER = re.compile(r"graph\.safetensors\.new|\.graph\.safetensors\.new\..*\.tmp|\.config\.json\..*\.tmp")
 """What an interrupted save may leave behind."""
 
@@ -132,6 +135,37 @@ def load(folder: str | Path) -> InteractionGraph:
     _check_shapes(folder, graph)
     companion(graph).folder = Path(folder)
     return graph
+
+
+def load_stored(folder: str | Path) -> InteractionGraph:
+    """Read a graph whose matrices stay in the run's file, and are read whenever they are asked for.
+
+    Raises:
+        InterbasisError: The folder is truncated, foreign, or from a newer version.
+    """
+    folder = Path(folder)
+    try:
+        header = read_header(folder)
+        path = _checked_file(folder, header)
+        with safe_open(path, "pt") as file:
+            tensors = {
+                name: _without_data(file, name) if LARGE.search(name) else file.get_tensor(name)
+                for name in file.keys()  # noqa: SIM118
+            }
+        graph = _assemble(header, tensors)
+    except OSError as error:
+        raise InterbasisError(f"could not read {folder} ({error.strerror or error})") from error
+    except SafetensorError as error:
+        raise InterbasisError(f"{folder} holds no readable safetensors file ({error})") from error
+    except KeyError as error:
+        raise InterbasisError(f"{folder} is damaged: {error} is missing; build the run again") from error
+    _check_shapes(folder, graph)
+    return reopened(graph, folder)
+
+
+def _without_data(file: Any, name: str) -> Tensor:
+    """A tensor of the same shape that takes no memory."""
+    return torch.empty(file.get_slice(name).get_shape(), dtype=torch.float64, device="meta")
 
 
 def reopened(graph: InteractionGraph, folder: Path) -> InteractionGraph:
@@ -276,7 +310,8 @@ def _assemble(header: GraphHeader, tensors: dict[str, Tensor]) -> InteractionGra
     return InteractionGraph(layers, edges, header.config, header.provenance, errors)
 
 
-def _read_tensors(folder: Path, header: GraphHeader) -> dict[str, Tensor]:
+def _checked_file(folder: Path, header: GraphHeader) -> Path:
+    """The tensor file, unchanged."""
     path = folder / header.tensors.file
     if not path.is_file():
         raise InterbasisError(f"{folder} is incomplete: {path.name} is missing; build the run again")
@@ -284,6 +319,11 @@ def _read_tensors(folder: Path, header: GraphHeader) -> dict[str, Tensor]:
         raise InterbasisError(
             f"{path} is truncated or changed (its SHA-256 is not the one in {CONFIG}); build the run again"
         )
+    return path
+
+
+def _read_tensors(folder: Path, header: GraphHeader) -> dict[str, Tensor]:
+    path = _checked_file(folder, header)
     try:
         tensors = load_file(path)
     except SafetensorError as error:

@@ -26,6 +26,7 @@ from interbasis.network.prefix import Prefix
 from interbasis.network.shapes import Shapes
 from interbasis.network.structured_matmul import applier
 from interbasis.network.window import Grid
+from interbasis.runtime.devices import near_sums, sums_device
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Dtype
 
@@ -117,7 +118,7 @@ class Section(Step):
 
     def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:  # [d_in], [..., d_in]
         """P f and P δ."""
-        skip = self.skip.to(f)
+        skip = near_sums(self.skip).to(f)
         return skip @ f, moved @ skip.T
 
     @cached_property
@@ -346,7 +347,8 @@ class Network:
         return None if remake is None else lambda change: then(remake(change))
 
     def double(self) -> "Network":
-        return self.to(torch.float64)
+        """A copy in float64, on the CPU where this network's device has none."""
+        return self.to(sums_device(self.device), torch.float64)
 
     def fingerprint(self) -> str:
         """SHA-256 over all weights, rounded to float32: the same model, the same string."""

@@ -30,6 +30,7 @@ from interbasis.network.cores import Largest, Linear
 from interbasis.network.network import NodeLayer, Section
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_matmul import stencil_applier
+from interbasis.runtime.devices import near_sums
 from interbasis.runtime.errors import InterbasisError
 
 
@@ -98,8 +99,9 @@ class StencilSection(Section):
     def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:  # [d_in], [..., d_in]
         """P p and P δp where f is the same, and moves alike, at all positions."""
         weights = self.stencil.weight.sum(2).mean(0).to(f)  # [K]
-        skip = torch.einsum("okd,k->od", self.taps_of(self.skip.to(f)), weights)
-        skip[:, 0] += self.skip[:, 0].to(f)
+        own = near_sums(self.skip).to(f)
+        skip = torch.einsum("okd,k->od", self.taps_of(own), weights)
+        skip[:, 0] += own[:, 0]
         return skip @ f, moved @ skip.T
 
     @cached_property

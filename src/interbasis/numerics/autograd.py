@@ -14,6 +14,7 @@ from torch import Tensor
 
 from interbasis.numerics.integration import Rule
 from interbasis.numerics.linalg import symmetric_product
+from interbasis.runtime.devices import batch_sums, double
 
 Function = Callable[[Tensor], Tensor]  # [n, T, c_in] -> [n, S, c_out]
 Weights = tuple[Tensor, Tensor]
@@ -65,8 +66,7 @@ def moments(
     u [n, T, c_in], metric Q [c_out, c_out], signs [n, S, R]; over ``counted`` positions alone.
     """
     width = u.shape[2]
-    local = torch.zeros(len(metric), width, dtype=torch.float64, device=u.device)
-    gram = torch.zeros(width, width, dtype=torch.float64, device=u.device)
+    local, gram = batch_sums(len(metric), width, like=u), batch_sums(width, width, like=u)
     sources = 1 if signs is None else signs.shape[2]
     for part in _parts(u, len(metric)):
         their = None if signs is None else signs[part]
@@ -143,7 +143,7 @@ def grams_to_end(
             if masks is not None:
                 rows = tuple(row * mask[..., None] for row, mask in zip(rows, masks, strict=False))
             scale = 1 if signs is None else signs.shape[2]
-            grams = [symmetric_product(row.flatten(0, 2)).double() / scale for row in rows]
+            grams = [double(symmetric_product(row.flatten(0, 2))) / scale for row in rows]
             totals = [total + gram for total, gram in zip(totals, grams, strict=True)] if totals else grams
     return totals
 

@@ -49,14 +49,14 @@ def transposed_product(x: Tensor, y: Tensor) -> Tensor:  # [n, width], [n, m] ->
 
 def eigenbasis(matrix: Tensor) -> tuple[Tensor, Tensor]:  # [w, w] -> [w], [w, w]
     """Eigenvalues of a symmetric matrix in descending order, and its eigenvectors as rows."""
-    matrix = matrix.to("cpu", torch.float64)
+    matrix = matrix.cpu().double()
     values, vectors = torch.linalg.eigh((matrix + matrix.T).div_(2))
     return values.flip(0), fix_signs(vectors.T.flip(0))
 
 
 def right_singular_basis(factor: Tensor) -> tuple[Tensor, Tensor]:  # [k, w] -> [min(k, w)], [min(k, w), w]
     """Eigenvalues and eigenvectors (as rows) of factorᵀ·factor, found on the factor's small side."""
-    _, singular, vectors = torch.linalg.svd(factor.to("cpu", torch.float64), full_matrices=False)
+    _, singular, vectors = torch.linalg.svd(factor.cpu().double(), full_matrices=False)
     return singular.square(), fix_signs(vectors)
 
 

@@ -11,15 +11,16 @@ from interbasis.data.batches import Data
 from interbasis.data.samples import Split
 from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.graph.store import graph_digest, load
+from interbasis.graph.store import graph_digest, load, load_stored
 from interbasis.network.hooks import own_name
 from interbasis.network.network import Network
 from interbasis.run.records import Result
 from interbasis.run.results import load_result, load_tensors, save_result
-from interbasis.run.specs import Model, first_of, open_model, split_options
+from interbasis.run.specs import Model, at_one_commit, first_of, open_model, split_options
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, environment
-from interbasis.runtime.devices import torch_device
+from interbasis.runtime.devices import has_float64, require_dtype, torch_device
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.memory import parse_bytes, return_freed_memory
 from interbasis.runtime.progress import Progress
 from interbasis.runtime.records import Record
 from interbasis.runtime.team import ALONE, Team, team_of_torchrun
@@ -105,6 +106,8 @@ class OpenedRun(RunGraph):
     """Data to evaluate on; default: ``train_data``."""
     model: Model | None = None
     """The model that was opened by name; None where the network was given."""
+    memory: int | None = None
+    """Bytes that the process may hold while a stage runs that can be limited; None is no limit."""
 
     def __post_init__(self) -> None:
         if self.network.fingerprint() != self.graph.provenance.model_fingerprint:
@@ -115,12 +118,17 @@ class OpenedRun(RunGraph):
             )
 
     def on(self, device: str | None) -> "OpenedRun":
-        """The same run with its network on a device: cpu, cuda or cuda:1; None leaves it where it is.
+        """The same run with its network on a device: cpu, cuda, cuda:1 or mps; None leaves it where it is.
 
         Raises:
-            InterbasisError: This machine has no such device, or it has no float64.
+            InterbasisError: This machine has no such device, or the run was built in float64, which it lacks.
         """
-        return self if device is None else replace(self, network=self.network.to(torch_device(device)))
+        if device is None:
+            return self
+        where, dtype = torch_device(device), self.graph.config.torch_dtype
+        require_dtype(where, dtype)
+        network = self.network.to(where) if has_float64(where) else self.network.to(where, dtype)
+        return replace(self, network=network)
 
     def data(self, spec: str | None = None, split: Split = "test") -> Data:
         """The data named, those given in Python, or a split of those that the graph was built on.
@@ -134,12 +142,15 @@ class OpenedRun(RunGraph):
                 "this graph was built in Python and does not name its data; give them when it is opened, "
                 "interbasis.open_run(folder, network, data)"
             )
-        request = self.graph.provenance.request
+        model, request = self.model, self.graph.provenance.request
         if spec or not request or not request.data:
-            return self.model.open_data(spec, split)
-        name, options = split_options(request.data)
-        samples = int(options.pop("samples", 0))
-        whole = self.model.open_data(",".join([name, *(f"{k}={v}" for k, v in options.items())]), split)
+            whole, samples = model.open_data(spec, split), 0
+        else:
+            name, options = split_options(request.data)
+            samples = int(options.pop("samples", 0))
+            named = ",".join([name, *(f"{k}={v}" for k, v in options.items())])
+            whole = model.open_data(named, split, samples or None)
+        whole = at_one_commit(whole, self.team, lambda spec: model.open_data(spec, split, samples or None))
         return first_of(whole, min(samples, len(whole))) if samples else whole
 
     def section_indices(self, names: Iterable[str] | None) -> list[int]:
@@ -242,6 +253,23 @@ def open_run(
         test_data=test_data,
         model=opened,
     )
+
+
+def open_run_within(memory: str, folder: Path, model: str | None = None) -> OpenedRun:
+    """Open a run whose process may hold so much memory, as 8GB: graph and large models stay in their files.
+
+    Raises:
+        InterbasisError: It is no amount of memory, or the run or its model cannot be opened.
+    """
+    limit = parse_bytes(memory)
+    return_freed_memory()
+    graph = load_stored(folder)
+    name = model or graph.provenance.model
+    if not name:
+        raise InterbasisError(f"{folder} was built in Python and does not name its model; add --model")
+    opened = open_model(name, limit)
+    run = open_run(graph, opened.network)
+    return replace(run, folder=folder, model=opened, memory=limit)
 
 
 def open_graph(graph: InteractionGraph) -> OpenedRun:

@@ -15,7 +15,8 @@ class Resources(Record):
     """Maximum memory to use, such as 8GB: batches and blocks are chosen to fit, sections are built one after
     the other and blocks of a Hugging Face model loaded one at a time if necessary; default: no limit."""
     device: str | None = None
-    """Device to compute on: cpu, cuda or cuda:1; default: cpu. mps, which has no float64, is refused."""
+    """Device to compute on: cpu, cuda, cuda:1, or mps, which has no float64 and computes in float32;
+    default: cpu."""
 
     @property
     def bytes(self) -> int | None:

@@ -5,7 +5,7 @@
 
 Options follow a data spec's path after commas, `tokens:stories.uint16,context=256,bos=1`: samples=N takes the
 first N of any data; those of tokens and text are the fields of `interbasis.data.windows.Windows`, and part,
-column, tokenizer (`interbasis.data.streams`).
+column, tokenizer, stream and revision (`interbasis.data.streams`).
 """
 
 import importlib
@@ -27,6 +27,7 @@ from interbasis.models.module import from_torch
 from interbasis.network.network import Network
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.memory import collecting_later
+from interbasis.runtime.team import Team
 
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 SHIPPED = CHECKPOINTS / "modadd-seed0.safetensors"
@@ -58,13 +59,17 @@ class Model:
         """The training data that go with it."""
         return self.open_data()
 
-    def open_data(self, spec: str | None = None, split: Split = "train") -> Samples:
-        """Data for this model: those named, or those it was trained on."""
+    def open_data(
+        self, spec: str | None = None, split: Split = "train", at_most: int | None = None
+    ) -> Samples:
+        """Data for this model: those named, or those it was trained on; a stream up to so many samples."""
         if not (spec or self.data_spec):
             raise InterbasisError(
                 f"{self.spec} does not say what it was trained on; name data with --data: {DATA}"
             )
-        return open_data(spec or self.data_spec, split, context=self.context, tokenizer=self.tokenizer)
+        return open_data(
+            spec or self.data_spec, split, context=self.context, tokenizer=self.tokenizer, at_most=at_most
+        )
 
 
 def open_model(spec: str, memory: int | None = None) -> Model:
@@ -99,12 +104,18 @@ def _mlp(spec: str, path: str) -> Model:
 
 
 def open_data(
-    spec: str, split: Split = "train", *, context: int | None = None, tokenizer: str = ""
+    spec: str,
+    split: Split = "train",
+    *,
+    context: int | None = None,
+    tokenizer: str = "",
+    at_most: int | None = None,
 ) -> Samples:
     """Labelled data by name: `Samples`, which `Batches` and everything built on it take as they are.
 
     ``split`` is the training or the test set. ``context`` and ``tokenizer`` are the model's, for token data
     whose spec does not name its own; the result's ``spec`` names them, so that it opens the same data alone.
+    Of a stream whose spec does not say samples=N, ``at_most`` so many are looked at.
     """
     if split not in ("train", "test"):
         raise InterbasisError(f"a split is train or test, not {split!r}")
@@ -114,7 +125,7 @@ def open_data(
     if family in STREAMS and path:
         if context is not None:
             options.setdefault("context", str(min(context, MAX_DEFAULT_POSITIONS)))
-        whole = streams.load(family, path, split, options, tokenizer)
+        whole = streams.load(family, path, split, options, tokenizer, samples or at_most)
         return whole if samples is None else first_of(whole, samples)
     if family == "modadd" and not path:
         whole = _pairs(_integer(spec, "p", options.pop("p", None)) or 113, split)
@@ -136,6 +147,14 @@ def open_data(
 def first_of(data: Samples, count: int) -> Samples:
     """The first so many samples, named so that they can be had again."""
     return replace(data.head(count), spec=f"{data.spec},samples={count}")
+
+
+def at_one_commit(data: Samples, team: Team, reopen: Callable[[str], Samples]) -> Samples:
+    """Streamed data at the commit that the first process of a team found, for all of its processes."""
+    if not data.revision:
+        return data
+    _, values = team.once("revision", lambda: ({}, {"spec": data.spec}))
+    return data if values["spec"] == data.spec else reopen(str(values["spec"]))
 
 
 def split_options(spec: str) -> tuple[str, dict[str, str]]:

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from interbasis.network.cores.core import Moments, StatisticsCore, Sums
 from interbasis.numerics.integration import Rule
+from interbasis.runtime.devices import double
 
 
 class Largest(StatisticsCore):
@@ -42,7 +43,7 @@ class Largest(StatisticsCore):
         for k in range(self.taps):
             e = (chosen == k).to(u.dtype)
             products.append(e.T @ e)
-        result = torch.stack(products).double()  # [K, c, c]
+        result = double(torch.stack(products))  # [K, c, c]
         return {"selected": result.diagonal(dim1=1, dim2=2).clone(), "selected_products": result}
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from interbasis.network.cores.abilities import ClosedFormSquares
 from interbasis.network.cores.core import Moments, StatisticsCore, Sums
 from interbasis.numerics.integration import Rule
+from interbasis.runtime.devices import double_sum, near_sums
 
 if TYPE_CHECKING:
     from interbasis.network.network import Section
@@ -39,7 +39,7 @@ class Linear(StatisticsCore, ClosedFormSquares):
         """A_ij = P_ij f_j."""
 
         def of_batch(f: Tensor) -> Tensor:
-            squares = f[:, section.outputs(f)].square().sum((0, 1), dtype=torch.float64)
-            return section.skip.square() * squares
+            squares = double_sum(f[:, section.outputs(f)].square(), (0, 1))
+            return near_sums(section.skip.square()) * squares
 
         return of_batch

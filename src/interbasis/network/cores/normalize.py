@@ -10,6 +10,7 @@ from interbasis.network.cores.abilities import ClosedFormSquares
 from interbasis.network.cores.core import Moments, StatisticsCore, Sums
 from interbasis.numerics.integration import Rule
 from interbasis.numerics.linalg import symmetric_product
+from interbasis.runtime.devices import double, double_sum
 
 if TYPE_CHECKING:
     from interbasis.network.network import Section
@@ -44,10 +45,10 @@ class Normalize(StatisticsCore, ClosedFormSquares):
         r = (v.clamp_min(0) + self.epsilon).rsqrt()  # [tokens, 1]
         cubed = r**3 * (v >= 0) * u  # r³u, 0 where the variance was clamped
         return {
-            "r": r.sum(dtype=torch.float64),
-            "r2": r.square().sum(dtype=torch.float64),
-            "r3": cubed.sum(0, dtype=torch.float64),
-            "r4": (r * cubed).sum(0, dtype=torch.float64),
+            "r": double_sum(r, (0, 1)),
+            "r2": double_sum(r.square(), (0, 1)),
+            "r3": double_sum(cubed, 0),
+            "r4": double_sum(r * cubed, 0),
             "r6": symmetric_product(cubed),
         }
 
@@ -89,21 +90,21 @@ class Normalize(StatisticsCore, ClosedFormSquares):
         its mean, so that skip and normalised stream may cancel. With the variance isolated, A_vj is 0 but
         for two features j, and the products of y are that small.
         """
-        skip, read = section.skip.double(), section.read.double()
-        D = section.write.double() @ read[1:]  # [r_out, r_in]
+        skip, read = double(section.skip), double(section.read)
+        D = double(section.write) @ read[1:]  # [r_out, r_in]
         mixed = read[0] != 0  # features that hold some of the variance
         A_v, D_v = read[0, mixed], D[:, mixed]
 
         def of_batch(f: Tensor) -> Tensor:
             f = f[:, section.outputs(f)].flatten(0, 1)
             v, u = _tokens((f @ section.read.T)[None], slice(0, len(f)))
-            a, b = (slope.double() for slope in self._slopes(v, rule))  # [tokens, 1]
-            weight = f.double().square()
+            a, b = (double(slope) for slope in self._slopes(v, rule))  # [tokens, 1]
+            weight = double(f).square()
             E, δ = skip + a.mean() * D, a - a.mean()
             squares = E.square() * weight.sum(0) + 2 * E * D * (δ * weight).sum(0)
             squares += D.square() * (δ.square() * weight).sum(0)
             E, weight = E[:, mixed], weight[:, mixed]
-            y = b * (u @ section.write.T).double()  # [tokens, r_out]
+            y = b * double(u @ section.write.T)  # [tokens, r_out]
             squares[:, mixed] += A_v.square() * (y.square().T @ weight)
             squares[:, mixed] += 2 * A_v * (E * (y.T @ weight) + D_v * (y.T @ (δ * weight)))
             return squares.clamp_min(0)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from interbasis.network.cores.core import Moments, Sums
 from interbasis.numerics.linalg import symmetric_product
+from interbasis.runtime.devices import double_sum
 
 MAX_DENSE_WIDTH = 2048
 """Most read-outs for which both matrices are made."""
@@ -23,7 +24,7 @@ PRODUCTS = "slope_products"
 
 def slope_sums(d: Tensor) -> Sums:  # [tokens, c_in]
     """Σ d and Σ d dᵀ, the latter in rows of tiles where it is large."""
-    sums = {"slopes": d.sum(0, dtype=torch.float64)}
+    sums = {"slopes": double_sum(d, 0)}
     if d.shape[1] <= MAX_DENSE_WIDTH:
         return sums | {PRODUCTS: symmetric_product(d)}
     starts = range(0, d.shape[1], ROWS_PER_TILE)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from interbasis.numerics.integration import rule
+from interbasis.runtime.devices import double
 
 Function = Callable[[Tensor], Tensor]
 
@@ -73,13 +74,13 @@ class StraightLine:
     def _side(self, edges: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(edges, act, ∫act, ∫x act′) from 0 outwards."""
         level, rest = self.activation(edges), edges.diff()
-        mean = _mean_change(self.activation, edges[:-1], rest, level[:-1]).double()
-        values, ends = level.double(), edges[1:].double()
-        areas = rest.double() * (values[:-1] + mean)
-        moments = ends * values.diff() - rest.double() * mean
+        mean = double(_mean_change(self.activation, edges[:-1], rest, level[:-1]))
+        values, ends, rest = double(level), double(edges[1:]), double(rest)
+        areas = rest * (values[:-1] + mean)
+        moments = ends * values.diff() - rest * mean
         start = values.new_zeros(1)
         return (
-            edges.double(),
+            double(edges),
             values,
             torch.cat([start, areas.cumsum(0)]),
             torch.cat([start, moments.cumsum(0)]),

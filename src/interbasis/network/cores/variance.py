@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from interbasis.network.cores.abilities import ClosedFormSquares
 from interbasis.network.cores.core import Moments, StatisticsCore, Sums
 from interbasis.numerics.integration import Rule
 from interbasis.numerics.linalg import symmetric_product
+from interbasis.runtime.devices import double, double_sum
 
 if TYPE_CHECKING:
     from interbasis.network.network import Section
@@ -36,7 +36,7 @@ class Variance(StatisticsCore, ClosedFormSquares):
 
     def statistics(self, u: Tensor, outputs: slice) -> Sums:
         u = u[:, outputs].flatten(0, 1)
-        return {"sum": u.sum(0, dtype=torch.float64), "products": symmetric_product(u)}
+        return {"sum": double_sum(u, 0), "products": symmetric_product(u)}
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:
         return Moments(2 / self.width * sums["sum"][None], 4 / self.width**2 * metric * sums["products"])
@@ -50,12 +50,12 @@ class Variance(StatisticsCore, ClosedFormSquares):
 
     def squares(self, section: "Section", rule: Rule) -> Callable[[Tensor], Tensor]:
         """A_ij = f_j (P_ij + B_i g_j) with g = N̄A for every token, so three sums over tokens do."""
-        P, B = section.skip.double(), section.write.double()  # [r_out, r_in], [r_out, 1]
+        P, B = double(section.skip), double(section.write)  # [r_out, r_in], [r_out, 1]
 
         def of_batch(f: Tensor) -> Tensor:
             f = f[:, section.outputs(f)].flatten(0, 1)
-            g = (self._slope(rule) * ((f @ section.read.T) @ section.read)).double()  # [tokens, r_in]
-            weight = f.double().square()
+            g = double(self._slope(rule) * ((f @ section.read.T) @ section.read))  # [tokens, r_in]
+            weight = double(f).square()
             squares = P.square() * weight.sum(0) + 2 * P * B * (weight * g).sum(0)
             return (squares + B.square() * (weight * g.square()).sum(0)).clamp_min(0)
 

@@ -17,7 +17,9 @@ from interbasis.runtime.records import Names, Record
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from interbasis.ablation.memory import AblationPlan
     from interbasis.ablation.search import EdgesRequired, NodesRequired, Search
+    from interbasis.data.batches import Data
     from interbasis.run.opened import OpenedRun
     from interbasis.runtime.checkpoints import Checkpoints, State
 
@@ -135,13 +137,15 @@ def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
     Raises:
         InterbasisError: There are no edges, a section is unknown, or no mask can meet the tolerance.
     """
-    from interbasis.ablation.search import Search
+    from interbasis.ablation.evaluation import Evaluation
+    from interbasis.ablation.search import Search, check_has_edges
 
-    opened.section_indices(request.sections)  # unknown ones are refused before anything is computed
+    chosen = opened.section_indices(request.sections)  # unknown ones are refused before anything is computed
+    check_has_edges(opened.graph)
     data = opened.data(request.data)
-    search = Search.of(
-        opened.network, opened.graph, data, request.metric, request.tolerance, request.all_tokens
-    )
+    plan = _plan(opened, request, data, chosen)
+    evaluation = Evaluation(opened.network, opened.graph, data, request.metric, request.all_tokens, plan)
+    search = Search.by(evaluation, request.tolerance)
     search.warn_below_one_sample()
     search = search.with_intervals() if request.intervals else search
     result = AblationResult(
@@ -156,6 +160,8 @@ def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
     )
     sections, layers, masks = _stored(opened, result)
     decisive = result.model_dump(include={"metric", "tolerance", "all_tokens"})
+    if plan is not None:
+        decisive["samples_at_once"] = plan.samples
     checkpoints = opened.checkpoints("ablation", request, fingerprint=result.data.fingerprint, **decisive)
     with progress_bar(opened.progress) as advance:
         if request.edges:
@@ -174,6 +180,24 @@ def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
     opened.store(result, masks)
     opened.finish(checkpoints, result.file)
     return result
+
+
+def _plan(
+    opened: "OpenedRun", request: AblateRequest, data: "Data", sections: list[int]
+) -> "AblationPlan | None":
+    """How the work fits the limit on memory; None where there is none."""
+    from interbasis.ablation.memory import AblationPlan
+    from interbasis.data.batches import Batches
+
+    if opened.memory is None:
+        return None
+    if request.robust:
+        raise InterbasisError(
+            "--robust holds the activations of all samples, so its memory cannot be limited; leave out "
+            "--robust or --memory"
+        )
+    chosen = range(len(opened.graph.edges)) if request.nodes else sections
+    return AblationPlan.within(opened.memory, opened.network, opened.graph, Batches(data), chosen)
 
 
 def _edges(

@@ -10,11 +10,12 @@ from interbasis.graph.store import check_is_free, clear_older, load, reopened
 from interbasis.network.network import Network
 from interbasis.run.opened import OpenedRun
 from interbasis.run.resources import Resources
-from interbasis.run.specs import Model, open_model
+from interbasis.run.specs import Model, at_one_commit, open_model
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import check_writable
 from interbasis.runtime.memory import return_freed_memory
 from interbasis.runtime.progress import Progress
+from interbasis.runtime.team import ALONE, Team, team_of_torchrun
 
 if TYPE_CHECKING:
     from interbasis.data.samples import Samples
@@ -46,14 +47,13 @@ def run(
         InterbasisError: The folder holds something else, or model or data cannot be opened.
     """
     from interbasis.fit.build import build
-    from interbasis.runtime.team import team_of_torchrun
 
     team = team_of_torchrun()
     progress = progress if team.is_first else False
     check_is_free(folder)
     check_writable(folder)
     resources = resources or Resources()
-    prepared = prepare(request, resources.bytes)
+    prepared = prepare(request, resources.bytes, team)
     model, network, resolved = prepared.model, prepared.network, prepared.request
     graph = None
     if not overwrite and (folder / "config.json").is_file():
@@ -90,7 +90,7 @@ class Prepared:
     """The request with all that was left open."""
 
 
-def prepare(request: BuildRequest, memory: int | None = None) -> Prepared:
+def prepare(request: BuildRequest, memory: int | None = None, team: Team = ALONE) -> Prepared:
     """Open the model and data that a request names, with the threads that it names.
 
     A model that would take more than half of the memory stays in its files.
@@ -102,16 +102,19 @@ def prepare(request: BuildRequest, memory: int | None = None) -> Prepared:
     if memory is not None:
         return_freed_memory()
     model = open_model(request.model, memory)
-    data = model.open_data(request.data)
-    others = {name: _open(model, getattr(request, name)) for name in ("jacobian_data", "edge_data")}
+    data = _open(model, request.data, team)
+    others = {
+        name: _open(model, spec, team) if (spec := getattr(request, name)) else None
+        for name in ("jacobian_data", "edge_data")
+    }
     specs = {"data": data.spec} | {name: other.spec for name, other in others.items() if other is not None}
     resolved = request.model_copy(update=specs | {"threads": torch.get_num_threads()})
     network = model.network.between(request.layers) if request.layers else model.network
     return Prepared(model, network, data, others["jacobian_data"], others["edge_data"], resolved)
 
 
-def _open(model: Model, spec: str | None) -> "Samples | None":
-    return model.open_data(spec) if spec else None
+def _open(model: Model, spec: str | None, team: Team) -> "Samples":
+    return at_one_commit(model.open_data(spec), team, model.open_data)
 
 
 def _built_already(folder: Path, request: BuildRequest, model: str, remedy: str) -> InteractionGraph:

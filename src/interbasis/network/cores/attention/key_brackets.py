@@ -66,13 +66,13 @@ class KeyTurns:
         )  # [T, p]
         waves = torch.complex(cos, -sin)
         waves = torch.cat([waves, torch.ones_like(waves[:, :1]).expand(-1, extra)], dim=1)  # exp(−itθ_e)
-        angle = torch.tensor(angles, dtype=torch.float64, device=x.v.device)
+        angle = torch.tensor(angles, dtype=torch.float64)
         self.levels: list[Level] = []
         above: Tensor | None = None  # functions of the level above, as functions of t
         for bound, lower in zip(bounds, (*bounds[1:], -1.0), strict=True):
             functions = band(self.length, bound, x.v.dtype).to(x.v) if bound < math.inf else None
             sets = (angle <= bound) & (angle > lower), angle <= bound, angle <= lower
-            own, rest, slower = (some.nonzero()[:, 0] for some in sets)
+            own, rest, slower = (some.nonzero()[:, 0].to(x.v.device) for some in sets)
             step = functions if above is None or functions is None else above.T @ functions
             turns = (
                 _coordinates(functions, _products(waves[:, one], waves[:, other]))

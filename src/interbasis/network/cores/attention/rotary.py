@@ -43,8 +43,7 @@ class Rotary:
 @lru_cache(maxsize=8)
 def _table(rotary: Rotary, end: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """cos and sin at the positions below ``end``, [end, p]; angles in float64."""
-    angle = torch.arange(end, dtype=torch.float64)[:, None] * torch.tensor(
-        rotary.frequencies, dtype=torch.float64
-    )
-    cos, sin = (rotary.stretch * wave.to(device, dtype) for wave in (angle.cos(), angle.sin()))
+    frequencies = torch.tensor(rotary.frequencies, dtype=torch.float64)
+    angle = torch.arange(end, dtype=torch.float64)[:, None] * frequencies
+    cos, sin = (rotary.stretch * wave.to(dtype).to(device) for wave in (angle.cos(), angle.sin()))
     return cos, sin

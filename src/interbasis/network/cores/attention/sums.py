@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from interbasis.network.cores.core import Moments
+from interbasis.runtime.devices import batch_sums
 
 
 @dataclass
@@ -25,7 +26,7 @@ class HeadSums:
     @classmethod
     def zero(cls, heads: int, width: int, like: Tensor) -> "HeadSums":
         def zeros(*shape: int) -> Tensor:
-            return torch.zeros(shape, dtype=torch.float64, device=like.device)
+            return batch_sums(*shape, like=like)
 
         block = (heads, heads, width, width)
         return cls(

@@ -1,0 +1,197 @@
+"""A data set of the Hugging Face Hub at one commit, read in ranges of bytes without downloading its files.
+
+The commit is looked up once, when the data are opened, and every later read names it: data that change on the
+Hub do not change under a computation. A read that fails is tried again a few times.
+"""
+
+import io
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+from interbasis.data.download import TIMEOUT
+from interbasis.runtime.connection import hub_is_out_of_reach
+from interbasis.runtime.errors import InterbasisError
+
+ATTEMPTS = 4
+"""Of a read, before it counts as failed."""
+SECONDS_TO_SECOND_ATTEMPT = 0.5
+"""Doubled for each attempt that follows."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """One file of a data set."""
+
+    path: PurePosixPath
+    size: int
+    """In bytes."""
+    content: str
+    """Hash of its content, as the Hub knows it."""
+
+
+@dataclass(frozen=True)
+class PinnedDataset:
+    """The parquet files of a data set at one commit, in order."""
+
+    name: str
+    commit: str
+    files: tuple[HubFile, ...]
+
+    def file(self, path: PurePosixPath) -> HubFile:
+        """By its path in the repository."""
+        return next(file for file in self.files if file.path == path)
+
+    def read(self, file: HubFile, first: int, last: int) -> bytes:
+        """Bytes first … last − 1 of a file.
+
+        Raises:
+            InterbasisError: The Hub did not give them, tried several times.
+        """
+        from huggingface_hub import hf_hub_url
+        from huggingface_hub.utils import build_hf_headers, get_session
+
+        if first >= last:
+            return b""
+        address = hf_hub_url(self.name, str(file.path), repo_type="dataset", revision=self.commit)
+        headers = build_hf_headers() | {"Range": f"bytes={first}-{last - 1}"}
+
+        def fetch() -> bytes:
+            answer = get_session().get(address, headers=headers, timeout=TIMEOUT)
+            if answer.status_code not in (200, 206):
+                raise _StatusError(answer.status_code)
+            content = bytes(answer.content)
+            if answer.status_code == 200:  # a server without ranges sends all of it
+                content = content[first:last]
+            if len(content) != last - first:
+                raise ConnectionError(f"{len(content)} of {last - first} bytes arrived")
+            return content
+
+        return _attempted(fetch, f"could not read {file.path} of the data set {self.name}")
+
+    def opened(self, file: HubFile) -> "RangedFile":
+        """For those who read files; every read is a request."""
+        return RangedFile(self, file)
+
+
+class RangedFile(io.RawIOBase):
+    """A file of a data set that is read in ranges."""
+
+    def __init__(self, dataset: PinnedDataset, file: HubFile):
+        super().__init__()
+        self._dataset, self._file, self._place = dataset, file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._file.size}[whence]
+        self._place = base + offset
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def read(self, size: int = -1) -> bytes:
+        last = self._file.size if size < 0 else min(self._place + size, self._file.size)
+        content = self._dataset.read(self._file, self._place, last)
+        self._place += len(content)
+        return content
+
+
+class _StatusError(Exception):
+    """The Hub's answer was a number that says no."""
+
+    def __init__(self, status: int):
+        super().__init__(f"HTTP status {status}")
+        self.status = status
+
+
+def pinned(name: str, revision: str | None = None) -> PinnedDataset:
+    """A data set at the commit that a revision, by default the newest one, is now.
+
+    Raises:
+        InterbasisError: There is no such data set or revision, it has no parquet files, or the Hub does not
+            answer.
+    """
+    if Path(name).is_dir():
+        raise InterbasisError(f"hf:{name} is a folder, which is read as it is; leave stream=yes out")
+    try:
+        from huggingface_hub import HfApi
+    except ImportError as error:
+        raise InterbasisError(
+            f"hf:{name} needs the huggingface_hub package; install it with: pip install 'interbasis[hf]'"
+        ) from error
+    problem = f"could not open the data set {name}" + (f" at revision {revision}" if revision else "")
+    if hub_is_out_of_reach():
+        raise InterbasisError(
+            f"{problem} ({_endpoint()} does not answer, or HF_HUB_OFFLINE is set); stream=yes requires the "
+            "Hub, without it name a folder with parquet files as hf:FOLDER"
+        )
+    api = HfApi()
+    commit = _attempted(lambda: str(api.dataset_info(name, revision=revision, timeout=TIMEOUT).sha), problem)
+    tree = _attempted(
+        lambda: list(api.list_repo_tree(name, repo_type="dataset", revision=commit, recursive=True)), problem
+    )
+    files = [_file(entry) for entry in tree if entry.path.endswith(".parquet")]
+    if not files:
+        raise InterbasisError(f"hf:{name} has no parquet files; expected at least one")
+    return PinnedDataset(name, commit, tuple(sorted(files, key=lambda file: file.path)))
+
+
+def _file(entry: Any) -> HubFile:
+    return HubFile(PurePosixPath(entry.path), entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id)
+
+
+def _endpoint() -> str:
+    from huggingface_hub import constants
+
+    return constants.ENDPOINT
+
+
+def _attempted(work: Callable[[], T], problem: str) -> T:
+    """What the work gives; network errors are waited out, and what the Hub refuses is an error at once."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return work()
+        except Exception as error:  # of requests, httpx or httpx2, by the version of huggingface_hub
+            status = getattr(error, "status", None) or getattr(
+                getattr(error, "response", None), "status_code", None
+            )
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            if _is_final(error, status):
+                raise InterbasisError(
+                    f"{problem} ({_refusal(status) or reason}); expected a data set of the Hub as "
+                    "ORGANISATION/NAME and, with revision=…, a branch or commit of it"
+                ) from error
+            if attempt == ATTEMPTS - 1:
+                raise InterbasisError(
+                    f"{problem} ({ATTEMPTS} attempts, the last one: {reason}); run the same command again "
+                    "to resume, or leave stream=yes out to download the files first"
+                ) from error
+        time.sleep(SECONDS_TO_SECOND_ATTEMPT * 2**attempt)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _is_final(error: Exception, status: int | None) -> bool:
+    """Whether another attempt would end in the same way: the Hub said no, or the name cannot be one."""
+    if status is not None:
+        return 400 <= status < 500 and status not in (408, 429)
+    from huggingface_hub.errors import HFValidationError
+
+    return isinstance(error, HFValidationError)
+
+
+def _refusal(status: int | None) -> str:
+    return {
+        401: "there is none that may be read without signing in",
+        403: "access is denied",
+        404: "there is none on the Hub",
+    }.get(status or 0, "")
