@@ -45,9 +45,6 @@ SEEN = {
     "Llama, 640 wide": Case(Shape(640, 1728, 10, 5, positions=256, samples=8), "positions"),
     "SmolLM2-135M, T = 512": Case(Shape(576, 1536, 9, 3, positions=512, samples=4), 128),
     "Llama, 512 wide, 16 heads": Case(Shape(512, 1408, 16, 16, positions=128, samples=16), 64),
-}
-"""Not fitted to, but looked at while counts of operations were mended."""
-UNSEEN = {
     "GPT-2, 448 wide, 3 blocks": Case(Shape(448, 1792, 7, blocks=3, positions=192, samples=12), 48),
     "GPT-2, 704 wide, 64 queries": Case(
         Shape(704, 2816, 11, positions=512, samples=6), "positions", jacobian_queries=64
@@ -60,6 +57,17 @@ UNSEEN = {
         Shape(704, 1920, 11, 11, positions=512, samples=4), "positions", edge_positions=64
     ),
     "Llama, 832 wide": Case(Shape(832, 2240, 13, 13, positions=160, samples=16), 32),
+}
+"""Not fitted to, but looked at while counts of operations were mended."""
+UNSEEN = {
+    "GPT-2, 576 wide, T = 640": Case(Shape(576, 2304, 9, positions=640, samples=4), "positions"),
+    "GPT-2, 960 wide": Case(Shape(960, 3840, 15, positions=128, samples=16), 32),
+    "GPT-2, 384 wide, 4 blocks": Case(Shape(384, 1536, 6, blocks=4, positions=256, samples=8), "positions"),
+    "Llama, 384 wide, T = 768": Case(Shape(384, 1024, 6, 2, positions=768, samples=4), "positions"),
+    "Llama, 960 wide": Case(Shape(960, 2560, 15, 5, positions=192, samples=10), "positions"),
+    "Llama, 512 wide, 32 queries": Case(
+        Shape(512, 1408, 8, 4, blocks=2, positions=384, samples=6), "positions", jacobian_queries=32
+    ),
 }
 """Written down before any of them was measured."""
 

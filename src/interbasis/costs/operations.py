@@ -12,7 +12,16 @@ from interbasis.fit.build import BLOCKS, sums_are_small
 from interbasis.fit.statistics import CHUNK_BYTES, FINE_CHUNK_BYTES, LAYERS_AT_ONCE, TOKENS_PER_CHUNK
 from interbasis.fit.survey import MAX_DECOMPOSED, MAX_TOKENS
 from interbasis.graph.settings import BuildConfig
-from interbasis.network.cores import Attention, Elementwise, Gated, Linear, Normalize, Variance
+from interbasis.network.cores import (
+    Attention,
+    AttentionShape,
+    Elementwise,
+    Gated,
+    Linear,
+    Normalize,
+    Variance,
+)
+from interbasis.network.cores.attention import key_brackets, slow_turns
 from interbasis.network.cores.attention.core import MAX_QUERIES_PER_BLOCK
 from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH
 from interbasis.network.network import Network, Section
@@ -209,10 +218,15 @@ class Workload:
         if shape.rotary is None:
             total += Operations(small=2 * keys * (H + 1) * (h + 1), bytes=e * 2 * keys * H)
         else:
-            total += Operations(
-                single=keys * (H + 1) * h**2, small=6 * keys * (H + 1) * (h + 1), bytes=e * 8 * keys * H
-            )
+            key_pairs = keys * (H + 1) * h**2 * self._share_of_brackets(shape)
+            total += Operations(single=key_pairs, small=6 * keys * (H + 1) * (h + 1), bytes=e * 8 * keys * H)
         return total
+
+    def _share_of_brackets(self, shape: AttentionShape) -> float:
+        """Of the operations of k,k terms, what slow coordinates leave."""
+        kind = key_brackets.angles_of(shape), self.positions, shape.causal, self.config.torch_dtype
+        chosen, every_key = key_brackets.level_bounds(*kind), ()
+        return key_brackets.operations(*kind, chosen) / key_brackets.operations(*kind, every_key)
 
     def jacobian_by_chunk(self, section: Section) -> Operations:
         """Calls of attention's sums; blocks of queries of long sequences make some of them again."""
@@ -294,8 +308,11 @@ class Workload:
         )
         if core.shape.rotary is not None:
             turned = self.causal(MAX_QUERIES_PER_BLOCK, self.outputs)
-            brackets = 2 * (looked_at + groups) * r * h**2  # of queries and of keys
-            per_head = Operations(single=4 * turned * self.outputs * h**2 + brackets, bytes=e * 6.0 * h**2)
+            first, functions = slow_turns.split(core.shape, (T, T), r, self.config.torch_dtype)
+            fast, sides = 2 * first * h, looked_at + groups  # of queries and of keys
+            per_head = Operations(single=4 * turned * self.outputs * fast + 2 * sides * r * fast)
+            slow = turned * self.outputs * r + sides / 2 * (h - 2 * first) * r
+            per_head += Operations(single=4 * functions * slow, bytes=e * (6.0 * fast + 6.0 * functions * r))
             per_head += Operations(small=2.0 * causal * self.outputs * r)
         return per_head * H + Operations(calls=H * 40 * looked_at / min(self.outputs, self.group))
 

@@ -20,7 +20,7 @@ from operator import mul
 import torch
 from torch import Tensor
 
-from interbasis.network.cores.attention.heads import Heads
+from interbasis.network.cores.attention.heads import AttentionShape, Heads
 
 KEYS_AT_ONCE = 128
 """The number of keys is rounded up to multiples of this, so that few functions have to be made."""
@@ -57,9 +57,9 @@ class KeyTurns:
         rotary, keys = x.shape.rotary, x.k.shape[2]
         assert rotary is not None
         self.width, self.like = x.shape.width, x.v
-        self.pairs, extra = len(rotary.frequencies), -(-(self.width - x.shape.turned) // 2)
+        self.pairs, angles = len(rotary.frequencies), angles_of(x.shape)
+        extra = len(angles) - self.pairs
         self.length = -(-keys // KEYS_AT_ONCE) * KEYS_AT_ONCE if keys > KEYS_AT_ONCE else keys
-        angles = (*(abs(angle) for angle in rotary.frequencies), *[0.0] * extra)
         bounds = level_bounds(angles, self.length, x.shape.causal, x.v.dtype)
         cos, sin = rotary.waves(
             torch.arange(x.first, x.first + self.length, device=x.v.device), x.v
@@ -163,6 +163,12 @@ def _dots(brackets: Tensor, functions: Tensor) -> Tensor:  # [T, 2·k], [T, k] -
     return result
 
 
+def angles_of(shape: AttentionShape) -> tuple[float, ...]:
+    """Frequencies of a head's pairs of coordinates; 0 for those that are not turned."""
+    turned = () if shape.rotary is None else shape.rotary.frequencies
+    return (*(abs(angle) for angle in turned), *[0.0] * -(-(shape.width - shape.turned) // 2))
+
+
 def _coordinates(functions: Tensor | None, waves: Tensor) -> Tensor:  # [T, k] -> [n, k]
     """Coordinates of complex functions of t in U, or the functions themselves."""
     if functions is None:
@@ -176,25 +182,32 @@ def level_bounds(
     angles: tuple[float, ...], length: int, causal: bool, dtype: torch.dtype
 ) -> tuple[float, ...]:
     """The highest frequency of every level, by operations: infinity, then those of slow coordinates."""
-    seen, width = length / 2 if causal else length, 2 * len(angles)
-    steps = sorted(set(angles), reverse=True)
-    slow = {angle: 2 * sum(other <= angle for other in angles) for angle in steps}
-    functions = {angle: 2 * angle * length / math.pi + MORE_FUNCTIONS[dtype] for angle in steps}
 
-    def operations(bounds: tuple[float, ...]) -> float:
-        counts, squares = [seen, *(functions[b] for b in bounds)], [width, *(slow[b] for b in bounds), 0]
-        pairs = [one**2 - next_one**2 for one, next_one in pairwise(squares)]
-        return sum(map(mul, counts, pairs)) + sum(one * next_one for one, next_one in pairwise(counts))
+    def cost(bounds: tuple[float, ...]) -> float:
+        return operations(angles, length, causal, dtype, bounds)
 
     best: tuple[float, ...] = ()
     for levels in range(1, MAX_LEVELS):
-        found = min(combinations(steps, levels), key=operations, default=())
-        if not found or operations(found) > WORTH_WHILE * operations(best):
+        found = min(combinations(sorted(set(angles), reverse=True), levels), key=cost, default=())
+        if not found or cost(found) > WORTH_WHILE * cost(best):
             break
         best = found
-    if best and slow[best[0]] == width:  # then no sum for every key
+    if best and best[0] == max(angles):  # then no sum for every key
         return best
     return (math.inf, *best)
+
+
+def operations(
+    angles: tuple[float, ...], length: int, causal: bool, dtype: torch.dtype, bounds: tuple[float, ...]
+) -> float:
+    """Multiplications per query and pair of heads, with slow coordinates up to these frequencies."""
+    counts, widths = [length / 2 if causal else length], [2 * len(angles)]
+    for bound in bounds:
+        if bound < math.inf:
+            counts.append(2 * bound * length / math.pi + MORE_FUNCTIONS[dtype])
+            widths.append(2 * sum(angle <= bound for angle in angles))
+    pairs = [one**2 - following**2 for one, following in pairwise([*widths, 0])]
+    return sum(map(mul, counts, pairs)) + sum(one * following for one, following in pairwise(counts))
 
 
 @lru_cache(maxsize=64)

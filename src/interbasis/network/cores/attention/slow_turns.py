@@ -16,7 +16,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from interbasis.network.cores.attention.heads import Heads
+from interbasis.network.cores.attention.heads import AttentionShape, Heads
 from interbasis.network.cores.attention.rotary import Rotary
 
 NO_TURNS = Rotary(())
@@ -42,10 +42,8 @@ class SlowTurns:
     def of(cls, x: Heads, features: int) -> "SlowTurns":
         """Chosen by operations, for the queries and keys of x and sums over so many features."""
         rotary, width, end = x.shape.rotary or NO_TURNS, x.shape.width, x.first + x.k.shape[2]
-        end += -end % POSITIONS_AT_ONCE
-        seen = x.k.shape[2] * (0.6 if x.shape.causal else 1.0)  # blocks see a little more than half
-        first = first_slow(rotary, width, end, (seen, features), x.v.dtype)
-        return cls._from(rotary, width, first, end, x.v)
+        first, _ = split(x.shape, (end, x.k.shape[2]), features, x.v.dtype)
+        return cls._from(rotary, width, first, end + -end % POSITIONS_AT_ONCE, x.v)
 
     @classmethod
     def _from(cls, rotary: Rotary, width: int, first: int, end: int, like: Tensor) -> "SlowTurns":
@@ -73,6 +71,17 @@ class SlowTurns:
         return torch.einsum(
             "tn,tnk->tk", self.functions[positions], torch.einsum("ti,nik->tnk", x, self.turns)
         )
+
+
+def split(
+    shape: AttentionShape, positions: tuple[int, int], features: int, dtype: torch.dtype
+) -> tuple[int, int]:
+    """Fast pairs, and functions for the other coordinates; positions up to an end, and how many are keys."""
+    end, keys = positions
+    rotary, end = shape.rotary or NO_TURNS, end + -end % POSITIONS_AT_ONCE
+    seen = keys * (0.6 if shape.causal else 1.0)  # blocks see a little more than half
+    first = first_slow(rotary, shape.width, end, (seen, features), dtype)
+    return first, len(_functions(rotary, first, shape.turned < shape.width, end, dtype)[1].T)
 
 
 def _slowest_last(rotary: Rotary) -> Tensor:  # [p]
