@@ -7,6 +7,7 @@ from torch import nn
 
 import interbasis
 from cases import CASES
+from interbasis import InterbasisError
 from interbasis.ablation.evaluation import Evaluation
 from interbasis.ablation.masked_pass import ablated, top_edges
 from interbasis.ablation.robust import Attack, RobustSearch, soft_ablated
@@ -77,6 +78,16 @@ def test_what_nothing_depends_on_is_robust():
     found = search.count(needed, lambda n: top_edges(edges, n), edges[:, 1:].numel())
     assert found.count == found.plain == needed
     assert found.worst_at_plain == 1.0
+
+
+def test_convolutions_are_refused_before_any_work():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)).double()
+    images = torch.randn(12, 1, 4, 4, dtype=torch.float64)
+    labels = module(images).argmax(1)
+    graph = interbasis.build(interbasis.from_torch(module, images[:1]), (images, labels))
+    with pytest.raises(InterbasisError, match="do not support convolutions and pooling, received "):
+        graph.ablate(robust=True)
 
 
 def test_the_command_stores_it_and_the_report_says_so(cli, tmp_path):

@@ -266,6 +266,7 @@ def test_graphs_with_nan_are_not_saved(graph, tmp_path):
         ({"edge_points": 0}, "setting edge_points cannot be 0"),
         ({"tolerance": 0.1}, "no setting 'tolerance'; the settings are basis, "),
         ({"edge_method": "midpoint"}, "setting edge_method cannot be 'midpoint'"),
+        ({"basis": torch.randn(99)}, "^the setting basis cannot be what was given, of type Tensor: .{,120}$"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):

@@ -9,6 +9,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from interbasis.runtime.errors import InterbasisError
 
+MAX_SHOWN = 200
+"""Characters of a value that a message shows."""
+
 
 class Record(BaseModel):
     """A frozen record; the docstrings of its fields are their descriptions."""
@@ -39,7 +42,10 @@ class Record(BaseModel):
                 known = ", ".join(cls.model_fields)
                 raise InterbasisError(f"there is no setting {name!r}; the settings are {known}") from error
             reason = first["msg"][0].lower() + first["msg"][1:]
-            raise InterbasisError(f"the setting {name} cannot be {first['input']!r}: {reason}") from error
+            received = repr(first["input"])
+            if len(received) > MAX_SHOWN:  # a tensor, say
+                received = f"what was given, of type {type(first['input']).__name__}"
+            raise InterbasisError(f"the setting {name} cannot be {received}: {reason}") from error
 
 
 def _null_for_nan(value: object) -> object:

@@ -204,7 +204,9 @@ class ConnectedTeam(Team):
                     self._sent(rank, tensors[name].detach().cpu().contiguous())
                 else:
                     received[name] = self._sent(rank, torch.empty(shape, dtype=getattr(torch, dtype)))
-        return state if rank == self.rank else (received, described["values"])
+        if rank == self.rank:  # on the CPU, too: it is merged with what the others sent
+            return {name: tensor.detach().cpu() for name, tensor in tensors.items()}, values
+        return received, described["values"]
 
     @staticmethod
     def _sent(rank: int, tensor: Tensor) -> Tensor:

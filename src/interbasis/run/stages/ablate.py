@@ -135,13 +135,15 @@ def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
         The result, which is stored in the run's folder, if it has one.
 
     Raises:
-        InterbasisError: There are no edges, a section is unknown, or no mask can meet the tolerance.
+        InterbasisError: There are no edges, a section is unknown or unsupported, or no mask can meet the
+            tolerance.
     """
     from interbasis.ablation.evaluation import Evaluation
     from interbasis.ablation.search import Search, check_has_edges
 
     chosen = opened.section_indices(request.sections)  # unknown ones are refused before anything is computed
     check_has_edges(opened.graph)
+    _check_robust(opened, request, chosen)
     data = opened.data(request.data)
     plan = _plan(opened, request, data, chosen)
     evaluation = Evaluation(opened.network, opened.graph, data, request.metric, request.all_tokens, plan)
@@ -180,6 +182,22 @@ def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
     opened.store(result, masks)
     opened.finish(checkpoints, result.file)
     return result
+
+
+def _check_robust(opened: "OpenedRun", request: AblateRequest, sections: list[int]) -> None:
+    from interbasis.network.stencil_section import StencilSection
+
+    names = [opened.graph.section_names[k] for k in sections]
+    stencils = [
+        name
+        for name, k in zip(names, sections, strict=True)
+        if isinstance(opened.network.sections[k], StencilSection)
+    ]
+    if request.robust and stencils:
+        raise InterbasisError(
+            f"robust counts do not support convolutions and pooling, received {', '.join(stencils)}; leave "
+            "out --robust or choose other --sections"
+        )
 
 
 def _plan(
