@@ -12,7 +12,7 @@ combinations of those of the level above. A pair of coordinates belongs to the l
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations, pairwise
 from operator import mul
@@ -36,18 +36,29 @@ WORTH_WHILE = 0.93
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """Pairs of coordinates whose faster one has frequencies between two bounds."""
+    """Pairs of complex coordinates, in order from fast to slow, whose faster one is between two bounds."""
 
     step: Tensor | None  # from the functions of the level above, or the keys, to its own [T or n′, n]
-    own: Tensor  # complex coordinates within the bounds
-    rest: Tensor  # these, and slower ones
-    slower: Tensor
-    own_rest: Tensor  # turns of products own × rest, [T or n, 2·k·l]
-    slower_own: Tensor
+    first: int  # its own coordinates: first … last − 1
+    last: int
+    turns: Tensor  # of the products of pairs, [T or n, 2, pairs]
+
+    def products(self, one: Tensor, other: Tensor) -> Tensor:  # [S, p′] each -> [S, 2, pairs]
+        """c conj(c′) and c c′: its own coordinates with these and slower ones, then slower with its own."""
+        own, rest, slower = self.parts
+        count = one.shape[1]
+        k, left, m = self.last - self.first, count - self.first, count - self.last
+        result = one.new_empty(len(one), 2, k * (left + m))
+        for conjugate, second in enumerate((other.conj(), other)):
+            upper, lower = result[:, conjugate].split([k * left, m * k], dim=1)
+            torch.mul(one[:, own, None], second[:, None, rest], out=upper.unflatten(1, (k, left)))
+            torch.mul(one[:, slower, None], second[:, None, own], out=lower.unflatten(1, (m, k)))
+        return result
 
     @property
-    def functions(self) -> int:
-        return len(self.own_rest)
+    def parts(self) -> tuple[slice, slice, slice]:
+        """Its own coordinates; these and slower ones; slower ones."""
+        return slice(self.first, self.last), slice(self.first, None), slice(self.last, None)
 
 
 class KeyTurns:
@@ -58,39 +69,37 @@ class KeyTurns:
         assert rotary is not None
         self.width, self.like = x.shape.width, x.v
         self.pairs, angles = len(rotary.frequencies), angles_of(x.shape)
-        extra = len(angles) - self.pairs
         self.length = -(-keys // KEYS_AT_ONCE) * KEYS_AT_ONCE if keys > KEYS_AT_ONCE else keys
-        bounds = level_bounds(angles, self.length, x.shape.causal, x.v.dtype)
-        cos, sin = rotary.waves(
-            torch.arange(x.first, x.first + self.length, device=x.v.device), x.v
-        )  # [T, p]
-        waves = torch.complex(cos, -sin)
-        waves = torch.cat([waves, torch.ones_like(waves[:, :1]).expand(-1, extra)], dim=1)  # exp(−itθ_e)
         angle = torch.tensor(angles, dtype=torch.float64)
+        self.order = angle.argsort(descending=True, stable=True).to(x.v.device)
+        positions = torch.arange(x.first, x.first + self.length, device=x.v.device)
+        cos, sin = rotary.waves(positions, x.v)  # [T, p]
+        waves = torch.complex(cos, -sin)
+        still = torch.ones_like(waves[:, :1]).expand(-1, len(angles) - self.pairs)
+        waves = torch.cat([waves, still], dim=1)[:, self.order]  # exp(−itθ_e)
+        bounds = level_bounds(angles, self.length, x.shape.causal, x.v.dtype)
         self.levels: list[Level] = []
         above: Tensor | None = None  # functions of the level above, as functions of t
         for bound, lower in zip(bounds, (*bounds[1:], -1.0), strict=True):
             functions = band(self.length, bound, x.v.dtype).to(x.v) if bound < math.inf else None
-            sets = (angle <= bound) & (angle > lower), angle <= bound, angle <= lower
-            own, rest, slower = (some.nonzero()[:, 0].to(x.v.device) for some in sets)
             step = functions if above is None or functions is None else above.T @ functions
-            turns = (
-                _coordinates(functions, _products(waves[:, one], waves[:, other]))
-                for one, other in ((own, rest), (slower, own))
-            )
-            self.levels.append(Level(step, own, rest, slower, *turns))
+            level = Level(step, int((angle > bound).sum()), int((angle > lower).sum()), waves)
+            turns = _coordinates(functions, level.products(waves, waves))
+            self.levels.append(replace(level, turns=turns))
             above = functions
 
     def paired(self, q: Tensor) -> Tensor:  # [S, h] -> [S, p′]
-        """Coordinates as complex numbers; those that are not turned two by two in their order."""
+        """Coordinates as complex numbers from fast to slow; those that are not turned two by two."""
         turned = 2 * self.pairs
         first, second, rest = q.tensor_split([self.pairs, turned], dim=1)
         rest = torch.nn.functional.pad(rest, (0, rest.shape[1] % 2))
-        return torch.cat([torch.complex(first, second), torch.complex(rest[:, ::2], rest[:, 1::2])], dim=1)
+        still = torch.complex(rest[:, ::2], rest[:, 1::2])
+        return torch.cat([torch.complex(first, second), still], dim=1)[:, self.order]
 
     def unpaired(self, both: Tensor) -> Tensor:  # [2, p′, p′] -> [h, h]
         """Back from sums of c conj(c′) and c c′ to those of products of coordinates."""
-        one, other = both
+        back = self.order.argsort()
+        one, other = both[:, back[:, None], back]
         real, imaginary = (one + other) / 2, (other - one) / 2  # x x′ + i y x′,  −y y′ + i x y′
         whole = torch.cat(
             [
@@ -111,48 +120,31 @@ class KeyBrackets:
     def __init__(self, turns: KeyTurns):
         self.turns = turns
         self.sums = [
-            tuple(
-                turns.like.new_zeros(len(part), 2 * part.shape[1])
-                for part in (level.own_rest, level.slower_own)
-            )
-            for level in turns.levels
+            turns.like.new_zeros(len(some.turns), 2 * some.turns[0].numel()) for some in turns.levels
         ]
 
     def add(self, first: int, weights: Tensor, one: Tensor, other: Tensor) -> None:
         """Add queries: weights w_st [S, T] of the keys from ``first`` on, q̃^h and q̃^g [S, h]."""
         keys = slice(first, first + weights.shape[1])
         one, other = self.turns.paired(one), self.turns.paired(other)
-        for level, (own_rest, slower_own) in zip(self.turns.levels, self.sums, strict=True):
+        for level, total in zip(self.turns.levels, self.sums, strict=True):
             if level.step is not None:
                 weights = weights @ level.step[keys]  # Σ_t w_st U_t [S, n]
                 keys = slice(None)
-            own = level.own
-            own_rest[keys].addmm_(weights.T, _real(_products(one[:, own], other[:, level.rest])))
-            if len(level.slower):
-                slower = _products(one[:, level.slower], other[:, own])
-                slower_own[keys].addmm_(weights.T, _real(slower))
+            products = torch.view_as_real(level.products(one, other)).flatten(1)
+            total[keys].addmm_(weights.T, products)
 
     def turned_sum(self) -> Tensor:  # [h, h]
         """Σ_t R_tᵀ X_t R_t."""
-        total = len(self.turns.levels[0].rest)
-        result = self.turns.levels[0].own_rest.new_zeros(2, total, total)
-        for level, (own_rest, slower_own) in zip(self.turns.levels, self.sums, strict=True):
-            own, rest, slower = level.own, level.rest, level.slower
-            result[:, own[:, None], rest] = _dots(own_rest, level.own_rest).view(2, len(own), len(rest))
-            mixed = _dots(slower_own, level.slower_own).view(2, len(slower), len(own))
-            result[:, slower[:, None], own] = mixed
+        count = len(self.turns.order)
+        result = self.turns.levels[0].turns.new_zeros(2, count, count)
+        for level, total in zip(self.turns.levels, self.sums, strict=True):
+            own, rest, slower = level.parts
+            upper, lower = result[:, own, rest], result[:, slower, own]
+            sums = _dots(total, level.turns.flatten(1)).view(2, -1)
+            upper += sums[:, : upper[0].numel()].view_as(upper)
+            lower += sums[:, upper[0].numel() :].view_as(lower)
         return self.turns.unpaired(result)
-
-
-def _products(one: Tensor, other: Tensor) -> Tensor:  # [S, k], [S, l] -> [S, 2·k·l]
-    """c conj(c′), then c c′."""
-    return torch.stack(
-        [one[:, :, None] * other.conj()[:, None], one[:, :, None] * other[:, None]], 1
-    ).flatten(1)
-
-
-def _real(x: Tensor) -> Tensor:  # [S, k] -> [S, 2·k]
-    return torch.view_as_real(x).flatten(1)
 
 
 def _dots(brackets: Tensor, functions: Tensor) -> Tensor:  # [T, 2·k], [T, k] -> [k]
@@ -169,12 +161,13 @@ def angles_of(shape: AttentionShape) -> tuple[float, ...]:
     return (*(abs(angle) for angle in turned), *[0.0] * -(-(shape.width - shape.turned) // 2))
 
 
-def _coordinates(functions: Tensor | None, waves: Tensor) -> Tensor:  # [T, k] -> [n, k]
+def _coordinates(functions: Tensor | None, waves: Tensor) -> Tensor:  # [T, 2, k] -> [n, 2, k]
     """Coordinates of complex functions of t in U, or the functions themselves."""
     if functions is None:
         return waves
-    real = functions.T @ torch.view_as_real(waves).flatten(1)
-    return torch.view_as_complex(real.unflatten(1, (-1, 2)).contiguous())
+    real = torch.view_as_real(waves)
+    coordinates = functions.T @ real.flatten(1)
+    return torch.view_as_complex(coordinates.unflatten(1, real.shape[1:]).contiguous())
 
 
 @lru_cache(maxsize=64)
