@@ -131,7 +131,7 @@ def test_windows_grow_with_the_limit(network):
     alone = max(window_bytes([section]) for section in sections)
     numbers = []
     for factor in (1.0, 2.0, 1e4):
-        held = memory._block_bytes(network) + resident_bytes()
+        held = memory.block_bytes(network) + resident_bytes()
         least = memory.COPIES_OF_A_CHUNK * memory.MIN_CHUNK_BYTES
         least += memory.COPIES_OF_WORKSPACE * memory._least_workspace(network, 8)
         limit = (

@@ -9,7 +9,7 @@ from interbasis.run.stages.ablate import SectionEdges
 
 TITLES = {
     "tinystories": "A TinyStories model, reproduced (paper 3.3; claims L1 to L5)",
-    "gpt2": "GPT2-small, reproduced (paper 3.3; claims L1 to L5)",
+    "gpt2": "A language model beside the paper's GPT2-small (paper 3.3; claims L1 to L5)",
 }
 KIND_TITLES: dict[Kind, str] = {
     "attention": "attention", "MLP": "MLP", "norm in": "layer norm, variance",
