@@ -86,9 +86,8 @@ def signed(x: Heads, f: Tensor, read: Tensor, signs: Tensor) -> Tensor:
 class _Slow:
     """What stands beside v_t and −z_s in the sums of one head over slow coordinates."""
 
-    def __init__(
-        self, x: Heads, turns: SlowTurns, weights: Tensor, columns: Columns
-    ):  # weights σ b_st [S, T]
+    def __init__(self, x: Heads, turns: SlowTurns, weights: Tensor, columns: Columns):
+        """For weights σ b_st [S, T]."""
         self.x, self.turns, self.own, self.seen = x, turns, columns.own, columns.seen
         self.blocks = CausalBlocks(x, weights)
         self.q, self.k = (part[0, 0][:, turns.slow] for part in (x.turned_q, x.k))

@@ -24,6 +24,8 @@ POSITIONS_AT_ONCE = 64
 """The number of positions is rounded up to multiples of this, so that few functions have to be made."""
 ELEMENTWISE = 120
 """Operations of a matrix product that take as long as what is done elementwise per function and entry."""
+MAX_LOOKED_AT = 512
+"""Positions by which functions are counted."""
 WORTH_WHILE = 0.9
 """The share of the operations that slow coordinates must leave to be treated by themselves."""
 
@@ -66,11 +68,8 @@ class SlowTurns:
 
     def turned_back(self, x: Tensor, positions: Tensor) -> Tensor:
         """x R_t of slow coordinates; x [T, k], positions [T]."""
-        if self.functions is None:
-            return x
-        return torch.einsum(
-            "tn,tnk->tk", self.functions[positions], torch.einsum("ti,nik->tnk", x, self.turns)
-        )
+        by_function = torch.einsum("ti,nik->tnk", x, self.turns)
+        return torch.einsum("tn,tnk->tk", self.functions[positions], by_function)
 
 
 def split(
@@ -81,7 +80,7 @@ def split(
     rotary, end = shape.rotary or NO_TURNS, end + -end % POSITIONS_AT_ONCE
     seen = keys * (0.6 if shape.causal else 1.0)  # blocks see a little more than half
     first = first_slow(rotary, shape.width, end, (seen, features), dtype)
-    return first, len(_functions(rotary, first, shape.turned < shape.width, end, dtype)[1].T)
+    return first, _count(rotary, first, shape.turned < shape.width, end, dtype)
 
 
 def _slowest_last(rotary: Rotary) -> Tensor:  # [p]
@@ -100,7 +99,7 @@ def first_slow(rotary: Rotary, width: int, end: int, sums: tuple[float, int], dt
 
     def operations(first: int) -> float:
         slow = width - 2 * first
-        functions = _functions(rotary, first, some_rest, end, dtype)[1].shape[1]
+        functions = _count(rotary, first, some_rest, end, dtype)
         return functions * features * (seen + slow + ELEMENTWISE / 2) + width * 2 * first * (features + seen)
 
     everything = operations(pairs)
@@ -108,7 +107,14 @@ def first_slow(rotary: Rotary, width: int, end: int, sums: tuple[float, int], dt
     return best if operations(best) <= WORTH_WHILE * everything else pairs
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
+def _count(rotary: Rotary, first: int, some_rest: bool, end: int, dtype: torch.dtype) -> int:
+    """How many functions there are, about: of long sequences, not all positions are looked at."""
+    positions = torch.linspace(0, end - 1, min(end, MAX_LOOKED_AT), dtype=torch.float64)
+    return int(_needed(torch.linalg.svdvals(_waves(rotary, first, some_rest, positions)), dtype).sum())
+
+
+@lru_cache(maxsize=8)
 def _functions(
     rotary: Rotary, first: int, some_rest: bool, end: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
@@ -116,13 +122,21 @@ def _functions(
 
     Singular vectors of these functions, as many as the dtype can tell from rounding.
     """
-    slow = torch.tensor(rotary.frequencies, dtype=torch.float64)[_slowest_last(rotary)[first:]]
-    angle = torch.arange(end, dtype=torch.float64)[:, None] * slow
-    one = torch.full((end, 1), float(some_rest), dtype=torch.float64)
-    waves = torch.cat([rotary.stretch * angle.cos(), rotary.stretch * angle.sin(), one], dim=1)
+    waves = _waves(rotary, first, some_rest, torch.arange(end, dtype=torch.float64))
     vectors, values, _ = torch.linalg.svd(waves, full_matrices=False)
-    functions = vectors[:, (values > torch.finfo(dtype).eps / 16 * values[0]) & (values > 0)]
+    functions = vectors[:, _needed(values, dtype)]
     return functions, (functions.T @ waves).T
+
+
+def _waves(rotary: Rotary, first: int, some_rest: bool, positions: Tensor) -> Tensor:  # [T] -> [T, 2k + 1]
+    slow = torch.tensor(rotary.frequencies, dtype=torch.float64)[_slowest_last(rotary)[first:]]
+    angle, one = positions[:, None] * slow, torch.full_like(positions, float(some_rest))[:, None]
+    return torch.cat([rotary.stretch * angle.cos(), rotary.stretch * angle.sin(), one], dim=1)
+
+
+def _needed(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Which singular values are more than rounding."""
+    return (values > torch.finfo(dtype).eps / 16 * values[0]) & (values > 0)
 
 
 def _matrices(
