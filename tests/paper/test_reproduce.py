@@ -133,7 +133,7 @@ def test_a_killed_job_resumes_behind_what_is_stored(additions, monkeypatch, tmp_
         patch.setattr(ablate, "run", kill)
         (job,) = runner.reproduce(other).jobs
     expected = dict(job_of(result, 0, "lib"))
-    assert [name for name, value in job if value != expected[name]] == ["times"]
+    assert {name for name, value in job if value != expected[name]} <= {"times"}  # rounded, so they may agree
     assert [*job.times.stages] == ["build", "ablation", "measures"]
 
 
