@@ -21,7 +21,7 @@ from interbasis.network.cores import (
     Normalize,
     Variance,
 )
-from interbasis.network.cores.attention import key_brackets, slow_turns
+from interbasis.network.cores.attention import few_queries, key_brackets, slow_turns
 from interbasis.network.cores.attention.core import MAX_QUERIES_PER_BLOCK
 from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH
 from interbasis.network.network import Network, Section
@@ -307,6 +307,11 @@ class Workload:
             single=8 * causal * self.outputs * r, small=4 * groups * h * r, bytes=e * (5 + 5 * groups) * r
         )
         if core.shape.rotary is not None:
+            if few_queries.save_operations(
+                core.shape, min(self.group, self.outputs), (T, T), r, self.config.torch_dtype
+            ):
+                per_head = self._few_queries(core.shape, r, groups)
+                return per_head * H + Operations(calls=H * 60 * looked_at / min(self.outputs, self.group))
             turned = self.causal(MAX_QUERIES_PER_BLOCK, self.outputs)
             first, functions = slow_turns.split(core.shape, (T, T), r, self.config.torch_dtype)
             fast, sides = 2 * first * h, looked_at + groups  # of queries and of keys
@@ -315,6 +320,16 @@ class Workload:
             per_head += Operations(single=4 * functions * slow, bytes=e * (6.0 * fast + 6.0 * functions * r))
             per_head += Operations(small=2.0 * causal * self.outputs * r)
         return per_head * H + Operations(calls=H * 40 * looked_at / min(self.outputs, self.group))
+
+    def _few_queries(self, shape: AttentionShape, r: int, groups: float) -> Operations:
+        """Signed sums of one head over few queries at a time, per token of the sequence."""
+        h, looked_at = shape.width, self.outputs / self.positions
+        functions = slow_turns.count_all(shape, self.positions, self.config.torch_dtype)
+        seen = self.causal(few_queries.QUERIES_AT_ONCE, self.outputs)
+        by_keys = 2 * functions * r * (seen * self.outputs + looked_at * h) + 4 * groups * h * r
+        by_queries = 2 * h**2 * (seen * self.outputs + looked_at * r)
+        stored = functions * looked_at * (5 * r + 2 * seen * self.positions) + 4 * groups * r
+        return Operations(single=by_keys + by_queries, bytes=self.itemsize * stored)
 
     @property
     def group(self) -> int:

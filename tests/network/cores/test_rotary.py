@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from cases import activations, as_general, attention_section, batch_moments, normal, seeded
 from interbasis.network.cores import AttentionShape, Rotary
-from interbasis.network.cores.attention import causal_blocks, key_brackets, slow_turns, turned_edges
+from interbasis.network.cores.attention import (
+    causal_blocks,
+    edges,
+    few_queries,
+    key_brackets,
+    slow_turns,
+    turned_edges,
+)
+from interbasis.network.cores.attention.heads import Heads
 from interbasis.network.cores.core import into_groups
 from interbasis.numerics.integration import rule
 from reference import relative_error
@@ -18,7 +26,7 @@ CLOSE = 1e-10
 
 
 @pytest.mark.parametrize("small_blocks", [True, False])
-@pytest.mark.parametrize("fast", [None, 0, 1])
+@pytest.mark.parametrize("fast", [None, 0, 1, "few queries"])
 @given(
     causal=st.booleans(),
     heads=st.integers(1, 3),
@@ -35,7 +43,8 @@ def test_rotary_sums_with_signs_are_those_of_the_general_path(
 ):
     """At some positions of each sample, in groups of any size, by blocks that skip unseen keys.
 
-    ``fast`` pairs of coordinates by brackets, the others by functions; None is what is chosen by operations.
+    ``fast`` pairs of coordinates by brackets, the others by functions, or as for few queries; None is what is
+    chosen by operations.
     """
     rotary = Rotary(tuple(0.9**i for i in range(min(turned, head // 2))), 1.3)
     shape = AttentionShape(heads, head, causal, cap=cap, window=window if causal else None, rotary=rotary)
@@ -49,9 +58,14 @@ def test_rotary_sums_with_signs_are_those_of_the_general_path(
     at = order.sort(1).values
     chosen = each.gather(1, at[:, :, None, None].expand(-1, -1, *each.shape[2:])).flatten(0, 1)
     with pytest.MonkeyPatch.context() as patch:
-        if fast is not None:
+        if fast == "few queries":
+            patch.setattr(edges, "are_few", lambda *_: True)
+        elif fast is not None:
+            patch.setattr(edges, "are_few", lambda *_: False)
             patch.setattr(slow_turns, "first_slow", lambda rotary, *_: min(fast, len(rotary.frequencies)))
         if small_blocks:
+            patch.setattr(few_queries, "QUERIES_AT_ONCE", 2)
+            patch.setattr(few_queries, "MAX_ELEMENTS", 40)
             patch.setattr(causal_blocks, "POSITIONS_PER_BLOCK", 2)
             patch.setattr(turned_edges, "MAX_ELEMENTS", 40)
         for size in {1, 2, count, 2 * count}:
@@ -104,6 +118,43 @@ def test_slow_coordinates_are_chosen_where_they_save_operations_and_float32_keep
 
     assert slow_turns.first_slow(rotary, 64, 256, (0.6 * 256, 784), torch.float32) < 32
     assert relative_error(sums(torch.float32), sums(torch.float64)) <= 3e-6
+
+
+@pytest.mark.parametrize("kind", [{}, {"causal": False}, {"window": 60}, {"cap": 0.7}])
+@pytest.mark.parametrize("count", [3, 40])
+def test_few_queries_take_another_order_of_sums_with_the_same_result(count, kind, monkeypatch):
+    """Chosen by operations; in float64 to 1e-10, and float32 keeps its digits."""
+    section, _, u = long_rotary(1e4, kind)
+    at = torch.randperm(256, generator=seeded(count))[:count].sort().values[None]
+    signs = into_groups(normal(count, 2, seed=5).sign(), count)
+    chosen = []
+    are_few = few_queries.are_few
+
+    def sums(dtype, few=None):
+        def decided(*given):
+            chosen.append(are_few(*given))
+            return chosen[-1] if few is None else few
+
+        monkeypatch.setattr(edges, "are_few", decided)
+        parts = (part.to(dtype) for part in (u, normal(1, 256, 300, seed=7), normal(192, 300)))
+        found = section.core.signed_attributions_at(*parts, at, rule("gradient"), signs.to(dtype))
+        return found.double()
+
+    wanted = sums(torch.float64, few=False)
+    assert relative_error(sums(torch.float64), wanted) <= CLOSE
+    assert relative_error(sums(torch.float32), wanted) <= 3e-6
+    assert all(chosen)
+
+
+def test_many_queries_are_not_few():
+    section, _, u = long_rotary(1e4)
+
+    def few(shape, count):
+        at = torch.linspace(0, 255, count).long()[None]
+        return few_queries.are_few(Heads.of(shape, u, at), 769)
+
+    assert [few(section.core.shape, count) for count in (2, 64, 256)] == [True, True, False]
+    assert not few(AttentionShape(1, 64), 2)  # attention without rotary positions
 
 
 @pytest.mark.parametrize("length", [128, 384])

@@ -189,9 +189,7 @@ class Attention(PassCore, SamplesQueries, FastAblation):
                     group = token // size
                     stop = min((group + 1) * size, end, token + longest)
                     some = x.queries(token - sample * count, stop - sample * count)
-                    few = 2 * (stop - token) < self.shape.turned
-                    signed = edges.signed_by_query if few else edges.signed
-                    result[:, group] += weight * signed(some, f[sample], read, by_token[token:stop])
+                    result[:, group] += weight * edges.signed(some, f[sample], read, by_token[token:stop])
                     token = stop
         return result.flatten(1, 2)
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from interbasis.network.cores.attention import turned_edges
 from interbasis.network.cores.attention.causal_blocks import CausalBlocks, Columns
+from interbasis.network.cores.attention.few_queries import FewQueries, are_few
 from interbasis.network.cores.attention.heads import Heads
 from interbasis.network.cores.attention.slow_turns import SlowTurns
 
@@ -57,45 +58,53 @@ def signed(x: Heads, f: Tensor, read: Tensor, signs: Tensor) -> Tensor:
 
     2·T·r per query and head, and no [queries, h, r] is ever made. With rotary positions the same holds for
     coordinates that are turned slowly, once per function of `slow_turns`: p_sj (b f)_sj becomes
-    Σ_m σ q̃_sᵀD_mW_K c_j (b U_m f)_sj. What the other ones add is in `turned_edges.add_signed`.
+    Σ_m σ q̃_sᵀD_mW_K c_j (b U_m f)_sj. What the other ones add is in `turned_edges.add_signed`; few queries
+    have an order of their own (`few_queries`).
     """
     shape, features = x.shape, f.shape[1]
     f, read = (torch.nn.functional.pad(part, (0, -features % ALIGNED)) for part in (f, read))
     own, seen = f[x.positions[0]], f[x.first : x.first + x.k.shape[2]]  # [S, r], [T, r]
-    turns = SlowTurns.of(x, f.shape[1])
+    few = are_few(x, f.shape[1])
+    turns = SlowTurns.of_all(x) if few else SlowTurns.of(x, f.shape[1])
     result = f.new_zeros(shape.heads, signs.shape[1], shape.width, f.shape[1])
     for h in range(shape.heads):
         one = x.head(h)
         read_q, read_k, read_v = _of_head(read, x, h)
         a, b = (pattern[0, 0] for pattern in one.pattern())  # [S, T]
-        v = one.v[0, 0]
-        z = a @ v
+        z = a @ one.v[0, 0]
         columns = Columns(own, seen, read_q, read_k)
-        slow = _Slow(one, turns, shape.sigma * b, columns)
+        sums = (FewQueries if few else _ManyQueries)(one, turns, shape.sigma * b, z, columns)
         for r, total in enumerate(result[h]):  # [h, r]
-            sign = signs[:, r]
-            total.addcmul_(read_v, (sign @ a)[None] @ seen)
-            if len(turns.slow):
-                total += v.T @ slow.by_key(sign) - (sign[:, None] * z).T @ slow.by_query
-            if len(turns.fast):
-                signed_b = (shape.sigma * sign)[:, None] * b
-                turned_edges.add_signed(total, one, turns, signed_b, z, columns)
+            total.addcmul_(read_v, (signs[:, r] @ a)[None] @ seen)
+            sums.add(total, signs[:, r])
     return result.transpose(1, 2).flatten(0, 1)[..., :features]
 
 
-class _Slow:
-    """What stands beside v_t and −z_s in the sums of one head over slow coordinates."""
+class _ManyQueries:
+    """The sums of one head and one sample over its queries."""
 
-    def __init__(self, x: Heads, turns: SlowTurns, weights: Tensor, columns: Columns):
-        """For weights σ b_st [S, T]."""
-        self.x, self.turns, self.own, self.seen = x, turns, columns.own, columns.seen
+    def __init__(self, x: Heads, turns: SlowTurns, weights: Tensor, z: Tensor, columns: Columns):
+        """For weights σ b_st [S, T] and z [S, h]."""
+        self.x, self.turns, self.weights, self.z, self.columns = x, turns, weights, z, columns
+        self.own, self.seen = columns.own, columns.seen
         self.blocks = CausalBlocks(x, weights)
         self.q, self.k = (part[0, 0][:, turns.slow] for part in (x.turned_q, x.k))
         self.read_q, self.read_k = columns.read_q[turns.slow], columns.read_k[turns.slow]
 
+    def add(self, result: Tensor, sign: Tensor) -> None:
+        """Add what queries and keys move, with signs φ_s [S], to result [h, r]."""
+        if len(self.turns.slow):
+            result += self.x.v[0, 0].T @ self.by_key(sign) - (sign[:, None] * self.z).T @ self.by_query
+        if len(self.turns.fast):
+            weights = sign[:, None] * self.weights
+            turned_edges.add_signed(result, self.x, self.turns, weights, self.z, self.columns)
+
     @cached_property
     def by_query(self) -> Tensor:  # [S, r]
-        """Σ_m q̃_sᵀD_mW_K c_j (w U_m f)_sj + f_js (w k̃)_sᵀR_sW_Q c_j, without signs."""
+        """What stands beside −z_s for slow coordinates, without signs:
+
+        Σ_m q̃_sᵀD_mW_K c_j (w U_m f)_sj + f_js (w k̃)_sᵀR_sW_Q c_j.
+        """
         pushed = self.turns.turned_back(self.blocks.over_keys(self.k), self.x.positions[0])
         total = self.own * (pushed @ self.read_q)
         for function, turn in self.turns.at(self.x.keys):
@@ -103,21 +112,12 @@ class _Slow:
         return total
 
     def by_key(self, sign: Tensor) -> Tensor:  # [S] -> [T, r]
-        """Σ_m k̃_tᵀD_mW_Q c_j (wᵀφ U_m f)_tj + f_jt (wᵀφ q̃)_tᵀR_tW_K c_j."""
+        """What stands beside v_t: Σ_m k̃_tᵀD_mW_Q c_j (wᵀφ U_m f)_tj + f_jt (wᵀφ q̃)_tᵀR_tW_K c_j."""
         pulled = self.turns.turned_back(self.blocks.over_queries(self.q, sign), self.x.keys)
         total = self.seen * (pulled @ self.read_k)
         for function, turn in self.turns.at(self.x.positions[0]):
             total.addcmul_(self.k @ (turn @ self.read_q), self.blocks.over_queries(self.own, function * sign))
         return total
-
-
-def signed_by_query(x: Heads, f: Tensor, read: Tensor, signs: Tensor) -> Tensor:
-    """The same at the price of `by_query`, for few queries."""
-    by_head = [
-        torch.einsum("sir,sg->igr", _by_query(x.head(h), f[None], _of_head(read, x, h))[0], signs)
-        for h in range(x.shape.heads)
-    ]
-    return torch.cat(by_head)
 
 
 def _of_head(read: Tensor, x: Heads, head: int) -> tuple[Tensor, Tensor, Tensor]:  # [h, r] each

@@ -48,6 +48,12 @@ class SlowTurns:
         return cls._from(rotary, width, first, end + -end % POSITIONS_AT_ONCE, x.v)
 
     @classmethod
+    def of_all(cls, x: Heads) -> "SlowTurns":
+        """All coordinates as slow ones."""
+        end = x.first + x.k.shape[2]
+        return cls._from(x.shape.rotary or NO_TURNS, x.shape.width, 0, end + -end % POSITIONS_AT_ONCE, x.v)
+
+    @classmethod
     def _from(cls, rotary: Rotary, width: int, first: int, end: int, like: Tensor) -> "SlowTurns":
         pairs, order = len(rotary.frequencies), _slowest_last(rotary)
         fast, slow = order[:first], order[first:]
@@ -83,6 +89,13 @@ def split(
     return first, _count(rotary, first, shape.turned < shape.width, end, dtype)
 
 
+def count_all(shape: AttentionShape, end: int, dtype: torch.dtype) -> int:
+    """Functions for all coordinates, at positions up to an end."""
+    return _count(
+        shape.rotary or NO_TURNS, 0, shape.turned < shape.width, end + -end % POSITIONS_AT_ONCE, dtype
+    )
+
+
 def _slowest_last(rotary: Rotary) -> Tensor:  # [p]
     return torch.tensor(rotary.frequencies, dtype=torch.float64).abs().argsort(descending=True, stable=True)
 
@@ -114,7 +127,7 @@ def _count(rotary: Rotary, first: int, some_rest: bool, end: int, dtype: torch.d
     return int(_needed(torch.linalg.svdvals(_waves(rotary, first, some_rest, positions)), dtype).sum())
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _functions(
     rotary: Rotary, first: int, some_rest: bool, end: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:

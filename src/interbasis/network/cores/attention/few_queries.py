@@ -1,0 +1,92 @@
+"""Attributions through attention with rotary positions, summed with signs over few queries.
+
+What the keys move is summed in the order of attention without rotary positions (`edges.py`), once per
+function of the position that turns are combinations of (`slow_turns`), all coordinates alike: N T r per query
+for N functions and r features. Brackets X_t [h, h] for every key (`turned_edges`) take T h² r, however few
+queries there are.
+"""
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from interbasis.network.cores.attention.causal_blocks import CausalBlocks, Columns
+from interbasis.network.cores.attention.heads import AttentionShape, Heads
+from interbasis.network.cores.attention.slow_turns import ELEMENTWISE, SlowTurns, count_all
+from interbasis.network.cores.attention.turned_edges import MAX_ELEMENTS, contracted
+
+QUERIES_AT_ONCE = 8
+"""Queries whose sums over the keys are one product: fewer skip more keys that none of them sees."""
+
+
+def are_few(x: Heads, features: int) -> bool:
+    """Whether the queries of x are few enough for these sums."""
+    keys = x.k.shape[2]
+    return save_operations(x.shape, x.positions.shape[1], (x.first + keys, keys), features, x.v.dtype)
+
+
+def save_operations(
+    shape: AttentionShape, queries: int, positions: tuple[int, int], features: int, dtype: torch.dtype
+) -> bool:
+    """Whether so many queries are few; positions up to an end, and how many are keys."""
+    if shape.rotary is None:
+        return False
+    (end, keys), width = positions, shape.width
+    seen = keys * (0.6 if shape.causal else 1.0)
+    functions = count_all(shape, end, dtype)
+    here = queries * functions * features * (seen + width + ELEMENTWISE / 2) + 2 * keys * width * features
+    return here < width**2 * (queries * seen + keys * features)
+
+
+class FewQueries:
+    """The sums of one head and one sample over its queries."""
+
+    def __init__(self, x: Heads, turns: SlowTurns, weights: Tensor, z: Tensor, columns: Columns):
+        """For turns of all coordinates, weights σ b_st [S, T] and z [S, h]."""
+        assert x.shape.rotary is not None
+        self.rotary, self.turns = x.shape.rotary, turns
+        self.x, self.weights, self.z, self.columns = x, weights, z, columns
+        self.blocks = CausalBlocks(x, weights)
+        self.q, self.k, self.v = x.turned_q[0, 0], x.k[0, 0], x.v[0, 0]
+
+    def add(self, result: Tensor, sign: Tensor) -> None:
+        """Add what queries and keys move, with signs φ_s [S], to result [h, r]:
+
+        Σ_t v_t f_jt (wᵀφq̃)_tᵀR_tW_K c_j − Σ_s φ_s z_s (`by_query`)_sj + Σ_s φ_s f_js Y_s W_Q c_j.
+        """
+        columns = self.columns
+        pulled = self.rotary.turn(self.blocks.over_queries(self.q, sign), self.x.keys, back=True)
+        result += self.v.T @ (columns.seen * (pulled @ columns.read_k))
+        result -= (sign[:, None] * self.z).T @ self.by_query
+        own, read_q = (columns.own * sign[:, None]).T.contiguous(), columns.read_q.T.contiguous()
+        for rows, brackets in self.brackets:
+            result[rows] += contracted(brackets, own, read_q)
+
+    @cached_property
+    def by_query(self) -> Tensor:  # [S, r]
+        """Σ_t w_st f_jt q̃_sᵀR_tW_K c_j = Σ_m q̃_sᵀD_mW_K c_j (w U_m f)_sj."""
+        turns, seen, read_k = self.turns, self.columns.seen, self.columns.read_k[self.turns.slow]
+        turned = torch.einsum("sk,mkl->sml", self.q[:, turns.slow], turns.turns)  # q̃_sᵀD_m [S, N, h]
+        functions = turns.functions[self.x.keys].T  # [N, T]
+        result = seen.new_empty(len(self.q), seen.shape[1])
+        for start in range(0, len(self.q), QUERIES_AT_ONCE):
+            queries = slice(start, min(start + QUERIES_AT_ONCE, len(self.q)))
+            keys = self.x.keys_seen_by(queries)
+            weights = self.weights[queries, None, keys] * functions[:, keys]  # [q, N, T]
+            sums = weights.flatten(0, 1) @ seen[keys]  # (w U_m f)_sj [q·N, r]
+            sums *= turned[queries].flatten(0, 1) @ read_k
+            torch.sum(sums.view(*weights.shape[:2], -1), 1, out=result[queries])
+        return result
+
+    @cached_property
+    def brackets(self) -> list[tuple[slice, Tensor]]:
+        """Rows i of Y_s = (Σ_t w_st (v_t − z_s) k̃_tᵀ) R_s, [S, rows, h], some at a time."""
+        pushed, width = self.blocks.over_keys(self.k), len(self.q[0])  # Σ_t w_st k̃_t [S, h]
+        at_once, result = max(1, MAX_ELEMENTS // (width * len(self.v))), []
+        for start in range(0, width, at_once):
+            rows = slice(start, min(start + at_once, width))
+            brackets = self.blocks.over_keys(self.v[:, rows, None] * self.k[:, None])
+            brackets.addcmul_(self.z[:, rows, None], pushed[:, None], value=-1)
+            result.append((rows, self.rotary.turn(brackets, self.x.positions[0, :, None], back=True)))
+        return result
