@@ -28,6 +28,7 @@ def measured(tmp_path_factory):
         patch.setattr(sweeps, "FACTORS", {"tokens": (1, 2), "depth": (1, 2)})
         patch.setattr(run, "peak_memory", lambda shape: 10**9)
         patch.setattr(measures, "ROWS", 2)
+        patch.setattr(measures, "POSITIONS", 3)
         patch.setattr(run, "rotary_ratios", lambda w, c, t, r: measures.rotary_ratios(64, 8, 16, 1))
         folder = tmp_path_factory.mktemp("bench")
         told = []
@@ -42,6 +43,7 @@ def test_everything_is_measured(measured):
     kinds = {name.split("/")[0] for name in result.ratios}
     assert kinds == {"phases", "autograd", "rotary over plain"}
     assert {"phases/one/edges", "autograd/other/attention basis, looped"} <= result.ratios.keys()
+    assert "autograd/one/attention edges from 3 positions, looped" in result.ratios
     assert "phases/one/norms and MLPs, all data" in result.ratios
     assert all(measure.value > 0 for name, measure in result.ratios.items() if "survey" not in name)
     assert set(result.sweeps) == {"tokens", "depth"}
@@ -145,6 +147,25 @@ def test_references_agree_with_the_closed_form():
     wanted = loop[first:, first:] / len(per_token)
     assert torch.allclose(batch, loop)
     assert torch.allclose(closed, wanted, rtol=1e-9, atol=1e-9 * wanted.abs().max().item())
+
+
+@pytest.mark.parametrize("shape", [TINY, TURNED])
+def test_references_of_edges_agree_with_the_closed_form(shape):
+    """One output position has one sign, whose square is 1."""
+    network, tokens = shape.network().double(), shape.data()
+    _, section, f = next(x for x in measures._sections(network, tokens) if x[0] == "attention")
+    for at in (0, 3, 5):
+        found = measures.looped_edges(measures.fused(section), f[:1], torch.tensor([at]))
+        block = section.core.attributions(
+            f[:1] @ section.read.T, f[:1], section.read, slice(at, at + 1), measures.rule("gradient")
+        )
+        wanted = (section.write @ block[:, 0] + section.skip * f[0, at]).square()
+        assert torch.allclose(found, wanted, rtol=1e-9, atol=1e-12)
+    torch.manual_seed(1)
+    everywhere = measures.looped_edges(measures.fused(section), f)
+    torch.manual_seed(1)
+    chosen = measures.looped_edges(measures.fused(section), f, torch.arange(f.shape[1]))
+    assert torch.allclose(chosen, everywhere, rtol=1e-9, atol=1e-12)
 
 
 def test_peak_memory_in_a_process_of_its_own(monkeypatch):

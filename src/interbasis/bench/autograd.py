@@ -1,7 +1,8 @@
-"""The usual way to the Jacobian Gram: backward passes, looped or batched over the output features.
+"""The usual way to the Jacobian Gram and to edges: backward passes over output features, looped or batched.
 
-Both forms accumulate M′ = Σ JᵀJ of Σ_s φ_s f̂_is by f_t, one random sign per output position and sample (one
-stochastic source, as in the paper; exact where positions do not mix). Chunk sizes are tuned by the caller.
+Both forms of the Gram accumulate M′ = Σ JᵀJ of Σ_s φ_s f̂_is by f_t, one random sign per output position and
+sample (one stochastic source, as in the paper; exact where positions do not mix). Chunk sizes are tuned by
+the caller.
 """
 
 from dataclasses import replace
@@ -21,11 +22,20 @@ class FusedAttention(Attention):
     """
 
     def __call__(self, u: Tensor, outputs: slice) -> Tensor:
-        q, k, v = u.unflatten(2, (3, self.shape.heads, self.shape.width)).permute(2, 0, 3, 1, 4)
+        q, kv = u.tensor_split([self.shape.heads * self.shape.width], dim=2)
+        return self.at(q, kv, None)
+
+    def at(self, q: Tensor, kv: Tensor, positions: Tensor | None) -> Tensor:
+        """z of the queries at some positions [Q], or at all; q [n, Q, H·h], kv [n, T, 2·H·h]."""
+        (q,), (k, v) = (
+            x.unflatten(2, (-1, self.shape.heads, self.shape.width)).permute(2, 0, 3, 1, 4) for x in (q, kv)
+        )
+        keys = torch.arange(kv.shape[1])
+        queries = keys if positions is None else positions
         if self.shape.rotary is not None:
-            positions = torch.arange(u.shape[1])
-            q, k = (self.shape.rotary.turn(x, positions) for x in (q, k))
-        z = scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.shape.sigma)
+            q, k = self.shape.rotary.turn(q, queries), self.shape.rotary.turn(k, keys)
+        seen = None if positions is None else queries[:, None] >= keys
+        z = scaled_dot_product_attention(q, k, v, seen, is_causal=seen is None, scale=self.shape.sigma)
         return z.transpose(1, 2).flatten(2)
 
 
@@ -70,3 +80,26 @@ def batched(section: Section, transform: Tensor, f: Tensor, at_once: int) -> Ten
         rows = gradient.flatten(0, 2)
         total.addmm_(rows.T, rows)
     return total
+
+
+def looped_edges(section: Section, f: Tensor, positions: Tensor | None = None) -> Tensor:
+    """Squares of signed sums over output positions, [r_out, r_in]: one backward pass per output feature.
+
+    A sign per output position; of fused attention, some ``positions`` [Q] alone may be summed over.
+    """
+    f = f.detach().requires_grad_()
+    if positions is None:
+        outputs = section(f)
+    else:
+        assert isinstance(section.core, FusedAttention)
+        own, (read_q, read_kv) = f[:, positions], section.read.tensor_split([len(section.read) // 3])
+        z = section.core.at(own @ read_q.T, f @ read_kv.T, positions)
+        outputs = own @ section.skip.T + z @ section.write.T
+    signs = torch.randint(0, 2, outputs.shape[:2]).to(f) * 2 - 1
+    rows = []
+    for feature in (signs[..., None] * outputs).sum((0, 1)):
+        (gradient,) = torch.autograd.grad(feature, f, retain_graph=True)
+        product = gradient * f
+        product = product.sum(1) if section.core.mixes_positions else product
+        rows.append(product.detach().square().flatten(0, -2).sum(0))
+    return torch.stack(rows)

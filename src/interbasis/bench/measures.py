@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from interbasis.bench.autograd import batched, fused, looped
+from interbasis.bench.autograd import batched, fused, looped, looped_edges
 from interbasis.bench.records import Measure
 from interbasis.bench.shapes import Shape
 from interbasis.bench.timing import of_times, processor_time, ratio
@@ -23,7 +23,8 @@ from interbasis.numerics.random_signs import Sources
 
 ROWS = 8
 """Output features that backward passes are timed for; their time is scaled to all of them."""
-GROUP = 128
+POSITIONS = 64
+"""Output positions of a sequence that edges are sampled from."""
 PHASES = ("survey", "statistics", "Jacobians", "bases", "edges")
 Ratios = dict[str, Measure]
 
@@ -86,8 +87,16 @@ def autograd_ratios(name: str, shape: Shape, repeat: int) -> Ratios:
             ours = processor_time(lambda: _edges(here, back, f), repeat)  # noqa: B023
         single = section.in_basis(back.T, few)
         features = one @ back.T
-        took = processor_time(lambda: _looped_edges(fused(single), features), repeat)  # noqa: B023
+        took = processor_time(lambda: looped_edges(fused(single), features), repeat)  # noqa: B023
         found[f"autograd/{name}/{kind} edges, looped"] = ratio(took, ours, scale * len(f))
+        if kind == "attention" and f.shape[1] > POSITIONS:
+            some = torch.linspace(0, f.shape[1] - 1, POSITIONS).long()
+            with torch.no_grad():
+                ours = processor_time(lambda: _edges(here, back, f, POSITIONS), repeat)  # noqa: B023
+            took = processor_time(lambda: looped_edges(fused(single), features, some), repeat)  # noqa: B023
+            found[f"autograd/{name}/attention edges from {POSITIONS} positions, looped"] = ratio(
+                took, ours, scale * len(f)
+            )
     return found
 
 
@@ -108,27 +117,13 @@ def _basis(section: Section, transform: Tensor, f: Tensor) -> Tensor:
     return jacobian.gram(core.moments(sums, metric), tokens, tokens).K
 
 
-def _edges(section: Section, transform: Tensor, f: Tensor) -> Tensor:
-    """Ê with signed sums over the positions of a sequence."""
-    settings = EdgeSettings(rule("gradient"), Sources("positions", 1))
+def _edges(section: Section, transform: Tensor, f: Tensor, positions: int | None = None) -> Tensor:
+    """Ê with signed sums over the positions of a sequence, or over so many of them."""
+    settings = EdgeSettings(rule("gradient"), Sources("positions", 1, positions=positions))
     total = SectionEdges(section, settings, transform, longest=f.shape[1])
     for first, some in enumerate(f.split(1)):
         total.add(some, first)
     return total.sums.edges.rms
-
-
-def _looped_edges(section: Section, f: Tensor) -> Tensor:
-    """The usual way: one backward pass per output feature, a sign per output position."""
-    f = f.detach().requires_grad_()
-    signs = torch.randint(0, 2, f.shape[:2]).to(f) * 2 - 1
-    output = (signs[..., None] * section(f)).sum((0, 1))
-    rows = []
-    for feature in output:
-        (gradient,) = torch.autograd.grad(feature, f, retain_graph=True)
-        product = gradient * f
-        product = product.sum(1) if section.core.mixes_positions else product
-        rows.append(product.detach().square().flatten(0, -2).sum(0))
-    return torch.stack(rows)
 
 
 def rotary_ratios(width: int, positions: int, tokens: int, repeat: int) -> Ratios:

@@ -22,6 +22,8 @@ class Shape:
     blocks: int = 1
     positions: int = 256
     samples: int = 8
+    base: float = 10_000.0
+    """Of the frequencies of rotary positions."""
 
     @property
     def tokens(self) -> int:
@@ -43,7 +45,8 @@ class Shape:
         else:
             llama = transformers.LlamaConfig(
                 hidden_size=self.width, intermediate_size=self.hidden, num_attention_heads=self.heads,
-                num_key_value_heads=self.key_heads, num_hidden_layers=self.blocks, **small,
+                num_key_value_heads=self.key_heads, num_hidden_layers=self.blocks, rope_theta=self.base,
+                **small,
             )  # fmt: skip
             model = transformers.LlamaForCausalLM(llama)
         with torch.no_grad():
@@ -63,7 +66,7 @@ QUICK = {
 }
 FULL = {
     "GPT2-small": Shape(768, 3072, 12, positions=1024, samples=4),
-    "SmolLM2-135M": Shape(576, 1536, 9, 3, positions=1024, samples=4),
-    "Llama-1B": Shape(2048, 8192, 32, 8, positions=256, samples=4),
+    "SmolLM2-135M": Shape(576, 1536, 9, 3, positions=1024, samples=4, base=100_000.0),
+    "Llama-1B": Shape(2048, 8192, 32, 8, positions=256, samples=4, base=500_000.0),
 }
 """One block each."""
