@@ -3,8 +3,8 @@
     python edge_positions.py FOLDER TEXT [--block N] [--windows N] [--context T] [--positions Q]
 
 FOLDER is a Hugging Face model with its tokenizer. The bases are LIB's of one block. Estimates are compared
-with exact edges, from every token by itself, for 16 output features and 64 input features of attention, spread
-over all of them.
+with exact edges, from every token by itself, for 16 output features and 64 input features of attention,
+spread over all of them.
 """
 
 import argparse
