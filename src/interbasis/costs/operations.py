@@ -21,7 +21,7 @@ from interbasis.network.cores import (
     Normalize,
     Variance,
 )
-from interbasis.network.cores.attention import few_queries, key_brackets, slow_turns
+from interbasis.network.cores.attention import few_queries, function_sums, key_brackets, slow_turns
 from interbasis.network.cores.attention.core import MAX_QUERIES_PER_BLOCK
 from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH
 from interbasis.network.network import Network, Section
@@ -325,7 +325,7 @@ class Workload:
         """Signed sums of one head over few queries at a time, per token of the sequence."""
         h, looked_at = shape.width, self.outputs / self.positions
         functions = slow_turns.count_all(shape, self.positions, self.config.torch_dtype)
-        seen = self.causal(few_queries.QUERIES_AT_ONCE, self.outputs)
+        seen = self.causal(function_sums.MIN_POSITIONS, self.outputs)
         by_keys = 2 * functions * r * (seen * self.outputs + looked_at * h) + 4 * groups * h * r
         by_queries = 2 * h**2 * (seen * self.outputs + looked_at * r)
         stored = functions * looked_at * (5 * r + 2 * seen * self.positions) + 4 * groups * r

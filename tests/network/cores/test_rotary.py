@@ -13,6 +13,7 @@ from interbasis.network.cores.attention import (
     causal_blocks,
     edges,
     few_queries,
+    function_sums,
     key_brackets,
     slow_turns,
     turned_edges,
@@ -64,7 +65,8 @@ def test_rotary_sums_with_signs_are_those_of_the_general_path(
             patch.setattr(edges, "are_few", lambda *_: False)
             patch.setattr(slow_turns, "first_slow", lambda rotary, *_: min(fast, len(rotary.frequencies)))
         if small_blocks:
-            patch.setattr(few_queries, "QUERIES_AT_ONCE", 2)
+            patch.setattr(function_sums, "ROWS_AT_ONCE", 2)
+            patch.setattr(function_sums, "MIN_POSITIONS", 2)
             patch.setattr(few_queries, "MAX_ELEMENTS", 40)
             patch.setattr(causal_blocks, "POSITIONS_PER_BLOCK", 2)
             patch.setattr(turned_edges, "MAX_ELEMENTS", 40)

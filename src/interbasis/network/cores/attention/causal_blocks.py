@@ -38,13 +38,11 @@ class CausalBlocks:
             torch.mm(weights, pairs[queries].flatten(1), out=result[keys].flatten(1))
         return result
 
-    def over_keys(self, pairs: Tensor, factors: Tensor | None = None) -> Tensor:  # [T, ...] -> [S, ...]
-        """Σ_t w_st factor_t pairs_t."""
+    def over_keys(self, pairs: Tensor) -> Tensor:  # [T, ...] -> [S, ...]
+        """Σ_t w_st pairs_t."""
         result = pairs.new_empty(len(self.weights), *pairs.shape[1:])
         for queries, keys in self.by_queries:
-            weights = self.weights[queries, keys]
-            weights = weights if factors is None else weights * factors[keys]
-            torch.mm(weights, pairs[keys].flatten(1), out=result[queries].flatten(1))
+            torch.mm(self.weights[queries, keys], pairs[keys].flatten(1), out=result[queries].flatten(1))
         return result
 
 

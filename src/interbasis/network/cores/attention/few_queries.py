@@ -12,12 +12,10 @@ import torch
 from torch import Tensor
 
 from interbasis.network.cores.attention.causal_blocks import CausalBlocks, Columns
+from interbasis.network.cores.attention.function_sums import by_functions
 from interbasis.network.cores.attention.heads import AttentionShape, Heads
 from interbasis.network.cores.attention.slow_turns import ELEMENTWISE, SlowTurns, count_all
 from interbasis.network.cores.attention.turned_edges import MAX_ELEMENTS, contracted
-
-QUERIES_AT_ONCE = 8
-"""Queries whose sums over the keys are one product: fewer skip more keys that none of them sees."""
 
 
 def are_few(x: Heads, features: int) -> bool:
@@ -66,18 +64,15 @@ class FewQueries:
     @cached_property
     def by_query(self) -> Tensor:  # [S, r]
         """Σ_t w_st f_jt q̃_sᵀR_tW_K c_j = Σ_m q̃_sᵀD_mW_K c_j (w U_m f)_sj."""
-        turns, seen, read_k = self.turns, self.columns.seen, self.columns.read_k[self.turns.slow]
-        turned = torch.einsum("sk,mkl->sml", self.q[:, turns.slow], turns.turns)  # q̃_sᵀD_m [S, N, h]
-        functions = turns.functions[self.x.keys].T  # [N, T]
-        result = seen.new_empty(len(self.q), seen.shape[1])
-        for start in range(0, len(self.q), QUERIES_AT_ONCE):
-            queries = slice(start, min(start + QUERIES_AT_ONCE, len(self.q)))
-            keys = self.x.keys_seen_by(queries)
-            weights = self.weights[queries, None, keys] * functions[:, keys]  # [q, N, T]
-            sums = weights.flatten(0, 1) @ seen[keys]  # (w U_m f)_sj [q·N, r]
-            sums *= turned[queries].flatten(0, 1) @ read_k
-            torch.sum(sums.view(*weights.shape[:2], -1), 1, out=result[queries])
-        return result
+        turns = self.turns
+        return by_functions(
+            (self.q[:, turns.slow], self.columns.seen),
+            self.weights,
+            turns.functions[self.x.keys],
+            turns.turns,
+            self.columns.read_k[turns.slow],
+            self.x.keys_seen_by,
+        )
 
     @cached_property
     def brackets(self) -> list[tuple[slice, Tensor]]:

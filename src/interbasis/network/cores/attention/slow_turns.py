@@ -9,7 +9,6 @@ with constant D_m, and sums over queries and keys go in the order of attention w
 (`edges.py`), once per function. Coordinates that are not turned have frequency 0 and the function 1.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,7 +21,7 @@ from interbasis.network.cores.attention.rotary import Rotary
 NO_TURNS = Rotary(())
 POSITIONS_AT_ONCE = 64
 """The number of positions is rounded up to multiples of this, so that few functions have to be made."""
-ELEMENTWISE = 120
+ELEMENTWISE = 60
 """Operations of a matrix product that take as long as what is done elementwise per function and entry."""
 MAX_LOOKED_AT = 512
 """Positions by which functions are counted."""
@@ -67,10 +66,6 @@ class SlowTurns:
             functions.to(like),
             _matrices(coefficients, len(slow), len(rest)).to(like),
         )
-
-    def at(self, positions: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """U_m at these positions, [T], and D_m."""
-        return zip(self.functions[positions].T.contiguous(), self.turns, strict=True)
 
     def turned_back(self, x: Tensor, positions: Tensor) -> Tensor:
         """x R_t of slow coordinates; x [T, k], positions [T]."""
