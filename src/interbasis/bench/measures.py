@@ -140,9 +140,11 @@ def _block_times(shape: Shape, repeat: int) -> dict[str, Measure]:
     """Statistics of the block, the Jacobian Gram of its attention, edges of all its sections."""
     network, tokens = shape.network(), shape.data()
     took = {"statistics": processor_time(lambda: collect(network, Batches(tokens)), repeat)}
+    edges: dict[str, list[Measure]] = {"edges": []}
+    if shape.positions > POSITIONS:
+        edges[f"edges from {POSITIONS} positions"] = []
     with torch.no_grad():
         activations = network.activations(tokens)
-        edges = []
         for section, f in zip(network.sections, activations, strict=False):
             out = haar_rotation(section.target.width, (0, 1))
             back = haar_rotation(section.source.width, (0, 2)).float()
@@ -154,8 +156,12 @@ def _block_times(shape: Shape, repeat: int) -> dict[str, Measure]:
                     repeat,
                 )
             here = section.in_basis(back.T, out.float())
-            edges.append(processor_time(lambda: _edges(here, back, f), repeat))  # noqa: B023
-            if isinstance(section.core, Attention):
-                took["edges, attention"] = edges[-1]
-    spread = max(one.spread for one in edges)
-    return took | {"edges": Measure(value=sum(one.value for one in edges), spread=spread)}
+            for (name, some), positions in zip(edges.items(), (None, POSITIONS), strict=False):
+                some.append(processor_time(lambda: _edges(here, back, f, positions), repeat))  # noqa: B023
+                if isinstance(section.core, Attention):
+                    took[f"{name}, attention"] = some[-1]
+    return took | {name: _sum(some) for name, some in edges.items()}
+
+
+def _sum(some: list[Measure]) -> Measure:
+    return Measure(value=sum(one.value for one in some), spread=max(one.spread for one in some))
