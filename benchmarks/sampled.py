@@ -12,8 +12,8 @@ import sys
 from dataclasses import replace
 
 import torch
-from common import machine, report
 
+from common import machine, report
 from interbasis import build
 from interbasis.bench.shapes import FULL
 from interbasis.graph.interaction_graph import InteractionGraph
@@ -26,8 +26,8 @@ PHASES = ("statistics", "Jacobians", "bases", "edges")
 def graph(sequences: int, settings: dict[str, int]) -> InteractionGraph:
     shape = replace(FULL["GPT2-small"], samples=sequences)
     return build(
-        shape.network(), shape.data(), edge_group="positions", dtype="float32", norm_limit=0, progress=False,
-        **settings,
+        shape.network(), shape.data(), edge_group="positions", edge_sources=1, dtype="float32", norm_limit=0,
+        progress=False, **settings,
     )  # fmt: skip
 
 

@@ -107,12 +107,12 @@ class _Centring(NamedTuple):
             applier(some) if len(some) else None for some in (matrix[: self.top], matrix[self.bottom :])
         )
         constant = matrix[self.top : self.bottom, 0]
-        constant = constant if constant.any() else None
+        biased = bool(constant.any())
 
         def apply(x: Tensor) -> Tensor:
             some = x[..., self.columns]
             inner = self.scale * some + self.shared * some.sum(-1, keepdim=True)
-            if constant is not None:
+            if biased:
                 inner = inner + x[..., :1] * constant
             parts = [inner]
             if above is not None:
