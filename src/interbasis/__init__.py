@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from interbasis.communities.modules import find_modules
     from interbasis.communities.vertex_cuts import vertex_cuts
     from interbasis.fit.build import build
-    from interbasis.fit.edges import completeness, edges, estimate_edges
+    from interbasis.fit.completeness import completeness
+    from interbasis.fit.edges import edges, estimate_edges
     from interbasis.fit.execution import Execution
     from interbasis.graph.interaction_graph import InteractionGraph
     from interbasis.graph.layer_basis import LayerBasis
@@ -48,7 +49,7 @@ _HOMES = {
     "build": "fit.build",
     "edges": "fit.edges",
     "estimate_edges": "fit.edges",
-    "completeness": "fit.edges",
+    "completeness": "fit.completeness",
     "Sources": "numerics.random_signs",
     "load": "graph.store",
     "ablate_edges": "ablation.masked_pass",

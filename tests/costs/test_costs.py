@@ -64,6 +64,9 @@ def test_multiplications_are_those_that_are_made():
     carried = torch.zeros(200, 201)
     carried[torch.arange(200), torch.arange(1, 201)] = 1
     assert multiplications(carried) == 200
+    centred = torch.zeros(200, 201)
+    centred[:, 1:] = torch.eye(200) - 1 / 200
+    assert multiplications(centred) == 2 * 200
     block = torch.zeros(200, 201)
     block[50:100, 11:31] = 2
     assert multiplications(block) == 50 * 20

@@ -13,8 +13,25 @@ def test_sparse_matrices_are_applied_as_dense_ones(monkeypatch):
     carry[2:6, 1:5] = 1.7 * torch.eye(4)
     block = torch.zeros(9, 7).double()
     block[3:5, 2:4] = normal(2, 2)
+    plain = torch.zeros(9, 7).double()
+    plain[2:6, 2:6] = torch.eye(4)
+    scattered = torch.zeros(9, 7).double()
+    scattered[[1, 2, 5], [3, 1, 5]] = 1.0
+    centred = torch.zeros(7, 7).double()
+    centred[2:6, 3:7] = torch.eye(4) - 0.25
+    centred[0, 1], centred[6, 2] = 1, 1.3
+    nearly = centred.clone()
+    nearly[3, 4] += 1e-3
+    below_constant = normal(9, 7)
+    below_constant[0] = 0
     for matrix in (
         carry,
+        plain,
+        scattered,
+        centred,
+        nearly,
+        centred[2:6],
+        below_constant,
         block,
         normal(9, 7),
         torch.zeros(4, 7).double(),

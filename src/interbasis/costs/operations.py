@@ -73,7 +73,7 @@ class Workload:
     positions: int
     config: BuildConfig
     centred: bool = True
-    """Whether norms take the mean away, which is a matrix product; told where matrices do not exist."""
+    """Whether norms take the mean away; told where matrices do not exist."""
 
     @property
     def itemsize(self) -> int:
@@ -112,7 +112,7 @@ class Workload:
             )
         stream = self.network.nodes[0].width - 1
         if isinstance(section.core, Variance | Normalize):
-            return d, c_in * (stream if self.centred else 1), d
+            return d, c_in * (2 if self.centred else 1), d
         if isinstance(section.core, Linear):
             return d * w, 0, 0
         return d, c_in * stream, min(d, stream) * c_out

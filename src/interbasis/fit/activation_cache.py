@@ -69,6 +69,12 @@ class ActivationCache:
                 self._write(k + 1, here, f)
         return f
 
+    def stored_at(self, first: int, inputs: Tensor) -> set[int]:
+        """The node layers at which activations of the samples from number ``first`` on are stored."""
+        here = slice(first, first + len(inputs))
+        stored = self._stored if self._stored and inputs.shape[1] == self._positions else {}
+        return {k for k, one in stored.items() if one.written[here].all()}
+
     def _choose(self, f: Tensor) -> dict[int, Stored]:
         """Before every section with a pass of its own but the first, the narrowest layer, as many as fit."""
         sections, nodes = self.network.sections, self.network.nodes

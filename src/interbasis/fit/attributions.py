@@ -17,7 +17,7 @@ from torch import Tensor
 from interbasis.fit.stencils import has_closed_form, stencil_attributions
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.cores import Counted, SamplesQueries
-from interbasis.network.cores.core import into_groups
+from interbasis.network.cores.core import into_groups, positions_of
 from interbasis.network.network import Network, Section
 from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.integration import Rule
@@ -60,6 +60,17 @@ def section_in_bases(network: Network, layers: Sequence[LayerBasis], k: int) -> 
         None if source.identity else source.inverse.to(like),
         None if target.identity else target.transform.to(like),
     )
+
+
+def transforms_of(network: Network, layers: Sequence[LayerBasis]) -> list[Tensor | None]:
+    """C of every section's source; None is the identity."""
+    like = network.sections[0].like
+    return [None if layer.identity else layer.transform.to(like) for layer in layers[:-1]]
+
+
+def in_basis(f: Tensor, transform: Tensor | None) -> Tensor:
+    """C f; None is the identity."""
+    return f if transform is None else f @ transform.T
 
 
 def token_attributions(
@@ -163,11 +174,6 @@ def _signed_sums(section: Section, f: Tensor, integral: Rule, tokens: SignedToke
     block = _write(section.write, inner)
     block.addcmul_(section.skip[:, None], signed.flatten(0, 1)[None])
     return block
-
-
-def positions_of(f: Tensor, positions: Tensor) -> Tensor:  # [n, T, r], [n, Q] -> [n, Q, r]
-    """f at some positions, each sample's own."""
-    return f.gather(1, positions[..., None].expand(-1, -1, f.shape[2]))
 
 
 def _write(write: Tensor, inner: Tensor) -> Tensor:  # [r_out, c_out], [c_out, n, r] -> [r_out, n, r]

@@ -209,15 +209,19 @@ class _Build:
             return self._in_windows(advance)
 
     def _found(self, advance: Progress) -> Found:
-        config = self.config
-        layers = self._layers(advance)
-        if config.edge_rule is None:
-            return Found(layers, [], [])
-        with self.clock("edges"):
-            settings = EdgeSettings(config.edge_rule, config.sources, self.survey.counted, self.first)
-            measured = measure(
-                self.computing, layers, self.batches["edge_data"], settings, advance, self.checkpoints
+        config, batches = self.config, self.batches
+        with self._streams() as streams:
+            layers = self._layers(advance, streams)
+            if config.edge_rule is None:
+                return Found(layers, [], [])
+            same = batches["edge_data"] is batches["jacobian_data"]
+            settings = EdgeSettings(
+                config.edge_rule, config.sources, self.survey.counted, self.first, streams if same else None
             )
+            with self.clock("edges"):
+                measured = measure(
+                    self.computing, layers, batches["edge_data"], settings, advance, self.checkpoints
+                )
         edges = [section.edges for section in measured]
         return Found(layers, [one.rms for one in edges], [e for one in edges if (e := one.error) is not None])
 
@@ -264,21 +268,21 @@ class _Build:
         part.end, part.first = after[0] if after else None, first
         return part._found(advance).state(first, with_last=not after)
 
-    def _layers(self, advance: Progress) -> list[LayerBasis]:
+    def _layers(self, advance: Progress, streams: ActivationCache) -> list[LayerBasis]:
         """The bases as the first process has them."""
         team = self.execution.team
         state = team.recalled("bases")
         if state is None:
-            layers = self._own_layers(advance)
+            layers = self._fit(advance, streams)
             state = team.once("bases", lambda: state_of(layers))
         return layers_of(state)
 
-    def _own_layers(self, advance: Progress) -> list[LayerBasis]:
+    def _streams(self) -> ActivationCache:
+        """What is kept of the way to every block for the passes that follow."""
         team, batches = self.execution.team, self.batches["jacobian_data"]
         one_pass = batches.shuffled or isinstance(team, Shards) or len(self.plan.windows) > 1
         budget = 0 if one_pass else int(self.execution.cache_gigabytes * 2**30)
-        with ActivationCache(self.computing, len(batches), budget, self.checkpoints.folder) as cache:
-            return self._fit(advance, cache)
+        return ActivationCache(self.computing, len(batches), budget, self.checkpoints.folder)
 
     def _fit(self, advance: Progress, cache: ActivationCache) -> list[LayerBasis]:
         network, batches, config, basis = self.computing, self.batches, self.config, BASES[self.config.basis]

@@ -58,6 +58,11 @@ class Covariance:
         self.count = total
 
     @property
+    def finite(self) -> bool:
+        """Whether all of it is: no entry of a scatter is larger than those on its diagonal."""
+        return bool(self.mean.isfinite().all() and self.variances.isfinite().all())
+
+    @property
     def gram(self) -> Tensor:
         """The centred Gram E[(x − mean)(x − mean)ᵀ], [w, w]."""
         return self.scatter / self.count
@@ -86,20 +91,28 @@ class Known:
         """Whether x holds these columns again, bit for bit, and their scatter is known."""
         if not len(self.target) or len(x) != len(self.rows) or self.covariance.scatter.ndim != 2:
             return False
-        return torch.equal(x[:, self.target], self.rows[:, self.source])
+        return torch.equal(_columns(x, self.target), _columns(self.rows, self.source))
 
     def scatter(self, centred: Tensor) -> Tensor:  # [n, w′] -> [w′, w′]
         """centredᵀ·centred, in which what the two layers share is not multiplied again."""
         width, target = centred.shape[1], self.target
         fresh = torch.ones(width, dtype=torch.bool, device=centred.device).index_fill_(0, target, False)
-        fresh = fresh.nonzero()[:, 0]
-        others, shared = centred[:, fresh], centred[:, target]
-        result = centred.new_empty(width, width)
-        result[target[:, None], target] = self.covariance.scatter[self.source[:, None], self.source]
-        result[fresh[:, None], fresh] = symmetric_product(others)
+        order = torch.cat([fresh.nonzero()[:, 0], target])
+        others, shared = _columns(centred, order).split([width - len(target), len(target)], dim=1)
+        result, own = centred.new_empty(width, width), others.shape[1]
+        result[own:, own:] = _columns(_columns(self.covariance.scatter, self.source).T, self.source)
+        result[:own, :own] = symmetric_product(others)
         corner = others.T @ shared
-        result[fresh[:, None], target], result[target[:, None], fresh] = corner, corner.T
-        return result
+        result[:own, own:], result[own:, :own] = corner, corner.T
+        before = order.argsort()
+        return _columns(_columns(result, before).T, before)
+
+
+def _columns(x: Tensor, index: Tensor) -> Tensor:  # [n, w], [c] -> [n, c]
+    """Some columns; neighbours are not copied."""
+    if len(index) and (index.diff() == 1).all():
+        return x[:, int(index[0]) : int(index[-1]) + 1]
+    return x[:, index]
 
 
 def known_columns(section: Section, rows: Tensor, covariance: Covariance) -> Known:

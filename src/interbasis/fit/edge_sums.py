@@ -1,7 +1,6 @@
 """The sums over data that the edges of a section follow from (the head of `edges.py`)."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,12 +39,14 @@ class EdgeSums:
         if self.variance is not None and other.variance is not None:
             self.variance = self.variance + other.variance
 
-    def restore(self, tensors: dict[str, Tensor], values: dict[str, Any], k: int) -> None:
-        """Take up the sums of section k from a state, where there is one."""
-        if not tensors:
-            return
+    def tensors(self, k: int) -> dict[str, Tensor]:
+        """By names that end with the number of the section."""
+        variance = {} if self.variance is None else {f"variance.{k}": self.variance}
+        return {f"square.{k}": self.square} | variance
+
+    def restore(self, tensors: dict[str, Tensor], k: int) -> None:
+        """Take up the sums of section k."""
         self.square = tensors[f"square.{k}"].to(self.square)
-        self.tokens = values["tokens"][k]
         if self.variance is not None:
             self.variance = tensors[f"variance.{k}"].to(self.variance)
 

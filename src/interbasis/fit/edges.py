@@ -10,38 +10,49 @@ sums over groups of tokens, Σ_x,s A² = E_φ Σ_groups (Σ φ A)².
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import torch
 from torch import Tensor
 
 from interbasis.data.batches import Batches, Data
+from interbasis.fit.activation_cache import ActivationCache
 from interbasis.fit.attributions import (
     SignedTokens,
-    positions_of,
+    in_basis,
     sections_in_bases,
     squared_sums,
     token_attributions,
+    transforms_of,
 )
 from interbasis.fit.counted_tokens import ALL_TOKENS, CountedTokens
+from interbasis.fit.edge_activations import NeededActivations, sampled_positions, samples_positions
 from interbasis.fit.edge_sums import Edges, EdgeSums
-from interbasis.fit.statistics import check_finite, chunks
+from interbasis.fit.square_sums import SquareSums
+from interbasis.fit.statistics import chunks
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.network.cores import ClosedFormSquares, Counted, Linear, SamplesQueries
-from interbasis.network.cores.core import into_groups
+from interbasis.network.cores import ClosedFormSquares, Counted, Linear
+from interbasis.network.cores.core import into_groups, positions_of
+from interbasis.network.cores.squares import Squares
 from interbasis.network.network import Network, Section
 from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.integration import Rule, rule
-from interbasis.numerics.random_signs import Sources, random_positions, random_signs
+from interbasis.numerics.random_signs import Sources, random_signs
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, State
 from interbasis.runtime.devices import double_sum
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Method
 from interbasis.runtime.progress import Progress, silent
 from interbasis.runtime.team import Pass
+
+ALIGNED = 16
+"""Features are filled up to a multiple of this with some that are 0 everywhere: rows of products then begin
+on a cache line, and large ones take a third less time."""
+MIN_ALIGNED_WIDTH = 256
+"""Fewer features are left as they are."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,8 @@ class EdgeSettings:
     counted: CountedTokens = ALL_TOKENS
     first: int = 0
     """The number of the network's first section in a larger one that it is cut from, for random numbers."""
+    streams: ActivationCache | None = None
+    """Where activations of the data may be stored."""
 
 
 def edges(
@@ -134,21 +147,23 @@ def measure(
     blocks = batches.blocks(_whole_groups(network, batches, settings.sources))
 
     @cache
-    def sections() -> list[SectionEdges]:  # not made where every block was measured before
+    def sections() -> list[SectionEdges]:
         return _sections(network, layers, batches, settings)
 
     def of_block(number: int) -> State:
         fresh = [section.fresh() for section in sections()]
-        return _state(_measure_block(network, fresh, blocks[number], settings, progress, checkpoints))
+        return _measure_block(network, fresh, blocks[number], settings, progress, checkpoints)
 
-    return _restored(batches.team.sums(Pass("edges", len(blocks), of_block, _merged))[0])
+    tensors, values = batches.team.sums(Pass("edges", len(blocks), of_block, _merged))[0]
+    for k, section in enumerate(sections()):
+        section.restore(tensors, values["tokens"][k], k)
+    return [section.sums for section in sections()]
 
 
 def _merged(one: State, other: State) -> State:
-    sums = _restored(one)
-    for mine, theirs in zip(sums, _restored(other), strict=True):
-        mine.merge(theirs)
-    return _state(sums)
+    tensors = {name: total + other[0][name] for name, total in one[0].items()}
+    pairs = zip(one[1]["tokens"], other[1]["tokens"], strict=True)
+    return tensors, {"tokens": [mine + theirs for mine, theirs in pairs]}
 
 
 def _sections(
@@ -157,7 +172,7 @@ def _sections(
     """All sections in their bases, without data yet."""
     longest = network.prefix(batches.first().to(network.device)).shape[1]
     sections, positions = [], longest
-    pairs = zip(sections_in_bases(network, layers), _transforms(network, layers), strict=True)
+    pairs = zip(sections_in_bases(network, layers), transforms_of(network, layers), strict=True)
     for k, (in_bases, transform) in enumerate(pairs):
         positions = in_bases.count_out(positions)
         number = settings.first + k
@@ -172,20 +187,20 @@ def _measure_block(
     settings: EdgeSettings,
     progress: Progress,
     checkpoints: Checkpoints,
-) -> list[EdgeSums]:
-    sums = [section.sums for section in sections]
+) -> State:
+    """All sums over some of the data."""
     checkpoint = checkpoints.checkpoint(f"edges{batches.mark}", len(batches))
-    for k, total in enumerate(sums):
-        total.restore(checkpoint.tensors, checkpoint.values, k)
+    if checkpoint.tensors:
+        for k, section in enumerate(sections):
+            section.restore(checkpoint.tensors, checkpoint.values["tokens"][k], k)
     whole = _whole_groups(network, batches, settings.sources)
     some = chunks(network, batches, whole, fine=True, start=checkpoint.done)
-    save = partial(checkpoint.save, state=partial(_state, sums))
+    save = partial(checkpoint.save, state=partial(_state, sections))
+    needed = NeededActivations(network, batches, settings.sources, settings.counted, settings.streams)
     for first, inputs in batches.tracked(some, "edges", progress, save):
-        activations = _activations(network, batches, first, inputs)
-        for k, (section, f) in enumerate(zip(sections, activations[:-1], strict=True)):
-            counted = settings.counted.between(network, k, f, activations[k + 1])
-            section.add(f, first, counted)
-    return sums
+        for section, source in zip(sections, needed.of(first, inputs), strict=True):
+            section.add(source.f, first, source.counted, source.length)
+    return _state(sections)
 
 
 class SectionEdges:
@@ -201,36 +216,77 @@ class SectionEdges:
     ):
         """``section`` is in the coordinates of its bases; ``transform`` C takes activations there.
 
-        Signs and positions are drawn by the section's ``number`` in the network and by how many positions
-        the longest sample has.
+        Signs are drawn by the section's ``number`` in the network and by how many positions the longest
+        sample has.
         """
-        self.section, self.settings, self.transform = section, settings, transform
-        self.number, self.longest = number, longest
-        self.sums = EdgeSums.zero(section, settings.sources is not None)
+        self.settings, self.number, self.longest = settings, number, longest
+        self.features = section.features_in
         self._stencil = section if isinstance(section, StencilSection) else None
-        self._squares: Callable[[Tensor], Tensor] | None = None
+        self._squares: Squares | None = None
         if self._stencil is None and isinstance(section.core, ClosedFormSquares):
             self._squares = section.core.squares(section, settings.rule)
+        elif self._stencil is None and transform is not None:
+            section, transform = _aligned(section, transform)
+        self.section, self.transform = section, transform
+        self._empty()
+
+    def _empty(self) -> None:
+        self._total = EdgeSums.zero(self.section, self.settings.sources is not None)
+        self._small = None if self._squares is None else SquareSums.zero(self._squares)
 
     def fresh(self) -> "SectionEdges":
         """The same section without data yet."""
         fresh = copy(self)
-        fresh.sums = EdgeSums.zero(self.section, self.settings.sources is not None)
+        fresh._empty()
         return fresh
 
-    def add(self, f: Tensor, first: int = 0, counted: Counted | None = None) -> None:  # [n, T, width]
-        """Add a batch, ``first`` the number of its first sample in the data."""
-        self.sums.tokens += f.shape[0] * f.shape[1] if counted is None else int(counted.inputs.sum())
-        if self._squares is not None:  # exact, and cheaper than any estimate
-            some = f if counted is None else f[counted.both][:, None]
-            if len(some):
-                self.sums.square += self._squares(_in_basis(some, self.transform))
-            return
-        section, sources = self.section, self.settings.sources
+    @property
+    def sums(self) -> EdgeSums:
+        """Of all batches."""
+        total = self._total
+        if self._small is not None:
+            variance = None if total.variance is None else self._small.variance
+            return EdgeSums(self._small.square, variance, total.tokens)
+        variance = None if total.variance is None else total.variance[:, : self.features]
+        return EdgeSums(total.square[:, : self.features], variance, total.tokens)
+
+    @property
+    def tokens(self) -> int:
+        """Input positions of all batches."""
+        return self._total.tokens
+
+    def tensors(self, k: int) -> dict[str, Tensor]:
+        """All sums of this section, the number k, to go on from."""
+        if self._small is None:
+            return self._total.tensors(k)
+        return {f"{name}.{k}": total for name, total in self._small.state.items()}
+
+    def restore(self, tensors: dict[str, Tensor], tokens: int, k: int) -> None:
+        """Go on from `tensors`."""
+        if self._small is None:
+            self._total.restore(tensors, k)
+        else:
+            self._small.restore({name: tensors[f"{name}.{k}"] for name in self._small.state})
+        self._total.tokens = tokens
+
+    def add(
+        self, f: Tensor, first: int = 0, counted: Counted | None = None, length: int | None = None
+    ) -> None:  # [n, T, width]
+        """Add a batch, ``first`` the number of its first sample in the data.
+
+        Where samples of ``length`` positions are looked at in some alone, f may hold these and no others.
+        """
+        section, sources, length = self.section, self.settings.sources, length or f.shape[1]
+        self._total.tokens += len(f) * length if counted is None else int(counted.inputs.sum())
         if self._stencil is not None and isinstance(section.core, Linear):
             sources = None  # exact, and cheaper than any estimate
-        positions = None if sources is None else self._positions(f, sources, first)
-        count = section.count_out(f.shape[1])
+        count = section.count_out(length)
+        positions = None
+        if sources is not None and samples_positions(section, sources, length):
+            positions = sampled_positions(sources, first, len(f), count).to(f.device)
+        if self._small is not None:
+            self._add_squares(self._small, f, positions, counted, count)
+            return
         outputs = count if positions is None else positions.shape[1]
         group = 1 if sources is None else outputs if sources.group == "positions" else sources.group
         alone = sources is None or (group == 1 and positions is None)
@@ -239,7 +295,7 @@ class SectionEdges:
         f = self._features(f, positions, alone)
         if sources is None or alone:
             for _, _, block in token_attributions(section, f, self.settings.rule, counted):
-                self.sums.square += double_sum(block.square_(), 1)
+                self._total.square += double_sum(block.square_(), 1)
             return
         key, most = ("edges", sources.seed, self.number), min(self.longest, sources.positions or self.longest)
         signs = random_signs(key, first, len(f), outputs * sources.count, most * sources.count).to(f)
@@ -255,59 +311,69 @@ class SectionEdges:
         inputs = None if counted is None else counted.inputs
         self._add_groups(f, SignedTokens(groups, positions, inputs), count / outputs)
 
+    def _add_squares(
+        self, small: SquareSums, f: Tensor, positions: Tensor | None, counted: Counted | None, count: int
+    ) -> None:
+        """In closed form; ``count`` positions come out of a sample."""
+        if positions is None:
+            f = f[:, self.section.outputs(f)].flatten(0, 1) if counted is None else f[counted.both]
+            if len(f):
+                small.add(in_basis(f, self.transform))
+            return
+        weights = torch.full(positions.shape, count / positions.shape[1], device=f.device)
+        if counted is not None:
+            weights *= counted.both.gather(1, positions)
+        small.add_sampled(in_basis(_at(f, positions), self.transform), weights)
+
     def _features(self, f: Tensor, positions: Tensor | None, alone: bool) -> Tensor:
         """f̂ of the positions that matter; for groups of a stencil's outputs, their patches."""
         if self._stencil is not None:
-            f = _in_basis(f, self.transform)
+            f = in_basis(f, self.transform)
             f = f if alone else self._stencil.patches(f)
             return f if positions is None else positions_of(f, positions)
         if positions is not None and not self.section.core.mixes_positions:
-            f = positions_of(f, positions)  # the others do not matter to these
-        return _in_basis(f, self.transform)
-
-    def _positions(self, f: Tensor, sources: Sources, first: int) -> Tensor | None:
-        """The output positions of every sample that are looked at, [n, Q]; None is all of them."""
-        core, wanted, count = self.section.core, sources.positions, self.section.count_out(f.shape[1])
-        if wanted is None or self.section.last_only or wanted >= count:
-            return None
-        if core.mixes_positions and not isinstance(core, SamplesQueries):
-            return None
-        key = ("edge positions", sources.seed, self.number)
-        return random_positions(key, first, len(f), wanted, count).to(f.device)
+            f = _at(f, positions)  # the others do not matter to these
+        return in_basis(f, self.transform)
 
     def _add_groups(self, f: Tensor, tokens: SignedTokens, weight: float) -> None:
         """Squares of signed sums, a few groups at a time.
 
         ``weight`` is how many positions each one stands for that is looked at.
         """
-        assert self.sums.variance is not None
+        assert self._total.variance is not None
         sources = tokens.signs.shape[2]
         for some, their in tokens.blocks(self.section, f):
             block = squared_sums(self.section, some, self.settings.rule, their)
-            self.sums.square += weight * block.mean(2).sum(1)
+            self._total.square += weight * block.mean(2).sum(1)
             if tokens.positions is not None:
                 variance = block.mean(2).square().sum(1)
             elif sources > 1:
                 variance = block.var(2).sum(1) / sources
             else:
                 variance = 2 / 3 * block.square().sum((1, 2))
-            self.sums.variance += weight**2 * variance
+            self._total.variance += weight**2 * variance
 
 
-def _state(sums: Sequence[EdgeSums]) -> State:
+def _aligned(section: Section, transform: Tensor) -> tuple[Section, Tensor]:
+    """The same with more features, which are 0 everywhere, where that is quicker."""
+    more = -section.features_in % ALIGNED
+    if not more or section.features_in < MIN_ALIGNED_WIDTH:
+        return section, transform
+    skip, read = (torch.nn.functional.pad(matrix, (0, more)) for matrix in (section.skip, section.read))
+    return replace(section, skip=skip, read=read), torch.nn.functional.pad(transform, (0, 0, 0, more))
+
+
+def _at(f: Tensor, positions: Tensor) -> Tensor:  # [n, T or Q, r], [n, Q] -> [n, Q, r]
+    """f at some positions, if it does not hold these alone; they are fewer than T."""
+    return f if f.shape[1] == positions.shape[1] else positions_of(f, positions)
+
+
+def _state(sections: Sequence[SectionEdges]) -> State:
     """All sums, to go on from."""
-    tensors = {f"square.{k}": total.square for k, total in enumerate(sums)}
-    tensors |= {f"variance.{k}": v for k, total in enumerate(sums) if (v := total.variance) is not None}
-    return tensors, {"tokens": [total.tokens for total in sums]}
-
-
-def _restored(state: State) -> list[EdgeSums]:
-    """Sums as `_state` has them."""
-    tensors, values = state
-    return [
-        EdgeSums(tensors[f"square.{k}"], tensors.get(f"variance.{k}"), tokens)
-        for k, tokens in enumerate(values["tokens"])
-    ]
+    tensors = {
+        name: total for k, section in enumerate(sections) for name, total in section.tensors(k).items()
+    }
+    return tensors, {"tokens": [section.tokens for section in sections]}
 
 
 def _whole_groups(network: Network, batches: Batches, sources: Sources | None) -> int:
@@ -327,66 +393,3 @@ def require_fixed_order(batches: Batches) -> None:
             f"{batches.name}: signs belong to samples by their place in the data, which a shuffling "
             "DataLoader changes with every pass; turn shuffling off"
         )
-
-
-@torch.no_grad()
-def completeness(
-    network: Network,
-    layers: Sequence[LayerBasis],
-    data: Data,
-    method: Method = "exact",
-    *,
-    points: int = 16,
-    dtype: torch.dtype = torch.float64,
-) -> list[float]:
-    """Measure how far the attributions are from adding up, Σ_j A_ij = F̂_i.
-
-    Args:
-        network: The network.
-        layers: A basis for each of its node layers.
-        data: Inputs, as `interbasis.build` takes them.
-        method: As for `interbasis.edges`.
-        points: Nodes of the integration rule.
-        dtype: What the network computes in.
-
-    Returns:
-        RMS(Σ_j A_ij − F̂_i) / RMS(F̂) per section: 0 up to rounding if the integral is exact, and what the
-        edges leave out with ``gradient``.
-
-    Raises:
-        InterbasisError: The bases do not fit the network, or activations are not finite.
-    """
-    network, batches, integral = network.to(dtype), Batches(data), rule(method, points)
-    sections = sections_in_bases(network, layers)
-    missing, size = [0.0] * len(sections), [0.0] * len(sections)
-    transforms = _transforms(network, layers)
-    for first, inputs in chunks(network, batches, fine=True):
-        activations = _activations(network, batches, first, inputs)[:-1]
-        for k, (section, f) in enumerate(zip(sections, activations, strict=True)):
-            f = _in_basis(f, transforms[k])
-            residual = section(f).permute(2, 0, 1).contiguous()  # F̂ [r_out, n, S]
-            size[k] += residual.square().sum().item()
-            for samples, outputs, block in token_attributions(section, f, integral):
-                rest = residual[:, samples, outputs]
-                rest -= block.sum(2).view_as(rest)
-            missing[k] += residual.square().sum().item()
-    return [(m / s) ** 0.5 if s else 0.0 for m, s in zip(missing, size, strict=True)]
-
-
-def _activations(network: Network, batches: Batches, first: int, inputs: Tensor) -> list[Tensor]:
-    """f at every node layer, [n, T, width] each, if all sections' sources are finite."""
-    activations = network.activations(inputs)
-    for name, f in zip(network.layers, activations[:-1], strict=False):
-        if not f.isfinite().all():
-            check_finite(name, f, batches.name, first)
-    return activations
-
-
-def _transforms(network: Network, layers: Sequence[LayerBasis]) -> list[Tensor | None]:
-    """C of every section's source; None is the identity."""
-    like = network.sections[0].like
-    return [None if layer.identity else layer.transform.to(like) for layer in layers[:-1]]
-
-
-def _in_basis(f: Tensor, transform: Tensor | None) -> Tensor:
-    return f if transform is None else f @ transform.T

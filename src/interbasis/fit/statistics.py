@@ -213,7 +213,7 @@ class _Pass:
             x = near_sums(_rows([f[..., node.first_coordinate :] for f in fs], counts))
             full = self.wanted.grams and (self.wanted.last_gram or not last)
             covariance = Covariance.of(x, full, known)
-            if not covariance.scatter.isfinite().all():
+            if covariance.count and not covariance.finite:
                 check_runs(node.name, fs, self.name, first)
             self.result.add_layer(index, covariance)
             if last:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interbasis.network.cores import Core
+from interbasis.network.cores import Core, SamplesQueries, positions_of
 from interbasis.network.hooks import node_layer
 from interbasis.network.prefix import Prefix
 from interbasis.network.shapes import Shapes
@@ -115,6 +115,13 @@ class Section(Step):
         """P f + B · core(u)."""
         outputs = self.outputs(f)
         return self._apply_skip(f[:, outputs]) + self._apply_write(self.core(u, outputs))
+
+    def at(self, f: Tensor, positions: Tensor) -> Tensor:  # [n, T, d_in], [n, S] -> [n, S, d_out]
+        """The outputs at some positions, each sample's own; the core samples queries or mixes none."""
+        own = positions_of(f, positions)
+        if not isinstance(self.core, SamplesQueries):
+            return self(own)
+        return self._apply_skip(own) + self._apply_write(self.core.at(self.read_outs(f), positions))
 
     def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:  # [d_in], [..., d_in]
         """P f and P δ."""
@@ -293,11 +300,9 @@ class Network:
 
     def activations(self, inputs: Tensor) -> list[Tensor]:
         """f at every node layer, [n, T_l, width_l] each."""
-        f = self.prefix(inputs)
-        result = [f]
+        result = [self.prefix(inputs)]
         for section in self.sections:
-            f = section(f)
-            result.append(f)
+            result.append(section(result[-1]))
         return result
 
     def activations_at(self, index: int, inputs: Tensor) -> Tensor:
@@ -365,8 +370,7 @@ class Head(Prefix):
 
     def __init__(self, prefix: Prefix, sections: tuple[Section, ...]):
         super().__init__()
-        self.prefix = prefix
-        self.sections = sections
+        self.prefix, self.sections = prefix, sections
 
     def has_positions(self, inputs: Tensor) -> bool:
         return self.prefix.has_positions(inputs) and not ends_with_one_position(self.sections)

@@ -1,10 +1,11 @@
-"""x ↦ M x for matrices that are mostly zeros or carry streams on as they are.
+"""x ↦ M x for matrices that are mostly zeros, carry streams on as they are, or take their mean away.
 
-Sections of language models pass streams on and read one of several; done densely that is most of the work
-of a forward pass.
+Sections of language models pass streams on, read one of several and centre them; done densely that is most of
+the work of a forward pass.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,17 +21,19 @@ def applier(matrix: Tensor) -> Callable[[Tensor], Tensor]:  # M [d_out, d_in]; x
     constant, rest = matrix[:, 0], matrix[:, 1:]
     filled = rest != 0
     if filled.sum(1).max() <= 1:
-        index = filled.int().argmax(1)
-        weight = rest.gather(1, index[:, None])[:, 0]
-        return lambda x: x[..., 1:][..., index] * weight + x[..., :1] * constant
+        return _carrying(constant, rest)
+    if (centring := _Centring.of(rest)) is not None:
+        return centring.applier(matrix)
     left, right = _range(filled.any(0))
     top, bottom = _range(filled.any(1) | (constant != 0))
-    if (right - left) * (bottom - top) > 0.7 * matrix.numel():
-        return lambda x: x @ matrix.T
-    block, below = rest[top:bottom, left:right], len(matrix) - bottom
+    whole = (right - left) * (bottom - top) > 0.7 * matrix.numel()
+    rows, block, below = matrix[top:bottom], rest[top:bottom, left:right], len(matrix) - bottom
 
     def apply(x: Tensor) -> Tensor:
-        inner = x[..., 1 + left : 1 + right] @ block.T + x[..., :1] * constant[top:bottom]
+        if whole:  # 769 rows of which the constant's is zero take half as long again as the other 768
+            inner = x @ rows.T
+        else:
+            inner = x[..., 1 + left : 1 + right] @ block.T + x[..., :1] * constant[top:bottom]
         return torch.nn.functional.pad(inner, (top, below)) if top or below else inner
 
     return apply
@@ -43,10 +46,82 @@ def multiplications(matrix: Tensor) -> int:
     filled = matrix[:, 1:] != 0
     if filled.sum(1).max() <= 1:
         return len(matrix)
+    if _Centring.of(matrix[:, 1:]) is not None:
+        return 2 * len(matrix)
     left, right = _range(filled.any(0))
     top, bottom = _range(filled.any(1) | (matrix[:, 0] != 0))
     size = (right - left) * (bottom - top)
     return matrix.numel() if size > 0.7 * matrix.numel() else size
+
+
+def _carrying(constant: Tensor, rest: Tensor) -> Callable[[Tensor], Tensor]:
+    """For rows with one entry at most beside the constant's; a stream in one piece is carried as such."""
+    index = (rest != 0).int().argmax(1)
+    weight = rest.gather(1, index[:, None])[:, 0]
+    top, bottom = _range(weight != 0)
+    left, count, below = 1 + int(index[top]) if bottom else 1, bottom - top, len(rest) - bottom
+    steps = torch.arange(count, device=index.device)
+    if not (index[top:bottom] == index[top : top + 1] + steps).all() or not (weight[top:bottom] == 1).all():
+        return lambda x: x[..., 1:][..., index] * weight + x[..., :1] * constant
+    used = constant.nonzero()[:, 0].tolist()
+
+    def apply(x: Tensor) -> Tensor:
+        carried = torch.nn.functional.pad(x[..., left : left + count], (top, below))
+        if len(used) > 1:
+            return carried + x[..., :1] * constant
+        for row in used:  # mostly the constant itself
+            carried[..., row] += constant[row] * x[..., 0]
+        return carried
+
+    return apply
+
+
+class _Centring(NamedTuple):
+    """Rows in the middle of a matrix that are α x + β Σ x of some neighbouring coordinates x."""
+
+    top: int
+    bottom: int
+    columns: slice
+    scale: Tensor  # α
+    shared: Tensor  # β
+
+    @classmethod
+    def of(cls, matrix: Tensor) -> "_Centring | None":
+        """Such rows, if all rows with more than one entry are among them."""
+        many = (matrix != 0).sum(1) > 1
+        top, bottom = _range(many)
+        left, right = _range((matrix[top:bottom] != 0).any(0))
+        block = matrix[top:bottom, left:right]
+        if len(block) < 2 or len(block) != right - left:
+            return None
+        shared, scale = block[0, 1], block[0, 0] - block[0, 1]
+        rest = block - block.diagonal().diag()
+        same = (rest == shared * (1 - torch.eye(len(block)).to(block))).all()
+        if not same or not (block.diagonal() == block[0, 0]).all():
+            return None
+        return cls(top, bottom, slice(1 + left, 1 + right), scale, shared)
+
+    def applier(self, matrix: Tensor) -> Callable[[Tensor], Tensor]:
+        """How to apply the matrix that holds these rows, its first column the constant's."""
+        above, below = (
+            applier(some) if len(some) else None for some in (matrix[: self.top], matrix[self.bottom :])
+        )
+        constant = matrix[self.top : self.bottom, 0]
+        biased = bool(constant.any())
+
+        def apply(x: Tensor) -> Tensor:
+            some = x[..., self.columns]
+            inner = self.scale * some + self.shared * some.sum(-1, keepdim=True)
+            if biased:
+                inner = inner + x[..., :1] * constant
+            parts = [inner]
+            if above is not None:
+                parts.insert(0, above(x))
+            if below is not None:
+                parts.append(below(x))
+            return inner if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+        return apply
 
 
 def _range(used: Tensor) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 EPSILON = torch.finfo(torch.float64).eps
-MIN_TILED_WIDTH = 512
+MIN_TILED_WIDTH = 256
 """Below this width a symmetric product is done as one plain matrix product."""
 
 

@@ -2,7 +2,15 @@
 
 from interbasis.network.cores.abilities import ClosedFormSquares, FastAblation, SamplesQueries
 from interbasis.network.cores.attention import Attention, AttentionShape, Rotary
-from interbasis.network.cores.core import Core, Counted, Moments, PassCore, StatisticsCore, Sums
+from interbasis.network.cores.core import (
+    Core,
+    Counted,
+    Moments,
+    PassCore,
+    StatisticsCore,
+    Sums,
+    positions_of,
+)
 from interbasis.network.cores.elementwise import Elementwise
 from interbasis.network.cores.gated import Gated
 from interbasis.network.cores.general import General
@@ -33,4 +41,5 @@ __all__ = [
     "StatisticsCore",
     "Sums",
     "Variance",
+    "positions_of",
 ]

@@ -1,12 +1,12 @@
 """What only some cores can do, each an interface of its own: ask for it with ``isinstance``."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from interbasis.network.cores.core import Counted, Sums
+from interbasis.network.cores.squares import Squares
 from interbasis.numerics.integration import Rule
 
 if TYPE_CHECKING:
@@ -17,15 +17,16 @@ class ClosedFormSquares(ABC):
     """Edges from a few sums over tokens, without the attributions of single ones."""
 
     @abstractmethod
-    def squares(self, section: "Section", rule: Rule) -> Callable[[Tensor], Tensor]:
-        """f [n, T, r_in] ↦ Σ A² over its tokens, [r_out, r_in] in float64.
-
-        ``section``, whose core this is, and f are in the coordinates of two bases.
-        """
+    def squares(self, section: "Section", rule: Rule) -> Squares:
+        """The sums of ``section``, whose core this is, in the coordinates of two bases."""
 
 
 class SamplesQueries(ABC):
-    """Sums over some of the output positions, which other positions have their say in."""
+    """Outputs at some of the positions and sums over them, which other positions have their say in."""
+
+    @abstractmethod
+    def at(self, u: Tensor, positions: Tensor) -> Tensor:
+        """core(u) at the output positions [n, S], each sample's own; u [n, T, c_in] -> [n, S, c_out]."""
 
     @abstractmethod
     def sums_at(self, u: Tensor, positions: Tensor, metric: Tensor, counted: Counted | None = None) -> Sums:

@@ -172,3 +172,8 @@ def into_groups(tokens: Tensor, size: int) -> Tensor:  # [tokens, …] -> [group
     groups = -(-len(tokens) // size)
     padding = [0, 0] * (tokens.ndim - 1) + [0, groups * size - len(tokens)]
     return torch.nn.functional.pad(tokens, padding).unflatten(0, (groups, size))
+
+
+def positions_of(f: Tensor, positions: Tensor) -> Tensor:  # [n, T, r], [n, Q] -> [n, Q, r]
+    """f at some positions, each sample's own."""
+    return f.gather(1, positions[..., None].expand(-1, -1, f.shape[2]))

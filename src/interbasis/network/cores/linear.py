@@ -1,14 +1,13 @@
 """No core at all: the section is its skip, F(f) = P f."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from interbasis.network.cores.abilities import ClosedFormSquares
 from interbasis.network.cores.core import Moments, StatisticsCore, Sums
+from interbasis.network.cores.squares import LinearSquares, Squares
 from interbasis.numerics.integration import Rule
-from interbasis.runtime.devices import double_sum, near_sums
 
 if TYPE_CHECKING:
     from interbasis.network.network import Section
@@ -35,11 +34,5 @@ class Linear(StatisticsCore, ClosedFormSquares):
     def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
         return u  # [tokens, 0]
 
-    def squares(self, section: "Section", rule: Rule) -> Callable[[Tensor], Tensor]:
-        """A_ij = P_ij f_j."""
-
-        def of_batch(f: Tensor) -> Tensor:
-            squares = double_sum(f[:, section.outputs(f)].square(), (0, 1))
-            return near_sums(section.skip.square()) * squares
-
-        return of_batch
+    def squares(self, section: "Section", rule: Rule) -> Squares:
+        return LinearSquares(section)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from interbasis.network.cores.abilities import ClosedFormSquares
 from interbasis.network.cores.core import Moments, StatisticsCore, Sums
+from interbasis.network.cores.squares import Squares
 from interbasis.numerics.integration import Rule
 from interbasis.numerics.linalg import symmetric_product
 from interbasis.runtime.devices import double, double_sum
@@ -83,33 +84,62 @@ class Normalize(StatisticsCore, ClosedFormSquares):
         a, b = self._slopes(v, rule)
         return torch.cat([b * (u * cotangents).sum(1, keepdim=True), a * cotangents], dim=1)
 
-    def squares(self, section: "Section", rule: Rule) -> Callable[[Tensor], Tensor]:
-        """A_ij = f_j (P_ij + a D_ij + b y_i A_vj) for every token, with D = B A_u and y = B u.
+    def squares(self, section: "Section", rule: Rule) -> Squares:
+        return NormalizeSquares(section, lambda v: self._slopes(v, rule))
 
-        Σ A² expands into sums of f_j², a f_j², a² f_j² and products of y with f². The scale a is taken about
-        its mean, so that skip and normalised stream may cancel. With the variance isolated, A_vj is 0 but
-        for two features j, and the products of y are that small.
-        """
-        skip, read = double(section.skip), double(section.read)
-        D = double(section.write) @ read[1:]  # [r_out, r_in]
-        mixed = read[0] != 0  # features that hold some of the variance
-        A_v, D_v = read[0, mixed], D[:, mixed]
 
-        def of_batch(f: Tensor) -> Tensor:
-            f = f[:, section.outputs(f)].flatten(0, 1)
-            v, u = _tokens((f @ section.read.T)[None], slice(0, len(f)))
-            a, b = (double(slope) for slope in self._slopes(v, rule))  # [tokens, 1]
-            weight = double(f).square()
-            E, δ = skip + a.mean() * D, a - a.mean()
-            squares = E.square() * weight.sum(0) + 2 * E * D * (δ * weight).sum(0)
-            squares += D.square() * (δ.square() * weight).sum(0)
-            E, weight = E[:, mixed], weight[:, mixed]
-            y = b * double(u @ section.write.T)  # [tokens, r_out]
-            squares[:, mixed] += A_v.square() * (y.square().T @ weight)
-            squares[:, mixed] += 2 * A_v * (E * (y.T @ weight) + D_v * (y.T @ (δ * weight)))
-            return squares.clamp_min(0)
+class NormalizeSquares(Squares):
+    """A_ij = f_j (P_ij + a D_ij + b y_i A_vj) for every token, with D = B A_u and y = B u.
 
-        return of_batch
+    The scale a is taken about its value at the mean variance, a = c + δ and E = P + c D, so that skip and
+    normalised stream may cancel; in a basis that is not centred, c = 0. With the variance isolated, A_vj is 0
+    but for two features j: the columns that are summed as they are.
+    """
+
+    count = 3
+
+    def __init__(self, section: "Section", slopes: Callable[[Tensor], tuple[Tensor, Tensor]]):
+        super().__init__(section)
+        self.slopes = slopes
+        read = double(section.read)
+        self.A_v, self.columns = read[0], read[0].nonzero()[:, 0]
+        self.D = double(section.write) @ read[1:]  # [r_out, r_in]
+        mean = read[0, :1]  # read from the constant feature alone: all others are 0 on average
+        self.c = slopes(mean)[0] if mean > 0 else torch.zeros_like(mean)
+
+    def factors(self) -> list[Tensor]:
+        E = double(self.section.skip) + self.c * self.D
+        return [E.square(), 2 * E * self.D, self.D.square()]
+
+    def terms(self, f: Tensor, weights: Tensor) -> Tensor:
+        v, _ = self._read(f, slice(0, 1))
+        δ = double(self.slopes(v)[0]).mT - self.c  # [n, 1, T]
+        weighted = torch.stack([weights * δ**m for m in range(3)], dim=2)  # [n, k, m, T]
+        return (weighted.flatten(1, 2) @ double(f).square()).unflatten(1, weighted.shape[1:3])
+
+    def at_columns(self, f: Tensor, weights: Tensor) -> Tensor:
+        v, u = self._read(f, slice(None))
+        a, b = (double(slope) for slope in self.slopes(v))  # [n, T, 1]
+        some = self.columns
+        A_v, D, δ = self.A_v[some], self.D[:, some], a - self.c
+        E = double(self.section.skip[:, some.to(f.device)]) + self.c * D
+        y = b * double(u @ self.section.write.T)  # [n, T, r_out]
+        square = double(f[..., some.to(f.device)]).square()  # [n, T, c]
+
+        def over_tokens(y: Tensor, square: Tensor) -> Tensor:  # -> [n, k, r_out, c]
+            weighted = weights[..., None] * square[:, None]  # [n, k, T, c]
+            return y.mT[:, None] @ weighted
+
+        ones = torch.ones_like(y[..., :1])
+        own = [over_tokens(ones, δ**m * square) for m in range(3)]  # [n, k, 1, c]
+        total = E.square() * own[0] + 2 * E * D * own[1] + D.square() * own[2]
+        mixed = E * over_tokens(y, square) + D * over_tokens(y, δ * square)
+        return total + 2 * A_v * mixed + A_v.square() * over_tokens(y.square(), square)
+
+    def _read(self, f: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+        """v [n, T, 1], and u [n, T, d] where all rows are read."""
+        read = f @ self.section.read[rows].T
+        return read[..., :1], read[..., 1:]
 
 
 def _tokens(u: Tensor, outputs: slice) -> tuple[Tensor, Tensor]:

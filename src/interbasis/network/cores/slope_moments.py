@@ -28,7 +28,16 @@ def slope_sums(d: Tensor) -> Sums:  # [tokens, c_in]
     if d.shape[1] <= MAX_DENSE_WIDTH:
         return sums | {PRODUCTS: symmetric_product(d)}
     starts = range(0, d.shape[1], ROWS_PER_TILE)
-    return sums | {f"{PRODUCTS}.{k}": d[:, k : k + ROWS_PER_TILE].T @ d[:, k:] for k in starts}
+    return sums | {f"{PRODUCTS}.{k}": _tiled_rows(d[:, k:]) for k in starts}
+
+
+def _tiled_rows(d: Tensor) -> Tensor:  # [tokens, c] -> [at most ROWS_PER_TILE, c]
+    """The first rows of dᵀd."""
+    tile = d[:, :ROWS_PER_TILE]
+    rows = d.new_empty(tile.shape[1], d.shape[1])
+    rows[:, : len(rows)] = symmetric_product(tile)
+    rows[:, len(rows) :] = tile.T @ d[:, len(rows) :]
+    return rows
 
 
 class SlopeMoments(Moments):

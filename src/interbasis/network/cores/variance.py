@@ -1,15 +1,15 @@
 """core(u) = mean square of u: the variance that a layer norm divides by."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from interbasis.network.cores.abilities import ClosedFormSquares
 from interbasis.network.cores.core import Moments, StatisticsCore, Sums
+from interbasis.network.cores.squares import Squares, VarianceSquares
 from interbasis.numerics.integration import Rule
 from interbasis.numerics.linalg import symmetric_product
-from interbasis.runtime.devices import double, double_sum
+from interbasis.runtime.devices import double_sum
 
 if TYPE_CHECKING:
     from interbasis.network.network import Section
@@ -48,18 +48,8 @@ class Variance(StatisticsCore, ClosedFormSquares):
     def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
         return self._slope(rule) * u * cotangents
 
-    def squares(self, section: "Section", rule: Rule) -> Callable[[Tensor], Tensor]:
-        """A_ij = f_j (P_ij + B_i g_j) with g = N̄A for every token, so three sums over tokens do."""
-        P, B = double(section.skip), double(section.write)  # [r_out, r_in], [r_out, 1]
-
-        def of_batch(f: Tensor) -> Tensor:
-            f = f[:, section.outputs(f)].flatten(0, 1)
-            g = double(self._slope(rule) * ((f @ section.read.T) @ section.read))  # [tokens, r_in]
-            weight = double(f).square()
-            squares = P.square() * weight.sum(0) + 2 * P * B * (weight * g).sum(0)
-            return (squares + B.square() * (weight * g.square()).sum(0)).clamp_min(0)
-
-        return of_batch
+    def squares(self, section: "Section", rule: Rule) -> Squares:
+        return VarianceSquares(section, self._slope(rule))
 
     def _slope(self, rule: Rule) -> float:
         """N̄ = slope · uᵀ; the integrand is linear in α, so a rule that integrates α exactly gives 1/d."""

@@ -18,6 +18,9 @@ from interbasis.runtime.memory import elements_within
 MAX_QUERIES_PER_BLOCK = 128
 """Queries handled at once: bounds the memory, and lets causal attention skip keys that none of them sees."""
 
+MIN_QUERIES_PER_BLOCK = 16
+"""Of queries that are sampled: fewer skip more keys, and run slower."""
+
 MAX_QUERIES_PER_SUM = 512
 """Queries summed with signs at once: more share what is done per key, fewer skip more keys."""
 
@@ -79,6 +82,9 @@ class Attention(PassCore, SamplesQueries, FastAblation):
     def __call__(self, u: Tensor, outputs: slice) -> Tensor:
         return self._heads(u, outputs).mixed_values().permute(1, 2, 0, 3).flatten(2)
 
+    def at(self, u: Tensor, positions: Tensor) -> Tensor:
+        return Heads.of(self.shape, u, positions).mixed_values().permute(1, 2, 0, 3).flatten(2)
+
     def written_from(self, f: Tensor, read: Tensor, outputs: slice, write: Tensor) -> Tensor | None:
         return folded.written(self.shape, f, read, outputs, write)
 
@@ -125,10 +131,14 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         return vars(sums)
 
     def _queries_at_once(self, u: Tensor, positions: Tensor) -> int:
-        """Queries in a block: as many as are quick, or as few as memory has room for."""
+        """Queries in a block: as many as are quick, or as few as memory has room for.
+
+        Queries that are sampled see keys as far apart as they are: a block of these holds fewer.
+        """
         each = self.shape.heads * max(self.shape.width**2, u.shape[1])
         room = elements_within(MAX_QUERIES_PER_BLOCK * each, u.element_size()) // each
-        return max(1, min(room, positions.shape[1]))
+        few = max(MIN_QUERIES_PER_BLOCK, MAX_QUERIES_PER_BLOCK * positions.shape[1] // u.shape[1])
+        return max(1, min(room, few, positions.shape[1]))
 
     def _whole(self, u: Tensor, positions: Tensor, counted: Counted | None, samples: slice) -> Heads:
         """Some samples, with values about their mean."""
