@@ -21,7 +21,7 @@ class FusedAttention(Attention):
     """
 
     def __call__(self, u: Tensor, outputs: slice) -> Tensor:
-        q, k, v = u.unflatten(2, (3, self.shape.heads, self.shape.width)).permute(2, 0, 3, 1, 4)
+        q, k, v = (part.transpose(1, 2) for part in self.shape.parts(u, 2))
         if self.shape.rotary is not None:
             positions = torch.arange(u.shape[1])
             q, k = (self.shape.rotary.turn(x, positions) for x in (q, k))
@@ -34,7 +34,9 @@ def fused(section: Section) -> Section:
     if not isinstance(section.core, Attention):
         return section
     shape = section.core.shape
-    plain = AttentionShape(shape.heads, shape.width, scale=shape.scale, rotary=shape.rotary)
+    plain = AttentionShape(
+        shape.heads, shape.width, scale=shape.scale, rotary=shape.rotary, key_heads=shape.key_heads
+    )
     if shape != plain:
         raise ValueError(f"expected causal attention without window or cap, received {section.core}")
     return replace(section, core=FusedAttention(plain))

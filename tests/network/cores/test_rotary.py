@@ -7,7 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import activations, as_general, attention_section, batch_moments, normal, seeded
+from cases import (
+    HEADS_AND_KEY_HEADS,
+    activations,
+    as_general,
+    attention_section,
+    batch_moments,
+    normal,
+    seeded,
+)
 from interbasis.network.cores import AttentionShape, Rotary
 from interbasis.network.cores.attention import causal_blocks, key_brackets, slow_turns, turned_edges
 from interbasis.network.cores.core import into_groups
@@ -21,25 +29,24 @@ CLOSE = 1e-10
 @pytest.mark.parametrize("fast", [None, 0, 1])
 @given(
     causal=st.booleans(),
-    heads=st.integers(1, 3),
+    heads=st.sampled_from(HEADS_AND_KEY_HEADS),
     head=st.integers(2, 6),
     positions=st.integers(2, 7),
-    groups=st.integers(1, 3),
     turned=st.integers(1, 3),
     cap=st.sampled_from([None, 0.7]),
     window=st.sampled_from([None, 1, 3]),
     seed=st.integers(0, 10_000),
 )
 def test_rotary_sums_with_signs_are_those_of_the_general_path(
-    small_blocks, fast, causal, heads, head, positions, groups, turned, cap, window, seed
+    small_blocks, fast, causal, heads, head, positions, turned, cap, window, seed
 ):
     """At some positions of each sample, in groups of any size, by blocks that skip unseen keys.
 
     ``fast`` pairs of coordinates by brackets, the others by functions; None is what is chosen by operations.
     """
     rotary = Rotary(tuple(0.9**i for i in range(min(turned, head // 2))), 1.3)
-    shape = AttentionShape(heads, head, causal, cap=cap, window=window if causal else None, rotary=rotary)
-    section = attention_section(shape, False, seed, groups)
+    kind = {"cap": cap, "window": window if causal else None, "rotary": rotary}
+    section = attention_section(AttentionShape(heads[0], head, causal, **kind, key_heads=heads[1]), seed=seed)
     f, integral = activations(section, 2, positions, seed=seed + 3), rule("quadrature", 2)
     u, everywhere = f @ section.read.T, slice(0, positions)
     each = as_general(section).core.attributions(u, f, section.read, everywhere, integral)

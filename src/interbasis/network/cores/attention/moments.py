@@ -53,6 +53,7 @@ def _add_key_terms(
     heads, width = x.shape.heads, x.shape.width
     Q = metric.unflatten(0, (heads, width)).unflatten(2, (heads, width))  # [h, i, g, j]
     queries = x.q.flatten(1, 2)  # [g, n·S, h]
+    groups = torch.arange(heads, device=b.device) // x.shape.shared
 
     def by_values(values: Tensor, rows: Tensor, z: Tensor, queries: Tensor) -> Tensor:
         centred = values - rows * z  # Σ_t ab_st (v^g_t − z^g_s), [·, n, S, h]
@@ -68,7 +69,7 @@ def _add_key_terms(
         inner = (seen * (rows * z[h:] - values) - others * spread).sum(-1, keepdim=True)
         kk = ((weighted + inner) * x.q[h]).flatten(1, 2).mT @ queries[h:]
         kk[0] /= 2  # its transpose is the other half
-        sums.kk[h, h:] += kk
+        sums.kk[h // x.shape.shared].index_add_(0, groups[h:], kk.to(sums.kk))
         if a is b:
             sums.vk[h, h:] += by_values(values, rows, z[h:], queries[h:])
             sums.vk[h + 1 :, h] += by_values(others[1:], rows[1:], z[h], queries[h])
@@ -103,6 +104,10 @@ def _add_query_terms(
 ) -> None:
     """v,q and k,q: q and deviation [heads, tokens, h], diagonal [heads, tokens]."""
     heads, width = len(q), q.shape[-1]
+
+    def by_group(x: Tensor) -> Tensor:  # [heads, tokens, h] -> [groups, heads of one · tokens, h]
+        return x.flatten(0, 1).unflatten(0, (len(sums.kk), -1))
+
     blocks = metric.unflatten(0, (heads, width)).unflatten(2, (heads, width))  # [h, i, g, j]
     for g in range(heads):
         by_token = cov[g].transpose(0, 1).contiguous()  # [tokens, i, j]
@@ -110,7 +115,7 @@ def _add_query_terms(
         sums.vq[:, g] += (by_token.flatten(1).T @ diagonal.T).T.unflatten(1, (width, width))
         # k,q: b_ss (v_s − z_s)ᵀ Q Cov_s for all heads h
         pushed = (deviation @ blocks[:, :, g]).transpose(0, 1) @ by_token  # [tokens, h, j]
-        sums.kq[:, g] += q.mT @ pushed.transpose(0, 1)
+        sums.kq[:, g] += by_group(q).mT @ by_group(pushed.transpose(0, 1))
 
 
 def _add_query_pairs(sums: HeadSums, cov: Tensor, metric: Tensor) -> None:
