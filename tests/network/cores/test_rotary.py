@@ -1,6 +1,4 @@
-"""Attention with rotary positions: sums with signs, and key terms by few functions of the position."""
-
-import math
+"""Attention with rotary positions: sums with signs."""
 
 import pytest
 import torch
@@ -12,12 +10,11 @@ from cases import (
     activations,
     as_general,
     attention_section,
-    batch_moments,
     normal,
     seeded,
 )
 from interbasis.network.cores import AttentionShape, Rotary
-from interbasis.network.cores.attention import causal_blocks, key_brackets, slow_turns, turned_edges
+from interbasis.network.cores.attention import causal_blocks, slow_turns, turned_edges
 from interbasis.network.cores.core import into_groups
 from interbasis.numerics.integration import rule
 from reference import relative_error
@@ -111,50 +108,3 @@ def test_slow_coordinates_are_chosen_where_they_save_operations_and_float32_keep
 
     assert slow_turns.first_slow(rotary, 64, 256, (0.6 * 256, 784), torch.float32) < 32
     assert relative_error(sums(torch.float32), sums(torch.float64)) <= 3e-6
-
-
-@pytest.mark.parametrize("length", [128, 384])
-@pytest.mark.parametrize("highest", [0.0, 1e-4, 0.03, 0.3, 1.0])
-@pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 1e-12), (torch.float32, 2e-7)])
-def test_few_functions_span_a_band_of_frequencies(dtype, error, highest, length):
-    functions = key_brackets.band(length, highest, dtype)
-    more = key_brackets.MORE_FUNCTIONS[dtype]
-    assert functions.shape[1] <= min(length, 2 * highest * length / math.pi + 2 * more)
-    angle = torch.arange(length).double()[:, None] * 2 * highest * torch.linspace(0, 1, 101).double()
-    for wave in (angle.cos(), angle.sin()):
-        assert (functions @ (functions.T @ wave) - wave).abs().max() <= error
-
-
-@pytest.mark.parametrize("levels", [2, 3, 4])
-@pytest.mark.parametrize("kind", [{}, {"causal": False}, {"window": 60}])
-@pytest.mark.parametrize("pairs", [12, 10])
-def test_slow_coordinates_by_few_functions_give_the_same_moments(pairs, kind, levels, monkeypatch):
-    """Key–key terms without a sum for every key, for full and partial rotary positions."""
-    monkeypatch.setattr(key_brackets, "KEYS_AT_ONCE", 64)
-    rotary = Rotary(tuple(0.5 * 300.0 ** (-i / pairs) for i in range(pairs)), 1.1)
-    section = attention_section(AttentionShape(1, 24, rotary=rotary, **kind))
-    f = activations(section, 2, 150)
-    u, metric, at = f @ section.read.T, normal(24, 24) @ normal(24, 24).T, slice(0, 150)
-
-    def gram(*bounds):
-        monkeypatch.setattr(key_brackets, "level_bounds", lambda *_: (math.inf, *bounds))
-        return batch_moments(section.core, u, at, metric).gram
-
-    slow = rotary.frequencies[2:8:2][: levels - 1]
-    assert relative_error(gram(*slow), gram()) <= 1e-12
-
-
-@pytest.mark.parametrize("pairs", [32, 20])
-def test_levels_of_slow_coordinates_save_operations_and_float32_keeps_its_digits(pairs, monkeypatch):
-    rotary = Rotary(tuple(1e5 ** (-i / pairs) for i in range(pairs)))
-    section = attention_section(AttentionShape(1, 64, rotary=rotary))
-    f = activations(section, 1, 256)
-    u, metric, at = f @ section.read.T, normal(64, 64) @ normal(64, 64).T, slice(0, 256)
-    chosen, bounds = [], key_brackets.level_bounds
-    monkeypatch.setattr(key_brackets, "level_bounds", lambda *key: chosen.append(bounds(*key)) or chosen[-1])
-    found = batch_moments(section.core, u.float(), at, metric.float()).gram
-    wanted = batch_moments(section.core, u, at, metric).gram
-    assert all(
-        len(levels) >= 3 for levels in chosen
-    )  # a sum for every key, and two levels of slow coordinates
-    assert relative_error(found.double(), wanted) <= 3e-6

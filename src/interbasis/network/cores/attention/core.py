@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from interbasis.network.cores.abilities import FastAblation, SamplesQueries
-from interbasis.network.cores.attention import edges, folded, table
+from interbasis.network.cores.attention import edges, folded, key_levels, table
 from interbasis.network.cores.attention.heads import AttentionShape, Heads
-from interbasis.network.cores.attention.key_levels import KEYS_PER_BLOCK
 from interbasis.network.cores.attention.moments import add_block, value_products
 from interbasis.network.cores.attention.sums import HeadSums
 from interbasis.network.cores.attention.turned_moments import add_key_terms
@@ -157,7 +156,8 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         for first in range(0, len(u), samples):
             whole = self._whole(u, positions, counted, slice(first, first + samples))
             for start in range(0, positions.shape[1], queries):
-                add_key_terms(sums, whole.queries(start, start + queries, KEYS_PER_BLOCK), metric, block)
+                some = whole.queries(start, start + queries, key_levels.KEYS_PER_BLOCK)
+                add_key_terms(sums, some, metric, block)
 
     def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
         """Gradient or quadrature; attention has no closed form along the line."""

@@ -27,9 +27,9 @@ KEYS_PER_BLOCK = 128
 blocks of more have fewer functions per key."""
 ROUNDING = {torch.float64: 1e-14, torch.float32: 1e-8}
 """Singular values below this share of the largest are left out."""
-PER_FACTOR = 12
-"""Multiplications of a large product that take as long as making one number that goes into it."""
-PER_LEVEL = 5000
+PER_FACTOR = 4
+"""Multiplications of a large product that take as long as one of those that make what goes into it."""
+PER_LEVEL = 12000
 """Multiplications that take as long as what a level does besides, per query."""
 
 
@@ -57,7 +57,7 @@ class Level:
 
 
 class KeyTurns:
-    """The functions of t that sums over a block of keys are dot products with, and the order of coordinates."""
+    """What sums over a block of keys are dot products with, and the order of coordinates."""
 
     def __init__(self, shape: AttentionShape, keys: int, like: Tensor):
         assert shape.rotary is not None
@@ -125,9 +125,7 @@ def _coordinates(functions: Tensor | None, waves: Tensor) -> Tensor:  # [B, 2, Â
 
 
 @lru_cache(maxsize=64)
-def level_bounds(
-    angles: tuple[float, ...], keys: int, shared: int, dtype: torch.dtype
-) -> tuple[float, ...]:
+def level_bounds(angles: tuple[float, ...], keys: int, shared: int, dtype: torch.dtype) -> tuple[float, ...]:
     """The highest frequency of every level, by operations; infinity is a sum for every key."""
     best: dict[float, tuple[float, ...]] = {}  # from this bound on
     for bound in (*sorted(set(angles)), math.inf):
@@ -140,13 +138,13 @@ def level_bounds(
 def operations(
     angles: tuple[float, ...], keys: int, shared: int, dtype: torch.dtype, bounds: tuple[float, ...]
 ) -> float:
-    """Multiplications per query and block of keys, for two groups of heads, of levels from these bounds on."""
+    """Per query, block of keys and pair of groups: multiplications of these levels, or what takes as long."""
     functions = [band(keys, bound, dtype).shape[1] if bound < math.inf else keys for bound in bounds]
     widths = [2 * sum(angle <= bound for angle in angles) for bound in bounds]
     total = 0.0
     for count, width, slower in zip(functions, widths, (*widths[1:], 0), strict=True):
         own = width - slower
-        total += shared * count * own * (width + slower + 2 * PER_FACTOR) + PER_LEVEL
+        total += shared * count * own * (width + slower + 2 * shared * PER_FACTOR) + PER_LEVEL
     return total + shared**2 * sum(one * following for one, following in pairwise(functions))
 
 

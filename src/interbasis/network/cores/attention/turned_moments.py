@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from interbasis.network.cores.attention import key_levels
 from interbasis.network.cores.attention.heads import Heads
 from interbasis.network.cores.attention.key_brackets import KeyBrackets
-from interbasis.network.cores.attention.key_levels import KEYS_PER_BLOCK, KeyTurns
+from interbasis.network.cores.attention.key_levels import KeyTurns
 from interbasis.network.cores.attention.sums import HeadSums
 
 
@@ -28,7 +29,7 @@ class _Block:
     """Some of the queries: their patterns, and where the keys that they see begin and end."""
 
     x: Heads
-    a: Tensor  # [H, n, S, T], 0 for pairs that do not count
+    a: Tensor  # [H, n, T, S], 0 for pairs that do not count
     b: Tensor
     z: Tensor  # [H, n, S, h]
 
@@ -38,19 +39,20 @@ class _Block:
         z, (pairs, _) = a @ x.v, x.counted_pairs()
         if pairs is not None:
             a, b = (a * pairs,) * 2 if a is b else (a * pairs, b * pairs)
-        return cls(x, a, b, z)
+        by_key = a.mT.contiguous()
+        return cls(x, by_key, by_key if a is b else b.mT.contiguous(), z)
 
     def key_blocks(self) -> Iterator[tuple[int, slice]]:
         """Positions where blocks of keys begin, and where their keys are in the patterns."""
-        end = self.x.first + self.x.k.shape[2]
-        for start in range(self.x.first, end, KEYS_PER_BLOCK):
-            yield start, slice(start - self.x.first, min(start + KEYS_PER_BLOCK, end) - self.x.first)
+        size, first, count = key_levels.KEYS_PER_BLOCK, self.x.first, self.x.k.shape[2]
+        for start in range(0, count, size):
+            yield first + start, slice(start, min(start + size, count))
 
 
 def add_key_terms(sums: HeadSums, x: Heads, metric: Tensor, queries: int) -> None:
     """Add k,k for pairs of groups and v,k for all pairs of heads, by blocks of so many queries."""
     starts = range(0, x.positions.shape[1], queries)
-    blocks = [_Block.of(x.queries(start, start + queries, KEYS_PER_BLOCK)) for start in starts]
+    blocks = [_Block.of(x.queries(start, start + queries, key_levels.KEYS_PER_BLOCK)) for start in starts]
     for g in range(x.shape.heads):
         _add_value_terms(sums.vk[:, g], x, g, blocks)
     heads, width = x.shape.heads, x.shape.width
@@ -72,15 +74,15 @@ def _add_value_terms(total: Tensor, x: Heads, g: int, blocks: list[_Block]) -> N
     assert rotary is not None
     pulled = torch.zeros_like(x.v)  # Σ_s ab_st q̃^g_s [h, n, T, j]
     for block in blocks:
-        q, keys = block.x.turned_q[g], block.x.keys
-        ab = block.a * block.b[g]  # [h, n, S, T]
-        pulled[:, :, keys - x.first] += ab.mT @ q
+        q, keys, first = block.x.turned_q[g], block.x.keys, block.x.first - x.first
+        ab = block.a * block.b[g]  # [h, n, T, S]
+        pulled[:, :, first : first + len(keys)] += ab @ q
         cos, sin = rotary.waves(keys, ab)  # [T, p]
-        mixed = ab @ torch.cat([cos, sin, torch.ones_like(cos[:, :1])], dim=1)  # Σ_t ab_st [cos, sin, 1]
-        cos, sin, rows = mixed.split([cos.shape[1], cos.shape[1], 1], dim=-1)
-        first, second, rest = q.tensor_split([cos.shape[-1], 2 * cos.shape[-1]], dim=-1)
-        by_query = torch.cat([first * cos + second * sin, second * cos - first * sin, rest * rows], dim=-1)
-        total -= block.z[g].flatten(0, 1).T @ by_query.flatten(1, 2)
+        mixed = torch.cat([cos, sin, torch.ones_like(cos[:, :1])], dim=1).T @ ab  # Σ_t [cos, sin, 1] ab_st
+        cos, sin, rows = mixed.split([cos.shape[1], cos.shape[1], 1], dim=-2)  # [h, n, p, S]
+        q, other_q, rest = q.mT.tensor_split([cos.shape[-2], 2 * cos.shape[-2]], dim=-2)
+        by_query = torch.cat([q * cos + other_q * sin, other_q * cos - q * sin, rest * rows], dim=-2)
+        total -= (block.z[g].mT @ by_query.mT).sum(1)
     total += x.v[g].flatten(0, 1).T @ rotary.turn(pulled, x.keys, back=True).flatten(1, 2)
 
 
@@ -93,42 +95,37 @@ class _GroupPair:
         self.brackets: dict[int, KeyBrackets] = {}  # by the position where a block of keys begins
         v, others = x.v[one.start], x.v[other.start]  # [n, T, h]: the same for all heads of a group
         spread = torch.einsum("nti,higj->nthgj", v, Q)
-        self.by_key = torch.einsum("nthgj,ntj->nhgt", spread, others)  # v_tᵀ Q v′_t
+        self.by_key = torch.einsum("nthgj,ntj->nthg", spread, others)  # v_tᵀ Q v′_t
         self.values = torch.cat([-v, -others, torch.ones_like(v[..., :1])], dim=-1)  # [n, T, 2h + 1]
 
     def add(self, block: _Block) -> None:
         """Add some queries."""
         q, other_q = (
-            self.turns.ordered(_by_query(block.x.turned_q[group])).flatten(0, 1)
+            self.turns.ordered(block.x.turned_q[group]).permute(3, 0, 1, 2).flatten(2)
             for group in (self.one, self.other)
-        )  # [n·S, h, 2p′]
+        )  # [2p′, h, n·S]
         seen = self._seen(block)
         for start, here in block.key_blocks():
-            b, other_b = (_by_query(block.b[group][..., here]) for group in (self.one, self.other))
-            keys = slice(start - self.x.first, start - self.x.first + b.shape[-1])
-            weights = (seen.flatten(1, 3) @ self.values[:, keys].mT).unflatten(1, seen.shape[1:4])
-            weights += self.by_key[:, None, ..., keys]
-            weights *= b[:, :, :, None] * other_b[:, :, None]  # w_st [n, S, h, g, B]
+            first = start - self.x.first
+            b, other_b = (block.b[group][:, :, here] for group in (self.one, self.other))  # [h, n, B, S]
+            keys = slice(first, first + b.shape[2])
+            deviations = (self.values[:, keys] @ seen.flatten(2)).unflatten(2, seen.shape[2:])
+            deviations += self.by_key[:, keys, :, :, None]  # (v_t − z^h_s)ᵀ Q (v′_t − z^g_s) [n, B, h, g, S]
+            weights = b[:, None] * other_b  # [h, g, n, B, S]
+            weights = (weights * deviations.permute(2, 3, 0, 1, 4)).permute(3, 0, 1, 2, 4)
             if start not in self.brackets:
-                self.brackets[start] = KeyBrackets(
-                    self.turns, start, b.shape[-1], self.one == self.other
-                )
-            self.brackets[start].add(weights.flatten(0, 1), q, other_q)
+                self.brackets[start] = KeyBrackets(self.turns, start, b.shape[2], self.one == self.other)
+            self.brackets[start].add(weights.flatten(3), q, other_q)
 
-    def _seen(self, block: _Block) -> Tensor:
-        """Q z^g_s, z^h_sᵀ Q and z^h_sᵀ Q z^g_s, [n, S, h, g, 2h + 1]: what (v_t − z_s)ᵀ Q (v′_t − z′_s) has beside
-        values and ones."""
+    def _seen(self, block: _Block) -> Tensor:  # [n, 2h + 1, h, g, S]
+        """Q z^g_s, Qᵀz^h_s and z^h_sᵀ Q z^g_s: what v_t, v′_t and 1 are multiplied with in deviations."""
         z, others = block.z[self.one], block.z[self.other]  # [h, n, S, i], [g, n, S, j]
-        pushed = torch.einsum("higj,gnsj->nshgi", self.Q, others)
-        pulled = torch.einsum("hnsi,higj->nshgj", z, self.Q)
-        both = torch.einsum("nshgj,gnsj->nshg", pulled, others)
-        return torch.cat([pushed, pulled, both[..., None]], dim=-1)
+        pushed = torch.einsum("higj,gnsj->nihgs", self.Q, others)
+        pulled = torch.einsum("hnsi,higj->njhgs", z, self.Q)
+        both = torch.einsum("njhgs,gnsj->nhgs", pulled, others)
+        return torch.cat([pushed, pulled, both[:, None]], dim=1)
 
     def turned_sum(self) -> Tensor:  # [h, h]
         """Σ_t R_tᵀ X_t R_t."""
         blocks = [brackets.turned() for brackets in self.brackets.values()]
         return self.turns.restored(torch.stack(blocks).sum(0))
-
-
-def _by_query(x: Tensor) -> Tensor:  # [h, n, S, ...] -> [n, S, h, ...]
-    return x.movedim(0, 2)
