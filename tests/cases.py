@@ -163,24 +163,19 @@ def positionwise() -> Case:
     return Case(interbasis.from_torch(module), module, normal(9, 4, 5, seed=8))
 
 
-def attention_section(
-    shape: AttentionShape, last_only: bool = False, seed: int = 0, groups: int = 1
-) -> Section:
-    """Attention with random weights and biases between layers of different widths.
+HEADS_AND_KEY_HEADS = ((1, None), (3, None), (2, 1), (3, 1), (4, 2), (6, 2))
+"""None is keys of its own for every head."""
 
-    ``groups`` heads share keys and values.
-    """
-    d_in, d_out, heads, head = 6, 5, shape.heads, shape.width
+
+def attention_section(shape: AttentionShape, last_only: bool = False, seed: int = 0) -> Section:
+    """Attention with random weights and biases between layers of different widths."""
+    d_in, d_out = 6, 5
     skip = normal(d_out, d_in, seed=seed)
     skip[0] = 0
     skip[0, 0] = 1
-    write = normal(d_out, heads * head, seed=seed + 1)
+    write = normal(d_out, shape.heads * shape.width, seed=seed + 1)
     write[0] = 0
-    read = normal(3 * heads * head, d_in, seed=seed + 2) / math.sqrt(d_in)
-    if groups > 1:
-        q, k, v = read.unflatten(0, (3, heads, head))
-        repeated = [x[::groups].repeat_interleave(groups, 0)[:heads] for x in (k, v)]
-        read = torch.stack([q, *repeated]).flatten(0, 2)
+    read = normal(sum(shape.sizes), d_in, seed=seed + 2) / math.sqrt(d_in)
     return Section(
         NodeLayer("in", d_in),
         NodeLayer("out", d_out),

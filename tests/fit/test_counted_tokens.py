@@ -81,6 +81,8 @@ SHAPES = {
     "cap": AttentionShape(2, 3, cap=2.0),
     "rotary": AttentionShape(2, 4, rotary=Rotary((1.0, 0.3))),
     "partial rotary, cap": AttentionShape(2, 5, cap=2.0, rotary=Rotary((0.7, 0.2))),
+    "grouped": AttentionShape(4, 3, key_heads=2),
+    "grouped, rotary, window": AttentionShape(4, 4, window=3, rotary=Rotary((1.0, 0.3)), key_heads=2),
 }
 
 

@@ -22,18 +22,17 @@ class FusedAttention(Attention):
     """
 
     def __call__(self, u: Tensor, outputs: slice) -> Tensor:
-        q, kv = u.tensor_split([self.shape.heads * self.shape.width], dim=2)
-        return self.at(q, kv, None)
+        q, *shared = (part.unflatten(2, (-1, self.shape.width)) for part in u.split(self.shape.sizes, 2))
+        return self.mixed(q, *shared)
 
-    def at(self, q: Tensor, kv: Tensor, positions: Tensor | None) -> Tensor:
-        """z of the queries at some positions [Q], or at all; q [n, Q, H·h], kv [n, T, 2·H·h]."""
-        (q,), (k, v) = (
-            x.unflatten(2, (-1, self.shape.heads, self.shape.width)).permute(2, 0, 3, 1, 4) for x in (q, kv)
-        )
-        keys = torch.arange(kv.shape[1])
+    def mixed(self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor | None = None) -> Tensor:
+        """z [n, Q, H·h]; q [n, Q, H, h] at some positions [Q], or at all, k and v [n, T, groups, h]."""
+        q, k, v = (part.transpose(1, 2) for part in (q, k, v))
+        keys = torch.arange(k.shape[2])
         queries = keys if positions is None else positions
         if self.shape.rotary is not None:
             q, k = self.shape.rotary.turn(q, queries), self.shape.rotary.turn(k, keys)
+        k, v = (self.shape.for_all_heads(part, 1) for part in (k, v))
         seen = None if positions is None else queries[:, None] >= keys
         z = scaled_dot_product_attention(q, k, v, seen, is_causal=seen is None, scale=self.shape.sigma)
         return z.transpose(1, 2).flatten(2)
@@ -44,7 +43,9 @@ def fused(section: Section) -> Section:
     if not isinstance(section.core, Attention):
         return section
     shape = section.core.shape
-    plain = AttentionShape(shape.heads, shape.width, scale=shape.scale, rotary=shape.rotary)
+    plain = AttentionShape(
+        shape.heads, shape.width, scale=shape.scale, rotary=shape.rotary, key_heads=shape.key_heads
+    )
     if shape != plain:
         raise ValueError(f"expected causal attention without window or cap, received {section.core}")
     return replace(section, core=FusedAttention(plain))
@@ -92,8 +93,10 @@ def looped_edges(section: Section, f: Tensor, positions: Tensor | None = None) -
         outputs = section(f)
     else:
         assert isinstance(section.core, FusedAttention)
-        own, (read_q, read_kv) = f[:, positions], section.read.tensor_split([len(section.read) // 3])
-        z = section.core.at(own @ read_q.T, f @ read_kv.T, positions)
+        own, shape = f[:, positions], section.core.shape
+        read = zip((own, f, f), section.read.split(shape.sizes), strict=True)
+        q, k, v = ((x @ rows.T).unflatten(2, (-1, shape.width)) for x, rows in read)
+        z = section.core.mixed(q, k, v, positions)
         outputs = own @ section.skip.T + z @ section.write.T
     signs = torch.randint(0, 2, outputs.shape[:2]).to(f) * 2 - 1
     rows = []

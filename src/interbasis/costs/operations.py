@@ -21,7 +21,7 @@ from interbasis.network.cores import (
     Normalize,
     Variance,
 )
-from interbasis.network.cores.attention import few_queries, function_sums, key_brackets, slow_turns
+from interbasis.network.cores.attention import few_queries, function_sums, key_levels, slow_turns
 from interbasis.network.cores.attention.core import MAX_QUERIES_PER_BLOCK
 from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH
 from interbasis.network.network import Network, Section
@@ -33,7 +33,7 @@ CALLS = {
 }  # fmt: skip
 """Calls of PyTorch, with the Python around them, of a section: once, with every chunk of the data
 (``statistics``, ``edges of a chunk``), and in attention's Jacobian with every chunk, by head and by turned
-pair of heads. Measured on networks so small that nothing else counts."""
+pair of groups. Measured on networks so small that nothing else counts."""
 PASSES_OVER_SUMS = 13.5
 """Over the sums of a block of data, in float64: made, added to, filled, merged. Fitted."""
 
@@ -218,24 +218,28 @@ class Workload:
         if shape.rotary is None:
             total += Operations(small=2 * keys * (H + 1) * (h + 1), bytes=e * 2 * keys * H)
         else:
-            key_pairs = keys * (H + 1) * h**2 * self._share_of_brackets(shape)
-            total += Operations(single=key_pairs, small=6 * keys * (H + 1) * (h + 1), bytes=e * 8 * keys * H)
+            pairs = H + shape.shared  # with each head: those of k,k, twice; v,k has all H
+            total += Operations(
+                single=keys / H * shape.groups**2 * self._brackets(shape),
+                small=keys * (pairs + 2 * H) * (2 * h + 1),
+                bytes=e * keys * (3 * H + 4 * pairs),
+            )
         return total
 
-    def _share_of_brackets(self, shape: AttentionShape) -> float:
-        """Of the operations of k,k terms, what slow coordinates leave."""
-        kind = key_brackets.angles_of(shape), self.positions, shape.causal, self.config.torch_dtype
-        chosen, every_key = key_brackets.level_bounds(*kind), ()
-        return key_brackets.operations(*kind, chosen) / key_brackets.operations(*kind, every_key)
+    def _brackets(self, shape: AttentionShape) -> float:
+        """Multiplications of k,k per query, key and pair of groups."""
+        keys = min(self.positions, key_levels.KEYS_PER_BLOCK)
+        kind = key_levels.angles_of(shape), keys, shape.shared, self.config.torch_dtype
+        return key_levels.operations(*kind, key_levels.level_bounds(*kind)) / keys
 
     def jacobian_by_chunk(self, section: Section) -> Operations:
         """Calls of attention's sums; blocks of queries of long sequences make some of them again."""
         if not isinstance(section.core, Attention):
             return NOTHING
-        H, turned = section.core.shape.heads, section.core.shape.rotary is not None
+        H, groups = section.core.shape.heads, section.core.shape.groups
         calls = CALLS["attention"] + H * CALLS["head"]
-        if turned:
-            calls += H * (H + 1) // 2 * CALLS["turned pair"]
+        if section.core.shape.rotary is not None:
+            calls += groups * (groups + 1) // 2 * CALLS["turned pair"]
         halves = 2 if self.samples_queries else 1
         return Operations(calls=calls * halves * max(1.0, self.queries / halves / MAX_QUERIES_PER_BLOCK))
 

@@ -177,7 +177,7 @@ class AttentionRows(Rows):
         self.skip = source.directions(self.skip_gradient)  # [k, r]
         self.cotangents = g @ section.write
         self.u = section.read_outs(source.f)
-        self.read = source.directions(section.read)  # A C⁺ [3·H·h, r]
+        self.read = source.directions(section.read)  # A C⁺ [c_in, r]
 
     def _paths(self, some: slice) -> QueryPaths:
         return QueryPaths.of(self.shape, self.u, self.cotangents[some], self.queries[some], self.rule)
@@ -189,7 +189,7 @@ class AttentionRows(Rows):
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         features = self.source.features
-        wide = features.shape[1] if self.shape.rotary is None else max(features.shape[1], len(self.read) // 3)
+        wide = features.shape[1] if self.shape.rotary is None else max(features.shape[1], self.shape.sizes[0])
         for some in self._runs(2 * len(features) * wide):
             coefficients = self._paths(some).onto(self.read)
             block = coefficients.dense()

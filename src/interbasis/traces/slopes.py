@@ -85,7 +85,8 @@ def _through_attention(section: Section, f: Tensor, inner: Tensor, rule: Rule) -
     core = section.core
     assert isinstance(core, Attention)
     shape, u = core.shape, section.read_outs(f)
-    q, k, v = u.new_zeros(3, shape.heads, len(f), shape.width)
+    q = u.new_zeros(shape.heads, len(f), shape.width)
+    k, v = u.new_zeros(2, shape.groups, len(f), shape.width)
     touched = inner.ne(0).any(1).nonzero()[:, 0]  # queries that the target depends on
     start = section.positions_out(len(f)).start
     for some in touched.split(max(1, MAX_ROW_ELEMENTS // (3 * shape.heads * len(f)))):

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from cases import ACTIVATIONS, activations, as_general, attention_section, batch_moments, normal
+from cases import (
+    ACTIVATIONS,
+    HEADS_AND_KEY_HEADS,
+    activations,
+    as_general,
+    attention_section,
+    batch_moments,
+    normal,
+)
 from interbasis.fit.attributions import token_attributions
 from interbasis.fit.section_jacobian import SectionJacobian
 from interbasis.fit.square_sums import SquareSums
@@ -108,10 +116,9 @@ def test_attention_over_several_blocks_of_queries_and_samples(monkeypatch):
 @pytest.mark.parametrize("last_only", [True, False])
 @settings(max_examples=14)
 @given(
-    heads=st.integers(1, 4),
+    heads=st.sampled_from(HEADS_AND_KEY_HEADS),
     head=st.integers(2, 5),
     positions=st.integers(1, 5),
-    groups=st.integers(1, 3),
     turned=st.integers(0, 2),
     stretch=st.sampled_from([1.0, 1.3]),
     scale=st.sampled_from([None, 1.0]),
@@ -120,13 +127,15 @@ def test_attention_over_several_blocks_of_queries_and_samples(monkeypatch):
     seed=st.integers(0, 10_000),
 )
 def test_attention_of_every_kind(
-    causal, last_only, heads, head, positions, groups, turned, stretch, scale, cap, window, seed
+    causal, last_only, heads, head, positions, turned, stretch, scale, cap, window, seed
 ):
     """Rotary (none, partial, full), grouped keys, own scale, soft-capped scores, local windows; all mixed."""
     pairs = min(turned, head // 2)
     rotary = Rotary(tuple(0.9**i for i in range(pairs)), stretch) if pairs else None
+    count, key_heads = heads
     kind = {"scale": scale, "cap": cap, "rotary": rotary, "window": window if causal else None}
-    section = attention_section(AttentionShape(heads, head, causal, **kind), last_only, seed, groups)
+    shape = AttentionShape(count, head, causal, **kind, key_heads=key_heads)
+    section = attention_section(shape, last_only, seed)
     f = activations(section, 2, positions, seed=seed + 3)
     check(section, f)
     check_signed(section, f)

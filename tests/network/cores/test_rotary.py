@@ -1,20 +1,24 @@
-"""Attention with rotary positions: sums with signs, and key terms by few functions of the position."""
-
-import math
+"""Attention with rotary positions: sums with signs."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import activations, as_general, attention_section, batch_moments, normal, seeded
+from cases import (
+    HEADS_AND_KEY_HEADS,
+    activations,
+    as_general,
+    attention_section,
+    normal,
+    seeded,
+)
 from interbasis.network.cores import AttentionShape, Rotary
 from interbasis.network.cores.attention import (
     causal_blocks,
     edges,
     few_queries,
     function_sums,
-    key_brackets,
     slow_turns,
     turned_edges,
 )
@@ -30,17 +34,16 @@ CLOSE = 1e-10
 @pytest.mark.parametrize("fast", [None, 0, 1, "few queries"])
 @given(
     causal=st.booleans(),
-    heads=st.integers(1, 3),
+    heads=st.sampled_from(HEADS_AND_KEY_HEADS),
     head=st.integers(2, 6),
     positions=st.integers(2, 7),
-    groups=st.integers(1, 3),
     turned=st.integers(1, 3),
     cap=st.sampled_from([None, 0.7]),
     window=st.sampled_from([None, 1, 3]),
     seed=st.integers(0, 10_000),
 )
 def test_rotary_sums_with_signs_are_those_of_the_general_path(
-    small_blocks, fast, causal, heads, head, positions, groups, turned, cap, window, seed
+    small_blocks, fast, causal, heads, head, positions, turned, cap, window, seed
 ):
     """At some positions of each sample, in groups of any size, by blocks that skip unseen keys.
 
@@ -48,8 +51,8 @@ def test_rotary_sums_with_signs_are_those_of_the_general_path(
     chosen by operations.
     """
     rotary = Rotary(tuple(0.9**i for i in range(min(turned, head // 2))), 1.3)
-    shape = AttentionShape(heads, head, causal, cap=cap, window=window if causal else None, rotary=rotary)
-    section = attention_section(shape, False, seed, groups)
+    kind = {"cap": cap, "window": window if causal else None, "rotary": rotary}
+    section = attention_section(AttentionShape(heads[0], head, causal, **kind, key_heads=heads[1]), seed=seed)
     f, integral = activations(section, 2, positions, seed=seed + 3), rule("quadrature", 2)
     u, everywhere = f @ section.read.T, slice(0, positions)
     each = as_general(section).core.attributions(u, f, section.read, everywhere, integral)
@@ -157,50 +160,3 @@ def test_many_queries_are_not_few():
 
     assert [few(section.core.shape, count) for count in (2, 64, 256)] == [True, True, False]
     assert not few(AttentionShape(1, 64), 2)  # attention without rotary positions
-
-
-@pytest.mark.parametrize("length", [128, 384])
-@pytest.mark.parametrize("highest", [0.0, 1e-4, 0.03, 0.3, 1.0])
-@pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 1e-12), (torch.float32, 2e-7)])
-def test_few_functions_span_a_band_of_frequencies(dtype, error, highest, length):
-    functions = key_brackets.band(length, highest, dtype)
-    more = key_brackets.MORE_FUNCTIONS[dtype]
-    assert functions.shape[1] <= min(length, 2 * highest * length / math.pi + 2 * more)
-    angle = torch.arange(length).double()[:, None] * 2 * highest * torch.linspace(0, 1, 101).double()
-    for wave in (angle.cos(), angle.sin()):
-        assert (functions @ (functions.T @ wave) - wave).abs().max() <= error
-
-
-@pytest.mark.parametrize("levels", [2, 3, 4])
-@pytest.mark.parametrize("kind", [{}, {"causal": False}, {"window": 60}])
-@pytest.mark.parametrize("pairs", [12, 10])
-def test_slow_coordinates_by_few_functions_give_the_same_moments(pairs, kind, levels, monkeypatch):
-    """Key–key terms without a sum for every key, for full and partial rotary positions."""
-    monkeypatch.setattr(key_brackets, "KEYS_AT_ONCE", 64)
-    rotary = Rotary(tuple(0.5 * 300.0 ** (-i / pairs) for i in range(pairs)), 1.1)
-    section = attention_section(AttentionShape(1, 24, rotary=rotary, **kind))
-    f = activations(section, 2, 150)
-    u, metric, at = f @ section.read.T, normal(24, 24) @ normal(24, 24).T, slice(0, 150)
-
-    def gram(*bounds):
-        monkeypatch.setattr(key_brackets, "level_bounds", lambda *_: (math.inf, *bounds))
-        return batch_moments(section.core, u, at, metric).gram
-
-    slow = rotary.frequencies[2:8:2][: levels - 1]
-    assert relative_error(gram(*slow), gram()) <= 1e-12
-
-
-@pytest.mark.parametrize("pairs", [32, 20])
-def test_levels_of_slow_coordinates_save_operations_and_float32_keeps_its_digits(pairs, monkeypatch):
-    rotary = Rotary(tuple(1e5 ** (-i / pairs) for i in range(pairs)))
-    section = attention_section(AttentionShape(1, 64, rotary=rotary))
-    f = activations(section, 1, 256)
-    u, metric, at = f @ section.read.T, normal(64, 64) @ normal(64, 64).T, slice(0, 256)
-    chosen, bounds = [], key_brackets.level_bounds
-    monkeypatch.setattr(key_brackets, "level_bounds", lambda *key: chosen.append(bounds(*key)) or chosen[-1])
-    found = batch_moments(section.core, u.float(), at, metric.float()).gram
-    wanted = batch_moments(section.core, u, at, metric).gram
-    assert all(
-        len(levels) >= 3 for levels in chosen
-    )  # a sum for every key, and two levels of slow coordinates
-    assert relative_error(found.double(), wanted) <= 3e-6

@@ -1,6 +1,6 @@
 """The parts a family names, in one form for all: norms, attention, MLPs, blocks, the whole model."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -116,19 +116,17 @@ class Branch:
 def attention(
     core: Attention, query: Affine, key: Affine, value: Affine, out: Affine, *, norms: HeadNorms | None = None
 ) -> Branch:
-    """Rows of keys and values that several heads share are repeated for each of them."""
+    """Keys and values that several heads share are read once; the core is told."""
     heads, width = core.shape.heads, core.shape.width
-    shared = len(key.weight) // width
-    rows = torch.arange(shared * width).view(-1, width).repeat_interleave(heads // shared, 0).flatten()
+    read, groups = Affine.stack(query, key, value), len(key.weight) // width
+    if groups < heads:
+        core = Attention(replace(core.shape, key_heads=groups))
     if norms is None:
-        return Branch(Affine.stack(query, key.rows(rows), value.rows(rows)), core, out)
-    read = Affine.stack(query, key, value)
-    queries, keys = len(query.weight), len(key.weight)
-    ones = query.weight.new_ones(keys)
-    gain = torch.cat([norms.query_gain.repeat(heads), norms.key_gain.repeat(shared), ones])
+        return Branch(read, core, out)
+    ones = query.weight.new_ones(len(value.weight))
+    gain = torch.cat([norms.query_gain.repeat(heads), norms.key_gain.repeat(groups), ones])
     later = Affine(torch.diag(gain), torch.zeros_like(gain))
-    order = torch.cat([torch.arange(queries), queries + rows, queries + keys + rows])
-    return Branch(read, core, out, NormedHeads(queries + keys, width, norms.epsilon, later.rows(order)))
+    return Branch(read, core, out, NormedHeads(len(gain) - len(ones), width, norms.epsilon, later))
 
 
 @dataclass(frozen=True)

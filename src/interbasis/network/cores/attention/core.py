@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from interbasis.network.cores.abilities import FastAblation, SamplesQueries
-from interbasis.network.cores.attention import edges, folded, table
+from interbasis.network.cores.attention import edges, folded, key_levels, table
 from interbasis.network.cores.attention.heads import AttentionShape, Heads
 from interbasis.network.cores.attention.moments import add_block, value_products
 from interbasis.network.cores.attention.sums import HeadSums
@@ -35,7 +35,7 @@ MAX_PATTERN_ELEMENTS = 2**25
 
 
 class Attention(PassCore, SamplesQueries, FastAblation):
-    """u = [q | k | v], each heads · h wide; core(u) = z, heads · h wide.
+    """u = [q | k | v], queries heads · h wide, keys and values groups · h; core(u) = z, heads · h wide.
 
     For one head, query s and key t, with a = softmax pattern, z_s = Σ_u a_su v_u, k̄_s = Σ_u a_su k_u,
     σ the scale (1/√h) and Cov_s = σ (Σ_u a_su v_u k_uᵀ − z_s k̄_sᵀ), the Jacobian is
@@ -55,7 +55,7 @@ class Attention(PassCore, SamplesQueries, FastAblation):
     *Rotary positions*: scores are made of R_s q_s and R_t k_t; a key sees R_tᵀR_s q_s in place of q_s, and
     Cov_s, made from turned keys, has R_s on its right. *Soft-capped scores*: the k and q terms carry
     b_st = a_st cap′(score_st) in place of a_st. *Local windows*: a_st = 0 outside. *Grouped keys and
-    values*: rows of the section's read repeat, and nothing changes here.
+    values*: several heads read the same k and v, and the blocks above are summed over the heads of a group.
 
     Cost per token about 4H²Th + 2Th²H + 2H²h³ multiplications and additions; the memory is that of one
     block of queries.
@@ -69,6 +69,8 @@ class Attention(PassCore, SamplesQueries, FastAblation):
     def __repr__(self) -> str:
         shape = self.shape
         words = [f"{shape.heads} heads of {shape.width}", "causal" if shape.causal else "bidirectional"]
+        if shape.shared > 1:
+            words.append(f"{shape.groups} of keys")
         if shape.sigma != shape.width**-0.5:
             words.append(f"scale {shape.sigma:.6g}")
         if shape.window is not None:
@@ -107,7 +109,7 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         return self.sums_at(u, _positions(u, outputs), metric, counted)
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:
-        return HeadSums(**sums).assemble(metric, self.shape.sigma)
+        return HeadSums(**sums).assemble(metric, self.shape)
 
     def sums_at(self, u: Tensor, positions: Tensor, metric: Tensor, counted: Counted | None = None) -> Sums:
         """Over the queries at ``positions`` [n, S], each sample's own, and over all keys.
@@ -116,7 +118,7 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         patterns over all keys.
         """
         heads, width = self.shape.heads, self.shape.width
-        sums = HeadSums.zero(heads, width, u)
+        sums = HeadSums.zero(self.shape, u)
         block, keys = self._queries_at_once(u, positions), u.shape[1]
         largest = max(heads * block * width**2, keys * width**2, heads * block * keys)
         samples = max(1, elements_within(MAX_BLOCK_ELEMENTS, u.element_size()) // largest)
@@ -164,7 +166,8 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         for first in range(0, len(u), samples):
             whole = self._whole(u, positions, counted, slice(first, first + samples))
             for start in range(0, positions.shape[1], queries):
-                add_key_terms(sums, whole.queries(start, start + queries), metric, block)
+                some = whole.queries(start, start + queries, key_levels.KEYS_PER_BLOCK)
+                add_key_terms(sums, some, metric, block)
 
     def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
         """Gradient or quadrature; attention has no closed form along the line."""

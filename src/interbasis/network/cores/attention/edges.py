@@ -18,7 +18,7 @@ large ones take up to a third less time."""
 
 
 def by_query(x: Heads, f: Tensor, read: Tensor) -> Tensor:
-    """Σ_t N_st A_j f_jt for every query; f [n, T', r], read [3·H·h, r] -> [H·h, n·S, r].
+    """Σ_t N_st A_j f_jt for every query; f [n, T', r], read A [c_in, r] -> [H·h, n·S, r].
 
     = (W_V c_j)(a f_j)_s + σ Σ_t b_st (v_t − z_s) f_jt (q̃_sᵀR_tW_K c_j) + Cov_s W_Q c_j f_js.
     """
@@ -126,5 +126,5 @@ class _ManyQueries:
 
 def _of_head(read: Tensor, x: Heads, head: int) -> tuple[Tensor, Tensor, Tensor]:  # [h, r] each
     """W_Q c_j, W_K c_j and W_V c_j of one head."""
-    read_q, read_k, read_v = read.unflatten(0, (3, x.shape.heads, x.shape.width))[:, head]
-    return read_q, read_k, read_v
+    q, k, v = x.shape.rows(head)
+    return read[q], read[k], read[v]

@@ -11,13 +11,13 @@ def written(shape: AttentionShape, f: Tensor, read: Tensor, outputs: slice, writ
 
         score_st = σ f_sᵀ (A_qᵀA_k) f_t,    out_s = Σ_h Σ_t a^h_st (B^h A_v) f_t.
 
-    f [n, T, r], read A [3·heads·h, r], write B [rows, heads·h] -> [n, S, rows]; None where heads are
+    f [n, T, r], read A [c_in, r], write B [rows, heads·h] -> [n, S, rows]; None where heads are
     narrower than that, or where rotary positions stand between queries and keys.
     """
     features, rows = f.shape[2], len(write)
     if shape.rotary is not None or features >= shape.width or rows > shape.width:
         return None
-    read_q, read_k, read_v = read.unflatten(0, (3, shape.heads, shape.width))  # [H, h, r]
+    read_q, read_k, read_v = shape.parts(read, 0)  # [H, h, r]
     seen = f[:, : outputs.stop] if shape.causal else f  # [n, T, r]
     form = shape.sigma * (read_q.mT @ read_k)  # [H, r, r]
     asked = f[:, outputs] @ form.permute(1, 0, 2).flatten(1)  # [n, S, H·r]

@@ -25,10 +25,47 @@ class AttentionShape:
     cap: float | None = None
     """Scores are capped to cap · tanh(score / cap)."""
     rotary: Rotary | None = None
+    key_heads: int | None = None
+    """Heads of keys and values, each shared by a group of consecutive heads; None is one for each head."""
 
     def __post_init__(self) -> None:
+        if self.heads % self.groups:
+            raise InterbasisError(
+                f"key_heads must divide the number of heads, received {self.key_heads} for {self.heads} heads"
+            )
         if self.window is not None and not self.causal:
             raise InterbasisError("a local window requires causal attention, received causal=False")
+
+    @property
+    def groups(self) -> int:
+        """Groups of heads that share keys and values."""
+        return self.heads if self.key_heads is None else self.key_heads
+
+    @property
+    def shared(self) -> int:
+        """Heads in a group."""
+        return self.heads // self.groups
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Read-outs of all queries, keys and values."""
+        return self.heads * self.width, self.groups * self.width, self.groups * self.width
+
+    def parts(self, u: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v of every head from [q | k | v]: heads and their coordinates in place of ``dim`` ≥ 0."""
+        q, k, v = (part.unflatten(dim, (-1, self.width)) for part in u.split(self.sizes, dim))
+        return q, self.for_all_heads(k, dim), self.for_all_heads(v, dim)
+
+    def for_all_heads(self, x: Tensor, dim: int = 0) -> Tensor:
+        """What groups share, in dimension ``dim`` ≥ 0, repeated for each of their heads."""
+        return x if self.shared == 1 else x.repeat_interleave(self.shared, dim)
+
+    def rows(self, head: int) -> tuple[slice, slice, slice]:
+        """The rows of [q | k | v] that one head reads."""
+        queries, keys, _ = self.sizes
+        places = head, queries // self.width + head // self.shared
+        q, k = (slice(place * self.width, (place + 1) * self.width) for place in places)
+        return q, k, slice(k.start + keys, k.stop + keys)
 
     @property
     def sigma(self) -> float:
@@ -64,9 +101,8 @@ class Heads:
 
     @classmethod
     def of(cls, shape: AttentionShape, u: Tensor, positions: Tensor) -> "Heads":
-        """From read-outs u [n, T, 3·heads·h] = [q | k | v] and query positions [n, S]."""
-        parts = u.unflatten(2, (3, shape.heads, shape.width)).permute(2, 3, 0, 1, 4)
-        q, k, v = parts.contiguous()  # each [heads, n, T, h]
+        """From read-outs u [n, T, (heads + 2·groups)·h] = [q | k | v] and query positions [n, S]."""
+        q, k, v = (part.permute(2, 0, 1, 3).contiguous() for part in shape.parts(u, 2))  # [heads, n, T, h]
         q = q.gather(2, positions[None, :, :, None].expand(shape.heads, -1, -1, shape.width))
         if shape.rotary is None:
             return cls(shape, positions, q, q, k, v)
@@ -75,14 +111,19 @@ class Heads:
         seen = shape.rotary.turn(turned, positions, back=True)  # R_sᵀR_s q_s
         return cls(shape, positions, seen, turned, shape.rotary.turn(k, keys), v)
 
-    def queries(self, start: int, stop: int) -> "Heads":
-        """Some of the queries, with the keys and values that any of them sees."""
+    def queries(self, start: int, stop: int, multiple: int = 1) -> "Heads":
+        """Some of the queries, with the keys and values that any of them sees.
+
+        Keys begin and end at multiples of so many positions, or where there are no more.
+        """
         positions = self.positions[:, start:stop]
         left, right = 0, self.k.shape[2]
         if self.shape.causal:
-            right = int(positions.max()) + 1 - self.first
+            end = int(positions.max()) + 1
+            right = min(right, end + -end % multiple - self.first)
             if self.shape.window is not None:
-                left = max(0, int(positions.min()) + 1 - self.shape.window - self.first)
+                begin = max(0, int(positions.min()) + 1 - self.shape.window)
+                left = max(0, begin - begin % multiple - self.first)
         return replace(
             self,
             positions=positions,

@@ -53,6 +53,7 @@ def _add_key_terms(
     heads, width = x.shape.heads, x.shape.width
     Q = metric.unflatten(0, (heads, width)).unflatten(2, (heads, width))  # [h, i, g, j]
     queries = x.q.flatten(1, 2)  # [g, n·S, h]
+    groups = torch.arange(heads, device=b.device) // x.shape.shared
 
     def by_values(values: Tensor, rows: Tensor, z: Tensor, queries: Tensor) -> Tensor:
         centred = values - rows * z  # Σ_t ab_st (v^g_t − z^g_s), [·, n, S, h]
@@ -68,7 +69,7 @@ def _add_key_terms(
         inner = (seen * (rows * z[h:] - values) - others * spread).sum(-1, keepdim=True)
         kk = ((weighted + inner) * x.q[h]).flatten(1, 2).mT @ queries[h:]
         kk[0] /= 2  # its transpose is the other half
-        sums.kk[h, h:] += kk
+        sums.kk[h // x.shape.shared].index_add_(0, groups[h:], kk.to(sums.kk))
         if a is b:
             sums.vk[h, h:] += by_values(values, rows, z[h:], queries[h:])
             sums.vk[h + 1 :, h] += by_values(others[1:], rows[1:], z[h], queries[h])
@@ -79,23 +80,31 @@ def _add_key_terms(
 
 def _covariances(x: Heads, b: Tensor, z: Tensor) -> Tensor:
     """Cov_s as [heads, value coordinate, n·S, key coordinate]."""
-    width = x.shape.width
+    width, shared = x.shape.width, x.shape.shared
     # without a cap Σ_t b (v − z) = 0, so that keys may be centred too, which saves digits
     k = x.k if x.shape.cap is not None else x.k - x.k.mean(2, keepdim=True)
     seen, queries = b @ k, b.shape[2]
     cov = b.new_empty(len(b), width, *b.shape[1:3], width)
-    for h in range(len(b)):
-        if 2 * queries <= width:  # few of them
-            weighted = (b[h, :, :, None, :] * x.v[h].mT[:, None]).flatten(1, 2)  # [n, S·h, T]
-            mixed = (weighted @ k[h]).unflatten(1, (queries, width))  # [n, S, h, h]
-        else:
-            pairs = (x.v[h, ..., :, None] * k[h, ..., None, :]).flatten(2)  # [n, T, h·h]
-            mixed = (b[h] @ pairs).unflatten(2, (width, width))
-        mixed.addcmul_(z[h, ..., None], seen[h, ..., None, :], value=-1)
+    for group in range(0, len(b), shared):
+        heads = slice(group, group + shared)
+        mixed = _products(b[heads].transpose(0, 1), x.v[group], k[group], few=2 * queries <= width)
+        mixed.addcmul_(
+            z[heads].transpose(0, 1)[..., None], seen[heads].transpose(0, 1)[..., None, :], value=-1
+        )
         if x.shape.rotary is not None:
-            mixed = x.shape.rotary.turn(mixed, x.positions[..., None], back=True)
-        cov[h] = mixed.permute(2, 0, 1, 3)
+            mixed = x.shape.rotary.turn(mixed, x.positions[:, None, :, None], back=True)
+        cov[heads] = mixed.permute(1, 3, 0, 2, 4)
     return cov.mul_(x.shape.sigma).flatten(2, 3)
+
+
+def _products(b: Tensor, v: Tensor, k: Tensor, few: bool) -> Tensor:
+    """Σ_t b_st v_t k_tᵀ, [n, h, S, i, j]; b [n, h, S, T] of the heads that share v and k [n, T, h]."""
+    rows, width = b.shape[1:3], v.shape[-1]
+    if few:
+        weighted = b[..., None, :] * v.mT[:, None, None]  # [n, h, S, i, T]
+        return (weighted.flatten(1, 3) @ k).unflatten(1, (*rows, width))
+    pairs = (v[..., :, None] * k[..., None, :]).flatten(2)  # [n, T, i·j]
+    return (b.flatten(1, 2) @ pairs).unflatten(1, rows).unflatten(3, (width, width))
 
 
 def _add_query_terms(
@@ -103,14 +112,17 @@ def _add_query_terms(
 ) -> None:
     """v,q and k,q: q and deviation [heads, tokens, h], diagonal [heads, tokens]."""
     heads, width = len(q), q.shape[-1]
+
+    def by_group(x: Tensor) -> Tensor:  # [heads, tokens, h] -> [groups, heads of one · tokens, h]
+        return x.flatten(0, 1).unflatten(0, (len(sums.kk), -1))
+
     blocks = metric.unflatten(0, (heads, width)).unflatten(2, (heads, width))  # [h, i, g, j]
     for g in range(heads):
-        by_token = cov[g].transpose(0, 1).contiguous()  # [tokens, i, j]
         # v,q without its Q: Σ_s a^h_ss Cov^g_s
-        sums.vq[:, g] += (by_token.flatten(1).T @ diagonal.T).T.unflatten(1, (width, width))
+        sums.vq[:, g] += (diagonal @ cov[g]).transpose(0, 1)
         # k,q: b_ss (v_s − z_s)ᵀ Q Cov_s for all heads h
-        pushed = (deviation @ blocks[:, :, g]).transpose(0, 1) @ by_token  # [tokens, h, j]
-        sums.kq[:, g] += q.mT @ pushed.transpose(0, 1)
+        pushed = (deviation @ blocks[:, :, g]).transpose(0, 1) @ cov[g].transpose(0, 1)  # [tokens, h, j]
+        sums.kq[:, g] += by_group(q).mT @ by_group(pushed.transpose(0, 1))
 
 
 def _add_query_pairs(sums: HeadSums, cov: Tensor, metric: Tensor) -> None:

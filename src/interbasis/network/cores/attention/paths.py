@@ -36,7 +36,7 @@ class QueryPaths:
     def of(
         cls, shape: AttentionShape, u: Tensor, cotangents: Tensor, positions: Tensor, rule: Rule
     ) -> "QueryPaths":
-        """u [T, 3·H·h], cotangents [k, H·h] at the queries' positions [k]."""
+        """u [T, c_in], cotangents [k, H·h] at the queries' positions [k]."""
         g = cotangents.unflatten(1, (shape.heads, shape.width)).transpose(0, 1).contiguous()
         moved = u.new_zeros(shape.heads, len(positions), len(u))
         attended, query = torch.zeros_like(moved), torch.zeros_like(g)
@@ -55,9 +55,9 @@ class QueryPaths:
             query += weight * pulled
         return cls(shape, g, moved, attended, whole.turned_q[:, 0], query)
 
-    def onto(self, read: Tensor) -> "PathCoefficients":  # A [3·H·h, r]
+    def onto(self, read: Tensor) -> "PathCoefficients":  # A [c_in, r]
         """How much each of r input features has its say, at every key."""
-        return PathCoefficients(self, *read.unflatten(0, (3, self.shape.heads, self.shape.width)))
+        return PathCoefficients(self, *self.shape.parts(read, 0))
 
     def key_directions(self, positions: Tensor) -> Tensor:  # [K] -> [H, k, K, h]
         """σ c̄_st R_tᵀ q̃_s at some keys."""
@@ -67,25 +67,25 @@ class QueryPaths:
         return self.attended[..., positions, None] * q
 
     def gradients(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Summed over the queries: on values [H, T, h], on keys [H, T, h]; and on each query [H, k, h]."""
-        values = self.moved.mT @ self.cotangents
-        if self.shape.rotary is None:
-            return values, self.attended.mT @ self.turned_q, self.query
-        keys = self.attended.mT @ self.turned_q
-        turned = self.shape.rotary.turn(keys, torch.arange(keys.shape[1], device=keys.device), back=True)
-        return values, turned, self.query
+        """Summed over queries: on values and on keys, [groups, T, h] each; and on each query [H, k, h]."""
+        values, keys = self.moved.mT @ self.cotangents, self.attended.mT @ self.turned_q
+        if self.shape.rotary is not None:
+            positions = torch.arange(keys.shape[1], device=keys.device)
+            keys = self.shape.rotary.turn(keys, positions, back=True)
+        groups = self.shape.groups, self.shape.shared
+        return values.unflatten(0, groups).sum(1), keys.unflatten(0, groups).sum(1), self.query
 
-    def on_vectors(self, u: Tensor) -> Tensor:  # [T, 3·H·h] -> [k, T]
+    def on_vectors(self, u: Tensor) -> Tensor:  # [T, c_in] -> [k, T]
         """The same for one vector of read-outs at every key; the query's own counts at its position."""
-        _, k, v = u.unflatten(1, (3, self.shape.heads, self.shape.width)).permute(1, 2, 0, 3)  # [H, T, h]
+        _, k, v = (part.transpose(0, 1) for part in self.shape.parts(u, 1))  # [H, T, h]
         if self.shape.rotary is not None:
             k = self.shape.rotary.turn(k, torch.arange(k.shape[1], device=k.device))
         total = (self.moved * (self.cotangents @ v.mT)).sum(0)
         return total + (self.attended * (self.turned_q @ k.mT)).sum(0)
 
-    def on_own_vectors(self, u: Tensor) -> Tensor:  # [k, 3·H·h] at the queries' positions -> [k]
+    def on_own_vectors(self, u: Tensor) -> Tensor:  # [k, c_in] at the queries' positions -> [k]
         """The query's part."""
-        q = u.unflatten(1, (3, self.shape.heads, self.shape.width))[:, 0].transpose(0, 1)  # [H, k, h]
+        q = self.shape.parts(u, 1)[0].transpose(0, 1)  # [H, k, h]
         return (self.query * q).sum((0, 2))
 
 

@@ -12,7 +12,7 @@ def written(
     """B · z for u = rows[index]: scores and written values are those of pairs of tokens, and are looked up.
 
     out_s = Σ_h Σ_t a^h_st (B^h v^h_t), with scores from [H, queries, U] and B v from [U, H, rows of B].
-    rows [U, 3·heads·h], index [n, T] -> [n, S, rows of B]; None where it would be no cheaper, or where scores
+    rows [U, c_in], index [n, T] -> [n, S, rows of B]; None where it would be no cheaper, or where scores
     depend on more than the two tokens.
     """
     if shape.rotary is not None or shape.window is not None or shape.cap is not None:
@@ -21,7 +21,7 @@ def written(
     seen = index[:, : outputs.stop] if shape.causal else index  # [n, T]
     if len(asking) * len(rows) > which.numel() * seen.shape[1]:
         return None
-    q, k, v = rows.unflatten(1, (3, shape.heads, shape.width)).permute(1, 2, 0, 3)  # [H, U, h]
+    q, k, v = (part.transpose(0, 1) for part in shape.parts(rows, 1))  # [H, U, h]
     scores = (shape.sigma * (q[:, asking] @ k.mT))[:, which[:, :, None], seen[:, None]]  # [H, n, S, T]
     if shape.causal:
         query = torch.arange(outputs.start, outputs.stop, device=rows.device)
