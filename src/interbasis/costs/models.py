@@ -52,10 +52,10 @@ def described(model: str) -> tuple[Network, bool]:
     """
     family, _, rest = model.partition(":")
     if model.lower() in SHAPES or (family == "hf" and rest):
-        from interbasis.models.hf.load import FAMILIES, config_of, skeleton_network
+        from interbasis.models.hf.load import FAMILIES, config_of, language_config, skeleton_network
 
         name, _ = split_options(rest)
-        config = SHAPES[model.lower()]() if model.lower() in SHAPES else config_of(name)
+        config = SHAPES[model.lower()]() if model.lower() in SHAPES else language_config(config_of(name))
         if config.model_type in FAMILIES:
             return skeleton_network(config)
     if not rest and family not in ("modadd", "cifar10-conv"):

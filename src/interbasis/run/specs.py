@@ -221,7 +221,8 @@ def _from_hub(spec: str, name: str, memory: int | None = None) -> Model:
         head=head,  # type: ignore[arg-type]
         stored=memory is not None and exceeds(name, memory // 2),
     )
-    return Model(spec, network, context=_positions(Path(name)) or MAX_DEFAULT_POSITIONS, tokenizer=name)
+    context = getattr(network.prefix, "context", None) or _positions(Path(name)) or MAX_DEFAULT_POSITIONS
+    return Model(spec, network, context=context, tokenizer=name)
 
 
 def _positions(folder: Path) -> int | None:

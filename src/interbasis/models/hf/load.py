@@ -28,17 +28,43 @@ FAMILIES = {
     "gpt2": "gpt2",
     "gpt_neo": "gpt_neo",
     "gpt_neox": "gpt_neox",
+    "gptj": "gptj",
+    "codegen": "gptj",
+    "opt": "opt",
     "llama": "llama",
     "mistral": "llama",
+    "ministral": "llama",
+    "ministral3": "llama",
     "qwen2": "llama",
     "qwen3": "llama",
+    "phi": "llama",
     "phi3": "llama",
     "gemma": "gemma",
     "gemma2": "gemma",
     "gemma3_text": "gemma",
-    "opt": "opt",
+    "olmo": "llama",
+    "olmo2": "llama",
+    "olmo3": "llama",
+    "smollm3": "llama",
+    "stablelm": "llama",
+    "starcoder2": "llama",
+    "granite": "llama",
+    "falcon": "falcon",
+    "cohere": "llama",
+    "cohere2": "llama",
+    "glm": "llama",
+    "glm4": "llama",
+    "helium": "llama",
+    "nemotron": "llama",
+    "exaone4": "llama",
+    "ernie4_5": "llama",
+    "seed_oss": "llama",
+    "arcee": "llama",
+    "apertus": "llama",
 }
 """The file of each of transformers' model types."""
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+"""What configurations call the number of experts."""
 
 
 def from_hf(
@@ -50,6 +76,8 @@ def from_hf(
     stored: bool = False,
 ) -> Network:
     """Convert a Hugging Face model: a causal language model, or an encoder (BERT, RoBERTa, ViT, …).
+
+    Of a model that takes images as well (Gemma 3, Llava) it is the language model.
 
     Args:
         model_or_path: A live model (or a HookedTransformer or TransformerBridge of TransformerLens), a
@@ -74,7 +102,7 @@ def from_hf(
     live = isinstance(model_or_path, nn.Module)
     if stored:
         return _stored(model_or_path, blocks, output, head)
-    model: Any = model_or_path if live else _load(str(model_or_path))
+    model: Any = alone(model_or_path) if isinstance(model_or_path, nn.Module) else _load(str(model_or_path))
     if _kind(model) not in FAMILIES and is_encoder(model):
         return _encoder(model, None if live else str(model_or_path), blocks, head)
     if head is not None:
@@ -102,7 +130,7 @@ def _stored(
         raise InterbasisError(
             f"expected a folder or a Hub id to load blocks from, received a {type(path).__name__} in memory"
         )
-    config = config_of(str(path))
+    config = language_config(config_of(str(path)))
     if config.model_type not in FAMILIES or head is not None:
         raise InterbasisError(
             f"blocks can be loaded one at a time for {', '.join(FAMILIES)} models, not for "
@@ -121,9 +149,10 @@ def _stored(
 
 def exceeds(name: str, limit: int) -> bool:
     """Whether the network of a causal language model would take more memory, told without reading weights."""
-    if config_of(name).model_type not in FAMILIES:
+    config = language_config(config_of(name))
+    if config.model_type not in FAMILIES:
         return False
-    network, _ = skeleton_network(config_of(name))
+    network, _ = skeleton_network(config)
     weights = [tensor for section in (*network.sections, *network.tail) for tensor in section.tensors()]
     return sum(4 * tensor.numel() for tensor in [*network.prefix.tensors(), *weights]) > limit
 
@@ -142,6 +171,23 @@ def _skeleton(config: Any) -> Any:
 
     with parameters_without_memory():
         return AutoModelForCausalLM.from_config(config).eval()
+
+
+def language_config(config: Any) -> Any:
+    """Of the language model in one that takes images as well; of other models their own."""
+    text = getattr(config, "text_config", None)
+    return text if getattr(text, "model_type", None) in FAMILIES else config
+
+
+def alone(model: nn.Module) -> nn.Module:
+    """The language model in one that takes images as well, as a model of its own; others as they are."""
+    config: Any = getattr(model, "config", None)
+    inner = getattr(getattr(model, "model", None), "language_model", None)
+    if language_config(config) is config or inner is None or not hasattr(model, "lm_head"):
+        return model
+    text = _skeleton(config.text_config)
+    text.model, text.lm_head = inner, model.lm_head
+    return text
 
 
 def _check(network: Network, model: Any) -> None:
@@ -174,7 +220,9 @@ def _load(name: str) -> nn.Module:
         local = Path(name).is_dir() or hub_is_out_of_reach()
         named = (getattr(config, "architectures", None) or [""])[0]
         kind = AutoModelForCausalLM if config.model_type in FAMILIES else getattr(transformers, named, None)
-        return (kind or AutoModelForCausalLM).from_pretrained(name, dtype="auto", local_files_only=local)
+        return alone(
+            (kind or AutoModelForCausalLM).from_pretrained(name, dtype="auto", local_files_only=local)
+        )
     except (OSError, ValueError, RuntimeError) as error:
         raise _unreadable(name, error) from error
 
@@ -243,8 +291,8 @@ def _parts(model: Any) -> Model:
     known = ", ".join(FAMILIES)
     if kind not in FAMILIES:
         raise InterbasisError(
-            f"{type(model).__name__} is an unsupported architecture (supported: {known}); for other models, "
-            f"{GENERAL}"
+            f"{type(model).__name__}{_obstacle(model.config)} is an unsupported architecture (supported: "
+            f"{known}); for other models, {GENERAL}"
         )
     try:
         return import_module(f"interbasis.models.hf.{FAMILIES[kind]}").parts(model)
@@ -252,6 +300,15 @@ def _parts(model: Any) -> Model:
         raise InterbasisError(
             f"{type(model).__name__} is not built as a {kind} causal language model: {error}; {GENERAL}"
         ) from error
+
+
+def _obstacle(config: Any) -> str:
+    """What stands in the way of some architectures that are asked for."""
+    if any(getattr(config, name, None) for name in EXPERTS):
+        return ", which sends every token to some of its experts,"
+    if config.model_type in ("bloom", "mpt"):
+        return ", whose attention scores have a bias by position (ALiBi),"
+    return ""
 
 
 def _check_elementwise(network: Network, model: Any) -> None:
@@ -314,8 +371,7 @@ def _in_float32(model: Any, tokens: Tensor) -> Any:
 
 def _vocabulary_and_context(network: Network) -> tuple[int, int]:
     embedding: Any = network.prefix
-    positions = embedding.positions
-    return len(embedding.tokens), 8 if positions is None else len(positions)
+    return len(embedding.tokens), 8 if embedding.context is None else embedding.context
 
 
 def _cut(network: Network, blocks: str | int | range, parts: Model, output: bool) -> Network:
