@@ -1,7 +1,10 @@
 """What is odd about single Hugging Face families: positions, norms, tables, and what is refused."""
 
+import json
+
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from interbasis import InterbasisError, build, from_hf
 from reference import relative_error
@@ -64,3 +67,67 @@ def test_branches_that_share_a_norm_read_it_once():
     assert network.layers[:5] == ["ln1.0", "ln1_out.0", "attn_in.0", "mlp_in.0", "ln1.1"]
     f = dict(zip(network.layers, network.activations(tokens()), strict=True))
     assert torch.equal(f["mlp_in.0"][..., 1:17], f["attn_in.0"][..., 1:17])
+
+
+def broken(folder, kind):
+    """A folder with a small model in it, of which something is wrong."""
+    random_model("llama", torch.float32).save_pretrained(folder)
+    file = folder / "model.safetensors"
+    if kind == "cut off":
+        file.write_bytes(file.read_bytes()[:2000])
+    elif kind == "incomplete":
+        kept = {name: value for name, value in load_file(file).items() if "layers.1.mlp" not in name}
+        save_file(kept, file, metadata={"format": "pt"})
+    elif kind == "code in a pickle":
+        file.unlink()
+        torch.save({"model.norm.weight": WritesFile(folder / "written")}, folder / "pytorch_model.bin")
+    else:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        if kind == "quantised":
+            config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+        else:
+            config["model_type"] = "something_else"
+            config["auto_map"] = {"AutoConfig": "configuration_else.ElseConfig"}
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folder
+
+
+class WritesFile:
+    """Whoever unpickles this runs what it says."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("cut off", r"could not load .*header"),
+        ("incomplete", r"no weights for model\.layers\.1\.mlp\.down_proj\.\w+ and \d more"),
+        ("code in a pickle", r"could not load .*Weights only load failed"),
+        ("quantised", r"could not load .*GPTQ"),
+        ("code of its own", r"needs code of its own, which interbasis does not run"),
+    ],
+)
+def test_folders_that_cannot_be_loaded_are_refused_in_one_sentence(kind, message, tmp_path):
+    """Weights that are not there would be random ones; code is neither run nor asked about."""
+    folder = broken(tmp_path / "model", kind)
+    with pytest.raises(InterbasisError, match=message) as caught:
+        from_hf(folder)
+    assert "\n" not in str(caught.value)
+    assert not (folder / "written").exists()
+
+
+def test_a_pickle_of_tensors_and_files_in_parts_are_read(tmp_path):
+    model = random_model("llama", torch.float32)
+    model.save_pretrained(tmp_path / "pickle")
+    (tmp_path / "pickle" / "model.safetensors").unlink()
+    torch.save(model.state_dict(), tmp_path / "pickle" / "pytorch_model.bin")
+    model.save_pretrained(tmp_path / "parts", max_shard_size="4KB")
+    assert len(list((tmp_path / "parts").glob("*.safetensors"))) > 2
+    for folder in ("pickle", "parts"):
+        with torch.no_grad():
+            assert relative_error(from_hf(tmp_path / folder)(tokens()), model(tokens()).logits) <= 1e-5

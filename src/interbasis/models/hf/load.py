@@ -10,59 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interbasis.models.hf import transformer_lens
+from interbasis.models.hf import reading, transformer_lens
 from interbasis.models.hf.assemble import assemble, entrance
 from interbasis.models.hf.encoders import Head, from_encoder, is_encoder
+from interbasis.models.hf.families import FAMILIES
 from interbasis.models.hf.parts import GENERAL, Model
-from interbasis.models.hf.stored import StoredModel, parameters_without_memory
+from interbasis.models.hf.stored import StoredModel
 from interbasis.models.matrices import change_matrices, changed_copy
 from interbasis.models.own_output import check_no_global_hooks, evaluation_mode, own_output
 from interbasis.network.cores import Elementwise, Gated
 from interbasis.network.cores.activations import acts_elementwise
 from interbasis.network.network import Change, Network
-from interbasis.runtime.connection import hub_is_out_of_reach
 from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.memory import collecting_later
 
-FAMILIES = {
-    "gpt2": "gpt2",
-    "gpt_neo": "gpt_neo",
-    "gpt_neox": "gpt_neox",
-    "gptj": "gptj",
-    "codegen": "gptj",
-    "opt": "opt",
-    "llama": "llama",
-    "mistral": "llama",
-    "ministral": "llama",
-    "ministral3": "llama",
-    "qwen2": "llama",
-    "qwen3": "llama",
-    "phi": "llama",
-    "phi3": "llama",
-    "gemma": "gemma",
-    "gemma2": "gemma",
-    "gemma3_text": "gemma",
-    "olmo": "llama",
-    "olmo2": "llama",
-    "olmo3": "llama",
-    "smollm3": "llama",
-    "stablelm": "llama",
-    "starcoder2": "llama",
-    "granite": "llama",
-    "falcon": "falcon",
-    "cohere": "llama",
-    "cohere2": "llama",
-    "glm": "llama",
-    "glm4": "llama",
-    "helium": "llama",
-    "nemotron": "llama",
-    "exaone4": "llama",
-    "ernie4_5": "llama",
-    "seed_oss": "llama",
-    "arcee": "llama",
-    "apertus": "llama",
-}
-"""The file of each of transformers' model types."""
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 """What configurations call the number of experts."""
 
@@ -102,7 +62,11 @@ def from_hf(
     live = isinstance(model_or_path, nn.Module)
     if stored:
         return _stored(model_or_path, blocks, output, head)
-    model: Any = alone(model_or_path) if isinstance(model_or_path, nn.Module) else _load(str(model_or_path))
+    model: Any = (
+        reading.alone(model_or_path)
+        if isinstance(model_or_path, nn.Module)
+        else reading.load(str(model_or_path))
+    )
     if _kind(model) not in FAMILIES and is_encoder(model):
         return _encoder(model, None if live else str(model_or_path), blocks, head)
     if head is not None:
@@ -130,13 +94,13 @@ def _stored(
         raise InterbasisError(
             f"expected a folder or a Hub id to load blocks from, received a {type(path).__name__} in memory"
         )
-    config = language_config(config_of(str(path)))
+    config = reading.language_config(reading.config_of(str(path)))
     if config.model_type not in FAMILIES or head is not None:
         raise InterbasisError(
             f"blocks can be loaded one at a time for {', '.join(FAMILIES)} models, not for "
             f"{config.model_type}; leave out --memory to load it as a whole"
         )
-    model = StoredModel(_skeleton(config), _folder(str(path)), _parts, _check)
+    model = StoredModel(reading.skeleton(config), reading.folder_of(str(path)), _parts, _check)
     with torch.no_grad():
         network = model.network(
             output,
@@ -149,7 +113,7 @@ def _stored(
 
 def exceeds(name: str, limit: int) -> bool:
     """Whether the network of a causal language model would take more memory, told without reading weights."""
-    config = language_config(config_of(name))
+    config = reading.language_config(reading.config_of(name))
     if config.model_type not in FAMILIES:
         return False
     network, _ = skeleton_network(config)
@@ -157,37 +121,13 @@ def exceeds(name: str, limit: int) -> bool:
     return sum(4 * tensor.numel() for tensor in [*network.prefix.tensors(), *weights]) > limit
 
 
-def skeleton_network(config: Any) -> tuple[Network, bool]:
+def skeleton_network(config: Any, blocks: str | None = None, output: bool = False) -> tuple[Network, bool]:
     """The network of a configuration, its tensors without memory, and whether its norms are centred."""
     with torch.no_grad():
-        parts = _parts(_skeleton(config))
-        network = assemble(parts, build_dtype="float32")
+        parts = _parts(reading.skeleton(config))
+        network = assemble(parts, output, build_dtype="float32")
+    network = network if blocks is None else _cut(network, blocks, parts, output)
     return network, parts.norm is not None and parts.norm.centred
-
-
-def _skeleton(config: Any) -> Any:
-    """The model without weights."""
-    from transformers import AutoModelForCausalLM
-
-    with parameters_without_memory():
-        return AutoModelForCausalLM.from_config(config).eval()
-
-
-def language_config(config: Any) -> Any:
-    """Of the language model in one that takes images as well; of other models their own."""
-    text = getattr(config, "text_config", None)
-    return text if getattr(text, "model_type", None) in FAMILIES else config
-
-
-def alone(model: nn.Module) -> nn.Module:
-    """The language model in one that takes images as well, as a model of its own; others as they are."""
-    config: Any = getattr(model, "config", None)
-    inner = getattr(getattr(model, "model", None), "language_model", None)
-    if language_config(config) is config or inner is None or not hasattr(model, "lm_head"):
-        return model
-    text = _skeleton(config.text_config)
-    text.model, text.lm_head = inner, model.lm_head
-    return text
 
 
 def _check(network: Network, model: Any) -> None:
@@ -210,78 +150,9 @@ def _kind(model: Any) -> str | None:
     return getattr(getattr(model, "config", None), "model_type", None)
 
 
-@collecting_later()
-def _load(name: str) -> nn.Module:
-    config = config_of(name)
-    import transformers
-    from transformers import AutoModelForCausalLM
-
-    try:
-        local = Path(name).is_dir() or hub_is_out_of_reach()
-        named = (getattr(config, "architectures", None) or [""])[0]
-        kind = AutoModelForCausalLM if config.model_type in FAMILIES else getattr(transformers, named, None)
-        return alone(
-            (kind or AutoModelForCausalLM).from_pretrained(name, dtype="auto", local_files_only=local)
-        )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise _unreadable(name, error) from error
-
-
-def config_of(name: str) -> Any:
-    """The configuration of a folder or a Hub id."""
-    folder = Path(name)
-    if (folder.exists() or name.startswith((".", "/", "~"))) and not (folder / "config.json").is_file():
-        raise InterbasisError(
-            f"expected a Hugging Face model's folder with a config.json, but {name} has none"
-        )
-    try:
-        local = folder.is_dir() or _only_cached(name)
-        from transformers import AutoConfig
-
-        return AutoConfig.from_pretrained(name, local_files_only=local)
-    except ImportError as error:
-        raise InterbasisError(
-            "Hugging Face models need the package transformers; install it with pip install 'interbasis[hf]'"
-        ) from error
-    except (OSError, ValueError, RuntimeError) as error:
-        raise _unreadable(name, error) from error
-
-
-def _only_cached(name: str) -> bool:
-    """Whether a Hub id must be read from the cache; refused at once if it is not there."""
-    if not hub_is_out_of_reach():
-        return False
-    from huggingface_hub import try_to_load_from_cache
-
-    if not isinstance(try_to_load_from_cache(name, "config.json"), str):
-        raise OSError("the Hub is out of reach and its cache on this machine does not hold it")
-    return True
-
-
-def _folder(name: str) -> Path:
-    """Where a model's files are; those of a Hub id are downloaded."""
-    if Path(name).is_dir():
-        return Path(name)
-    from huggingface_hub import snapshot_download
-
-    try:
-        patterns, local = ["*.safetensors", "*.json"], hub_is_out_of_reach()
-        return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=local))
-    except (OSError, ValueError, RuntimeError) as error:
-        raise _unreadable(name, error) from error
-
-
-def _unreadable(name: str, error: Exception) -> InterbasisError:
-    reason = str(error).strip().splitlines()[0].rstrip(".")
-    return InterbasisError(
-        f"could not load {name!r} as a Hugging Face causal language model ({reason}); give a folder with "
-        "config.json and weights, or a Hub id while there is a network connection"
-    )
-
-
 def _load_changed(name: str, change: Change) -> nn.Module:
     """Loaded again: a network made from a name does not hold on to the model."""
-    return change_matrices(_load(name), change)
+    return change_matrices(reading.load(name), change)
 
 
 def _parts(model: Any) -> Model:
