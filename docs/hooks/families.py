@@ -7,7 +7,7 @@ import re
 
 from sphinx.application import Sphinx
 
-from interbasis.models.hf.load import FAMILIES
+from interbasis.models.hf.families import FAMILIES
 
 MARK = re.compile(r"(<!-- families -->).*?(<!-- /families -->)", re.DOTALL)
 

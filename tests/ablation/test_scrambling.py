@@ -23,6 +23,7 @@ KINDS = {"shuffled": shuffled, "reinitialised": reinitialised}
 BY_TURNS = {(name, [*KINDS][k % 2]) for k, name in enumerate(configs())} | {("gpt2", kind) for kind in KINDS}
 """Every family with one kind, and one with both."""
 LLAMA = "q_proj k_proj v_proj o_proj gate_proj up_proj down_proj"
+FALCON = "query_key_value dense dense_h_to_4h dense_4h_to_h"
 MATRICES = {
     "gpt2": "c_attn c_proj c_fc",
     "gpt2-odd": "c_attn c_proj c_fc lm_head",
@@ -33,11 +34,33 @@ MATRICES = {
     "gemma": LLAMA,
     "gemma2": LLAMA,
     "gemma3": LLAMA,
+    "gemma3-images": LLAMA,
     "phi3": "qkv_proj o_proj gate_up_proj down_proj lm_head",
+    "phi3-long": "qkv_proj o_proj gate_up_proj down_proj lm_head",
     "opt": "q_proj k_proj v_proj out_proj fc1 fc2",
+    "gptj": "q_proj k_proj v_proj out_proj fc_in fc_out lm_head",
+    "codegen": "qkv_proj out_proj fc_in fc_out lm_head",
+    "falcon": FALCON,
+    "falcon-groups": FALCON,
+    "falcon-plain": FALCON,
+    "phi": "q_proj k_proj v_proj dense fc1 fc2 lm_head",
+    "phi-normed": "q_proj k_proj v_proj dense fc1 fc2 lm_head",
+    "starcoder2": "q_proj k_proj v_proj o_proj c_fc c_proj lm_head",
+    "glm": "q_proj k_proj v_proj o_proj gate_up_proj down_proj lm_head",
+    "glm4": "q_proj k_proj v_proj o_proj gate_up_proj down_proj lm_head",
+    "cohere": LLAMA,
+    "cohere2": LLAMA,
+    "smollm3": LLAMA,
 }
 """The modules whose weights are the model's matrices, where they are others than Llama's and an unembedding
 of its own; a tied one is an embedding."""
+
+
+OTHERS = {
+    "wte", "wpe", "embed_tokens", "embed_positions", "embed_in", "word_embeddings", "q_norm", "k_norm",
+    "multi_modal_projector",
+}  # fmt: skip
+"""Modules that hold tensors which are no matrices of the language model."""
 
 
 def scramble(kind: str, matrices: list[Tensor], seed: int) -> list[Tensor]:
@@ -61,7 +84,9 @@ def scramble_module(kind: str, module: nn.Module, names: list[str], seed: int) -
 def matrices_of(model: nn.Module, name: str) -> list[str]:
     last = MATRICES.get(name, LLAMA + " lm_head").split()
     return sorted(
-        n for n, _ in model.named_parameters() if n.split(".")[-2] in last and n.endswith(".weight")
+        n
+        for n, _ in model.named_parameters()
+        if n.split(".")[-2] in last and n.endswith(".weight") and "vision" not in n
     )
 
 
@@ -114,8 +139,8 @@ def test_a_language_model_is_the_scrambled_module(name, kind):
     model, inputs = random_model(name), tokens()
     network = interbasis.from_hf(model)
     names = matrices_of(model, name)
-    others = {n for n, p in model.named_parameters() if p.ndim > 1} - set(names)
-    assert {n.split(".")[-2] for n in others} <= {"wte", "wpe", "embed_tokens", "embed_positions", "embed_in"}
+    others = {n for n, p in model.named_parameters() if p.ndim > 1 and "vision" not in n} - set(names)
+    assert {n.split(".")[-2] for n in others} <= OTHERS
     expected = interbasis.from_hf(scramble_module(kind, model, names, 5))
     found = KINDS[kind](network, 5)
     assert (found(inputs) - expected(inputs)).abs().max() <= 1e-12

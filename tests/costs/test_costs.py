@@ -136,6 +136,24 @@ def test_the_command(cli, quick_profile):
     assert "expected a shape (gpt2-small" in ended.err
 
 
+def test_plans_of_single_blocks(tmp_path, quick_profile):
+    """Of its sections alone, though data pass through what comes before; other blocks are refused."""
+    random_model("llama", torch.float32).save_pretrained(tmp_path / "model")
+    name = f"hf:{tmp_path / 'model'}"
+    whole, first, second = (
+        make_plan(spec, PlanRequest(tokens=1000, context=10))
+        for spec in (name, f"{name},blocks=0", f"{name},blocks=1")
+    )
+    assert described(f"{name},blocks=1")[0].layers == interbasis.from_hf(tmp_path / "model", 1).layers
+    assert first.forward.flops < second.forward.flops < whole.forward.flops
+    assert first.phases["edges"].flops == second.phases["edges"].flops < whole.phases["edges"].flops / 2
+    assert first.least_memory == second.least_memory
+    with pytest.raises(InterbasisError, match="between 0 and 1, received '2'"):
+        described(f"{name},blocks=2")
+    with pytest.raises(InterbasisError, match="no option 'block'"):
+        described(f"{name},block=1")
+
+
 def test_unknown_shapes_are_refused():
     with pytest.raises(InterbasisError, match="expected a shape"):
         described("nothing")

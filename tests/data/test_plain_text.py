@@ -76,6 +76,19 @@ def test_one_long_document_among_short_ones_does_not_become_the_test_set(tmp_pat
 def test_what_is_too_short_says_so(tmp_path, tokenizer):
     with pytest.raises(InterbasisError, match=r"has 21 tokens, too few to hold out 10% .* smaller context"):
         open_data(f"text:{written(tmp_path, 20)},tokenizer={tokenizer()},context=64", "test")
+    (tmp_path / "nothing.txt").touch()
+    with pytest.raises(InterbasisError, match=r"nothing\.txt is empty"):
+        open_data(f"text:{tmp_path / 'nothing.txt'},tokenizer={tokenizer()}", "train")
+
+
+def test_more_positions_than_the_model_was_made_for_are_warned_of(tmp_path, tokenizer, caplog):
+    spec = f"text:{written(tmp_path, 2000)},tokenizer={tokenizer()}"
+    with caplog.at_level("WARNING", "interbasis"):
+        assert open_data(f"{spec},context=32", context=32).all()[0].shape[1] == 32
+        assert open_data(spec, context=None, tokenizer="any").all()[0].shape[1] == 1024
+        assert not caplog.messages
+        open_data(f"{spec},context=64", context=32)
+    assert caplog.messages == ["samples of 64 positions, but the model was made for at most 32"]
 
 
 CASES = {

@@ -13,7 +13,7 @@ import pytest
 
 import interbasis
 from interbasis.cli import COMMANDS, app
-from interbasis.models.hf.load import FAMILIES
+from interbasis.models.hf.families import FAMILIES
 from pages import ROOT
 
 NEEDED = ("sphinx", "myst_parser", "pydata_sphinx_theme", "latex2mathml")

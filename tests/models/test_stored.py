@@ -11,8 +11,19 @@ from interbasis.network.stored_section import StoredBlocks, StoredSection
 from interbasis.runtime.errors import InterbasisError
 from tiny_models import random_model
 
-FAMILIES = ("gpt2-odd", "gpt_neox", "qwen2", "gemma2", "llama3-tied")
-"""Scales by block, other names in files, windows by block, norms after branches, shared embeddings."""
+FAMILIES = (
+    "gpt2-odd",
+    "gpt_neox",
+    "qwen2",
+    "gemma2",
+    "llama3-tied",
+    "olmo3",
+    "smollm3",
+    "gptj",
+    "gemma3-images",
+)
+"""Scales by block, other names in files, windows by block, norms after branches, shared embeddings, positions
+by block, none in some, a table of them, a language model within another model."""
 TOKENS = torch.arange(14).view(2, 7) % 23
 
 

@@ -155,6 +155,9 @@ def test_findings_are_the_runs_numbers(folders, tmp_path):
     best = max(one.evidence[0].share for one in explained)
     assert f"({best:.0%})".replace("%", " %") in features
     assert f"z = {run.record.modules.null.z:.1f}" in trust
+    first, section = next(iter(run.record.ablation.sections.items()))
+    one = with_results(run, ablation=run.record.ablation.model_copy(update={"sections": {first: section}}))
+    assert f"({section.name}, the only section that was ablated)" in findings(one)[0]
     bare_run = bare(tmp_path / "bare")
     edges, features, trust = findings(bare_run)
     carrying = sum(one.edges_for_90_percent for one in bare_run.summary.sections.values())

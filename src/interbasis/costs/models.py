@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from interbasis.network.network import Network
-from interbasis.run.specs import open_model, split_options
+from interbasis.run.specs import hub_options, open_model
 from interbasis.runtime.errors import InterbasisError
 
 if TYPE_CHECKING:
@@ -52,12 +52,16 @@ def described(model: str) -> tuple[Network, bool]:
     """
     family, _, rest = model.partition(":")
     if model.lower() in SHAPES or (family == "hf" and rest):
-        from interbasis.models.hf.load import FAMILIES, config_of, skeleton_network
+        from interbasis.models.hf.families import FAMILIES
+        from interbasis.models.hf.load import skeleton_network
+        from interbasis.models.hf.reading import config_of, language_config
 
-        name, _ = split_options(rest)
-        config = SHAPES[model.lower()]() if model.lower() in SHAPES else config_of(name)
+        if model.lower() in SHAPES:
+            return skeleton_network(SHAPES[model.lower()]())
+        name, blocks, output, _ = hub_options(model, rest)
+        config = language_config(config_of(name))
         if config.model_type in FAMILIES:
-            return skeleton_network(config)
+            return skeleton_network(config, blocks, output)
     if not rest and family not in ("modadd", "cifar10-conv"):
         raise InterbasisError(
             f"expected a shape ({', '.join(SHAPES)}) or a model by name (hf:…, mlp:…), received {model!r}"

@@ -24,7 +24,7 @@ from interbasis.network.cores import (
 from interbasis.network.cores.attention import few_queries, function_sums, key_levels, slow_turns
 from interbasis.network.cores.attention.core import MAX_QUERIES_PER_BLOCK
 from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH
-from interbasis.network.network import Network, Section
+from interbasis.network.network import Network, Section, sections_before
 from interbasis.network.structured_matmul import multiplications
 
 CALLS = {
@@ -367,10 +367,11 @@ class Workload:
 
         surveyed = min(MAX_TOKENS, tokens)
         chunks = self.chunks(fine=False)
+        before = total([self.forward(s) for s in sections_before(self.network)])
         result = {
-            "forward": total([self.forward(s) for s in sections]) * tokens,
-            "survey": total([self.survey(s, surveyed) for s in sections]),
-            "statistics": total([self.statistics(s) for s in sections]) * tokens
+            "forward": (before + total([self.forward(s) for s in sections])) * tokens,
+            "survey": before * surveyed + total([self.survey(s, surveyed) for s in sections]),
+            "statistics": (before + total([self.statistics(s) for s in sections])) * tokens
             + total([self.statistics_by_chunk(s) for s in sections]) * chunks,
         }
         if self.config.basis in ("lib", "random"):

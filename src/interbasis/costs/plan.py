@@ -9,7 +9,7 @@ from interbasis.costs.request import PlanRequest
 from interbasis.fit.build import with_defaults_of
 from interbasis.fit.memory import READING_A_BLOCK, SectionMemory, window_bytes
 from interbasis.graph.settings import BuildConfig
-from interbasis.network.network import Network
+from interbasis.network.network import Network, Step, sections_before
 
 DEFAULT_CONTEXT = 1024
 PROCESS_BYTES = 450_000_000
@@ -88,13 +88,19 @@ def _memory(network: Network, work: Workload, config: BuildConfig) -> int:
     return PROCESS_BYTES + weights + results + window_bytes(_sections(network, work, config))
 
 
+def _in_block(step: Step) -> bool:
+    return step.source.name.rpartition(".")[2].isdecimal()
+
+
 def _least_memory(network: Network, work: Workload, config: BuildConfig) -> int:
     blocks: dict[str, int] = {}
     for section in network.sections:
         number = section.source.name.rpartition(".")[2]
         blocks[number] = blocks.get(number, 0) + sum(rows * columns for rows, columns in section.shapes)
+    in_files = [step for step in (*sections_before(network), *network.tail) if _in_block(step)]
     outside = sum(tensor.numel() for tensor in network.prefix.tensors())
     outside += sum(tensor.numel() for step in network.tail for tensor in step.tensors())
+    outside -= sum(tensor.numel() for step in in_files for tensor in step.tensors())
     largest = work.itemsize * max(blocks.values())
     reading = int(READING_A_BLOCK * largest)
     alone = max(window_bytes([one], reading) for one in _sections(network, work, config))

@@ -45,12 +45,14 @@ def split(flat: Flat, windows: Windows, which: Split, name: str) -> Flat:
     as in a text without separators, it is the last tokens instead.
     """
     total, share = len(flat.tokens), windows.held_out
+    if not total:
+        raise InterbasisError(f"{name} is empty; expected at least one window of tokens")
     wanted = total - int(total * share)
     cut = 0
     if flat.starts is not None and len(flat.starts):
         after = flat.starts[flat.starts >= wanted]
         cut = int(after[0] if len(after) else flat.starts[-1])
-    if not share / 2 <= (total - cut) / max(total, 1) <= min(2 * share, (1 + share) / 2):
+    if not share / 2 <= (total - cut) / total <= min(2 * share, (1 + share) / 2):
         cut = wanted - wanted % stride(windows)
     if not 0 < cut < total:
         raise InterbasisError(

@@ -46,7 +46,7 @@ def _matrices(module: nn.Module) -> dict[str, nn.Parameter]:
     seen = {
         id(p)
         for part in parts.values()
-        if isinstance(part, UNCHANGED)
+        if isinstance(part, UNCHANGED) or type(part).__name__.endswith("Norm")
         for p in part.parameters(recurse=False)
     }
     matrices: dict[str, nn.Parameter] = {}

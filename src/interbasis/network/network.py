@@ -389,6 +389,11 @@ class Head(Prefix):
         return Head(prefix, tuple(section.to(*args, **kwargs) for section in self.sections))
 
 
+def sections_before(network: Network) -> tuple[Section, ...]:
+    """What a cut that begins inside a network left before its first node layer."""
+    return network.prefix.sections if isinstance(network.prefix, Head) else ()
+
+
 def ends_with_one_position(steps: Sequence[Step]) -> bool:
     """Whether one position comes out of them, however many go in."""
     return steps[-1].target.grid == () or any(step.last_only for step in steps)

@@ -51,7 +51,10 @@ def _edges(run: ReportedRun) -> str:
     counts = {
         one.name: (one.count, run.summary.sections[source].edges) for source, one in ablation.sections.items()
     }
-    return f"{_of_all(counts)} are enough to keep {_rule(ablation)}, one section at a time{_listed(counts)}."
+    listed = _listed(counts)
+    if len(counts) == 1 < len(run.summary.sections):
+        listed = f" ({next(iter(counts))}, the only section that was ablated)"
+    return f"{_of_all(counts)} are enough to keep {_rule(ablation)}, one section at a time{listed}."
 
 
 def _rule(ablation: AblationResult) -> str:
@@ -113,7 +116,10 @@ def _features(run: ReportedRun) -> str:
 
 def _explanation(evidence: Evidence) -> str:
     share = f"{evidence.share:.0%}".replace("%", " %")
-    return f"{EXPLAINED_AS[evidence.kind].format(evidence.text)} ({share})"
+    named = EXPLAINED_AS[evidence.kind]
+    if evidence.kind == "token" and " / " in evidence.text:
+        named = "the tokens {}"
+    return f"{named.format(evidence.text)} ({share})"
 
 
 def _trust(run: ReportedRun) -> str:

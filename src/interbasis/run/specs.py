@@ -9,7 +9,6 @@ column, tokenizer, stream and revision (`interbasis.data.streams`).
 """
 
 import importlib
-import json
 import logging
 import sys
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from interbasis.models.module import from_torch
 from interbasis.network.network import Network
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.memory import collecting_later
+from interbasis.runtime.messages import logger
 from interbasis.runtime.team import Team
 
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
@@ -123,8 +123,11 @@ def open_data(
     family, _, path = named.partition(":")
     samples = _integer(spec, "samples", options.pop("samples", None))
     if family in STREAMS and path:
-        if context is not None:
-            options.setdefault("context", str(min(context, MAX_DEFAULT_POSITIONS)))
+        if context is not None or tokenizer:
+            most = MAX_DEFAULT_POSITIONS if context is None else context
+            wanted = options.setdefault("context", str(min(most, MAX_DEFAULT_POSITIONS)))
+            if context is not None and wanted.isdecimal() and int(wanted) > context:
+                logger.warning(f"samples of {wanted} positions, but the model was made for at most {context}")
         whole = streams.load(family, path, split, options, tokenizer, samples or at_most)
         return whole if samples is None else first_of(whole, samples)
     if family == "modadd" and not path:
@@ -189,13 +192,9 @@ def _pairs(p: int, split: Split) -> Samples:
     return Samples(len(labels), read, "rows", classes=tuple(map(str, range(p))))
 
 
-@collecting_later()
-def _from_hub(spec: str, name: str, memory: int | None = None) -> Model:
-    """A Hugging Face model, `hf:NAME,blocks=4-6` or `hf:NAME,output=yes` for other node layers.
-
-    Its folder may say how many positions it was made for.
-    """
-    name, options = split_options(name)
+def hub_options(spec: str, rest: str) -> tuple[str, str | None, bool, str | None]:
+    """`NAME,blocks=4-6` of a Hugging Face model: its name, and the options blocks, output and head."""
+    name, options = split_options(rest)
     blocks, output, head = (options.pop(key, default) for key, default in HUB_OPTIONS.items())
     if options or output not in ("yes", "no") or head not in (None, "tokens", "mean", "pooled"):
         odd = next(iter(options), f"output={output}" if output not in ("yes", "no") else f"head={head}")
@@ -203,8 +202,16 @@ def _from_hub(spec: str, name: str, memory: int | None = None) -> Model:
             f"{spec!r}: models have no option {odd!r}; the options are blocks=FIRST-LAST, "
             "output=yes and head=tokens, head=mean or head=pooled"
         )
+    return name, blocks, output == "yes", head
+
+
+@collecting_later()
+def _from_hub(spec: str, name: str, memory: int | None = None) -> Model:
+    """A Hugging Face model, `hf:NAME,blocks=4-6` or `hf:NAME,output=yes` for other node layers."""
+    name, blocks, output, head = hub_options(spec, name)
     try:
         from interbasis.models.hf.load import exceeds, from_hf
+        from interbasis.models.hf.reading import context_of
     except (ImportError, AttributeError) as error:
         raise InterbasisError(
             f"{spec} requires the transformers package; install it with: pip install 'interbasis[hf]'"
@@ -217,20 +224,11 @@ def _from_hub(spec: str, name: str, memory: int | None = None) -> Model:
     network = from_hf(
         name,
         blocks,
-        output=output == "yes",
+        output=output,
         head=head,  # type: ignore[arg-type]
         stored=memory is not None and exceeds(name, memory // 2),
     )
-    return Model(spec, network, context=_positions(Path(name)) or MAX_DEFAULT_POSITIONS, tokenizer=name)
-
-
-def _positions(folder: Path) -> int | None:
-    try:
-        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    positions = settings.get("n_positions") or settings.get("max_position_embeddings")
-    return positions if isinstance(positions, int) else None
+    return Model(spec, network, context=context_of(name), tokenizer=name)
 
 
 def _python(spec: str, function: str) -> Model:

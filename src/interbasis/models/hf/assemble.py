@@ -5,10 +5,12 @@
     ln_final  x   ln_final_out  variance, x   unembed  normalised   output  logits
 
 A parallel block keeps both streams from the attention on: x, which the second norm reads, and y = x +
-attention. Norms after a branch (Gemma 2) add `post1.k`, `post1_out.k` and `post1_add.k` after the attention,
-`post2.k` and so on after the MLP, where the branch is a stream of its own. Norms of queries and keys (Qwen3,
-Gemma 3) add `heads.k` before the mixing: normed queries and keys, values, and x. Where a model has no norms
-(TransformerLens), `attn_in.k`, `mlp_in.k` and `unembed` hold x, and nothing comes before them.
+attention; with one norm for both branches (GPT-J, Phi) `mlp_in.k` follows the attention, with what is
+normalised and y. Norms after a branch (Gemma 2, OLMo 2) add `post1.k`, `post1_out.k` and `post1_add.k` after
+the attention, `post2.k` and so on after the MLP, where the branch is a stream of its own. Norms of queries
+and keys (Qwen3, Gemma 3, OLMo 2) add `heads.k` before the mixing: normed queries and keys, values, and x.
+Where there are no norms before branches (OLMo 2, some of TransformerLens), `attn_in.k`, `mlp_in.k` and
+`unembed` hold x, and nothing comes before them.
 """
 
 from collections.abc import Sequence
@@ -131,17 +133,16 @@ class Assembly:
         self.step(target, skip, self.reading(stream, read.weight, read.bias), write, branch.core)
 
     def norm_heads(self, heads: NormedHeads, read: Affine, stream: str, carried: set[str]) -> None:
-        """Queries and keys are normed head by head; values are only read."""
+        """Queries and keys are normed head by head, or all heads together; values are only read."""
         name, sizes = self.cut.node.name.replace("attn_in", "heads"), self.cut.sizes
-        target = Cut(
-            name, heads=len(read.weight), **{other: sizes[other] for other in sizes if other in carried}
-        )
+        size = heads.kept + len(read.weight) - heads.normed
+        target = Cut(name, heads=size, **{other: sizes[other] for other in sizes if other in carried})
         skip = self.carry(target, **{other: other for other in carried})
         reading = self.reading(stream, read.weight, read.bias)
         rows = torch.arange(target.node.width)[target.places["heads"]]
-        skip[rows[heads.normed :]] = reading[heads.normed :]
+        skip[rows[heads.kept :]] = reading[heads.normed :]
         write = self.zeros(target.node.width, heads.normed)
-        write[rows[: heads.normed]] = self.eye(heads.normed)
+        write[rows[: heads.kept], : heads.kept] = self.eye(heads.kept)
         core = HeadNorm(heads.width, heads.epsilon)
         self.step(target, skip, reading[: heads.normed], write, core)
 
@@ -163,6 +164,11 @@ class Assembly:
         attention_in = Cut(f"attn_in.{k}", normalised=d, x=d)
         self.normalise(block.norm1, "x", f"ln1_out.{k}", attention_in, x="x")
         middle = following if block.mlp is None else _before(block.norm2, "ln2", "mlp_in", k)
+        if block.parallel and block.mlp is not None and block.norm2 is block.norm1 is not None:
+            mlp_in = Cut(f"mlp_in.{k}", normalised=d, y=d)
+            self.branch(block.attention, block.norm1, mlp_in, "y", normalised="normalised", y="x")
+            self.branch(block.mlp, block.norm2, Cut(following, x=d), "x", x="y")
+            return
         if block.parallel and block.mlp is not None:
             self.branch(block.attention, block.norm1, Cut(middle, x=d, y=d), "y", x="x", y="x")
             mlp_in = Cut(f"mlp_in.{k}", normalised=d, y=d)

@@ -1,4 +1,4 @@
-"""Gemma, Gemma 2 and Gemma 3 (text): RMS norms with gain 1 + w, scaled embeddings, GeGLU.
+"""Gemma, Gemma 2 and Gemma 3: RMS norms with gain 1 + w, scaled embeddings, GeGLU.
 
 Gemma 2 caps scores and logits and has norms after its branches too; Gemma 3 has those norms, and norms of
 every head's queries and keys.
@@ -6,7 +6,7 @@ every head's queries and keys.
 
 from typing import Any
 
-from interbasis.models.hf.llama import gated, grouped
+from interbasis.models.hf.llama import grouped, mlp
 from interbasis.models.hf.parts import (
     GENERAL,
     Affine,
@@ -17,7 +17,7 @@ from interbasis.models.hf.parts import (
     TokenEmbedding,
     weights,
 )
-from interbasis.models.hf.positions import rotary
+from interbasis.models.hf.positions import context, rotary
 from interbasis.network.cores import Attention, AttentionShape
 from interbasis.runtime.errors import InterbasisError
 
@@ -32,7 +32,7 @@ def parts(model: Any) -> Model:
     scale = getattr(body.embed_tokens, "embed_scale", config.hidden_size**0.5)
     return Model(
         config.model_type,
-        TokenEmbedding(embedding * scale),
+        TokenEmbedding(embedding * scale, context=context(body.rotary_emb)),
         [_block(layer, config, body.rotary_emb) for layer in body.layers],
         _norm(body.norm),
         Affine.of(model.lm_head),
@@ -55,8 +55,10 @@ def _block(layer: Any, config: Any, positions: Any) -> Block:
     norms = None
     if hasattr(module, "q_norm"):
         query, key = _norm(module.q_norm), _norm(module.k_norm)
-        norms = HeadNorms(query.gain, key.gain, query.epsilon)
-    branches = grouped(module, core, norms), gated(layer.mlp)
+        norms = HeadNorms(
+            query.repeated(config.num_attention_heads), key.repeated(config.num_key_value_heads)
+        )
+    branches = grouped(module, core, norms), mlp(layer.mlp)
     before, after = _norm(layer.input_layernorm), _norm(layer.post_attention_layernorm)
     if config.model_type == "gemma":
         return Block(before, branches[0], after, branches[1])

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from interbasis.models.hf.parts import Affine, Block, Branch, Model, Norm, TokenEmbedding, attention, weights
-from interbasis.models.hf.positions import rotary
+from interbasis.models.hf.positions import context, rotary
 from interbasis.network.cores import Attention, AttentionShape, Elementwise
 
 
@@ -13,7 +13,7 @@ def parts(model: Any) -> Model:
     body, config = model.gpt_neox, model.config
     return Model(
         "gpt_neox",
-        TokenEmbedding(weights(body.embed_in.weight)),
+        TokenEmbedding(weights(body.embed_in.weight), context=context(body.rotary_emb)),
         [_block(block, config, body.rotary_emb) for block in body.layers],
         Norm.layer(body.final_layer_norm),
         Affine.of(model.lm_head if hasattr(model, "lm_head") else model.embed_out),

@@ -10,35 +10,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interbasis.models.hf import transformer_lens
+from interbasis.models.hf import reading, transformer_lens
 from interbasis.models.hf.assemble import assemble, entrance
 from interbasis.models.hf.encoders import Head, from_encoder, is_encoder
+from interbasis.models.hf.families import FAMILIES
 from interbasis.models.hf.parts import GENERAL, Model
-from interbasis.models.hf.stored import StoredModel, parameters_without_memory
+from interbasis.models.hf.stored import StoredModel
 from interbasis.models.matrices import change_matrices, changed_copy
 from interbasis.models.own_output import check_no_global_hooks, evaluation_mode, own_output
 from interbasis.network.cores import Elementwise, Gated
 from interbasis.network.cores.activations import acts_elementwise
 from interbasis.network.network import Change, Network
-from interbasis.runtime.connection import hub_is_out_of_reach
 from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.memory import collecting_later
 
-FAMILIES = {
-    "gpt2": "gpt2",
-    "gpt_neo": "gpt_neo",
-    "gpt_neox": "gpt_neox",
-    "llama": "llama",
-    "mistral": "llama",
-    "qwen2": "llama",
-    "qwen3": "llama",
-    "phi3": "llama",
-    "gemma": "gemma",
-    "gemma2": "gemma",
-    "gemma3_text": "gemma",
-    "opt": "opt",
-}
-"""The file of each of transformers' model types."""
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+"""What configurations call the number of experts."""
 
 
 def from_hf(
@@ -50,6 +36,8 @@ def from_hf(
     stored: bool = False,
 ) -> Network:
     """Convert a Hugging Face model: a causal language model, or an encoder (BERT, RoBERTa, ViT, …).
+
+    Of a model that takes images as well (Gemma 3, Llava) it is the language model.
 
     Args:
         model_or_path: A live model (or a HookedTransformer or TransformerBridge of TransformerLens), a
@@ -74,7 +62,11 @@ def from_hf(
     live = isinstance(model_or_path, nn.Module)
     if stored:
         return _stored(model_or_path, blocks, output, head)
-    model: Any = model_or_path if live else _load(str(model_or_path))
+    model: Any = (
+        reading.alone(model_or_path)
+        if isinstance(model_or_path, nn.Module)
+        else reading.load(str(model_or_path))
+    )
     if _kind(model) not in FAMILIES and is_encoder(model):
         return _encoder(model, None if live else str(model_or_path), blocks, head)
     if head is not None:
@@ -102,13 +94,13 @@ def _stored(
         raise InterbasisError(
             f"expected a folder or a Hub id to load blocks from, received a {type(path).__name__} in memory"
         )
-    config = config_of(str(path))
+    config = reading.language_config(reading.config_of(str(path)))
     if config.model_type not in FAMILIES or head is not None:
         raise InterbasisError(
             f"blocks can be loaded one at a time for {', '.join(FAMILIES)} models, not for "
             f"{config.model_type}; leave out --memory to load it as a whole"
         )
-    model = StoredModel(_skeleton(config), _folder(str(path)), _parts, _check)
+    model = StoredModel(reading.skeleton(config), reading.folder_of(str(path)), _parts, _check)
     with torch.no_grad():
         network = model.network(
             output,
@@ -121,27 +113,21 @@ def _stored(
 
 def exceeds(name: str, limit: int) -> bool:
     """Whether the network of a causal language model would take more memory, told without reading weights."""
-    if config_of(name).model_type not in FAMILIES:
+    config = reading.language_config(reading.config_of(name))
+    if config.model_type not in FAMILIES:
         return False
-    network, _ = skeleton_network(config_of(name))
+    network, _ = skeleton_network(config)
     weights = [tensor for section in (*network.sections, *network.tail) for tensor in section.tensors()]
     return sum(4 * tensor.numel() for tensor in [*network.prefix.tensors(), *weights]) > limit
 
 
-def skeleton_network(config: Any) -> tuple[Network, bool]:
+def skeleton_network(config: Any, blocks: str | None = None, output: bool = False) -> tuple[Network, bool]:
     """The network of a configuration, its tensors without memory, and whether its norms are centred."""
     with torch.no_grad():
-        parts = _parts(_skeleton(config))
-        network = assemble(parts, build_dtype="float32")
+        parts = _parts(reading.skeleton(config))
+        network = assemble(parts, output, build_dtype="float32")
+    network = network if blocks is None else _cut(network, blocks, parts, output)
     return network, parts.norm is not None and parts.norm.centred
-
-
-def _skeleton(config: Any) -> Any:
-    """The model without weights."""
-    from transformers import AutoModelForCausalLM
-
-    with parameters_without_memory():
-        return AutoModelForCausalLM.from_config(config).eval()
 
 
 def _check(network: Network, model: Any) -> None:
@@ -164,76 +150,9 @@ def _kind(model: Any) -> str | None:
     return getattr(getattr(model, "config", None), "model_type", None)
 
 
-@collecting_later()
-def _load(name: str) -> nn.Module:
-    config = config_of(name)
-    import transformers
-    from transformers import AutoModelForCausalLM
-
-    try:
-        local = Path(name).is_dir() or hub_is_out_of_reach()
-        named = (getattr(config, "architectures", None) or [""])[0]
-        kind = AutoModelForCausalLM if config.model_type in FAMILIES else getattr(transformers, named, None)
-        return (kind or AutoModelForCausalLM).from_pretrained(name, dtype="auto", local_files_only=local)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise _unreadable(name, error) from error
-
-
-def config_of(name: str) -> Any:
-    """The configuration of a folder or a Hub id."""
-    folder = Path(name)
-    if (folder.exists() or name.startswith((".", "/", "~"))) and not (folder / "config.json").is_file():
-        raise InterbasisError(
-            f"expected a Hugging Face model's folder with a config.json, but {name} has none"
-        )
-    try:
-        local = folder.is_dir() or _only_cached(name)
-        from transformers import AutoConfig
-
-        return AutoConfig.from_pretrained(name, local_files_only=local)
-    except ImportError as error:
-        raise InterbasisError(
-            "Hugging Face models need the package transformers; install it with pip install 'interbasis[hf]'"
-        ) from error
-    except (OSError, ValueError, RuntimeError) as error:
-        raise _unreadable(name, error) from error
-
-
-def _only_cached(name: str) -> bool:
-    """Whether a Hub id must be read from the cache; refused at once if it is not there."""
-    if not hub_is_out_of_reach():
-        return False
-    from huggingface_hub import try_to_load_from_cache
-
-    if not isinstance(try_to_load_from_cache(name, "config.json"), str):
-        raise OSError("the Hub is out of reach and its cache on this machine does not hold it")
-    return True
-
-
-def _folder(name: str) -> Path:
-    """Where a model's files are; those of a Hub id are downloaded."""
-    if Path(name).is_dir():
-        return Path(name)
-    from huggingface_hub import snapshot_download
-
-    try:
-        patterns, local = ["*.safetensors", "*.json"], hub_is_out_of_reach()
-        return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=local))
-    except (OSError, ValueError, RuntimeError) as error:
-        raise _unreadable(name, error) from error
-
-
-def _unreadable(name: str, error: Exception) -> InterbasisError:
-    reason = str(error).strip().splitlines()[0].rstrip(".")
-    return InterbasisError(
-        f"could not load {name!r} as a Hugging Face causal language model ({reason}); give a folder with "
-        "config.json and weights, or a Hub id while there is a network connection"
-    )
-
-
 def _load_changed(name: str, change: Change) -> nn.Module:
     """Loaded again: a network made from a name does not hold on to the model."""
-    return change_matrices(_load(name), change)
+    return change_matrices(reading.load(name), change)
 
 
 def _parts(model: Any) -> Model:
@@ -243,8 +162,8 @@ def _parts(model: Any) -> Model:
     known = ", ".join(FAMILIES)
     if kind not in FAMILIES:
         raise InterbasisError(
-            f"{type(model).__name__} is an unsupported architecture (supported: {known}); for other models, "
-            f"{GENERAL}"
+            f"{type(model).__name__}{_obstacle(model.config)} is an unsupported architecture (supported: "
+            f"{known}); for other models, {GENERAL}"
         )
     try:
         return import_module(f"interbasis.models.hf.{FAMILIES[kind]}").parts(model)
@@ -252,6 +171,15 @@ def _parts(model: Any) -> Model:
         raise InterbasisError(
             f"{type(model).__name__} is not built as a {kind} causal language model: {error}; {GENERAL}"
         ) from error
+
+
+def _obstacle(config: Any) -> str:
+    """What stands in the way of some architectures that are asked for."""
+    if any(getattr(config, name, None) for name in EXPERTS):
+        return ", which sends every token to some of its experts,"
+    if config.model_type in ("bloom", "mpt"):
+        return ", whose attention scores have a bias by position (ALiBi),"
+    return ""
 
 
 def _check_elementwise(network: Network, model: Any) -> None:
@@ -314,8 +242,7 @@ def _in_float32(model: Any, tokens: Tensor) -> Any:
 
 def _vocabulary_and_context(network: Network) -> tuple[int, int]:
     embedding: Any = network.prefix
-    positions = embedding.positions
-    return len(embedding.tokens), 8 if positions is None else len(positions)
+    return len(embedding.tokens), 8 if embedding.context is None else embedding.context
 
 
 def _cut(network: Network, blocks: str | int | range, parts: Model, output: bool) -> Network:

@@ -1,6 +1,8 @@
 """The parts a family names, in one form for all: norms, attention, MLPs, blocks, the whole model."""
 
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +20,15 @@ GENERAL = (
 def weights(tensor: Tensor) -> Tensor:
     """A copy, in float32 at least."""
     return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32)).clone()
+
+
+def held_still(activation: nn.Module) -> nn.Module:
+    """An activation with parameters (Apertus) as a copy, in float32 at least, that needs no gradients."""
+    parameters = list(activation.parameters())
+    if not parameters:
+        return activation
+    dtype = torch.promote_types(parameters[0].dtype, torch.float32)
+    return deepcopy(activation).requires_grad_(False).to(dtype)
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,13 @@ class Norm:
     def rms(cls, gain: Tensor, epsilon: float) -> "Norm":
         return cls(gain, torch.zeros_like(gain), epsilon, centred=False)
 
+    def repeated(self, times: int) -> "Norm":
+        """The same gain and bias for so many heads."""
+        return replace(self, gain=self.gain.repeat(times), bias=self.bias.repeat(times))
+
+    def ordered(self, order: Tensor) -> "Norm":
+        return replace(self, gain=self.gain[order], bias=self.bias[order])
+
 
 @dataclass(frozen=True)
 class Affine:
@@ -53,9 +71,9 @@ class Affine:
 
     @classmethod
     def of(cls, module: nn.Module) -> "Affine":
-        """Of an nn.Linear, or of GPT-2's Conv1D, which is one transposed."""
-        if type(module) is nn.Linear:
-            weight = weights(module.weight)
+        """Of an nn.Linear, of Falcon's, or of GPT-2's Conv1D, which is one transposed."""
+        if type(module) is nn.Linear or type(module).__name__ == "FalconLinear":
+            weight = weights(cast(Tensor, module.weight))
         elif type(module).__name__ == "Conv1D" and isinstance(module.weight, Tensor):
             weight = weights(module.weight.T)
         else:
@@ -73,6 +91,19 @@ class Affine:
         """Some rows, in any order, also repeated."""
         return Affine(self.weight[chosen], self.bias[chosen])
 
+    def scaled(self, factor: float) -> "Affine":
+        return self if factor == 1 else Affine(factor * self.weight, factor * self.bias)
+
+    def centred(self, width: int) -> "Affine":
+        """Less the mean over every ``width`` outputs."""
+        parts = (part.unflatten(0, (-1, width)) for part in (self.weight, self.bias))
+        return Affine(*((part - part.mean(1, keepdim=True)).flatten(0, 1) for part in parts))
+
+    def padded(self, rows: int) -> "Affine":
+        """With outputs that are 0 after its own."""
+        zeros = self.weight.new_zeros(rows - len(self.weight), self.weight.shape[1])
+        return Affine.stack(self, Affine(zeros, zeros.new_zeros(len(zeros))))
+
     def after(self, norm: Norm | None) -> "Affine":
         """The same map with the norm's gain and bias folded in."""
         if norm is None:
@@ -84,21 +115,24 @@ class Affine:
 
 @dataclass(frozen=True)
 class HeadNorms:
-    """RMS norms of every head's queries and keys, before they are turned (Qwen3, Gemma 3)."""
+    """Norms of queries and keys before they are turned, of every head (Qwen3, Gemma 3) or of all together."""
 
-    query_gain: Tensor  # [h]
-    key_gain: Tensor  # [h]
-    epsilon: float
+    query: Norm  # gain and bias [heads · h]
+    key: Norm  # [heads that keys have · h]
+    together: bool = False
+    """One norm over all heads (OLMo 2)."""
 
 
 @dataclass(frozen=True)
 class NormedHeads:
-    """How a branch's read-outs become its core's: the first are normed head by head, then all are read."""
+    """How a branch's read-outs become its core's: the first are normed in parts, then all are read."""
 
     normed: int
     width: int
-    """Of one head."""
+    """Of one part."""
     epsilon: float
+    kept: int
+    """How many of the normed ones there are, the first ones; the others fill up a part."""
     read: Affine
 
 
@@ -117,21 +151,72 @@ def attention(
     core: Attention, query: Affine, key: Affine, value: Affine, out: Affine, *, norms: HeadNorms | None = None
 ) -> Branch:
     """Keys and values that several heads share are read once; the core is told."""
-    heads, width = core.shape.heads, core.shape.width
+    width = core.shape.width
     read, groups = Affine.stack(query, key, value), len(key.weight) // width
-    if groups < heads:
+    if groups < core.shape.heads:
         core = Attention(replace(core.shape, key_heads=groups))
     if norms is None:
         return Branch(read, core, out)
-    ones = query.weight.new_ones(len(value.weight))
-    gain = torch.cat([norms.query_gain.repeat(heads), norms.key_gain.repeat(groups), ones])
-    later = Affine(torch.diag(gain), torch.zeros_like(gain))
-    return Branch(read, core, out, NormedHeads(len(gain) - len(ones), width, norms.epsilon, later))
+    return _with_head_norms(Branch(read, core, out), norms, width)
+
+
+def in_halves(
+    core: Attention, query: Affine, key: Affine, norms: HeadNorms | None = None
+) -> tuple[Affine, Affine, HeadNorms | None]:
+    """Where neighbours turn together, (2i, 2i + 1) as in GPT-J: queries and keys in the order of `Rotary`."""
+    orders = _halves(core, len(query.weight)), _halves(core, len(key.weight))
+    if norms is not None:
+        norms = replace(norms, query=norms.query.ordered(orders[0]), key=norms.key.ordered(orders[1]))
+    return query.rows(orders[0]), key.rows(orders[1]), norms
+
+
+def _halves(core: Attention, rows: int) -> Tensor:
+    """The order in which coordinates that turn together lie half the turned width apart, in every head."""
+    width, turned = core.shape.width, core.shape.turned
+    within = torch.arange(width)
+    order = torch.cat([within[:turned:2], within[1:turned:2], within[turned:]])
+    return torch.arange(rows).view(-1, width)[:, order].flatten()
+
+
+def _with_head_norms(branch: Branch, norms: HeadNorms, width: int) -> Branch:
+    """A layer norm is an RMS norm of read-outs less their mean.
+
+    Norms over different numbers of queries and keys become norms over parts of one width: keys are filled up
+    with zeros, and multiplied so that their mean square stays what it was.
+    """
+    if norms.query.centred != norms.key.centred or norms.query.epsilon != norms.key.epsilon:
+        raise InterbasisError(f"norms of different kinds for queries and keys are not supported; {GENERAL}")
+    queries, keys = len(norms.query.gain), len(norms.key.gain)
+    sizes = (queries, keys) if norms.together else (width, width)
+    values = Affine(branch.read.weight[queries + keys :], branch.read.bias[queries + keys :])
+    query = Affine(branch.read.weight[:queries], branch.read.bias[:queries])
+    key = Affine(branch.read.weight[queries : queries + keys], branch.read.bias[queries : queries + keys])
+    if norms.query.centred:
+        query, key = query.centred(sizes[0]), key.centred(sizes[1])
+    stretch = (sizes[0] / sizes[1]) ** 0.5
+    key = key.scaled(stretch).padded(sizes[0] * (keys // sizes[1]))
+    normed = len(query.weight) + len(key.weight)
+    gain = torch.cat([norms.query.gain, norms.key.gain / stretch, torch.ones_like(norms.key.gain)])
+    bias = torch.cat([norms.query.bias, norms.key.bias, torch.zeros_like(norms.key.bias)])
+    return replace(
+        branch,
+        read=Affine.stack(query, key, values),
+        normed_heads=NormedHeads(
+            normed,
+            sizes[0],
+            norms.query.epsilon,
+            queries + keys,
+            Affine(torch.diag(gain), bias),
+        ),
+    )
 
 
 @dataclass(frozen=True)
 class Block:
-    """x + attention(norm₁ x), then x + mlp(norm₂ x); parallel, both read the same x. None: there is none."""
+    """x + attention(norm₁ x), then x + mlp(norm₂ x); parallel, both read the same x. None: there is none.
+
+    Where norm₂ is norm₁, parallel branches read what it puts out once (GPT-J, Phi).
+    """
 
     norm1: Norm | None
     attention: Branch
@@ -163,21 +248,27 @@ class Model:
 
 
 class TokenEmbedding(Prefix):
-    """Token embedding, plus learned positions where there are any, with the constant in front."""
+    """Token embedding, plus learned positions where there are any, with the constant in front.
 
-    def __init__(self, tokens: Tensor, positions: Tensor | None = None):
+    ``context`` is the most positions that the network is right for: of learned positions all there are.
+    """
+
+    def __init__(self, tokens: Tensor, positions: Tensor | None = None, *, context: int | None = None):
         super().__init__()
         self.tokens = nn.Parameter(tokens, requires_grad=False)  # [vocabulary, d]
         self.positions = None if positions is None else nn.Parameter(positions, requires_grad=False)
+        self.context = context if positions is None else len(positions)
 
     def forward(self, inputs: Tensor) -> Tensor:  # [n, T] -> [n, T, d + 1]
-        context = None if self.positions is None else len(self.positions)
-        odd = inputs.is_floating_point() or inputs.dtype == torch.bool or inputs.ndim != 2
-        if odd or (context is not None and inputs.shape[1] > context):
-            most = "" if context is None else f"at most {context} "
+        if inputs.is_floating_point() or inputs.dtype == torch.bool or inputs.ndim != 2:
             raise InterbasisError(
-                f"expected integer tokens of shape [samples, {most}positions], received "
+                "expected integer tokens of shape [samples, positions], received "
                 f"{inputs.dtype} of shape {list(inputs.shape)}"
+            )
+        if self.context is not None and inputs.shape[1] > self.context:
+            raise InterbasisError(
+                f"the model takes samples of at most {self.context} positions, received tokens of shape "
+                f"{list(inputs.shape)}; choose shorter ones (context={self.context} after the data's name)"
             )
         inputs = inputs.long()
         if inputs.numel() and not 0 <= inputs.min() <= inputs.max() < len(self.tokens):

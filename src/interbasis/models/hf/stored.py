@@ -160,7 +160,9 @@ class StoredModel:
 
     def _stored_name(self, name: str) -> str | None:
         prefix = getattr(self.skeleton, "base_model_prefix", "")
-        for candidate in (name, name.removeprefix(f"{prefix}."), f"{prefix}.{name}", OTHER_NAMES.get(name)):
+        inside = f"{prefix}.language_model.{name.removeprefix(f'{prefix}.')}", f"language_model.{name}"
+        plain = name.removeprefix(f"{prefix}."), f"{prefix}.{name}", OTHER_NAMES.get(name)
+        for candidate in (name, *plain, *inside):
             if candidate in self._files:
                 return candidate
         return None

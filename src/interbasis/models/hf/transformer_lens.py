@@ -15,6 +15,7 @@ from interbasis.models.hf.parts import (
     Norm,
     TokenEmbedding,
     attention,
+    in_halves,
     weights,
 )
 from interbasis.network.cores import Attention, AttentionShape, Elementwise, Gated, Rotary
@@ -130,16 +131,11 @@ def _attention(module: Any, config: Any) -> Branch:
         )
     )
     query, key, value = (_projection(module, name) for name in "QKV")
-    norms = _head_norms(module)
+    norms = _head_norms(module, len(query.bias) // config.d_head, len(key.bias) // config.d_head)
+    out = _affine(module.W_O.flatten(0, 1), module.b_O)
     if turning and config.rotary_adjacent_pairs:
-        order = _halves(config)
-        query, key = (
-            part.rows(torch.arange(len(part.bias)).view(-1, config.d_head)[:, order].flatten())
-            for part in (query, key)
-        )
-        if norms is not None:
-            norms = HeadNorms(norms.query_gain[order], norms.key_gain[order], norms.epsilon)
-    return attention(core, query, key, value, _affine(module.W_O.flatten(0, 1), module.b_O), norms=norms)
+        query, key, norms = in_halves(core, query, key, norms)
+    return attention(core, query, key, value, out, norms=norms)
 
 
 def _projection(module: Any, name: str) -> Affine:
@@ -150,10 +146,11 @@ def _projection(module: Any, name: str) -> Affine:
     return Affine(weights(weight).mT.flatten(0, 1), weights(bias).flatten())
 
 
-def _head_norms(module: Any) -> HeadNorms | None:
+def _head_norms(module: Any, queries: int, keys: int) -> HeadNorms | None:
     if getattr(module, "q_norm", None) is None:
         return None
-    return HeadNorms(weights(module.q_norm.w), weights(module.k_norm.w), float(module.q_norm.eps))
+    query, key = (Norm.rms(weights(norm.w), float(norm.eps)) for norm in (module.q_norm, module.k_norm))
+    return HeadNorms(query.repeated(queries), key.repeated(keys))
 
 
 def _rotary(module: Any, config: Any) -> Rotary:
@@ -166,13 +163,6 @@ def _rotary(module: Any, config: Any) -> Rotary:
     pairs = slice(0, None, 2) if config.rotary_adjacent_pairs else slice(0, config.rotary_dim // 2)
     stretch = round(float(torch.hypot(sin, cos)[0]), 14)
     return Rotary(tuple(torch.atan2(sin, cos)[pairs].tolist()), stretch)
-
-
-def _halves(config: Any) -> Tensor:  # [h]
-    """The order in which neighbours that turn together, (2i, 2i + 1), lie half the turned width apart."""
-    within = torch.arange(config.d_head)
-    turned = within[: config.rotary_dim]
-    return torch.cat([turned[::2], turned[1::2], within[config.rotary_dim :]])
 
 
 def _mlp(module: Any, config: Any) -> Branch:

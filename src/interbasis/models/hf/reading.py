@@ -1,0 +1,137 @@
+"""Models of a folder or a Hub id: their configuration, their weights, and what is wrong with their files."""
+
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+from safetensors import SafetensorError
+from torch import nn
+
+from interbasis.models.hf.families import FAMILIES
+from interbasis.models.hf.stored import parameters_without_memory
+from interbasis.runtime.connection import hub_is_out_of_reach
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.memory import collecting_later
+
+UNREADABLE = (OSError, ValueError, RuntimeError, ImportError, SafetensorError, UnpicklingError)
+"""What goes wrong with files that are missing, incomplete, no tensors, or of packages that are not there."""
+
+
+@collecting_later()
+def load(name: str) -> nn.Module:
+    """The model of a folder or a Hub id, with all of its weights."""
+    config = config_of(name)
+    import transformers
+    from transformers import AutoModelForCausalLM
+
+    try:
+        local = Path(name).is_dir() or hub_is_out_of_reach()
+        named = (getattr(config, "architectures", None) or [""])[0]
+        kind = AutoModelForCausalLM if config.model_type in FAMILIES else getattr(transformers, named, None)
+        model, found = (kind or AutoModelForCausalLM).from_pretrained(
+            name, dtype="auto", local_files_only=local, trust_remote_code=False, output_loading_info=True
+        )
+    except UNREADABLE as error:
+        raise _unreadable(name, error) from error
+    if language_config(config).model_type in FAMILIES:
+        _check_complete(name, sorted(found["missing_keys"]))
+    return alone(model)
+
+
+def _check_complete(name: str, missing: list[str]) -> None:
+    """transformers draws weights that a folder does not hold at random."""
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise InterbasisError(
+            f"{name} has no weights for {missing[0]}{more}; expected a folder that holds all weights of the "
+            "model that its config.json describes"
+        )
+
+
+def config_of(name: str) -> Any:
+    """The configuration of a folder or a Hub id."""
+    folder = Path(name)
+    if (folder.exists() or name.startswith((".", "/", "~"))) and not (folder / "config.json").is_file():
+        raise InterbasisError(
+            f"expected a Hugging Face model's folder with a config.json, but {name} has none"
+        )
+    try:
+        local = folder.is_dir() or _only_cached(name)
+        from transformers import AutoConfig
+
+        return AutoConfig.from_pretrained(name, local_files_only=local, trust_remote_code=False)
+    except ImportError as error:
+        raise InterbasisError(
+            "Hugging Face models need the package transformers; install it with pip install 'interbasis[hf]'"
+        ) from error
+    except UNREADABLE as error:
+        raise _unreadable(name, error) from error
+
+
+def _only_cached(name: str) -> bool:
+    """Whether a Hub id must be read from the cache; refused at once if it is not there."""
+    if not hub_is_out_of_reach():
+        return False
+    from huggingface_hub import try_to_load_from_cache
+
+    if not isinstance(try_to_load_from_cache(name, "config.json"), str):
+        raise OSError("the Hub is out of reach and its cache on this machine does not hold it")
+    return True
+
+
+def folder_of(name: str) -> Path:
+    """Where a model's files are; those of a Hub id are downloaded."""
+    if Path(name).is_dir():
+        return Path(name)
+    from huggingface_hub import snapshot_download
+
+    try:
+        patterns, local = ["*.safetensors", "*.json"], hub_is_out_of_reach()
+        return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=local))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _unreadable(name, error) from error
+
+
+def _unreadable(name: str, error: Exception) -> InterbasisError:
+    reason = str(error).strip().splitlines()[0].rstrip(".")
+    if "trust_remote_code" in str(error):
+        return InterbasisError(
+            f"{name} needs code of its own, which interbasis does not run; load the model in Python and pass "
+            "it to interbasis.from_hf, if it is of a supported type, or to interbasis.from_torch"
+        )
+    return InterbasisError(
+        f"could not load {name!r} as a Hugging Face causal language model ({reason}); give a folder with "
+        "config.json and weights, or a Hub id while there is a network connection"
+    )
+
+
+def context_of(name: str) -> int | None:
+    """How many positions the model of a folder or a Hub id was made for, where it says that."""
+    config = language_config(config_of(name))
+    positions = getattr(config, "max_position_embeddings", None)
+    return positions if isinstance(positions, int) and positions > 0 else None
+
+
+def skeleton(config: Any) -> Any:
+    """The model without weights."""
+    from transformers import AutoModelForCausalLM
+
+    with parameters_without_memory():
+        return AutoModelForCausalLM.from_config(config).eval()
+
+
+def language_config(config: Any) -> Any:
+    """Of the language model in one that takes images as well; of other models their own."""
+    text = getattr(config, "text_config", None)
+    return text if getattr(text, "model_type", None) in FAMILIES else config
+
+
+def alone(model: nn.Module) -> nn.Module:
+    """The language model in one that takes images as well, as a model of its own; others as they are."""
+    config: Any = getattr(model, "config", None)
+    inner = getattr(getattr(model, "model", None), "language_model", None)
+    if language_config(config) is config or inner is None or not hasattr(model, "lm_head"):
+        return model
+    text = skeleton(config.text_config)
+    text.model, text.lm_head = inner, model.lm_head
+    return text

@@ -1,0 +1,12 @@
+"""What tests of models share."""
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def all_in_float64(monkeypatch):
+    """transformers rounds norms, angles and softmax to float32; here its code computes them in float64."""
+    monkeypatch.setattr(torch, "float32", torch.float64)
+    monkeypatch.setattr(torch, "float", torch.float64)
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
