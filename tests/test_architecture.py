@@ -84,7 +84,6 @@ FREE_FORM_JSON = {
     "fit/build.py": 1,  # what decides a graph, for its checkpoints
     "fit/execution.py": 1,  # keywords before they are validated
     "fit/slices.py": 1,  # a state of a checkpoint
-    "fit/edge_sums.py": 1,  # a state read back from a checkpoint
     "ablation/controls.py": 1,  # keywords before they are validated
     "run/request.py": 2,  # what a config file says before it is validated
     "training/state.py": 4,  # the recipe of any training, compared field by field

@@ -22,7 +22,7 @@ from interbasis.network.cores import (
     Variance,
 )
 from interbasis.network.cores.attention import few_queries, function_sums, key_levels, slow_turns
-from interbasis.network.cores.attention.core import MAX_QUERIES_PER_BLOCK
+from interbasis.network.cores.attention.core import MAX_QUERIES_PER_BLOCK, MIN_QUERIES_PER_BLOCK
 from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH
 from interbasis.network.network import Network, Section, sections_before
 from interbasis.network.structured_matmul import multiplications
@@ -208,7 +208,8 @@ class Workload:
         H, h, looked_at = shape.heads, shape.width, self.queries / self.positions
         total = self.forward(section) * (2.0 if self.limited else 1.0)
         halves = 2 if self.samples_queries else 1
-        causal = self.causal(MAX_QUERIES_PER_BLOCK, self.queries / halves)
+        block = max(MIN_QUERIES_PER_BLOCK, MAX_QUERIES_PER_BLOCK * self.queries // (halves * T))
+        causal = self.causal(min(MAX_QUERIES_PER_BLOCK, block), self.queries / halves)
         keys = causal * T * H * looked_at
         covariances = 2 * keys * h**2
         pairs = 2.0 * H * (H + 1) * h**3 * looked_at
@@ -272,14 +273,14 @@ class Workload:
     def edges(self, section: Section) -> Operations:
         """Of a token; groups of tokens share what is done once for a group.
 
-        Where positions are sampled, only sections in closed form, and attention's keys, look at the others.
+        Where positions are sampled, only attention's keys look at the others.
         """
         (d, w), (c_in, _), (_, c_out) = section.shapes
         r_in, r_out, e = self.features(w), self.features(d), self.itemsize
         total = Operations(single=2.0 * (w * r_in + c_in * r_in), bytes=e * 3.0 * (w + c_in))
-        if isinstance(section.core, Variance | Normalize):
-            return total + Operations(single=2.0 * c_out * r_out, bytes=8.0 * 8 * r_in)
         group, signs, looked_at = self.group, float(self.config.edge_sources), self.outputs / self.positions
+        if isinstance(section.core, Variance | Normalize):
+            return (total + Operations(single=2.0 * c_out * r_out, bytes=8.0 * 8 * r_in)) * looked_at
         if isinstance(section.core, Attention):
             inner, group = self._attention_edges(section.core, r_in), min(group, self.outputs)
             signs = 1.0 if group == 1 else signs
@@ -346,9 +347,19 @@ class Workload:
         (d, w), (c_in, _), (_, c_out) = section.shapes
         r_in, r_out = self.features(w), self.features(d)
         to_bases = 2.0 * (d * w * r_in + r_out * d * r_in + c_in * w * r_in + r_out * d * c_out)
-        chunk = 14.0 if isinstance(section.core, Variance | Normalize) else 3.0
+        closed_form = isinstance(section.core, Variance | Normalize)  # multiplied out at the end
+        once, chunk = (28.0, 0.0) if closed_form else (0.0, 3.0)
         by_chunk = Operations(bytes=8 * chunk * r_in * r_out, calls=CALLS["edges of a chunk"])
-        return Operations(single=to_bases, calls=CALLS["edges"]) + by_chunk * self.chunks(fine=True)
+        by_section = Operations(single=to_bases, bytes=8 * once * r_in * r_out, calls=CALLS["edges"])
+        return by_section + by_chunk * self.chunks(fine=True)
+
+    def forward_to_edges(self) -> Operations:
+        """Of a token through all sections; after the last attention, at the positions looked at."""
+        sections, looked_at = self.network.sections, self.outputs / self.positions
+        mixing = [k for k, section in enumerate(sections) if section.core.mixes_positions]
+        after = len(sections) if self.limited else max(mixing, default=-1) + 1
+        everywhere = sum((self.forward(section) for section in sections[:after]), NOTHING)
+        return everywhere + sum((self.forward(s) for s in sections[after:]), NOTHING) * looked_at
 
     def survey(self, section: Section, tokens: int) -> Operations:
         """Of the tokens that are looked at: a Gram, or that of the tokens where they are fewer, twice."""
@@ -379,7 +390,7 @@ class Workload:
         result["bases"] = total([self.basis(s) for s in sections])
         if self.config.edge_method is not None:
             result["edges"] = (
-                total([self.edges(s) + self.forward(s) for s in sections]) * tokens
+                (total([self.edges(s) for s in sections]) + self.forward_to_edges()) * tokens
                 + total([self.edges_once(s) for s in sections])
             )  # fmt: skip
         return result

@@ -35,7 +35,8 @@ class Sources:
     the error; with one set it is estimated from Var X ≈ ⅔ E[X²], right where no token dominates its group.
 
     ``positions`` looks at so many of a sample's output positions only, one at random in each of as many equal
-    stretches: unbiased too. Its error is bounded, not estimated, by Var X ≤ E[X²].
+    stretches: unbiased too. The error of signed sums is then bounded, not estimated, by Var X ≤ E[X²]; that
+    of squares in closed form comes from two halves of the positions (`fit/square_sums.py`).
     """
 
     group: Group = "positions"
