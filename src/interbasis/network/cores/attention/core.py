@@ -153,15 +153,15 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         self, sums: HeadSums, u: Tensor, positions: Tensor, metric: Tensor, counted: Counted | None
     ) -> None:
         """For as many samples, and queries of them, at once as fit in memory."""
-        heads, width = self.shape.heads, self.shape.width
-        block, most = (
-            self._queries_at_once(u, positions),
-            elements_within(MAX_PATTERN_ELEMENTS, u.element_size()),
-        )
-        patterns = heads * u.shape[1]  # elements per query
+        width = self.shape.width
+        most = elements_within(MAX_PATTERN_ELEMENTS, u.element_size())
+        # elements per query: of patterns, and of what all pairs of heads of two groups have
+        patterns = self.shape.heads * u.shape[1]
+        pairs = self.shape.shared**2 * 2 * (width + key_levels.KEYS_PER_BLOCK)
+        block = max(1, min(self._queries_at_once(u, positions), most // pairs))
         few = most // (patterns * positions.shape[1])
-        samples = elements_within(MAX_BLOCK_ELEMENTS, u.element_size()) // (block * width**2)
-        samples = max(1, min(samples, few))
+        room = elements_within(MAX_BLOCK_ELEMENTS, u.element_size())
+        samples = max(1, min(room // (block * max(width**2, pairs)), few))
         queries = max(1, most // (samples * patterns * block)) * block
         for first in range(0, len(u), samples):
             whole = self._whole(u, positions, counted, slice(first, first + samples))
