@@ -94,6 +94,8 @@ def _relatives(t) -> dict:
         "llama_4_scaling_beta": 0.1,
     }
     return {
+        "gpt_bigcode": t.GPTBigCodeConfig(**gptj, **SMALL),
+        "gpt_bigcode-heads": t.GPTBigCodeConfig(multi_query=False, **gptj, **SMALL),
         "gptj": t.GPTJConfig(rotary_dim=2, **gptj, **SMALL),
         "codegen": t.CodeGenConfig(rotary_dim=4, **gptj, **SMALL),
         "falcon": t.FalconConfig(bias=True, **falcon, **SMALL),

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from interbasis import InterbasisError, build, from_hf
+from interbasis import InterbasisError, build, from_hf, from_torch
 from reference import relative_error
 
 pytest.importorskip("transformers")
@@ -67,6 +67,15 @@ def test_branches_that_share_a_norm_read_it_once():
     assert network.layers[:5] == ["ln1.0", "ln1_out.0", "attn_in.0", "mlp_in.0", "ln1.1"]
     f = dict(zip(network.layers, network.activations(tokens()), strict=True))
     assert torch.equal(f["mlp_in.0"][..., 1:17], f["attn_in.0"][..., 1:17])
+
+
+def test_a_causal_model_by_the_general_path():
+    """It returns keys and values for later use beside its logits, and is left as it was."""
+    model = random_model("falcon")
+    network = from_torch(model, tokens(2, 6), output="logits")
+    with torch.no_grad():
+        assert relative_error(network(tokens(2, 6)), model(tokens(2, 6)).logits) <= 1e-6
+    assert model.config.use_cache
 
 
 def broken(folder, kind):
