@@ -1,5 +1,7 @@
 """A small random causal language model of every Hugging Face family, nothing in it trivially 0."""
 
+import warnings
+
 import torch
 from torch import Tensor
 
@@ -164,7 +166,9 @@ def random_model(name: str, dtype: torch.dtype = torch.float64):
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(configs()[name], attn_implementation="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of what transformers' GPT-BigCode is made with
+        model = AutoModelForCausalLM.from_config(configs()[name], attn_implementation="eager")
     model = model.to(dtype).eval()
     gemma = name.startswith("gemma")
     with torch.no_grad():
