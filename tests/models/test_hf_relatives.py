@@ -116,7 +116,7 @@ class WritesFile:
     [
         ("cut off", r"could not load .*header"),
         ("incomplete", r"no weights for model\.layers\.1\.mlp\.down_proj\.\w+ and \d more"),
-        ("code in a pickle", r"could not load .*Weights only load failed"),
+        ("code in a pickle", r"in a pickle that holds more than tensors"),
         ("quantised", r"could not load .*GPTQ"),
         ("code of its own", r"needs code of its own, which interbasis does not run"),
     ],
