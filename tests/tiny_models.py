@@ -1,5 +1,7 @@
 """A small random causal language model of every Hugging Face family, nothing in it trivially 0."""
 
+import warnings
+
 import torch
 from torch import Tensor
 
@@ -94,6 +96,8 @@ def _relatives(t) -> dict:
         "llama_4_scaling_beta": 0.1,
     }
     return {
+        "gpt_bigcode": t.GPTBigCodeConfig(**gptj, **SMALL),
+        "gpt_bigcode-heads": t.GPTBigCodeConfig(multi_query=False, **gptj, **SMALL),
         "gptj": t.GPTJConfig(rotary_dim=2, **gptj, **SMALL),
         "codegen": t.CodeGenConfig(rotary_dim=4, **gptj, **SMALL),
         "falcon": t.FalconConfig(bias=True, **falcon, **SMALL),
@@ -162,7 +166,9 @@ def random_model(name: str, dtype: torch.dtype = torch.float64):
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(configs()[name], attn_implementation="eager")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of what transformers' GPT-BigCode is made with
+        model = AutoModelForCausalLM.from_config(configs()[name], attn_implementation="eager")
     model = model.to(dtype).eval()
     gemma = name.startswith("gemma")
     with torch.no_grad():

@@ -38,6 +38,8 @@ MATRICES = {
     "phi3": "qkv_proj o_proj gate_up_proj down_proj lm_head",
     "phi3-long": "qkv_proj o_proj gate_up_proj down_proj lm_head",
     "opt": "q_proj k_proj v_proj out_proj fc1 fc2",
+    "gpt_bigcode": "c_attn c_proj c_fc lm_head",
+    "gpt_bigcode-heads": "c_attn c_proj c_fc lm_head",
     "gptj": "q_proj k_proj v_proj out_proj fc_in fc_out lm_head",
     "codegen": "qkv_proj out_proj fc_in fc_out lm_head",
     "falcon": FALCON,

@@ -45,3 +45,13 @@ def test_a_network_without_norms_holds_the_stream_itself():
         InterbasisError, match=r"no node layer 'blocks.0.hook_mlp_out'; did you mean 'blocks.0."
     ):
         node_layer("blocks.0.hook_mlp_out", network.layers)
+
+
+def test_branches_without_a_norm_before_them_read_the_stream():
+    """As in OLMo 2, whose norms follow the branches; of a part that shows neither, nothing is said."""
+    layers = ["attn_in.0", "heads.0", "post1.0", "post1_add.0", "mlp_in.0", "post2.0", "ln_final", "unembed"]
+    hooks = hook_names(layers)
+    assert hooks["attn_in.0"] == "blocks.0.hook_resid_pre"
+    assert hooks["mlp_in.0"] == "blocks.0.hook_resid_mid"
+    assert hooks["ln_final"] == "blocks.0.hook_resid_post"
+    assert "mlp_in.0" not in hook_names(layers[4:])

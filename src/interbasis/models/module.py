@@ -4,7 +4,8 @@ A plain `nn.Sequential` of linear layers and activations needs no example and ha
 `linear.1`, … (`sequential.py`). Everything else is traced on an example (`traced/`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from torch import Tensor, nn
@@ -83,7 +84,22 @@ def _traced(
             f"expected an example that is one tensor [samples, …], received {received}; wrap a "
             "module of several inputs in an nn.Module that takes one tensor"
         )
-    return network_of(module, example, layers, output)
+    with _without_cache(module):
+        return network_of(module, example, layers, output)
+
+
+@contextmanager
+def _without_cache(module: nn.Module) -> Iterator[None]:
+    """Causal models of transformers return their keys and values as well, unless they are told not to."""
+    found = [getattr(part, "config", None) for part in module.modules()]
+    configs = {id(config): config for config in found if getattr(config, "use_cache", False) is True}
+    try:
+        for config in configs.values():
+            config.use_cache = False  # type: ignore[union-attr]
+        yield
+    finally:
+        for config in configs.values():
+            config.use_cache = True  # type: ignore[union-attr]
 
 
 def _refuse_general(network: Network) -> None:

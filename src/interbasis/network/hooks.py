@@ -45,7 +45,7 @@ def hook_names(layers: Sequence[str]) -> dict[str, str]:
     numbered = {name: match.groups() for name in layers if (match := re.fullmatch(r"(\w+)\.(\d+)", name))}
     blocks = [int(number) for part, number in numbered.values() if part in NORMED]
     normed = any(name.partition(".")[0] in NORMS for name in layers)
-    known = NORMED if normed else UNNORMED
+    known = _of_blocks(layers, {part for part, _ in numbered.values()}) if normed else UNNORMED
     hooks = {name: f"blocks.{k}.{known[part]}" for name, (part, k) in numbered.items() if part in known}
     post = f"blocks.{max(blocks)}.hook_resid_post" if blocks else None
     stream_at_the_end = "ln_final" if normed else "unembed"
@@ -54,6 +54,14 @@ def hook_names(layers: Sequence[str]) -> dict[str, str]:
     if normed:
         hooks |= {name: hook for name, hook in FINAL.items() if name in layers}
     return {name: hooks[name] for name in layers if name in hooks}
+
+
+def _of_blocks(layers: Sequence[str], parts: set[str]) -> Mapping[str, str]:
+    """Where norms follow the branches alone (OLMo 2), branches read the stream; a short cut may not tell."""
+    if parts & {"ln1", "ln1_out", "ln2", "ln2_out"} or not parts & {"post1", "post2"}:
+        return NORMED
+    whole = any(name.startswith("attn_in.") and name.replace("attn", "mlp") in layers for name in layers)
+    return UNNORMED if whole else {}
 
 
 def own_name(name: str, layers: Sequence[str]) -> str:

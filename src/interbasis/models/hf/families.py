@@ -2,6 +2,7 @@
 
 FAMILIES = {
     "gpt2": "gpt2",
+    "gpt_bigcode": "gpt2",
     "gpt_neo": "gpt_neo",
     "gpt_neox": "gpt_neox",
     "gptj": "gptj",

@@ -94,6 +94,11 @@ def folder_of(name: str) -> Path:
 
 def _unreadable(name: str, error: Exception) -> InterbasisError:
     reason = str(error).strip().splitlines()[0].rstrip(".")
+    if isinstance(error, UnpicklingError):
+        return InterbasisError(
+            f"{name} has weights in a pickle that holds more than tensors, which is not loaded because it "
+            "could run any code; expected safetensors, or a pickle of tensors alone"
+        )
     if "trust_remote_code" in str(error):
         return InterbasisError(
             f"{name} needs code of its own, which interbasis does not run; load the model in Python and pass "
