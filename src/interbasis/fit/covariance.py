@@ -105,7 +105,7 @@ class Known:
         corner = others.T @ shared
         result[:own, own:], result[own:, :own] = corner, corner.T
         before = order.argsort()
-        return _columns(_columns(result, before).T, before)
+        return _columns(_columns(result, before).T, before).T.contiguous()
 
 
 def _columns(x: Tensor, index: Tensor) -> Tensor:  # [n, w], [c] -> [n, c]

@@ -42,8 +42,9 @@ class SquareSums:
 
     def add_sampled(self, f: Tensor, weights: Tensor) -> None:  # [n, Q, r_in], [n, Q]
         """Some positions of every sequence, and how many each of them stands for."""
+        weights = double(weights)
         every_other = torch.arange(f.shape[1], device=weights.device) % 2 == 0
-        halves = torch.stack([double(weights) * every_other, double(weights) * ~every_other], dim=1)
+        halves = torch.stack([weights * every_other, weights * ~every_other], dim=1)
         samples = max(1, MAX_ELEMENTS // max(1, 2 * (self.terms.numel() + self.whole.numel())))
         for some, their in zip(f.split(samples), halves.split(samples), strict=True):
             terms, whole = self.squares.terms(some, their), self.squares.at_columns(some, their)
