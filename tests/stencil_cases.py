@@ -12,7 +12,8 @@ from cases import normal
 from interbasis.models.pixels import Pixels
 from interbasis.models.residual import Residual, network
 from interbasis.network.cores import Core, Elementwise
-from interbasis.network.network import Network, NodeLayer, with_constant
+from interbasis.network.network import Network, NodeLayer
+from interbasis.network.prefix import with_constant
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import StencilSection, add_taps, kernel_taps, patch_matrix
 from interbasis.network.window import Grid, Window

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from interbasis.known.truth import NO_PART, KnownNetwork, Truth
 from interbasis.network.cores import Elementwise, Linear
-from interbasis.network.network import Network, NodeLayer, Prefix, Section, with_constant
+from interbasis.network.network import Network, NodeLayer, Prefix, Section
+from interbasis.network.prefix import with_constant
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.records import Record
 

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from interbasis.known.planted import Draws
 from interbasis.known.truth import KnownNetwork, Truth
 from interbasis.network.cores import Attention, AttentionShape, Elementwise, Linear
-from interbasis.network.network import Network, NodeLayer, Prefix, Section, with_constant
+from interbasis.network.network import Network, NodeLayer, Prefix, Section
+from interbasis.network.prefix import with_constant
 from interbasis.runtime.records import Record
 
 TOKENS, POSITIONS, TABLE = 6, 10, 4

@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from interbasis.network.network import Prefix, with_constant
+from interbasis.network.network import Prefix
+from interbasis.network.prefix import with_constant
 from interbasis.network.window import Grid
 from interbasis.runtime.errors import InterbasisError
 

@@ -18,7 +18,8 @@ from interbasis.models.own_output import evaluation_mode
 from interbasis.network.cores import Core, Elementwise, General, Linear
 from interbasis.network.cores.activations import bare
 from interbasis.network.cores.per_feature import PerFeatureNorm, PerFeaturePReLU
-from interbasis.network.network import Network, NodeLayer, Prefix, Section, with_constant
+from interbasis.network.network import Network, NodeLayer, Prefix, Section
+from interbasis.network.prefix import with_constant
 from interbasis.runtime.errors import InterbasisError
 
 ELEMENTWISE = (

@@ -397,8 +397,3 @@ def sections_before(network: Network) -> tuple[Section, ...]:
 def ends_with_one_position(steps: Sequence[Step]) -> bool:
     """Whether one position comes out of them, however many go in."""
     return steps[-1].target.grid == () or any(step.last_only for step in steps)
-
-
-def with_constant(f: Tensor) -> Tensor:  # [..., d] -> [..., d + 1]
-    """Put the constant 1 in front."""
-    return torch.cat([torch.ones_like(f[..., :1]), f], dim=-1)

@@ -1,5 +1,6 @@
 """What leads from inputs to the first node layer."""
 
+import torch
 from torch import Tensor, nn
 
 
@@ -13,3 +14,8 @@ class Prefix(nn.Module):
     def tensors(self) -> list[Tensor]:
         """All weights."""
         return list(self.state_dict().values())
+
+
+def with_constant(f: Tensor) -> Tensor:  # [..., d] -> [..., d + 1]
+    """Put the constant 1 in front."""
+    return torch.cat([torch.ones_like(f[..., :1]), f], dim=-1)

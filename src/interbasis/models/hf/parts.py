@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from interbasis.network.cores import Attention, Core
-from interbasis.network.network import Prefix, with_constant
+from interbasis.network.network import Prefix
+from interbasis.network.prefix import with_constant
 from interbasis.runtime.errors import InterbasisError
 
 GENERAL = (

@@ -8,7 +8,8 @@ from torch import Tensor, fx, nn
 from interbasis.models.traced.recognise import op_name
 from interbasis.models.traced.streams import Given, Stream
 from interbasis.models.traced.trace import Traced, place
-from interbasis.network.network import Prefix, with_constant
+from interbasis.network.network import Prefix
+from interbasis.network.prefix import with_constant
 from interbasis.runtime.errors import InterbasisError
 
 SILENT = {

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from interbasis.models.traced.cuts import Step as Planned
 from interbasis.models.traced.streams import Gathered, Spread, Stream, evaluate, in_order
-from interbasis.network.network import NodeLayer, Step, with_constant
+from interbasis.network.network import NodeLayer, Step
+from interbasis.network.prefix import with_constant
 
 
 @dataclass(frozen=True, eq=False)
