@@ -1,6 +1,6 @@
 """Errors of attention's edges from signed sums over all positions of a sequence, and over some of them.
 
-    python edge_positions.py FOLDER TEXT [--block N] [--windows N] [--context T] [--positions Q]
+    python edge_positions.py FOLDER TEXT [--block N] [--windows N] [--context T] [--positions Q …]
 
 FOLDER is a Hugging Face model with its tokenizer. The bases are LIB's of one block. Estimates are compared
 with exact edges, from every token by itself, for 16 output features and 64 input features of attention,
@@ -45,7 +45,7 @@ def main(options: argparse.Namespace) -> None:
     )
     wanted = exact(network, graph, inputs, k, rows, columns)
     print(f"{count} tokens in {options.windows} sequences, section {graph.layer_names[k]}")
-    for positions in (None, options.positions):
+    for positions in (*options.positions, None):
         settings = EdgeSettings(
             rule("gradient"),
             Sources("positions", 1, positions=positions),
@@ -96,5 +96,5 @@ if __name__ == "__main__":
     parser.add_argument("--block", type=int, default=14)
     parser.add_argument("--windows", type=int, default=100, help="sequences")
     parser.add_argument("--context", type=int, default=1024, help="tokens in each")
-    parser.add_argument("--positions", type=int, default=64, help="sampled from a sequence")
+    parser.add_argument("--positions", type=int, nargs="+", default=[16, 32, 64], help="of a sequence")
     main(parser.parse_args())

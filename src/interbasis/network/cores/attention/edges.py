@@ -8,7 +8,7 @@ from torch import Tensor
 from interbasis.network.cores.attention import turned_edges
 from interbasis.network.cores.attention.causal_blocks import CausalBlocks, Columns
 from interbasis.network.cores.attention.few_queries import FewQueries, are_few
-from interbasis.network.cores.attention.function_sums import by_functions
+from interbasis.network.cores.attention.function_sums import add_by_functions
 from interbasis.network.cores.attention.heads import Heads
 from interbasis.network.cores.attention.slow_turns import SlowTurns
 
@@ -109,19 +109,18 @@ class _ManyQueries:
         pushed = self.turns.turned_back(self.blocks.over_keys(self.k), self.x.positions[0])
         total = self.own * (pushed @ self.read_q)
         functions, sides = self.turns.functions[self.x.keys], (self.q, self.seen)
-        return total.add_(
-            by_functions(sides, self.weights, functions, self.turns.turns, self.read_k, self.x.keys_seen_by)
-        )
+        turns, seen_by = self.turns.turns, self.x.keys_seen_by
+        add_by_functions(total, sides, self.weights, functions, turns, self.read_k, seen_by)
+        return total
 
     def by_key(self, sign: Tensor) -> Tensor:  # [S] -> [T, r]
         """What stands beside v_t: Σ_m k̃_tᵀD_mW_Q c_j (wᵀφ U_m f)_tj + f_jt (wᵀφ q̃)_tᵀR_tW_K c_j."""
         pulled = self.turns.turned_back(self.blocks.over_queries(self.q, sign), self.x.keys)
         total = self.seen * (pulled @ self.read_k)
         functions = self.turns.functions[self.x.positions[0]] * sign[:, None]
-        sides, weights = (self.k, self.own), self.weights.T
-        return total.add_(
-            by_functions(sides, weights, functions, self.turns.turns, self.read_q, self.x.queries_that_see)
-        )
+        sides, turns, seen_by = (self.k, self.own), self.turns.turns, self.x.queries_that_see
+        add_by_functions(total, sides, self.weights.T, functions, turns, self.read_q, seen_by)
+        return total
 
 
 def _of_head(read: Tensor, x: Heads, head: int) -> tuple[Tensor, Tensor, Tensor]:  # [h, r] each

@@ -6,16 +6,17 @@ for N functions and r features. Brackets X_t [h, h] for every key (`turned_edges
 queries there are.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from interbasis.network.cores.attention.causal_blocks import CausalBlocks, Columns
-from interbasis.network.cores.attention.function_sums import by_functions
+from interbasis.network.cores.attention.function_sums import add_by_functions
 from interbasis.network.cores.attention.heads import AttentionShape, Heads
 from interbasis.network.cores.attention.slow_turns import ELEMENTWISE, SlowTurns, count_all
-from interbasis.network.cores.attention.turned_edges import MAX_ELEMENTS, contracted
+from interbasis.network.cores.attention.turned_edges import MAX_ELEMENTS
 
 
 def are_few(x: Heads, features: int) -> bool:
@@ -57,15 +58,18 @@ class FewQueries:
         pulled = self.rotary.turn(self.blocks.over_queries(self.q, sign), self.x.keys, back=True)
         result += self.v.T @ (columns.seen * (pulled @ columns.read_k))
         result -= (sign[:, None] * self.z).T @ self.by_query
-        own, read_q = (columns.own * sign[:, None]).T.contiguous(), columns.read_q.T.contiguous()
-        for rows, brackets in self.brackets:
-            result[rows] += contracted(brackets, own, read_q)
+        own = (columns.own * sign[:, None])[:, None]
+        for rows in self._rows():
+            moved = self.brackets[:, rows].flatten(0, 1) @ columns.read_q
+            result[rows] += moved.view(len(own), -1, moved.shape[1]).mul_(own).sum(0)
 
     @cached_property
     def by_query(self) -> Tensor:  # [S, r]
         """Σ_t w_st f_jt q̃_sᵀR_tW_K c_j = Σ_m q̃_sᵀD_mW_K c_j (w U_m f)_sj."""
         turns = self.turns
-        return by_functions(
+        result = self.columns.seen.new_zeros(len(self.q), self.columns.seen.shape[1])
+        add_by_functions(
+            result,
             (self.q[:, turns.slow], self.columns.seen),
             self.weights,
             turns.functions[self.x.keys],
@@ -73,15 +77,21 @@ class FewQueries:
             self.columns.read_k[turns.slow],
             self.x.keys_seen_by,
         )
+        return result
 
     @cached_property
-    def brackets(self) -> list[tuple[slice, Tensor]]:
-        """Rows i of Y_s = (Σ_t w_st (v_t − z_s) k̃_tᵀ) R_s, [S, rows, h], some at a time."""
-        pushed, width = self.blocks.over_keys(self.k), len(self.q[0])  # Σ_t w_st k̃_t [S, h]
-        at_once, result = max(1, MAX_ELEMENTS // (width * len(self.v))), []
-        for start in range(0, width, at_once):
-            rows = slice(start, min(start + at_once, width))
-            brackets = self.blocks.over_keys(self.v[:, rows, None] * self.k[:, None])
-            brackets.addcmul_(self.z[:, rows, None], pushed[:, None], value=-1)
-            result.append((rows, self.rotary.turn(brackets, self.x.positions[0, :, None], back=True)))
-        return result
+    def brackets(self) -> Tensor:  # [S, h, h]
+        """Y_s = (Σ_t w_st (v_t − z_s) k̃_tᵀ) R_s."""
+        result = self.z.new_empty(*self.z.shape, self.k.shape[1])
+        for rows in self._rows():
+            deviations = self.v.T[rows] - self.z[:, rows, None]  # (v_t − z_s)_i [S, rows, T]
+            products = deviations.mul_(self.weights[:, None]).flatten(0, 1) @ self.k
+            result[:, rows] = products.unflatten(0, deviations.shape[:2])
+        return self.rotary.turn(result, self.x.positions[0, :, None], back=True)
+
+    def _rows(self) -> Iterator[slice]:
+        """Coordinates of the values, as many at once as stay in the cache."""
+        width = self.v.shape[1]
+        most = MAX_ELEMENTS // (len(self.q) * max(len(self.v), self.columns.seen.shape[1]))
+        for start in range(0, width, max(1, most)):
+            yield slice(start, min(start + max(1, most), width))

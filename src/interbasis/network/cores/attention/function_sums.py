@@ -10,15 +10,16 @@ ROWS_AT_ONCE = 288
 MIN_POSITIONS, MAX_POSITIONS = 8, 128
 
 
-def by_functions(
+def add_by_functions(
+    result: Tensor,
     sides: tuple[Tensor, Tensor],
     weights: Tensor,
     functions: Tensor,
     turns: Tensor,
     read: Tensor,
     seen_by: Callable[[slice], slice],
-) -> Tensor:
-    """Σ_m x_aᵀD_m c_j Σ_b w_ab U_m(b) f_jb, [A, r].
+) -> None:
+    """Add Σ_m x_aᵀD_m c_j Σ_b w_ab U_m(b) f_jb to result [A, r].
 
     sides x [A, k] and f [B, r], weights [A, B], functions U [B, n], turns D [n, k, k], read c_j [k, r];
     ``seen_by`` are the positions b of weights that some positions a have.
@@ -26,12 +27,14 @@ def by_functions(
     x, f = sides
     turned = torch.einsum("ak,mkl->aml", x, turns)  # x_aᵀD_m [A, n, k]
     at_once = min(MAX_POSITIONS, max(MIN_POSITIONS, ROWS_AT_ONCE // max(1, len(turns))))
-    result, functions = f.new_empty(len(x), f.shape[1]), functions.T.contiguous()
+    functions = functions.T.contiguous()
     for start in range(0, len(x), at_once):
         some = slice(start, min(start + at_once, len(x)))
         seen = seen_by(some)
         products = weights[some, None, seen] * functions[:, seen]  # [a, n, b]
         sums = products.flatten(0, 1) @ f[seen]  # [a·n, r]
-        sums *= turned[some].flatten(0, 1) @ read
-        torch.sum(sums.view(*products.shape[:2], -1), 1, out=result[some])
-    return result
+        pairs = turned[some].flatten(0, 1) @ read
+        if len(turns) == 1:
+            result[some].addcmul_(sums, pairs)
+        else:
+            result[some] += sums.mul_(pairs).view(*products.shape[:2], -1).sum(1)

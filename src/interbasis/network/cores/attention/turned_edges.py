@@ -70,10 +70,10 @@ def add_signed(
         values, mixed = v[:, some : some + rows, None], z[:, some : some + rows, None]
         by_key = blocks.over_queries(mixed * q[:, None]).addcmul_(values, pulled[:, None], value=-1)  # −X_t
         _turn_back(by_key, key_waves)
-        result[some : some + rows] -= contracted(by_key, seen, read_k)
+        result[some : some + rows] -= _contracted(by_key, seen, read_k)
         by_query = blocks.over_keys(values * k[:, None]).addcmul_(mixed, pushed[:, None], value=-1)  # Y_s
         _turn_back(by_query, query_waves)
-        result[some : some + rows] += contracted(by_query, own, read_q)
+        result[some : some + rows] += _contracted(by_query, own, read_q)
 
 
 def _turn_back(x: Tensor, waves: Tensor) -> None:
@@ -81,7 +81,7 @@ def _turn_back(x: Tensor, waves: Tensor) -> None:
     torch.view_as_complex(x.unflatten(-1, (-1, 2))).mul_(waves)
 
 
-def contracted(brackets: Tensor, f: Tensor, columns: Tensor) -> Tensor:
+def _contracted(brackets: Tensor, f: Tensor, columns: Tensor) -> Tensor:
     """Σ_t X_t c_j f_jt: brackets X_t [T, h, k], f [r, T], columns c_j [r, k] -> [h, r]."""
     product = (f @ brackets.flatten(1)).unflatten(1, brackets.shape[1:])  # [r, h, k]
     return product.mul_(columns[:, None]).sum(-1).T  # a batched product with one column is slower
