@@ -23,6 +23,7 @@ from torch import Tensor
 from interbasis.network.cores import Core, SamplesQueries, positions_of
 from interbasis.network.hooks import node_layer
 from interbasis.network.prefix import Prefix
+from interbasis.network.prefix import with_constant as with_constant
 from interbasis.network.shapes import Shapes
 from interbasis.network.structured_matmul import applier
 from interbasis.network.window import Grid

@@ -8,7 +8,7 @@ from torch import Tensor
 from interbasis.network.cores.attention import turned_edges
 from interbasis.network.cores.attention.causal_blocks import CausalBlocks, Columns
 from interbasis.network.cores.attention.few_queries import FewQueries, are_few
-from interbasis.network.cores.attention.function_sums import add_by_functions
+from interbasis.network.cores.attention.function_sums import Sides, add_by_functions
 from interbasis.network.cores.attention.heads import Heads
 from interbasis.network.cores.attention.slow_turns import SlowTurns
 
@@ -108,9 +108,8 @@ class _ManyQueries:
         """
         pushed = self.turns.turned_back(self.blocks.over_keys(self.k), self.x.positions[0])
         total = self.own * (pushed @ self.read_q)
-        functions, sides = self.turns.functions[self.x.keys], (self.q, self.seen)
-        turns, seen_by = self.turns.turns, self.x.keys_seen_by
-        add_by_functions(total, sides, self.weights, functions, turns, self.read_k, seen_by)
+        sides = Sides(self.q, self.seen, self.weights, self.x.keys_seen_by)
+        add_by_functions(total, sides, self.turns.functions[self.x.keys], self.turns.turns, self.read_k)
         return total
 
     def by_key(self, sign: Tensor) -> Tensor:  # [S] -> [T, r]
@@ -118,8 +117,8 @@ class _ManyQueries:
         pulled = self.turns.turned_back(self.blocks.over_queries(self.q, sign), self.x.keys)
         total = self.seen * (pulled @ self.read_k)
         functions = self.turns.functions[self.x.positions[0]] * sign[:, None]
-        sides, turns, seen_by = (self.k, self.own), self.turns.turns, self.x.queries_that_see
-        add_by_functions(total, sides, self.weights.T, functions, turns, self.read_q, seen_by)
+        sides = Sides(self.k, self.own, self.weights.T, self.x.queries_that_see)
+        add_by_functions(total, sides, functions, self.turns.turns, self.read_q)
         return total
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from interbasis.network.cores.attention.causal_blocks import CausalBlocks, Columns
-from interbasis.network.cores.attention.function_sums import add_by_functions
+from interbasis.network.cores.attention.function_sums import Sides, add_by_functions
 from interbasis.network.cores.attention.heads import AttentionShape, Heads
 from interbasis.network.cores.attention.slow_turns import ELEMENTWISE, SlowTurns, count_all
 from interbasis.network.cores.attention.turned_edges import MAX_ELEMENTS
@@ -68,15 +68,9 @@ class FewQueries:
         """Σ_t w_st f_jt q̃_sᵀR_tW_K c_j = Σ_m q̃_sᵀD_mW_K c_j (w U_m f)_sj."""
         turns = self.turns
         result = self.columns.seen.new_zeros(len(self.q), self.columns.seen.shape[1])
-        add_by_functions(
-            result,
-            (self.q[:, turns.slow], self.columns.seen),
-            self.weights,
-            turns.functions[self.x.keys],
-            turns.turns,
-            self.columns.read_k[turns.slow],
-            self.x.keys_seen_by,
-        )
+        functions, read_k = turns.functions[self.x.keys], self.columns.read_k[turns.slow]
+        sides = Sides(self.q[:, turns.slow], self.columns.seen, self.weights, self.x.keys_seen_by)
+        add_by_functions(result, sides, functions, turns.turns, read_k)
         return result
 
     @cached_property

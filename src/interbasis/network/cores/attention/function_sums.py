@@ -1,6 +1,7 @@
 """Sums over the positions on the other side, once per function of the position that turns are made of."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,21 +11,22 @@ ROWS_AT_ONCE = 288
 MIN_POSITIONS, MAX_POSITIONS = 8, 128
 
 
-def add_by_functions(
-    result: Tensor,
-    sides: tuple[Tensor, Tensor],
-    weights: Tensor,
-    functions: Tensor,
-    turns: Tensor,
-    read: Tensor,
-    seen_by: Callable[[slice], slice],
-) -> None:
+class Sides(NamedTuple):
+    """Positions a that something is summed for, and positions b that it is summed over."""
+
+    x: Tensor  # [A, k]
+    f: Tensor  # [B, r]
+    weights: Tensor  # [A, B]
+    seen_by: Callable[[slice], slice]
+    """The positions b whose weights for some positions a are not all 0."""
+
+
+def add_by_functions(result: Tensor, sides: Sides, functions: Tensor, turns: Tensor, read: Tensor) -> None:
     """Add Σ_m x_aᵀD_m c_j Σ_b w_ab U_m(b) f_jb to result [A, r].
 
-    sides x [A, k] and f [B, r], weights [A, B], functions U [B, n], turns D [n, k, k], read c_j [k, r];
-    ``seen_by`` are the positions b of weights that some positions a have.
+    functions U [B, n], turns D [n, k, k], read c_j [k, r].
     """
-    x, f = sides
+    x, f, weights, seen_by = sides
     turned = torch.einsum("ak,mkl->aml", x, turns)  # x_aᵀD_m [A, n, k]
     at_once = min(MAX_POSITIONS, max(MIN_POSITIONS, ROWS_AT_ONCE // max(1, len(turns))))
     functions = functions.T.contiguous()
