@@ -23,7 +23,7 @@ from interbasis.numerics.random_signs import Sources
 
 ROWS = 8
 """Output features that backward passes are timed for; their time is scaled to all of them."""
-POSITIONS = 32
+POSITIONS = 16
 """Output positions of a sequence that edges are sampled from."""
 PHASES = ("survey", "statistics", "Jacobians", "bases", "edges")
 Ratios = dict[str, Measure]
