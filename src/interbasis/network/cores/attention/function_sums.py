@@ -9,6 +9,7 @@ from torch import Tensor
 ROWS_AT_ONCE = 288
 """Positions times functions whose sums are one product: fewer skip more of what attention does not see."""
 MIN_POSITIONS, MAX_POSITIONS = 8, 128
+"""Positions that are summed for at once, however many or few functions there are."""
 
 
 class Sides(NamedTuple):
