@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from torch import nn
 
 import interbasis
-from cases import CASES
+from cases import CASES, mlp
 from interbasis.ablation.bootstrap import required_counts
 from interbasis.ablation.evaluation import Evaluation
 from interbasis.ablation.masked_pass import top_edges
-from interbasis.ablation.metrics import Score
+from interbasis.ablation.metrics import Score, passes, worst_allowed
 from interbasis.ablation.trials import logarithmic
 from interbasis.models import modadd
 
@@ -298,3 +299,32 @@ def test_python_and_the_command_line_choose_the_same_metric(language, solved):
     assert default_metric(language[0].to(torch.float32).between(language[0].layers[1:3])) == "cross_entropy"
     assert default_metric(solved[0]) == "accuracy"
     assert default_metric(CASES["relu"]().network) == "accuracy"
+
+
+@pytest.mark.parametrize(("samples", "tolerance"), [(1000, 0.001), (350, 0.02), (10_000, 0.003)])
+def test_an_accuracy_may_fall_by_exactly_the_tolerance(samples, tolerance):
+    allowed = round(tolerance * samples)
+    counts = torch.ones(samples, dtype=torch.float64)
+    for wrong in range(samples - allowed):
+        scores = [
+            Score("accuracy", (torch.arange(samples) < missed).double(), counts)
+            for missed in (wrong, wrong + allowed, wrong + allowed + 1)
+        ]
+        limit = worst_allowed(scores[0], tolerance)
+        assert [passes("accuracy", score.value, limit) for score in scores] == [True, True, False]
+
+
+@pytest.mark.parametrize("wrong", [59, 67, 172])  # 1 − 0.067 − 0.001 > 1 − 0.068 in float64, and so on
+def test_ties_do_not_move_a_count(wrong):
+    case = mlp(nn.ReLU(), widths=(6, 9, 4), samples=1000)
+    with torch.no_grad():  # answers that differ
+        case.original[-1].bias -= case.original(case.inputs).mean(0)
+    network = interbasis.from_torch(case.original)
+    graph = interbasis.build(network, case.inputs, progress=False)
+    labels = network(case.inputs).argmax(-1)
+    labels[:wrong] = (labels[:wrong] + 1) % 4
+    data = (case.inputs, labels)
+    exact = interbasis.edges_required(network, graph, data, tolerance=0.001, progress=False)
+    forgiving = interbasis.edges_required(network, graph, data, tolerance=0.001 + 1e-9, progress=False)
+    assert [edges.count for edges in exact] == [edges.count for edges in forgiving]
+    assert [edges.stable_count for edges in exact] == [edges.stable_count for edges in forgiving]

@@ -13,6 +13,8 @@ from interbasis.ablation.metrics import Score
 DRAWS = 1000
 TAIL_PROBABILITY = 0.025
 """Share of the draws that a 95 % interval leaves out on either side."""
+ROUNDING = 1e-12
+"""A draw fails if it misses its limit by more than float64 may have rounded."""
 DRAWS_PER_BLOCK = 100
 """Draws held in memory at once."""
 
@@ -56,7 +58,7 @@ def required_counts(
         worse = -worse
     beyond = worse - tolerance  # above 0 where a draw fails
     numbers = torch.arange(1, len(tried) + 1)
-    last = ((beyond > 0) * numbers).amax(1) - 1  # the largest that fails, −1 for none
+    last = ((beyond > ROUNDING) * numbers).amax(1) - 1  # the largest that fails, −1 for none
     places = torch.tensor(tried, dtype=torch.float64).log1p()
     left, right = last.clamp(0, len(tried) - 2), (last + 1).clamp(max=len(tried) - 1)
     fails, holds = (beyond.gather(1, index[:, None])[:, 0] for index in (left, right))

@@ -5,7 +5,9 @@ label (cross-entropy). Since losses only add up, a threshold that is missed on a
 all of it.
 """
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import torch
 from torch import Tensor
@@ -49,9 +51,18 @@ def as_metric(metric: Metric, mean_loss: float) -> float:
     return 1 - mean_loss if metric == "accuracy" else mean_loss
 
 
-def worst_allowed(metric: Metric, baseline: float, tolerance: float) -> float:
-    """The value that still passes: accuracy at least baseline − tolerance, cross-entropy at most + it."""
-    return baseline - tolerance if metric == "accuracy" else baseline + tolerance
+def worst_allowed(baseline: Score, tolerance: float) -> float:
+    """The worst value that passes: cross-entropy at most baseline + tolerance, accuracy at least baseline −
+    tolerance in whole answers.
+
+    Of N answers ⌊tolerance · N⌋ more may be wrong, with the tolerance as the decimal number that was given.
+    The difference of two rounded accuracies would reject a tenth of all exact ties.
+    """
+    if baseline.metric == "cross_entropy":
+        return baseline.value + tolerance
+    answers = int(baseline.counts.sum())
+    wrong = int(baseline.losses.sum()) + math.floor(Fraction(repr(float(tolerance))) * answers)
+    return as_metric("accuracy", wrong / answers)
 
 
 def passes(metric: Metric, value: float, limit: float) -> bool:

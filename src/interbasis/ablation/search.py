@@ -232,7 +232,7 @@ class Search:
         tolerance = DEFAULT_TOLERANCE[metric] if tolerance is None else tolerance
         if not 0 <= tolerance < math.inf:
             raise InterbasisError(f"the tolerance must be at least 0, not {tolerance}")
-        limit = worst_allowed(metric, evaluation.baseline.value, tolerance)
+        limit = worst_allowed(evaluation.baseline, tolerance)
         return cls(evaluation, limit, tolerance)
 
     def warn_below_one_sample(self) -> None:
@@ -379,8 +379,9 @@ class Search:
         return f"{self.graph.layers[k].name} → {self.graph.layers[k + 1].name}"
 
     def _trial(self, k: int, checkpoint: Checkpoint | None = None) -> SectionTrials:
-        metric, limit = self.evaluation.metric, self.limit
-        hopeless = worst_allowed(metric, limit, self.tolerance) if self.intervals else limit
+        hopeless = (
+            worst_allowed(self.evaluation.baseline, 2 * self.tolerance) if self.intervals else self.limit
+        )
 
         def score(mask: Tensor, whole: bool) -> Score:
             return self.evaluation.edges({k: mask}, None if whole else hopeless)

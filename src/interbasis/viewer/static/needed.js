@@ -2,6 +2,9 @@
 
 export const LOSSES = [1, 2, 5, 10, 20, 50, 100, 200, 500];
 
+// A difference of two accuracies is off by a rounding error, and less than one answer in a billion.
+const ROUNDING = 1e-9;
+
 export function lowerIsBetter(metric) {
   return metric === "cross_entropy";
 }
@@ -38,7 +41,7 @@ export function neededCount(run, section, loss) {
   const { count } = section.edges_required;
   if (loss <= 1) return count;
   const { metric, baseline, tolerance } = run.record.ablation;
-  const allowed = tolerance * loss;
+  const allowed = tolerance * loss + ROUNDING;
   const passes = lowerIsBetter(metric) ? (value) => value <= baseline + allowed : (value) => value >= baseline - allowed;
   const enough = measuredPoints(run, section).filter(({ kept, value }) => kept <= count && passes(value));
   return enough.length ? enough[0].kept : count;
