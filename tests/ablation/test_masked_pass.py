@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import interbasis
-from cases import CASES, activations, as_general, attention_section, normal, seeded
+from cases import CASES, activations, as_general, attention_section, mlp, normal, seeded
 from interbasis.ablation.masked_pass import ablated, top_edges
 from interbasis.ablation.token_table import Table, tabulate
 from interbasis.fit.attributions import sections_in_bases
@@ -97,10 +97,11 @@ def test_a_table_holds_what_repeats_and_nothing_else():
     assert torch.equal((single := tabulate(f.float())).rows[single.index], f.float())
 
 
+@pytest.mark.parametrize("basis", ["pca", "neuron"])
 @pytest.mark.parametrize("name", SMALL)
-def test_ablating_nothing_and_everything(name):
+def test_ablating_nothing_and_everything(name, basis):
     case = CASES[name]()
-    graph = interbasis.build(case.network, case.inputs, "pca", rotate_last=False)
+    graph = interbasis.build(case.network, case.inputs, basis, rotate_last=False)
     whole = [torch.ones_like(edges, dtype=torch.bool) for edges in graph.edges]
     expected = case.network(case.inputs)
     assert close(interbasis.ablate_edges(case.network, graph, case.inputs, whole), expected)
@@ -113,6 +114,20 @@ def test_ablating_nothing_and_everything(name):
         last = len(graph.edges) - 1
         output = interbasis.ablate_edges(case.network, graph, case.inputs, {last: nothing[last]})
         assert close(output, expected.mean(0).expand_as(output))
+
+
+def test_a_neuron_that_is_ablated_is_at_its_mean():
+    case = mlp(torch.nn.GELU(), widths=(4, 5, 3), samples=50)
+    inputs = case.inputs + 3
+    graph = interbasis.build(case.network, inputs, "neuron", rotate_last=False)
+    changed = inputs.clone()
+    changed[:, 2] = inputs[:, 2].mean()
+    kept = torch.ones(5, dtype=torch.bool)
+    kept[3] = False  # feature 0 is the constant
+    expected = case.network(changed)
+    assert close(interbasis.ablate_nodes(case.network, graph, inputs, {0: kept}), expected)
+    mask = kept.expand(graph.edges[0].shape)
+    assert close(interbasis.ablate_edges(case.network, graph, inputs, {0: mask}), expected)
 
 
 def test_nodes_are_kept_from_the_front_or_by_name():

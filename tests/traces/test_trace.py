@@ -5,11 +5,12 @@ import torch
 from torch import Tensor
 
 import interbasis
+from cases import mlp
 from interbasis.numerics.integration import rule
 from interbasis.traces import checks, slopes
-from interbasis.traces.records import TARGET, Trace, error_name, node_name
+from interbasis.traces.records import TARGET, Trace, TraceSettings, error_name, node_name
 from interbasis.traces.targets import TargetRequest
-from interbasis.traces.trace import Computation, Tracing
+from interbasis.traces.trace import Computation, Tracing, trace
 from reference import jacobians
 from tiny_models import random_model, tokens
 from traced_models import ALL, FAMILIES, Traced, family, traced
@@ -256,6 +257,29 @@ def test_a_node_set_to_its_mean_is_predicted_by_averaged_slopes():
         check for check in trace.checks.nodes if not check.node.startswith(("unembed:", "ln_final_out:"))
     ]
     assert any(check.predicted != pytest.approx(-effects[check.node], rel=1e-3) for check in other)
+
+
+def test_neurons_are_set_to_their_mean_and_predicted_so():
+    case = mlp(torch.nn.GELU(), widths=(4, 5, 3), samples=200)
+    inputs = case.inputs + torch.tensor([3.0, -2.0, 1.0, 2.0])
+    network = case.network
+    graph = interbasis.build(network, inputs, "neuron", edge_method=None)
+    settings = TraceSettings(max_nodes=99, node_threshold=1, edge_threshold=1, checks=50, effect_points=40)
+    found = trace(network, graph, inputs[0], TargetRequest(output=0, minus=1), settings=settings)
+
+    def target(sample):
+        output = network(sample[None])[0]
+        return (output[0] - output[1]).item()
+
+    checks = {check.node: check for check in found.checks.nodes if check.node.startswith("linear.0:")}
+    assert len(checks) == 4
+    for node in found.nodes:
+        if node.layer == "linear.0":
+            changed = inputs[0].clone()
+            changed[node.feature - 1] = inputs[:, node.feature - 1].mean()
+            assert checks[node.name].measured == pytest.approx(target(changed) - target(inputs[0]), abs=1e-12)
+    total = sum(check.predicted for check in checks.values())
+    assert total == pytest.approx(target(inputs.mean(0)) - target(inputs[0]), abs=1e-9)
 
 
 def test_whether_predictions_hold_is_said_first():

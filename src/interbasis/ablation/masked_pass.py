@@ -140,7 +140,7 @@ class MaskedNetwork:
     def of(
         cls, network: Network, graph: InteractionGraph, all_tokens: bool = False, one_by_one: bool = False
     ) -> "MaskedNetwork":
-        """The network in the dtype of the graph's build, in its bases.
+        """The network in the dtype of the graph's build, in its bases, every feature counted from its mean.
 
         Masks act on the tokens that counted in the build, or on all of them. Sections are taken to their
         bases now or, ``one_by_one``, when they are ablated, and then one is held.
@@ -148,7 +148,8 @@ class MaskedNetwork:
         network = network.to(graph.config.torch_dtype)
         counted = ALL_TOKENS if all_tokens else CountedTokens.of_graph(network, graph)
         made = OneInBases if one_by_one else sections_in_bases
-        return cls(network, graph.layers, made(network, graph.layers), counted)
+        layers = graph.centred_layers()
+        return cls(network, layers, made(network, layers), counted)
 
     def before(self, layer: int, inputs: Tensor, tabulated: bool = False) -> Before:
         """A node layer, untouched; as a table of its different tokens where that is asked for and shorter."""

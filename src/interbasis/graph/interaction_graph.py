@@ -76,6 +76,13 @@ class InteractionGraph:
         layers = " → ".join(f"{layer.name} ({layer.features})" for layer in self.layers)
         return f"InteractionGraph({self.config.basis}: {layers}; {len(self.edges)} sections with edges)"
 
+    def centred_layers(self) -> list[LayerBasis]:
+        """The layers with 0 as every feature's mean, for ablations and traces; the last one as it is.
+
+        In the neuron basis f̂ = f, so there 0 is not the mean.
+        """
+        return [*(layer.centred() for layer in self.layers[:-1]), *self.layers[-1:]]
+
     def _repr_html_(self) -> str:
         """The graph as a page inside a notebook."""
         from interbasis.viewer import html_of_graph

@@ -68,6 +68,10 @@ class LayerBasis:
         """C⁺ f̂."""
         return features if self.identity else features @ self.inverse.to(features).T
 
+    def centred(self) -> "LayerBasis":
+        """The same features with 0 as their mean, as those of a rotated basis have it already."""
+        return self
+
     def deviation(self, feature: int) -> float:
         """The feature's standard deviation over the data of the build; 1 where it is not known.
 
@@ -122,6 +126,17 @@ class IdentityBasis(LayerBasis):
     def inverse(self) -> Tensor:  # [width, width]
         """The identity, made dense."""
         return self.transform
+
+    def centred(self) -> LayerBasis:
+        """C = H: f̂ = f − E[f], apart from the constant; without a constant or a mean, as it is."""
+        if not self.constant or self.mean is None:
+            return self
+        transform, inverse = self.transform, self.inverse
+        transform[1:, 0] = -self.mean[1:]
+        inverse[1:, 0] = self.mean[1:]
+        return LayerBasis(
+            self.name, transform, inverse, self.mean, self.eigenvalues, self.variances, self.constant
+        )
 
     @property
     def identity(self) -> bool:

@@ -1,7 +1,7 @@
 """From one input to its graph: run, walk back, prune, check."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -68,6 +68,7 @@ class Computation:
         if network.layers != graph.layer_names:
             network = network.between(graph.layer_names)
         network = network.to(graph.config.torch_dtype)
+        graph = replace(graph, layers=graph.centred_layers())
         batch = torch.as_tensor(inputs, device=network.device)[None]
         image = batch.ndim > 2 and batch.is_floating_point()
         activations = network.activations(batch) if batch.numel() and (image or batch.ndim == 2) else []
