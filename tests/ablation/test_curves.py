@@ -20,6 +20,7 @@ from interbasis.ablation.sparsity import normalised
 from interbasis.ablation.stress import stress
 from interbasis.run.opened import open_run
 from interbasis.run.stages.curves import CurvesResult
+from interbasis.runtime.errors import InterbasisError
 from interbasis.terminal import curve_tables
 
 
@@ -48,6 +49,7 @@ def test_values_counts_and_areas(solved):
     for k, curve in enumerate([*found.sections.values(), found.whole]):
         sections = [k] if k < 3 else [0, 1, 2]
         counts = {s: [round(x * widths[s + 1] * (widths[s] - 1)) for x in (0, *fractions)] for s in sections}
+        counts = {s: [min(n, graph.inner_edges(s).numel()) for n in row] for s, row in counts.items()}
         assert list(curve.counts) == [sum(counts[s][i] for s in sections) for i in range(1, 5)]
         values = [
             accuracy(network, graph, data, {s: top_edges(graph.edges[s], counts[s][i]) for s in sections})
@@ -180,3 +182,24 @@ def test_areas_that_are_not_defined_are_said_to_be_so(solved):
     assert stored["curves"]["whole"]["area"] is None
     assert math.isnan(CurvesResult.model_validate(stored).curves.whole.area)
     assert curve_tables(result)
+
+
+def test_no_more_edges_are_kept_than_there_are():
+    case = mlp(nn.ReLU(), widths=(40, 5, 4), samples=60)  # five of forty directions are read
+    graph = interbasis.build(case.network, case.inputs, progress=False)
+    data = (case.inputs, case.network(case.inputs).argmax(-1))
+    curves = interbasis.sparsity_curves(case.network, graph, data, progress=False)
+    existing = [graph.inner_edges(k).numel() for k in range(2)]
+    assert [curve.counts[-1] for curve in curves.sections.values()] == existing
+    assert curves.whole.counts[-1] == sum(existing)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("stage", ["ablate", "curves", "controls"])
+def test_data_that_are_not_finite_are_refused(solved, stage, bad):
+    network, graph, (inputs, labels) = solved
+    spoilt = inputs.clone()
+    spoilt[7, 2] = bad
+    opened = open_run(graph, network, inputs, test_data=(spoilt, labels), progress=False)
+    with pytest.raises(InterbasisError, match=r"not finite .* sample 7 of the data"):
+        getattr(opened, stage)()

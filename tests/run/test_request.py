@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 import interbasis
+from cases import CASES
 from interbasis import InterbasisError
 from interbasis.graph.settings import BuildConfig
 from interbasis.run.compare import compare
@@ -204,3 +205,32 @@ def test_doctor_contacts_nobody_unless_asked(cli, monkeypatch):
 
     monkeypatch.setattr(socket, "create_connection", unreachable)
     assert set(cli("doctor", "--network", "--json").json["network"].values()) == {False}
+
+
+def test_counts_of_different_ablations_are_not_compared(model, tmp_path, build, cli):
+    for basis in ("lib", "pca"):
+        build(tmp_path / basis, model, "--basis", basis)
+    alike = ("--metric", "cross_entropy", "--tolerance", 1e-3, "--sections", "mlp_in.0")
+    for basis in ("lib", "pca"):
+        assert cli("ablate", tmp_path / basis, *alike).code == 0
+    compared = compare(tmp_path / "lib", tmp_path / "pca")
+    assert compared.not_compared is None
+    assert None not in compared.sections["mlp_in.0"].edges_required
+    changed = ("--metric", "cross_entropy", "--tolerance", 1e-2, "--sections", "mlp_in.0")
+    assert cli("ablate", tmp_path / "pca", *changed).code == 0
+    compared = compare(tmp_path / "lib", tmp_path / "pca")
+    assert compared.sections["mlp_in.0"].edges_required == (None, None)
+    assert "tolerance 0.001 / 0.01" in compared.not_compared
+    printed = cli("compare", tmp_path / "lib", tmp_path / "pca")
+    assert "ablated differently" in " ".join(printed.out.split())
+
+
+def test_counts_on_other_labels_are_not_joined(tmp_path):
+    case = CASES["relu"]()
+    interbasis.build(case.network, case.inputs, progress=False).save(tmp_path / "run")
+    answers = case.network(case.inputs).argmax(-1)
+    names = interbasis.load(tmp_path / "run").section_names
+    for labels, name in ((answers, names[0]), (answers ^ 1, names[-1])):
+        opened = interbasis.open_run(tmp_path / "run", case.network, (case.inputs, labels), progress=False)
+        found = opened.ablate(sections=(name,), tolerance=0.1)
+        assert list(found.sections) == [name]

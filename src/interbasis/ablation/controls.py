@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from interbasis.ablation.curves import sparsity_curves
 from interbasis.ablation.records import Control, RequiredCount, Sparsity
@@ -202,20 +203,25 @@ def own_answers(network: Network, data: Data) -> Samples:
     Padding has no answer.
     """
     batches = Batches(data)
+    inputs = torch.cat([chunk for _, chunk in batches.chunks(1024, padded=True)])
     with torch.no_grad():
-        pairs = [
-            (inputs, network(inputs.to(network.device)).argmax(-1).cpu())
-            for _, inputs in batches.chunks(1024, padded=True)
+        answers = [
+            network(chunk.to(network.device)).argmax(-1).cpu()
+            for _, chunk in batches.chunks(1024, padded=network.predicts_next)
         ]
-    inputs, labels = map(torch.cat, zip(*pairs, strict=True))
-    if batches.lengths is not None:
-        labels[torch.arange(labels.shape[1]) >= batches.lengths[:, None]] = IGNORED_LABEL
+    if batches.lengths is None or answers[0].ndim == 1:
+        labels = torch.cat(answers)
+    else:  # an answer for every position, none where a sample has ended
+        positions = inputs.shape[1]
+        pad = torch.nn.functional.pad
+        labels = torch.cat([pad(chunk, (0, positions - chunk.shape[1])) for chunk in answers])
+        labels[torch.arange(positions) >= batches.lengths[:, None]] = IGNORED_LABEL
     return Samples(
         len(inputs), lambda first, last: (inputs[first:last], labels[first:last]), lengths=batches.lengths
     )
 
 
-def _random_ranking(graph: InteractionGraph, seed: int) -> list[torch.Tensor]:
+def _random_ranking(graph: InteractionGraph, seed: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return [torch.rand(edges.shape, generator=generator) for edges in graph.edges]
 

@@ -126,7 +126,7 @@ class _Tracer:
         labelled = self.evaluation.baseline.counts
         for step, fraction in enumerate((0.0, *self.fractions)):
             kept = {k: round(fraction * self.possible(k)) for k in sections}
-            counts.append(sum(kept.values()))
+            counts.append(sum(min(count, self.candidates(k)) for k, count in kept.items()))
             if f"losses.{step}" not in losses:
                 masks = {k: self.mask(k, count) for k, count in kept.items()}
                 losses[f"losses.{step}"] = self.evaluation.edges(masks).losses
@@ -136,9 +136,14 @@ class _Tracer:
         return self._assemble(sections, counts[1:], scores)
 
     def possible(self, k: int) -> int:
+        """Edges of the untruncated widths, the constant's left out."""
         graph = self.evaluation.graph
         width_in, width_out = graph.provenance.widths[k : k + 2]
         return width_out * (width_in - graph.layers[k].first_feature)
+
+    def candidates(self, k: int) -> int:
+        """Edges that there are between the features kept, the constant's left out."""
+        return self.evaluation.graph.inner_edges(k).numel()
 
     def mask(self, k: int, count: int) -> Tensor:
         return top_edges(self.ranking[k], count, self.evaluation.graph.layers[k].constant)

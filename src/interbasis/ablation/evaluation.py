@@ -64,10 +64,24 @@ class Evaluation:
     @cached_property
     def baseline(self) -> Score:
         """The untouched model's."""
-        score = self._score((self.network(inputs), labels) for inputs, labels in self._chunks())
+        score = self._score(self._untouched())
         if not score.counts.sum():
             raise InterbasisError("the data have no usable label; at least one is required")
         return score
+
+    def _untouched(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Outputs and labels; inputs or outputs that are not finite would count as wrong answers."""
+        for first, inputs, labels in self._numbered_chunks():
+            outputs = self.network(inputs)
+            for what, values in (("inputs", inputs), ("the model's outputs", outputs)):
+                bad = ~values.isfinite().flatten(1).all(1)
+                if bad.any():
+                    sample = first + int(bad.int().argmax())
+                    raise InterbasisError(
+                        f"{what} are not finite (NaN or infinite), first for sample {sample} of the "
+                        f"{self.batches.name}; look at that input or at the model's weights"
+                    )
+            yield outputs, labels
 
     def edges(self, masks: Mapping[int, Tensor], limit: float | None = None) -> Score:
         """With the masks of some sections in force, broken off once ``limit`` is missed for certain."""
@@ -141,9 +155,14 @@ class Evaluation:
             self._cached_layer, self._cached = layer, cached
 
     def _chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for _, inputs, labels in self._numbered_chunks():
+            yield inputs, labels
+
+    def _numbered_chunks(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Index of the first sample, inputs, labels; padding stays where no position sees it."""
         size = min(chunk_size(self.network, self.batches), (self.plan or UNLIMITED).samples)
-        for _, inputs, labels in self.batches.labelled_chunks(size, padded=True):
-            yield inputs.to(self.network.device), labels
+        for first, inputs, labels in self.batches.labelled_chunks(size, padded=self.network.predicts_next):
+            yield first, inputs.to(self.network.device), labels
 
 
 def _bytes(before: Before) -> int:

@@ -28,7 +28,7 @@ class Curve(Record):
     sections: tuple[str, ...]
     """The sections that were ablated, by their source layers."""
     counts: tuple[int, ...]
-    """Edges kept at each fraction."""
+    """Edges kept at each fraction, at most those that the graph has."""
     values: tuple[float, ...]
     faithfulness: tuple[Measured, ...]
     """NaN, and so the areas, where the model does no better than with no edges at all."""

@@ -37,6 +37,10 @@ MAX_BLOCK_ELEMENTS = 2**23
 """Read-outs held at once in a pass without gradients."""
 
 
+Chunks = list[tuple[Tensor, Tensor]]
+"""Activations [n, T, width] and labels of samples of one length, for one length after another."""
+
+
 @dataclass(frozen=True)
 class Attack:
     """What the search for a bad mask may do."""
@@ -126,47 +130,47 @@ class RobustSearch:
             limit=self.limit,
             starts=self.attack.starts,
             steps=self.attack.steps,
-            ascent_samples=self._ascent()[0].shape[0],
+            ascent_samples=sum(len(f) for f, _ in self._ascent()),
         )
 
     def worst_common(self, kept: Tensor) -> float:
         """The metric over all data with the worst mask found, the same for all inputs."""
         if kept.all():
             return self.evaluation.baseline.value
-        f, labels = self._ascent()
-        free = ~kept.to(f.device)
-        found = [self._ascend(free, f, labels, start, common=True) for start in range(self.attack.starts)]
+        samples = self._ascent()
+        free = ~kept.to(samples[0][0].device)
+        found = [self._ascend(free, samples, start, common=True) for start in range(self.attack.starts)]
         a = max(found, key=lambda one: one.entropy).mask
         rounded = torch.where(a > self.attack.level / 2, self.attack.level, 0.0).to(a) * free
-        worse = max(a, rounded, key=lambda mask: self._entropy(free, mask, f, labels))
+        worse = max(a, rounded, key=lambda mask: self._entropy(free, mask, samples))
         values = self._value(kept, worse), self.evaluation.edges({self.index: kept}).value
         return min(values) if self.evaluation.metric == "accuracy" else max(values)
 
     def worst_per_input(self, kept: Tensor) -> float:
         """The metric over the ascent's samples where every input has the worst mask found for it."""
-        f, labels = self._ascent()
-        free = ~kept.to(f.device)
-        worst: Tensor | None = None
-        for start in range(self.attack.starts):
-            losses = self._ascend(free, f, labels, start, common=False).losses
-            worst = losses if worst is None else torch.maximum(worst, losses)
-        assert worst is not None
-        _, counts = sample_losses(self.evaluation.metric, self._outputs(f, kept.to(f)), labels)
-        return Score(self.evaluation.metric, worst, counts).value
+        worst, counts = [], []
+        for f, labels in self._ascent():  # every input has a mask of its own, so lengths are independent
+            free, starts = ~kept.to(f.device), range(self.attack.starts)
+            found = [self._ascend(free, [(f, labels)], start, common=False) for start in starts]
+            worst.append(torch.stack([ascent.losses for ascent in found]).amax(0))
+            counts.append(sample_losses(self.evaluation.metric, self._outputs(f, kept.to(f)), labels)[1])
+        return Score(self.evaluation.metric, torch.cat(worst), torch.cat(counts)).value
 
-    def _ascend(self, free: Tensor, f: Tensor, labels: Tensor, start: int, *, common: bool) -> "_Found":
+    def _ascend(self, free: Tensor, samples: Chunks, start: int, *, common: bool) -> "_Found":
         """The numbers a with the largest cross-entropy met, and the largest loss of every sample."""
-        level, shape = self.attack.level, free.shape if common else (len(f), *free.shape)
-        a = self._start(start, shape).to(f) * free
+        number = sum(len(f) for f, _ in samples)
+        level, shape = self.attack.level, free.shape if common else (number, *free.shape)
+        a = self._start(start, shape).to(samples[0][0]) * free
         best, best_loss = a, -torch.inf
-        worst = torch.zeros(len(f), dtype=torch.float64)
+        worst = torch.zeros(number, dtype=torch.float64)
         for step in range(self.attack.steps + 1):
             a.requires_grad_()
-            outputs = self._outputs(f, torch.where(free, a, 1.0))
-            entropies, _ = sample_losses("cross_entropy", outputs, labels)
+            mask = torch.where(free, a, 1.0)
+            chunks = [(self._outputs(f, mask), labels) for f, labels in samples]
             with torch.no_grad():
-                worst = torch.maximum(worst, sample_losses(self.evaluation.metric, outputs, labels)[0])
-            total = entropies.sum()
+                losses = [sample_losses(self.evaluation.metric, *chunk)[0] for chunk in chunks]
+                worst = torch.maximum(worst, torch.cat(losses))
+            total = torch.cat([sample_losses("cross_entropy", *chunk)[0] for chunk in chunks]).sum()
             if total.item() > best_loss:
                 best, best_loss = a.detach().clone(), total.item()
             if step == self.attack.steps:
@@ -177,9 +181,10 @@ class RobustSearch:
         return _Found(best, best_loss, worst)
 
     @torch.no_grad()
-    def _entropy(self, free: Tensor, a: Tensor, f: Tensor, labels: Tensor) -> float:
-        outputs = self._outputs(f, torch.where(free, a, 1.0))
-        return sample_losses("cross_entropy", outputs, labels)[0].sum().item()
+    def _entropy(self, free: Tensor, a: Tensor, samples: Chunks) -> float:
+        mask = torch.where(free, a, 1.0)
+        losses = [sample_losses("cross_entropy", self._outputs(f, mask), labels)[0] for f, labels in samples]
+        return torch.cat(losses).sum().item()
 
     def _start(self, number: int, shape: tuple[int, ...]) -> Tensor:
         if number < 2:
@@ -212,10 +217,19 @@ class RobustSearch:
                 counts.append(count)
         return Score(self.evaluation.metric, torch.cat(losses), torch.cat(counts)).value
 
-    def _ascent(self) -> tuple[Tensor, Tensor]:
-        """The first samples, on which masks are sought."""
-        f = torch.cat([chunk[0] for chunk in self._chunks])[: self.attack.samples]
-        return f, torch.cat([chunk[1] for chunk in self._chunks])[: self.attack.samples]
+    def _ascent(self) -> Chunks:
+        """The first samples, on which masks are sought, with their labels; those of one length together."""
+        chunks: Chunks = []
+        left = self.attack.samples
+        for f, labels, _ in self._chunks:
+            if not left:
+                break
+            f, labels = f[:left], labels[:left]
+            left -= len(f)
+            if chunks and chunks[-1][0].shape[1:] == f.shape[1:]:
+                f, labels = (torch.cat(parts) for parts in zip(chunks.pop(), (f, labels), strict=True))
+            chunks.append((f, labels))
+        return chunks
 
     @property
     def _inputs(self) -> Tensor:

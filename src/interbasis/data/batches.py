@@ -240,6 +240,18 @@ class Batches:
         self._fingerprint = digest.hexdigest()
         return self._fingerprint
 
+    def labels_fingerprint(self) -> str:
+        """SHA-256 over the labels of data given as tensors; empty for `Samples`, and where there are none."""
+        if isinstance(self._batches, Samples) or self.shuffled:
+            return ""
+        digest, found = hashlib.sha256(), False
+        for _, labels in self._checked():
+            if isinstance(labels, Tensor):
+                digest.update(f"{labels.dtype}{list(labels.shape[1:])}".encode())
+                digest.update(labels.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+                found = True
+        return digest.hexdigest() if found else ""
+
     def _pairs(self, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """(inputs, labels) of every batch; labels [n], or [n, T] where every position has one."""
         for inputs, labels in self._checked(start):

@@ -94,9 +94,10 @@ def ablate_missing(opened: OpenedRun, request: AblateRequest) -> bool:
 
 
 def _same_settings(stored: AblationResult, opened: OpenedRun, request: AblateRequest) -> bool:
-    fingerprint = DataUsed.from_data(opened.data(request.data)).fingerprint
+    used = DataUsed.from_data(opened.data(request.data))
     all_tokens = request.all_tokens or CountedTokens.of_graph(opened.network, opened.graph).all
-    return stored.measured_with(request.metric, request.tolerance, all_tokens, fingerprint)
+    wanted = request.metric, request.tolerance, all_tokens, used.fingerprint, used.labels
+    return stored.conditions == wanted
 
 
 def common_result(job: Job, opened: OpenedRun, settings: Settings) -> JobResult:

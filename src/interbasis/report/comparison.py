@@ -33,14 +33,14 @@ def claims_about_all(runs: Sequence[ReportedRun]) -> list[Claim]:
             )
         )
     ablations = [run.record.ablation for run in runs if run.record.ablation and run.record.ablation.sections]
-    rules = {(one.metric, one.tolerance, one.data.fingerprint) for one in ablations}
+    rules = {ablation.conditions for ablation in ablations}
     if len(bases) > 1 and len(models) == 1 and len(ablations) == len(runs) and len(rules) == 1:
         claims.append(
             Claim(True, COMPARABLE, "They are of one model, one metric, one tolerance and the same data.")
         )
     elif len(rules) > 1:
         claims.append(
-            Claim(False, COMPARABLE, "They were measured with different metrics, tolerances or data.")
+            Claim(False, COMPARABLE, "They were measured with different metrics, tolerances, tokens or data.")
         )
     if len(bases) > 1 and not any(run.record.controls for run in runs):
         claims.append(

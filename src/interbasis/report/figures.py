@@ -74,7 +74,7 @@ def _graphs(run: ReportedRun, number: int) -> Iterator[NamedFigure]:
 
 def _required(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
     ablated = [(run, run.record.ablation) for run in runs if run.record.ablation]
-    keys: list[object] = [(run.graph.layer_names, one.metric, one.tolerance) for run, one in ablated]
+    keys: list[object] = [(run.graph.layer_names, ablation.conditions) for run, ablation in ablated]
     for number, group in enumerate(_grouped(ablated, keys)):
         alike, ablation = [run for run, _ in group], group[0][1]
         rule = (

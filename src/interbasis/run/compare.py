@@ -58,6 +58,8 @@ class Comparison(Record):
     """Settings of the builds that differ, of whatever type they are."""
     layers: dict[str, ComparedLayer]
     sections: dict[str, ComparedSection]
+    not_compared: str | None = None
+    """Why edges and nodes required are left out; None where both runs were ablated alike."""
 
 
 def compare(one: str | Path, other: str | Path) -> Comparison:
@@ -77,6 +79,9 @@ def compare(one: str | Path, other: str | Path) -> Comparison:
     _require_same_model(one, other, *graphs)
     a, b = summarise(graphs[0]), summarise(graphs[1])
     ablated = load_result(one, AblationResult), load_result(other, AblationResult)
+    not_compared = _difference(*ablated)
+    if not_compared:
+        ablated = None, None
     layers = {
         name: ComparedLayer(
             name=name,
@@ -103,6 +108,27 @@ def compare(one: str | Path, other: str | Path) -> Comparison:
         different_settings=_differences(*graphs),
         layers=layers,
         sections=sections,
+        not_compared=not_compared,
+    )
+
+
+def _difference(a: AblationResult | None, b: AblationResult | None) -> str | None:
+    """How the conditions of two ablations differ, in a sentence; None where their counts can be compared."""
+    if a is None or b is None or a.conditions == b.conditions:
+        return None
+    metrics = [result.metric.replace("_", "-") for result in (a, b)]
+    pairs = {
+        "metric": (metrics[0], metrics[1]),
+        "tolerance": (f"{a.tolerance:g}", f"{b.tolerance:g}"),
+        "tokens masked": tuple("all" if result.all_tokens else "counted" for result in (a, b)),
+        "samples": (f"{a.data.samples:,}", f"{b.data.samples:,}"),
+        "inputs": (a.data.fingerprint[:8], b.data.fingerprint[:8]),
+        "labels": (a.data.labels[:8] or "as the data say", b.data.labels[:8] or "as the data say"),
+    }
+    different = ", ".join(f"{name} {x} / {y}" for name, (x, y) in pairs.items() if x != y)
+    return (
+        f"edges and nodes required are not compared, since the runs were ablated differently ({different}); "
+        "ablate both with the same tolerance and data"
     )
 
 

@@ -35,6 +35,8 @@ class DataUsed(Record):
     samples: int
     fingerprint: str
     """SHA-256 of the inputs."""
+    labels: str = ""
+    """SHA-256 of labels that were given as tensors; empty where they follow from the data's name."""
 
     @classmethod
     def from_data(cls, data: "Data") -> "DataUsed":
@@ -43,4 +45,9 @@ class DataUsed(Record):
 
         batches = data if isinstance(data, Batches) else Batches(data)
         spec = getattr(data, "spec", "")
-        return cls(spec=spec, samples=len(batches), fingerprint=batches.fingerprint())
+        return cls(
+            spec=spec,
+            samples=len(batches),
+            fingerprint=batches.fingerprint(),
+            labels=batches.labels_fingerprint(),
+        )

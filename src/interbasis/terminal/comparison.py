@@ -10,13 +10,15 @@ from interbasis.terminal.tables import ResultTable, make_table
 def comparison_tables(result: Comparison) -> list[RenderableType]:
     """Features, edges, ablations and modules of both runs."""
     a, b = result.runs
-    same = "the same data" if result.same_data else "different data"
+    same = "built on the same data" if result.same_data else "built on different data"
     changed = ", ".join(f"{name} {x} / {y}" for name, (x, y) in result.different_settings.items())
     head = Text(
         f"\n{a.run} ({a.summary.basis}) / {b.run} ({b.summary.basis}) · {result.model} · {same}"
         f" · {changed or 'the same settings'}\n"
     )
     parts: list[RenderableType] = [head, _layer_table(result), _edge_table(result)]
+    if result.not_compared:
+        parts.append(Text(result.not_compared.capitalize() + "."))
     if a.modules is not None or b.modules is not None:
         parts.append(Text(f"Modules: {_modules(a)} / {_modules(b)}"))
     return parts

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from interbasis.ablation.records import Curve
 from interbasis.features.contexts import short
 from interbasis.features.records import Effects, Feature, MeanEffects, MeanPush
 from interbasis.graph.companions import companion
@@ -191,8 +192,8 @@ def _effects(effects: Effects | MeanEffects) -> PageEffects:
 
 def _section(graph: InteractionGraph, rows: SectionRows) -> PageSection:
     source = graph.layers[rows.index]
-    norms = graph.inner_edges(rows.index).double().square().sum(0).sqrt()
-    curve = rows.curve
+    edges = graph.inner_edges(rows.index)
+    norms = edges.double().square().sum(0).sqrt()
     return PageSection(
         source=rows.source,
         target=rows.target,
@@ -207,8 +208,14 @@ def _section(graph: InteractionGraph, rows: SectionRows) -> PageSection:
         constant=floats(graph.edges[rows.index][:, 0]) if source.constant else None,
         into_all=floats(torch.cat([norms.new_zeros(source.first_feature), norms])),
         edges_required=rows.edges_required and _edges_required(rows.edges_required),
-        curve=curve and PageCurve(counts=curve.counts, values=curve.values, area=curve.area),
+        curve=rows.curve and _curve(rows.curve, edges.numel()),
     )
+
+
+def _curve(curve: Curve, edges: int) -> PageCurve:
+    """Runs of version 0.1 may count more edges than there are."""
+    counts = tuple(min(count, edges) for count in curve.counts)
+    return PageCurve(counts=counts, values=curve.values, area=curve.area)
 
 
 def _edges_required(section: SectionEdges) -> PageEdgesRequired:

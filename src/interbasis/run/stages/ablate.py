@@ -3,7 +3,7 @@
 Stored as `ablation.json`, with the accepted masks, `edge_mask.SOURCE`, beside it.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from pydantic import Field
 
@@ -93,6 +93,17 @@ class LayerNodes(Record):
     trials: tuple[Trial, ...]
 
 
+class Conditions(NamedTuple):
+    """What counts of edges and nodes were measured with: only those of equal conditions can be compared."""
+
+    metric: Metric
+    tolerance: float
+    all_tokens: bool
+    inputs: str
+    """SHA-256, as that of the labels."""
+    labels: str
+
+
 class AblationResult(Result):
     """Edges and nodes required, by the names of source layers and layers."""
 
@@ -116,12 +127,12 @@ class AblationResult(Result):
         """Edges required per section."""
         return {name: section.count for name, section in self.sections.items()}
 
-    def measured_with(
-        self, metric: Metric | None, tolerance: float | None, all_tokens: bool, fingerprint: str
-    ) -> bool:
-        """Whether it was measured by these settings on these data."""
-        mine = self.metric, self.tolerance, self.all_tokens, self.data.fingerprint
-        return mine == (metric, tolerance, all_tokens, fingerprint)
+    @property
+    def conditions(self) -> "Conditions":
+        """What has to agree before counts are compared."""
+        return Conditions(
+            self.metric, self.tolerance, self.all_tokens, self.data.fingerprint, self.data.labels
+        )
 
 
 def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
@@ -162,9 +173,10 @@ def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
     )
     sections, layers, masks = _stored(opened, result)
     decisive = result.model_dump(include={"metric", "tolerance", "all_tokens"})
+    decisive |= {"fingerprint": result.data.fingerprint, "labels": result.data.labels}
     if plan is not None:
         decisive["samples_at_once"] = plan.samples
-    checkpoints = opened.checkpoints("ablation", request, fingerprint=result.data.fingerprint, **decisive)
+    checkpoints = opened.checkpoints("ablation", request, **decisive)
     with progress_bar(opened.progress) as advance:
         if request.edges:
             for name, (tensors, values) in _edges(opened, request, search, checkpoints, advance).items():
@@ -278,8 +290,7 @@ def _stored(
         stored = opened.stored(AblationResult)
     except InterbasisError:  # damaged, or of another version: this run takes its place
         return {}, {}, {}
-    settled = settings.metric, settings.tolerance, settings.all_tokens, settings.data.fingerprint
-    if stored is None or not stored.measured_with(*settled):
+    if stored is None or stored.conditions != settings.conditions:
         return {}, {}, {}
     return dict(stored.sections), dict(stored.layers), opened.stored_tensors(AblationResult)
 

@@ -76,7 +76,7 @@ def run(opened: "OpenedRun", request: ControlsRequest) -> ControlsResult:
         tolerance = DEFAULT_TOLERANCE[metric] if request.tolerance is None else request.tolerance
         warn_below_one_sample(metric, tolerance, used.samples)
     plan = ControlPlan(opened.network, opened.data(None, "train"), data, request.metric, settings)
-    checkpoints = opened.checkpoints("controls", request, fingerprint=used.fingerprint)
+    checkpoints = opened.checkpoints("controls", request, fingerprint=used.fingerprint, labels=used.labels)
     with progress_bar(opened.progress) as advance:
         planned = dict(plan.rows(advance))
         numbers = {name: number for number, name in enumerate(planned)}

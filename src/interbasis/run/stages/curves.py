@@ -64,7 +64,7 @@ def run(opened: "OpenedRun", request: CurvesRequest) -> CurvesResult:
 
     data = opened.data(request.data)
     used = DataUsed.from_data(data)
-    checkpoints = opened.checkpoints("curves", request, fingerprint=used.fingerprint)
+    checkpoints = opened.checkpoints("curves", request, fingerprint=used.fingerprint, labels=used.labels)
     curves = sparsity_curves(
         opened.network, opened.graph, data, request.metric,
         seed=request.seed, checkpoints=checkpoints, progress=opened.progress, team=opened.team,
