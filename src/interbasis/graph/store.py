@@ -26,7 +26,14 @@ from interbasis.graph.settings import BuildConfig
 from interbasis.graph.stored_basis import StoredBasis, StoredTensors
 from interbasis.runtime.checkpoints import FOLDER, Checkpoints, unfinished_tasks
 from interbasis.runtime.errors import InterbasisError, first_problem
-from interbasis.runtime.files import make_folder, remove, sha256_of, write_atomically, write_text_atomically
+from interbasis.runtime.files import (
+    inside,
+    make_folder,
+    remove,
+    sha256_of,
+    write_atomically,
+    write_text_atomically,
+)
 from interbasis.runtime.records import Record
 from interbasis.runtime.shards import SHARDS
 from interbasis.runtime.tensor_file import Entry, write_tensors
@@ -201,7 +208,7 @@ def clear_older(folder: Path) -> None:
 
 def read_header(folder: Path) -> GraphHeader:
     """`config.json` of a run, checked."""
-    path = folder / CONFIG
+    path = inside(folder, CONFIG)
     if not path.is_file():
         problem = "is not a folder" if not folder.is_dir() else f"has no {CONFIG}"
         raise InterbasisError(f"expected a run made by 'interbasis build', but {folder} {problem}")
@@ -312,7 +319,7 @@ def _assemble(header: GraphHeader, tensors: dict[str, Tensor]) -> InteractionGra
 
 def _checked_file(folder: Path, header: GraphHeader) -> Path:
     """The tensor file, unchanged."""
-    path = folder / header.tensors.file
+    path = inside(folder, header.tensors.file)
     if not path.is_file():
         raise InterbasisError(f"{folder} is incomplete: {path.name} is missing; build the run again")
     if sha256_of(path) != header.tensors.sha256:

@@ -15,6 +15,7 @@ from typing import Any
 from interbasis.graph.settings import BuildRequest
 from interbasis.graph.store import check_schema
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.files import inside
 
 
 def make_request(values: dict[str, Any]) -> BuildRequest:
@@ -27,7 +28,7 @@ def make_request(values: dict[str, Any]) -> BuildRequest:
 def read_request(path: Path) -> dict[str, Any]:
     """The values in a file of settings (TOML, YAML or JSON), or those a run was built with."""
     if path.is_dir():
-        path = path / "config.json"
+        path = inside(path, "config.json")
     if not path.is_file():
         raise InterbasisError(
             f"expected a config in TOML, YAML or JSON, or a run, at {path}, but there is no such file"

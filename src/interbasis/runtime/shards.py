@@ -23,7 +23,7 @@ from torch import Tensor
 
 from interbasis.runtime.checkpoints import State, alone, first_change
 from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.files import make_folder, write_atomically
+from interbasis.runtime.files import inside, make_folder, write_atomically
 from interbasis.runtime.records import Record
 from interbasis.runtime.team import Pass, Team
 
@@ -344,7 +344,7 @@ def read_shard_number(text: str) -> tuple[int, int]:
 
 
 def _listed(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
+    return sorted(inside(folder, path.name) for path in folder.iterdir()) if folder.is_dir() else []
 
 
 def _listing(passes: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from interbasis.graph.store import check_is_free
 from interbasis.run.opened import OpenedRun
 from interbasis.run.stages.build import Prepared, prepare
 from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.files import check_writable
+from interbasis.runtime.files import check_writable, inside
 from interbasis.runtime.progress import Progress
 from interbasis.runtime.records import Record
 from interbasis.runtime.shards import (
@@ -140,6 +140,7 @@ def _check_unfinished(folder: Path) -> None:
     """The folder is new, or holds unfinished work only."""
     check_is_free(folder)
     check_writable(folder)
+    inside(folder, SHARDS)
     if (folder / "config.json").is_file():
         raise InterbasisError(
             f"{folder} holds a finished run; name a new folder for one that is built in shards"
