@@ -9,7 +9,6 @@ from interbasis.runtime.files import remove
 from small_runs import addition
 
 
-
 @pytest.fixture(scope="module")
 def run_to_copy(tmp_path_factory, cli) -> Path:
     """A run of the shipped model on a few samples, which needs no trust, with results."""
@@ -42,9 +41,7 @@ def outside(tmp_path) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from rich.console import RenderableType
 
 from interbasis.runtime.messages import clear_line
+from interbasis.runtime.printable import printable
 from interbasis.runtime.records import Record
 
 R = TypeVar("R", bound=Record)
@@ -46,6 +47,6 @@ def show(
 
 
 def print_text(text: str) -> None:
-    """On standard output, as it is."""
+    """On standard output, with control characters escaped."""
     clear_line()
-    print(text, flush=True)
+    print(printable(text), flush=True)

@@ -51,14 +51,16 @@ def inside(run: Path, name: str) -> Path:
     """
     parts = Path(name).parts
     if ".." in parts or Path(name).is_absolute():
-        raise InterbasisError(f"expected the name of a file in {run}, received {name!r}, which leads out of it")
+        raise InterbasisError(
+            f"expected the name of a file in {run}, received {name!r}, which leads out of it"
+        )
     path = run
     for part in parts:
         path = path / part
         if path.is_symlink():
             raise InterbasisError(
-                f"{path} is a link, and links in a run are not followed; put the file or folder itself there, "
-                "or delete the link"
+                f"{path} is a link, and links in a run are not followed; put the file or folder itself "
+                "there, or delete the link"
             )
     return path
 
