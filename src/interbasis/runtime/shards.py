@@ -220,9 +220,9 @@ class ShardMerge(Shards):
         self._waiting = True
 
     @property
-    def request(self) -> str:
-        """What the shards' jobs were asked for, as JSON."""
-        return self._files[0].header.request
+    def first(self) -> StateFile:
+        """The first shard, which says what all of them are of."""
+        return self._files[0]
 
     def begin(self, settings: dict[str, object], request: str) -> None:
         super().begin(settings, request)
