@@ -351,3 +351,31 @@ def test_an_unsaved_graph_opens_what_it_was_built_from(project):
     )
     assert graph.label(top=1).layers
     assert torch.is_tensor(graph.edges[0])
+
+
+def test_the_same_request_does_not_sign_another_name_of_the_model(cli, run, monkeypatch):
+    values = json.loads((run / "config.json").read_text())
+    values["provenance"]["model"] = "python:os:abort"
+    (run / "config.json").write_text(json.dumps(values))
+    new_process(monkeypatch)
+    ended = cli("build", "python:trusted_net:make", "--data", "npz:rows.npz", "--out", run)
+    assert ended.code == 2
+    assert "built with model = python:os:abort" in ended.err
+
+
+def test_an_installed_model_imports_nothing_from_the_working_folder(cli, project, tmp_path, monkeypatch):
+    """A signed name of an installed module stays safe where a stranger has put modules of the same names."""
+    installed, trap = tmp_path / "site", tmp_path / "trap"
+    write_project(installed, "try:\n    import helper_of_net\nexcept ImportError:\n    pass")
+    monkeypatch.syspath_prepend(installed)
+    (project / "trusted_net.py").unlink()
+    rows = project / "rows.npz"
+    build = ("build", "python:trusted_net:make", "--data", f"npz:{rows}")
+    assert cli(*build, "--out", "lib").code == 0
+    copytree("lib", trap / "lib")
+    (trap / "helper_of_net.py").write_text("import pathlib; pathlib.Path('executed').touch()")
+    new_process(monkeypatch)
+    monkeypatch.chdir(trap)
+    ended = cli("ablate", "lib")
+    assert ended.code == 0, ended.err
+    assert not (trap / "executed").exists()

@@ -118,7 +118,10 @@ def _place_of_module(name: str) -> str:
     for number in range(1, len(parts) + 1):
         full = ".".join(parts[:number])
         try:
-            spec = _top_level(full, path) if number == 1 else PathFinder.find_spec(full, path)
+            if full in sys.modules:
+                spec = sys.modules[full].__spec__
+            else:
+                spec = _top_level(full, path) if number == 1 else PathFinder.find_spec(full, path)
         except (ImportError, AttributeError, ValueError, KeyError, OSError):
             return ""
         if spec is None:

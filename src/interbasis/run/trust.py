@@ -31,7 +31,10 @@ def trust(run: str | Path) -> None:
     """
     folder = Path(run)
     header = read_header(folder)
-    trust_names(folder, NamedSources.from_provenance(header.provenance, header.tensors.sha256))
+    sources = NamedSources.from_provenance(header.provenance, header.tensors.sha256)
+    if unsafe := sources.unsafe():
+        logger.debug(f"trusting the names in {folder}: {', '.join(unsafe)}")
+    trust_names(folder, sources)
 
 
 def trust_names(folder: Path, sources: NamedSources) -> None:

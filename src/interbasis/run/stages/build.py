@@ -135,6 +135,8 @@ def _difference(graph: InteractionGraph, request: BuildRequest, model: str) -> s
     built = graph.provenance.request
     if built is None:
         return "in Python"
+    if graph.provenance.model != request.model:
+        return f"with model = {graph.provenance.model}, not {request.model}"
     if request.norm_limit is None and graph.config.norm_limit is None and graph.provenance.predicts_next:
         return "by a version that left no massive tokens out"
     for name, value in request:

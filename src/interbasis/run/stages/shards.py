@@ -31,6 +31,7 @@ from interbasis.runtime.shards import (
     StateFile,
     shard_files,
 )
+from interbasis.runtime.signatures import standing
 from interbasis.runtime.team import team_of_torchrun
 
 
@@ -107,13 +108,16 @@ def merge(
         InterbasisError: A shard is missing, doubled, truncated, of another build, or of somebody else.
     """
     _check_unfinished(folder)
-    team = ShardMerge(folder / SHARDS, shard_files(shards))
+    files = shard_files(shards)
+    team = ShardMerge(folder / SHARDS, files)
     if not team.first.header.request:
         raise InterbasisError(
             "these shards were computed from Python and do not name their model and data; merge them with "
             "interbasis.build(…, team=interbasis.runtime.shards.ShardMerge(…))"
         )
-    place, sources = team.first.path.parent, _sources(team.first)
+    sources, places = _sources(team.first), [folder / SHARDS, *(path.parent for path in files)]
+    signed = [place for place in places if standing(place, sources.content, sources.places) == "signed"]
+    place = signed[0] if signed else team.first.path.parent
     if trust:
         trust_names(place, sources)
     require_trust(place, sources, sources.names)
