@@ -129,3 +129,11 @@ def test_printable_leaves_text_as_it_is():
     text = "Ê² of café, 日本語, 🙂\u200d, tab\tand\nlines"
     assert printable(text) == text
     assert printable("a\x1b\x9b\u202e\ud800") == r"a\x1b\x9b\u202e\ud800"
+
+
+def test_half_a_surrogate_pair_in_the_name_of_a_layer_leaves_json_valid(cli, clean_run, tmp_path):
+    run = copytree(clean_run, tmp_path / "run")
+    config = run / "config.json"
+    config.write_text(config.read_text().replace("unembed", "un\\ud800embed"))
+    assert "un\ud800embed" in cli("show", run, "--json").json["layers"]
+    assert r"un\ud800embed" in cli("show", run).out
