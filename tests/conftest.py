@@ -38,6 +38,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def config_folder(tmp_path_factory) -> Iterator[Path]:
+    """The user's configuration folder, temporary and shared by all test processes: runs are signed there."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "config"
+    before = os.environ.get("XDG_CONFIG_HOME")
+    os.environ["XDG_CONFIG_HOME"] = str(folder)
+    yield folder
+    if before is None:
+        del os.environ["XDG_CONFIG_HOME"]
+    else:
+        os.environ["XDG_CONFIG_HOME"] = before
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with the paper's checkpoints and stored graphs, which a user's clone does not have."""

@@ -85,7 +85,7 @@ FREE_FORM_JSON = {
     "fit/execution.py": 1,  # keywords before they are validated
     "fit/slices.py": 1,  # a state of a checkpoint
     "ablation/controls.py": 1,  # keywords before they are validated
-    "run/request.py": 2,  # what a config file says before it is validated
+    "run/request.py": 4,  # what a config file says before it is validated
     "training/state.py": 4,  # the recipe of any training, compared field by field
     "models/mlp.py": 4,  # arguments of torch modules, which differ by their type
     "models/own_output.py": 2,  # the dictionaries of a torch module

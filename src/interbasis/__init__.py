@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from interbasis.report.writing import write_figures, write_report
     from interbasis.run.compare import compare
     from interbasis.run.opened import OpenedRun, open_run
+    from interbasis.run.trust import trust
     from interbasis.runtime.errors import InterbasisError
     from interbasis.traces.records import Trace, TraceSettings
     from interbasis.traces.steering import Steering
@@ -70,6 +71,7 @@ _HOMES = {
     "General": "network.cores",
     "OpenedRun": "run.opened",
     "open_run": "run.opened",
+    "trust": "run.trust",
     "compare": "run.compare",
     "Execution": "fit.execution",
     "trace": "traces.trace",

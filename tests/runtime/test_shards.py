@@ -130,7 +130,8 @@ def test_the_commands_build_the_run_of_one_process(tmp_path, cli, commands, smal
     assert said[0].endswith("run the same 2 jobs again for round 2 (Jacobian at attn_in.0)")
     assert said[1].endswith("run the same 2 jobs again for round 3 (edges)")
     assert "saved in" in said[2]
-    assert sorted(file.name for file in run.iterdir() if file.suffix != ".safetensors") == ["config.json"]
+    others = sorted(file.name for file in run.iterdir() if file.suffix != ".safetensors")
+    assert others == ["config.json", "signature.json"]
     assert cli("build", f"modadd:{small_addition}", "--threads", 1, "--out", tmp_path / "alone").code == 0
     assert_same_graph(run, tmp_path / "alone")
     assert "holds a finished run" in job(1, 2).err

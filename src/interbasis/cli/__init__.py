@@ -126,6 +126,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; bad input ends with one sentence on standard error and exit code 2."""
     from interbasis.runtime.errors import InterbasisError
     from interbasis.runtime.messages import clear_line, show_line
+    from interbasis.runtime.printable import printable
     from interbasis.runtime.signals import say_no_more, say_when_ended
 
     say_when_ended()
@@ -146,7 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
         say_no_more()
         where = f" in process {process + 1}" if process else ""
         Console(stderr=True, soft_wrap=True).print(
-            f"[bold red]error{where}:[/] {escape(_sentence(error))}", highlight=False
+            f"[bold red]error{where}:[/] {escape(printable(_sentence(error)))}", highlight=False
         )
         sys.exit(2)
     except KeyboardInterrupt:

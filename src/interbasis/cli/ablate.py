@@ -4,6 +4,16 @@ from typing import Annotated
 
 from interbasis.cli import common
 from interbasis.run.stages.ablate import AblateRequest
+from interbasis.runtime.records import Record
+
+
+class AblateOptions(Record):
+    """Where the masked passes are computed."""
+
+    device: str | None = None
+    """Device to compute on: cpu, cuda, cuda:1 or mps; default: cpu."""
+    memory: str | None = None
+    """Maximum memory to use, such as 8GB; default: no limit."""
 
 
 def ablate(
@@ -11,9 +21,9 @@ def ablate(
     /,
     *,
     request: Annotated[AblateRequest | None, common.Flat] = None,
+    options: Annotated[AblateOptions | None, common.Flat] = None,
     model: common.ModelName = None,
-    device: common.Device = None,
-    memory: common.Memory = None,
+    trust: common.Trust = False,
     as_json: common.AsJson = False,
 ) -> None:
     """Find the fewest edges of every section that keep the model's accuracy.
@@ -23,13 +33,13 @@ def ablate(
 
     Example: interbasis ablate runs/lib --edges --nodes
     """
-    from interbasis.run.opened import open_run, open_run_within
     from interbasis.run.stages import ablate as stage
     from interbasis.terminal import ablation_tables
 
     request = request or AblateRequest()
     if request.nodes and "edges" not in request.model_fields_set:
         request = request.model_copy(update={"edges": False})
-    opened = open_run(run, model=model) if memory is None else open_run_within(memory, run, model)
-    result = stage.run(opened.on(device), request)
+    options = options or AblateOptions()
+    opened = common.open_run(run, model, trust, options.memory)
+    result = stage.run(opened.on(options.device), request)
     common.show(result, as_json, ablation_tables, run)

@@ -40,6 +40,7 @@ def build(
     *,
     output: Annotated[OutputOptions, common.Flat],
     options: Annotated[BuildOptions | None, common.Flat] = None,
+    trust: common.Trust = False,
     as_json: common.AsJson = False,
 ) -> None:
     """Build the interaction graph of a model and save it as a run.
@@ -53,7 +54,7 @@ def build(
 
     The same run again, bit for bit: interbasis build --config runs/lib --out runs/again
     """
-    from interbasis.run.request import make_request, read_request
+    from interbasis.run.request import requested
     from interbasis.run.stages import build as stage
     from interbasis.run.stages import shards
     from interbasis.run.summary import summarise
@@ -64,7 +65,7 @@ def build(
     given = {} if options is None else options.model_dump(include=options.model_fields_set)
     if model is not None:
         given["model"] = model
-    request = make_request((read_request(output.config) if output.config else {}) | given)
+    request = requested(given, output.config, trusted=trust, same_data=True)
     if output.shard is not None:
         if output.memory is not None or output.device is not None:
             raise InterbasisError("--shard cannot be combined with --memory or --device; leave these out")

@@ -3,13 +3,17 @@
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from cyclopts import Parameter
 from rich.console import RenderableType
 
 from interbasis.runtime.messages import clear_line
+from interbasis.runtime.printable import printable
 from interbasis.runtime.records import Record
+
+if TYPE_CHECKING:
+    from interbasis.run.opened import OpenedRun
 
 R = TypeVar("R", bound=Record)
 
@@ -23,13 +27,28 @@ Device = Annotated[
     str | None,
     Parameter(name="--device", help="Device to compute on: cpu, cuda, cuda:1 or mps; default: cpu."),
 ]
-Memory = Annotated[
-    str | None,
-    Parameter(name="--memory", help="Maximum memory to use, such as 8GB; default: no limit."),
+Trust = Annotated[
+    bool,
+    Parameter(
+        name="--trust",
+        help="Trust whoever built the run: open the model and data that it names, now and from now on.",
+        negative="",
+        show_default=False,
+    ),
 ]
 AsJson = Annotated[
     bool, Parameter(name="--json", help="Print the result as JSON.", negative="", show_default=False)
 ]
+
+
+def open_run(run: Path, model: str | None, trust: bool, memory: str | None = None) -> "OpenedRun":
+    """A run with its model and data: those that it names, if it is the user's or trusted."""
+    from interbasis.run import opened
+    from interbasis.run.trust import trust as trust_run
+
+    if trust:
+        trust_run(run)
+    return opened.open_run(run, model=model) if memory is None else opened.open_run_within(memory, run, model)
 
 
 def show(
@@ -46,6 +65,6 @@ def show(
 
 
 def print_text(text: str) -> None:
-    """On standard output, as it is."""
+    """On standard output, with control characters escaped."""
     clear_line()
-    print(text, flush=True)
+    print(printable(text), flush=True)

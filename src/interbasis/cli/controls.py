@@ -12,6 +12,7 @@ def controls(
     *,
     request: Annotated[ControlsRequest | None, common.Flat] = None,
     model: common.ModelName = None,
+    trust: common.Trust = False,
     device: common.Device = None,
     as_json: common.AsJson = False,
 ) -> None:
@@ -22,9 +23,8 @@ def controls(
 
     Example: interbasis controls runs/lib
     """
-    from interbasis.run.opened import open_run
     from interbasis.run.stages import controls as stage
     from interbasis.terminal import control_tables
 
-    result = stage.run(open_run(run, model=model).on(device), request or ControlsRequest())
+    result = stage.run(common.open_run(run, model, trust).on(device), request or ControlsRequest())
     common.show(result, as_json, control_tables, run)

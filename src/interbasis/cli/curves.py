@@ -12,6 +12,7 @@ def curves(
     *,
     request: Annotated[CurvesRequest | None, common.Flat] = None,
     model: common.ModelName = None,
+    trust: common.Trust = False,
     device: common.Device = None,
     as_json: common.AsJson = False,
 ) -> None:
@@ -21,9 +22,8 @@ def curves(
 
     Example: interbasis curves runs/lib
     """
-    from interbasis.run.opened import open_run
     from interbasis.run.stages import curves as stage
     from interbasis.terminal import curve_tables
 
-    result = stage.run(open_run(run, model=model).on(device), request or CurvesRequest())
+    result = stage.run(common.open_run(run, model, trust).on(device), request or CurvesRequest())
     common.show(result, as_json, curve_tables, run)

@@ -16,6 +16,7 @@ def features(
     *,
     request: Annotated[FeaturesRequest | None, common.Flat] = None,
     model: common.ModelName = None,
+    trust: common.Trust = False,
     device: common.Device = None,
     as_json: common.AsJson = False,
 ) -> None:
@@ -26,10 +27,9 @@ def features(
 
     Example: interbasis features runs/lib
     """
-    from interbasis.run.opened import open_run
     from interbasis.run.stages import features as stage
 
-    result = stage.run(open_run(run, model=model).on(device), request or FeaturesRequest())
+    result = stage.run(common.open_run(run, model, trust).on(device), request or FeaturesRequest())
     common.show(result, as_json, lambda result: _tables(result, run), run)
 
 

@@ -16,6 +16,7 @@ def merge(
     /,
     *,
     out: Annotated[Path, Parameter(help="Folder of the run.")],
+    trust: common.Trust = False,
     as_json: common.AsJson = False,
 ) -> None:
     """Join the shards of one round of a build; after the last round, save the run.
@@ -30,7 +31,7 @@ def merge(
     from interbasis.terminal import summary_tables
     from interbasis.terminal.shards import merged_tables
 
-    result = stage.merge(shards, out)
+    result = stage.merge(shards, out, trust=trust)
     if isinstance(result, stage.RoundMerged):
         common.show(result, as_json, lambda merged: merged_tables(merged, out), out)
         return

@@ -29,6 +29,7 @@ def shards(
     *,
     jobs: Annotated[JobOptions, common.Flat],
     options: Annotated[BuildOptions | None, common.Flat] = None,
+    trust: common.Trust = False,
     as_json: common.AsJson = False,
 ) -> None:
     """List the jobs that build a run in shards, or print a script for SLURM.
@@ -37,13 +38,13 @@ def shards(
 
     Example: interbasis shards modadd --shards 16 --slurm --out runs/lib
     """
-    from interbasis.run.request import make_request, read_request
+    from interbasis.run.request import requested
     from interbasis.run.shard_jobs import shard_jobs
     from interbasis.terminal.shards import job_list
 
     given = {} if options is None else options.model_dump(include=options.model_fields_set)
     given |= {} if model is None else {"model": model}
-    request = make_request((read_request(jobs.config) if jobs.config else {}) | given)
+    request = requested(given, jobs.config, trusted=trust)
     result = shard_jobs(request, jobs.out, jobs.shards)
     if as_json:
         common.print_text(result.to_json(indent=2))

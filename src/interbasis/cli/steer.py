@@ -12,6 +12,7 @@ def steer(
     *,
     request: Annotated[SteerRequest, common.Flat],
     model: common.ModelName = None,
+    trust: common.Trust = False,
     as_json: common.AsJson = False,
 ) -> None:
     """Change a feature on one prompt and compare the outputs before and after.
@@ -21,8 +22,7 @@ def steer(
 
     Example: interbasis steer runs/lib --feature mlp_in.3:17 --by 4 --prompt "Once upon a time"
     """
-    from interbasis.run.opened import open_run
     from interbasis.run.stages import steer as stage
     from interbasis.terminal import steer_tables
 
-    common.show(stage.run(open_run(run, model=model), request), as_json, steer_tables, run)
+    common.show(stage.run(common.open_run(run, model, trust), request), as_json, steer_tables, run)

@@ -16,6 +16,7 @@ def trace(
     *,
     request: Annotated[TraceRequest | None, common.Flat] = None,
     model: common.ModelName = None,
+    trust: common.Trust = False,
     as_json: common.AsJson = False,
 ) -> None:
     """Trace one computation: which features, at which positions, made an output what it is.
@@ -25,10 +26,9 @@ def trace(
 
     Example: interbasis trace runs/lib --prompt "Once upon a time"
     """
-    from interbasis.run.opened import open_run
     from interbasis.run.stages import trace as stage
 
-    result = stage.run(open_run(run, model=model), request or TraceRequest())
+    result = stage.run(common.open_run(run, model, trust), request or TraceRequest())
     common.show(result, as_json, lambda result: _tables(result, run), run)
 
 

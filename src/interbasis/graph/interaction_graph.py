@@ -11,6 +11,7 @@ from torch import Tensor
 from interbasis.graph.largest_direction import LargestDirection
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.settings import BuildConfig, BuildRequest
+from interbasis.runtime.printable import printable
 from interbasis.runtime.records import Record
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ class InteractionGraph:
 
     def __repr__(self) -> str:
         layers = " → ".join(f"{layer.name} ({layer.features})" for layer in self.layers)
-        return f"InteractionGraph({self.config.basis}: {layers}; {len(self.edges)} sections with edges)"
+        text = f"InteractionGraph({self.config.basis}: {layers}; {len(self.edges)} sections with edges)"
+        return printable(text)
 
     def centred_layers(self) -> list[LayerBasis]:
         """The layers with 0 as every feature's mean, for ablations and traces; the last one as it is.

@@ -22,13 +22,23 @@ from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.layer_state import TENSORS_PER_LAYER, LayerHeader, header_of, layer_of
+from interbasis.graph.named_sources import NamedSources
 from interbasis.graph.settings import BuildConfig
 from interbasis.graph.stored_basis import StoredBasis, StoredTensors
 from interbasis.runtime.checkpoints import FOLDER, Checkpoints, unfinished_tasks
 from interbasis.runtime.errors import InterbasisError, first_problem
-from interbasis.runtime.files import make_folder, remove, sha256_of, write_atomically, write_text_atomically
+from interbasis.runtime.files import (
+    inside,
+    make_folder,
+    remove,
+    sha256_of,
+    write_atomically,
+    write_text_atomically,
+)
+from interbasis.runtime.messages import logger
 from interbasis.runtime.records import Record
 from interbasis.runtime.shards import SHARDS
+from interbasis.runtime.signatures import SIGNATURE, NoKeyError, sign, standing
 from interbasis.runtime.tensor_file import Entry, write_tensors
 
 FORMAT = "interbasis-graph"
@@ -90,6 +100,7 @@ def save(graph: InteractionGraph, folder: str | Path) -> Path:
     write_atomically(staged, lambda path: write_tensors(path, entries, {"format": FORMAT}))
     digest = sha256_of(staged)
     file = staged.replace(folder / f"graph-{digest[:12]}.safetensors")
+    _sign(graph, digest, folder)
     header = GraphHeader(
         tensors=TensorFile(file=file.name, sha256=digest),
         layers=tuple(header_of(layer) for layer in graph.layers),
@@ -102,6 +113,21 @@ def save(graph: InteractionGraph, folder: str | Path) -> Path:
     clear_older(folder)
     companion(graph).folder = folder
     return folder
+
+
+def _sign(graph: InteractionGraph, digest: str, folder: Path) -> None:
+    """Sign the names in a run that was built in this process, or that is a copy of a signed one."""
+    sources, kept = NamedSources.from_provenance(graph.provenance, digest), companion(graph)
+    if not sources.unsafe():
+        return
+    content, places = sources.content, sources.places
+    if kept.network is not None or standing(kept.folder, content, places) == "signed":
+        try:
+            sign(folder, content, places)
+        except NoKeyError as error:
+            logger.warning(
+                f"{folder} is not signed, so its model and data are opened with --trust only: {error}"
+            )
 
 
 def load(folder: str | Path) -> InteractionGraph:
@@ -201,7 +227,7 @@ def clear_older(folder: Path) -> None:
 
 def read_header(folder: Path) -> GraphHeader:
     """`config.json` of a run, checked."""
-    path = folder / CONFIG
+    path = inside(folder, CONFIG)
     if not path.is_file():
         problem = "is not a folder" if not folder.is_dir() else f"has no {CONFIG}"
         raise InterbasisError(f"expected a run made by 'interbasis build', but {folder} {problem}")
@@ -250,7 +276,7 @@ def check_is_free(folder: Path) -> None:
 
 def _may_stay(path: Path) -> bool:
     """Whether a file or folder is of a run, or of the work on one."""
-    return _is_ours(path) or path.name in (FOLDER, SHARDS)
+    return _is_ours(path) or path.name in (FOLDER, SHARDS, SIGNATURE)
 
 
 def _is_ours(path: Path) -> bool:
@@ -312,7 +338,7 @@ def _assemble(header: GraphHeader, tensors: dict[str, Tensor]) -> InteractionGra
 
 def _checked_file(folder: Path, header: GraphHeader) -> Path:
     """The tensor file, unchanged."""
-    path = folder / header.tensors.file
+    path = inside(folder, header.tensors.file)
     if not path.is_file():
         raise InterbasisError(f"{folder} is incomplete: {path.name} is missing; build the run again")
     if sha256_of(path) != header.tensors.sha256:

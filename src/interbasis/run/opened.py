@@ -16,7 +16,9 @@ from interbasis.network.hooks import own_name
 from interbasis.network.network import Network
 from interbasis.run.records import Result
 from interbasis.run.results import load_result, load_tensors, save_result
+from interbasis.run.same_data import require_same_data
 from interbasis.run.specs import Model, at_one_commit, first_of, open_model, split_options
+from interbasis.run.trust import require_trust_of_graph
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, environment
 from interbasis.runtime.devices import has_float64, require_dtype, torch_device
 from interbasis.runtime.errors import InterbasisError
@@ -143,6 +145,8 @@ class OpenedRun(RunGraph):
                 "interbasis.open_run(folder, network, data)"
             )
         model, request = self.model, self.graph.provenance.request
+        if not spec:
+            require_trust_of_graph(self.graph, self.folder, ["data"])
         if spec or not request or not request.data:
             whole, samples = model.open_data(spec, split), 0
         else:
@@ -151,7 +155,10 @@ class OpenedRun(RunGraph):
             named = ",".join([name, *(f"{k}={v}" for k, v in options.items())])
             whole = model.open_data(named, split, samples or None)
         whole = at_one_commit(whole, self.team, lambda spec: model.open_data(spec, split, samples or None))
-        return first_of(whole, min(samples, len(whole))) if samples else whole
+        data = first_of(whole, min(samples, len(whole))) if samples else whole
+        if not spec and split == "train":
+            require_same_data(data, self.graph.provenance, self.folder)
+        return data
 
     def section_indices(self, names: Iterable[str] | None) -> list[int]:
         """Sections by the names of their source layers; None is all of them."""
@@ -226,7 +233,8 @@ def open_run(
         The opened run; results of its stages are stored in the folder, if there is one.
 
     Raises:
-        InterbasisError: The model cannot be found, or its weights are not those of the build.
+        InterbasisError: The model cannot be found, its weights are not those of the build, or a run of
+            somebody else names it (`interbasis.trust`).
     """
     folder = None if isinstance(run, InteractionGraph) else Path(run)
     graph = run if isinstance(run, InteractionGraph) else load(run)
@@ -238,6 +246,8 @@ def open_run(
                 f"{folder or 'this graph'} was built in Python and does not name its model; add --model, or "
                 "open it with interbasis.open_run(folder, network, data)"
             )
+        if not model:
+            require_trust_of_graph(graph, folder, ["model"])
         opened = open_model(name)
         network = opened.network
     if [node.name for node in network.nodes] != graph.layer_names:
@@ -267,6 +277,8 @@ def open_run_within(memory: str, folder: Path, model: str | None = None) -> Open
     name = model or graph.provenance.model
     if not name:
         raise InterbasisError(f"{folder} was built in Python and does not name its model; add --model")
+    if not model:
+        require_trust_of_graph(graph, folder, ["model"])
     opened = open_model(name, limit)
     run = open_run(graph, opened.network)
     return replace(run, folder=folder, model=opened, memory=limit)

@@ -32,18 +32,20 @@ class Prompt:
         return self.names[output] if known and self.names is not None else str(output)
 
 
-def prompt_of(opened: "OpenedRun", text: str | None, sample: int | None) -> Prompt:
-    """The sample that a prompt or a sample's number names.
+def prompt_of(opened: "OpenedRun", text: str | None, sample: int | None, data: str | None = None) -> Prompt:
+    """The sample that a prompt or a sample's number names, of the run's data or of those named.
 
     Raises:
         InterbasisError: Both or neither are given, there is no tokenizer, or no such sample.
     """
     if (text is None) == (sample is None):
         raise InterbasisError("expected either a prompt or the number of a sample: --prompt or --sample")
+    if text is not None and data is not None:
+        raise InterbasisError("--data is where a --sample is taken from; leave it out, or name a sample")
     if text is not None:
         return _from_text(opened, text)
     assert sample is not None
-    return _from_sample(opened, sample)
+    return _from_sample(opened, sample, data)
 
 
 def _from_text(opened: "OpenedRun", text: str) -> Prompt:
@@ -68,10 +70,10 @@ def _from_text(opened: "OpenedRun", text: str) -> Prompt:
     return Prompt(text, torch.tensor(tokens), _names(opened, folder), encode)
 
 
-def _from_sample(opened: "OpenedRun", sample: int) -> Prompt:
+def _from_sample(opened: "OpenedRun", sample: int, spec: str | None) -> Prompt:
     from interbasis.data.batches import Batches
 
-    data = opened.data(None, "train")
+    data = opened.data(spec, "train")
     batches = data if isinstance(data, Batches) else Batches(data)
     if sample >= len(batches):
         raise InterbasisError(f"the data have samples 0 to {len(batches) - 1}, received {sample}")

@@ -16,7 +16,7 @@ from torch import Tensor
 from interbasis.graph.store import graph_digest
 from interbasis.run.records import Result
 from interbasis.runtime.errors import InterbasisError, first_problem
-from interbasis.runtime.files import sha256_of, write_atomically, write_text_atomically
+from interbasis.runtime.files import inside, sha256_of, write_atomically, write_text_atomically
 from interbasis.runtime.records import Record
 
 FORMAT = "interbasis-result"
@@ -42,15 +42,15 @@ class ResultHeader(Record):
 def save_result(run: str | Path, result: Result, tensors: dict[str, Tensor] | None = None) -> Path:
     """Write a result beside a run's graph, in place of an older one; the JSON comes last."""
     run, digest = Path(run), None
+    path = inside(run, f"{result.stem()}.json")
     if tensors:
         plain = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in tensors.items()}
-        file = run / f"{result.stem()}.safetensors"
+        file = inside(run, f"{result.stem()}.safetensors")
         write_atomically(file, lambda path: save_file(plain, path))
         digest = sha256_of(file)
     header = ResultHeader(
         format=FORMAT, schema_version=SCHEMA, graph=graph_digest(run), tensors=digest, result=result
     )
-    path = run / f"{result.stem()}.json"
     path.parent.mkdir(exist_ok=True)
     write_text_atomically(path, header.to_json(indent=1) + "\n")
     return path
@@ -64,7 +64,7 @@ def load_result(run: str | Path, kind: type[R]) -> R | None:
 def load_named(run: str | Path, kind: type[R]) -> dict[str, R]:
     """Results of a kind of which several are kept, by name: those of this run's graph."""
     run = Path(run)
-    names = sorted(path.stem for path in (run / kind.file).glob("*.json"))
+    names = sorted(path.stem for path in inside(run, kind.file).glob("*.json"))
     loaded = ((name, _load(run, kind, f"{kind.file}/{name}")) for name in names)
     return {name: result for name, result in loaded if result is not None}
 
@@ -87,7 +87,7 @@ def load_tensors(run: str | Path, kind: type[Result]) -> dict[str, Tensor]:
     header = _header(run, kind, kind.file)
     if header is None or header.tensors is None:
         return {}
-    path = run / f"{kind.file}.safetensors"
+    path = inside(run, f"{kind.file}.safetensors")
     try:
         if sha256_of(path) == header.tensors:
             return load_file(path)
@@ -97,7 +97,7 @@ def load_tensors(run: str | Path, kind: type[Result]) -> dict[str, Tensor]:
 
 
 def _header(run: Path, kind: type[Result], stem: str) -> ResultHeader | None:
-    digest, path = graph_digest(run), run / f"{stem}.json"
+    digest, path = graph_digest(run), inside(run, f"{stem}.json")
     if not path.is_file():
         return None
     try:

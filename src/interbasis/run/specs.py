@@ -21,6 +21,7 @@ from torch import nn
 from interbasis.data import arrays, cifar10, images, mnist, streams
 from interbasis.data.modadd import split as split_pairs
 from interbasis.data.samples import Pair, Samples, Split
+from interbasis.graph.named_sources import place_of
 from interbasis.models import mlp, modadd, residual
 from interbasis.models.module import from_torch
 from interbasis.network.network import Network
@@ -240,8 +241,10 @@ def _from_python(rest: str) -> Network:
     module_name, _, function_name = rest.partition(":")
     if not (module_name and function_name):
         raise InterbasisError(f"expected a model as python:MODULE:FUNCTION, received 'python:{rest}'")
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    here, place = Path.cwd(), place_of(f"python:{module_name}")
+    # an installed model must not import what lies in any folder that a command is started from
+    if "" not in sys.path and str(here) not in sys.path and (not place or here in Path(place).parents):
+        sys.path.insert(0, str(here))
     try:
         function = getattr(importlib.import_module(module_name), function_name)
     except ImportError as error:

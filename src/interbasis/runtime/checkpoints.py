@@ -38,7 +38,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.files import clear_left_over, remove, write_atomically, write_text_atomically
+from interbasis.runtime.files import (
+    clear_left_over,
+    inside,
+    remove,
+    write_atomically,
+    write_text_atomically,
+)
 from interbasis.runtime.messages import logger
 from interbasis.runtime.tensor_file import Entry, write_tensors
 
@@ -124,7 +130,7 @@ class Checkpoints:
         restart: bool = False,
     ):
         self._run, self._part = Path(run or "."), ""
-        self.folder = None if run is None else self._run / FOLDER / task
+        self.folder = None if run is None else inside(self._run, f"{FOLDER}/{task}")
         self._settings = json.loads(json.dumps(settings or {}))
         self._notice = _Notice(task)
         if self.folder is None or not (self.folder / "settings.json").is_file():
@@ -164,7 +170,7 @@ class Checkpoints:
 
     def path(self, name: str) -> Path | None:
         """The file of a state."""
-        return None if self.folder is None else self.folder / f"{self._part}{name}.safetensors"
+        return None if self.folder is None else inside(self.folder, f"{self._part}{name}.safetensors")
 
     def within(self, part: str) -> "Checkpoints":
         """The states of a part of the task, which has passes of the same names as others."""
@@ -219,7 +225,9 @@ class Checkpoints:
     def _begun_with(self) -> dict[str, Any]:
         assert self.folder is not None
         try:
-            return dict(json.loads((self.folder / "settings.json").read_text(encoding="utf-8")))
+            return dict(json.loads(inside(self.folder, "settings.json").read_text(encoding="utf-8")))
+        except InterbasisError:
+            raise
         except (OSError, ValueError, TypeError) as error:
             raise InterbasisError(
                 f"{self.folder} does not hold readable unfinished work ({error}); delete it to start again"
@@ -248,7 +256,11 @@ NO_CHECKPOINTS = Checkpoints(None, "")
 def unfinished_tasks(run: Path, task: str) -> list[str]:
     """The folders of a task's unfinished work in RUN/.resume: TASK, or TASK.N/RANK of each of N processes."""
     folders = [run / FOLDER / task, *(run / FOLDER).glob(f"{task}.*/*")]
-    return [folder.relative_to(run / FOLDER).as_posix() for folder in folders if folder.is_dir()]
+    return [
+        folder.relative_to(run / FOLDER).as_posix()
+        for folder in folders
+        if folder.is_dir() and not any(path.is_symlink() for path in (folder, folder.parent, run / FOLDER))
+    ]
 
 
 def environment() -> dict[str, Any]:

@@ -6,12 +6,17 @@ what to do. The command line prints it and exits with code 2.
 
 from typing import TYPE_CHECKING
 
+from interbasis.runtime.printable import printable
+
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
 class InterbasisError(ValueError):
-    """The input cannot be used; the message says why and what to do."""
+    """The input cannot be used; the message says why and what to do, without control characters."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable(message))
 
 
 def first_problem(error: "ValidationError") -> str:

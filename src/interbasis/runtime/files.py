@@ -41,9 +41,33 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             remove(place)
 
 
+def inside(run: Path, name: str) -> Path:
+    """The path of a file or folder in a run, reached without a symbolic link: a run may be a stranger's.
+
+    The run's folder itself may be a link; the user named it.
+
+    Raises:
+        InterbasisError: The path leads out of the run, or a part of it below the run's folder is a link.
+    """
+    parts = Path(name).parts
+    if ".." in parts or Path(name).is_absolute():
+        raise InterbasisError(
+            f"expected the name of a file in {run}, received {name!r}, which leads out of it"
+        )
+    path = run
+    for part in parts:
+        path = path / part
+        if path.is_symlink():
+            raise InterbasisError(
+                f"{path} is a link, and links in a run are not followed; put the file or folder itself "
+                "there, or delete the link"
+            )
+    return path
+
+
 def remove(path: Path) -> None:
-    """A file, or a folder with all that is in it."""
-    if path.is_dir():
+    """Remove a file, a folder with all that is in it, or a link, but not what it leads to."""
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)

@@ -10,7 +10,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from interbasis.runtime.printable import printable
+
 logger = logging.getLogger("interbasis")
+
+
+def _escape_control_characters(record: logging.LogRecord) -> bool:
+    record.msg, record.args = printable(record.getMessage()), ()
+    return True
+
+
+logger.addFilter(_escape_control_characters)
 
 
 def is_quiet() -> bool:
@@ -37,7 +47,7 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         clear_line()
         mark = "warning: " if record.levelno >= logging.WARNING else ""
-        print(f"{mark}{self.format(record)}", file=sys.stderr, flush=True)
+        print(printable(f"{mark}{self.format(record)}"), file=sys.stderr, flush=True)
 
 
 _line_is_shown = False

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from interbasis.runtime.messages import clear_line, is_quiet, logger
+from interbasis.runtime.printable import printable
 
 Progress = Callable[[str, int, int], None]
 """Called as progress(phase, samples done, samples in all)."""
@@ -55,7 +56,7 @@ def _bars() -> Iterator[Progress]:
     from rich.progress import Progress as Bars
 
     columns = (
-        TextColumn("{task.description:<32}"), BarColumn(), MofNCompleteColumn(),
+        TextColumn("{task.description:<32}", markup=False), BarColumn(), MofNCompleteColumn(),
         TimeElapsedColumn(), TextColumn("·"), TimeRemainingColumn(),
     )  # fmt: skip
     bars = Bars(*columns, console=Console(stderr=True))
@@ -66,7 +67,7 @@ def _bars() -> Iterator[Progress]:
             clear_line()
             bars.start()
         if phase not in tasks:
-            tasks[phase] = bars.add_task(phase, total=total)
+            tasks[phase] = bars.add_task(printable(phase), total=total)
         bars.update(tasks[phase], completed=done, total=total)
 
     try:
@@ -87,7 +88,7 @@ def _lines() -> Progress:
             last = now
             share = f" ({done / total:.0%})" if total else ""
             print(
-                f"{time.strftime('%H:%M:%S')} {phase}: {done:,} of {total:,}{share}",
+                f"{time.strftime('%H:%M:%S')} {printable(phase)}: {done:,} of {total:,}{share}",
                 file=sys.stderr,
                 flush=True,
             )

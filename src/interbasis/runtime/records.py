@@ -22,9 +22,14 @@ class Record(BaseModel):
 
     def to_json(self, indent: int | None = None) -> str:
         """JSON in ASCII, with null for NaN; text may hold half a surrogate pair, which has no UTF-8."""
-        values = _null_for_nan(self.model_dump(mode="json", by_alias=True, serialize_as_any=True))
+        try:
+            values = self.model_dump(mode="json", by_alias=True, serialize_as_any=True)
+        except UnicodeEncodeError:  # pydantic cannot write such text where it is a key
+            values = self.model_dump(by_alias=True, serialize_as_any=True)
         separators = (",", ":") if indent is None else None
-        return json.dumps(values, allow_nan=False, indent=indent, separators=separators)
+        return json.dumps(
+            _null_for_nan(values), allow_nan=False, indent=indent, separators=separators, default=str
+        )
 
     @classmethod
     def of(cls, **values: Any) -> Self:
@@ -51,7 +56,7 @@ class Record(BaseModel):
 def _null_for_nan(value: object) -> object:
     if isinstance(value, dict):
         return {key: _null_for_nan(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_null_for_nan(item) for item in value]
     return None if isinstance(value, float) and math.isnan(value) else value
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from interbasis.runtime.checkpoints import State, alone, first_change
 from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.files import make_folder, write_atomically
+from interbasis.runtime.files import inside, make_folder, write_atomically
 from interbasis.runtime.records import Record
 from interbasis.runtime.team import Pass, Team
 
@@ -220,9 +220,9 @@ class ShardMerge(Shards):
         self._waiting = True
 
     @property
-    def request(self) -> str:
-        """What the shards' jobs were asked for, as JSON."""
-        return self._files[0].header.request
+    def first(self) -> StateFile:
+        """The first shard, which says what all of them are of."""
+        return self._files[0]
 
     def begin(self, settings: dict[str, object], request: str) -> None:
         super().begin(settings, request)
@@ -344,7 +344,7 @@ def read_shard_number(text: str) -> tuple[int, int]:
 
 
 def _listed(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
+    return sorted(inside(folder, path.name) for path in folder.iterdir()) if folder.is_dir() else []
 
 
 def _listing(passes: Sequence[str]) -> str:

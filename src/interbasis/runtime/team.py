@@ -23,6 +23,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from interbasis.runtime.checkpoints import FOLDER, Checkpoints, State
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.files import inside
 from interbasis.runtime.signals import say_no_more, say_when_ended
 
 MAX_WAIT = timedelta(hours=24)
@@ -236,10 +237,11 @@ def team_checkpoints(
         InterbasisError: Work was begun with other settings, or by another number of processes.
     """
     own = task + team.suffix
-    for folder in sorted((run / FOLDER).glob(f"{task}*")):
+    for folder in sorted(inside(run, FOLDER).glob(f"{task}*")):
         number = folder.name.removeprefix(task).removeprefix(".") or "1"
         if folder.name == own.split("/")[0] or not folder.is_dir() or not number.isdecimal():
             continue
+        inside(run, f"{FOLDER}/{folder.name}")
         if not restart:
             raise InterbasisError(
                 f"{run} holds an unfinished {task} that was begun by {_processes(int(number))}, not "

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interbasis.runtime.messages import clear_line
+from interbasis.runtime.printable import printable
 
 LONGEST_UNBROKEN = 28
 """Characters of a word in a column of text; longer ones, such as paths, may be broken."""
@@ -66,13 +67,20 @@ class ResultTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The table, or its parts, in the width that there is."""
-        if self.title:
-            yield Text(self.title, style="italic")
-        parts = self._parts(options.max_width)
-        yield from map(self._table, parts) if parts else self._blocks()
-        if self.caption:
+        shown = self._printable()
+        if shown.title:
+            yield Text(shown.title, style="italic")
+        parts = shown._parts(options.max_width)
+        yield from map(shown._table, parts) if parts else shown._blocks()
+        if shown.caption:
             narrow = options.update(width=min(options.max_width, CAPTION_WIDTH))
-            yield from console.render(Text(self.caption, style="dim italic"), narrow)
+            yield from console.render(Text(shown.caption, style="dim italic"), narrow)
+
+    def _printable(self) -> "ResultTable":
+        """The table as a terminal may show it: escaped before its widths are measured."""
+        columns = tuple(replace(column, name=printable(column.name)) for column in self.columns)
+        rows = [tuple(map(printable, row)) for row in self.rows]
+        return ResultTable(printable(self.title), columns, printable(self.caption), rows)
 
     def _cells(self, number: int) -> list[str]:
         return [row[number] for row in self.rows]
@@ -121,7 +129,8 @@ def print_parts(parts: Iterable[RenderableType]) -> None:
     clear_line()
     console = Console(markup=False, highlight=False)
     for part in parts:
-        console.print(part)
+        plain = part.plain if isinstance(part, Text) else part
+        console.print(printable(plain) if isinstance(plain, str) else part)
 
 
 def _total(widths: Iterable[int]) -> int:

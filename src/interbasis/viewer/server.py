@@ -167,5 +167,5 @@ def _state_of(run: Path) -> list[tuple[str, int, int]]:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    status = path.stat()
+    status = path.lstat()
     return status.st_mtime_ns, status.st_size

@@ -11,6 +11,7 @@ from interbasis.network.network import Network
 from interbasis.run.opened import OpenedRun
 from interbasis.run.resources import Resources
 from interbasis.run.specs import Model, at_one_commit, open_model
+from interbasis.run.trust import trust
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import check_writable
 from interbasis.runtime.memory import return_freed_memory
@@ -123,6 +124,7 @@ def _built_already(folder: Path, request: BuildRequest, model: str, remedy: str)
     if difference := _difference(graph, request, model):
         raise InterbasisError(f"{folder} exists already, built {difference}; {remedy}")
     clear_older(folder)  # as after a kill at the very end
+    trust(folder)  # the user has given the same names just now
     return graph
 
 
@@ -133,6 +135,8 @@ def _difference(graph: InteractionGraph, request: BuildRequest, model: str) -> s
     built = graph.provenance.request
     if built is None:
         return "in Python"
+    if graph.provenance.model != request.model:
+        return f"with model = {graph.provenance.model}, not {request.model}"
     if request.norm_limit is None and graph.config.norm_limit is None and graph.provenance.predicts_next:
         return "by a version that left no massive tokens out"
     for name, value in request:

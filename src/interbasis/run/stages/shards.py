@@ -3,17 +3,23 @@
 `RUN/shards` holds the shards and what earlier rounds left; the finished run holds neither.
 """
 
+import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from shutil import rmtree
 
+from pydantic import ValidationError
+
 from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.named_sources import NamedSources
 from interbasis.graph.settings import BuildRequest
 from interbasis.graph.store import check_is_free
 from interbasis.run.opened import OpenedRun
 from interbasis.run.stages.build import Prepared, prepare
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.files import check_writable
+from interbasis.run.trust import require_trust, trust_names
+from interbasis.runtime.errors import InterbasisError, first_problem
+from interbasis.runtime.files import check_writable, inside
 from interbasis.runtime.progress import Progress
 from interbasis.runtime.records import Record
 from interbasis.runtime.shards import (
@@ -22,8 +28,10 @@ from interbasis.runtime.shards import (
     ShardJob,
     ShardMerge,
     Shards,
+    StateFile,
     shard_files,
 )
+from interbasis.runtime.signatures import standing
 from interbasis.runtime.team import team_of_torchrun
 
 
@@ -74,6 +82,8 @@ def compute(
     try:
         _build(prepared, folder, ShardJob(folder / SHARDS, number - 1, count), progress)
     except RoundFinishedError as end:
+        written = StateFile(folder / SHARDS / str(end.file and end.file.name))
+        trust_names(folder / SHARDS, _sources(written))
         return ShardWritten(
             file=str(end.file), shard=number, shards=count, round=end.round, rounds=total, passes=end.passes
         )
@@ -81,7 +91,7 @@ def compute(
 
 
 def merge(
-    shards: Sequence[Path], folder: Path, progress: Progress | bool | None = None
+    shards: Sequence[Path], folder: Path, progress: Progress | bool | None = None, *, trust: bool = False
 ) -> OpenedRun | RoundMerged:
     """Join the shards of one round, in any order, and go on as far as possible without the data.
 
@@ -89,21 +99,29 @@ def merge(
         shards: Files, or folders that hold them.
         folder: Folder of the run.
         progress: Show progress: True, False, a function, or None: bars on a terminal, else lines.
+        trust: Open the model and data that shards of somebody else name.
 
     Returns:
         The finished run, or which round comes next.
 
     Raises:
-        InterbasisError: A shard is missing, doubled, truncated, or of another build.
+        InterbasisError: A shard is missing, doubled, truncated, of another build, or of somebody else.
     """
     _check_unfinished(folder)
-    team = ShardMerge(folder / SHARDS, shard_files(shards))
-    if not team.request:
+    files = shard_files(shards)
+    team = ShardMerge(folder / SHARDS, files)
+    if not team.first.header.request:
         raise InterbasisError(
             "these shards were computed from Python and do not name their model and data; merge them with "
             "interbasis.build(…, team=interbasis.runtime.shards.ShardMerge(…))"
         )
-    prepared = prepare(BuildRequest.model_validate_json(team.request))
+    sources, places = _sources(team.first), [folder / SHARDS, *(path.parent for path in files)]
+    signed = [place for place in places if standing(place, sources.content, sources.places) == "signed"]
+    place = signed[0] if signed else team.first.path.parent
+    if trust:
+        trust_names(place, sources)
+    require_trust(place, sources, sources.names)
+    prepared = prepare(_request(team.first))
     merged = team.round
     try:
         graph = _build(prepared, folder, team, progress)
@@ -129,6 +147,20 @@ def _build(
     )  # fmt: skip
 
 
+def _request(shard: StateFile) -> BuildRequest:
+    try:
+        return BuildRequest.model_validate_json(shard.header.request)
+    except ValidationError as error:
+        raise InterbasisError(
+            f"{shard.path} is damaged: {first_problem(error)}; delete it and run its job again"
+        ) from error
+
+
+def _sources(shard: StateFile) -> NamedSources:
+    settings = json.dumps(shard.header.settings, sort_keys=True).encode()
+    return NamedSources.from_request(_request(shard), hashlib.sha256(settings).hexdigest())
+
+
 def _rounds(prepared: Prepared) -> int:
     from interbasis.fit.rounds import rounds
 
@@ -140,6 +172,7 @@ def _check_unfinished(folder: Path) -> None:
     """The folder is new, or holds unfinished work only."""
     check_is_free(folder)
     check_writable(folder)
+    inside(folder, SHARDS)
     if (folder / "config.json").is_file():
         raise InterbasisError(
             f"{folder} holds a finished run; name a new folder for one that is built in shards"

@@ -22,6 +22,8 @@ class SteerRequest(Record):
     """Text, for a model with a tokenizer."""
     sample: int | None = Field(None, ge=0)
     """A sample of the data that the run was built on, instead of a prompt."""
+    data: str | None = None
+    """Data to take the sample from; default: what the run was built on."""
     start: int = Field(0, ge=0)
     """The first position that is changed."""
     top: int = Field(10, ge=1)
@@ -83,7 +85,7 @@ def run(opened: "OpenedRun", request: SteerRequest) -> SteerResult:
 
     basis, feature = feature_of(opened.graph, request.feature)
     layer = basis.name
-    prompt = prompt_of(opened, request.prompt, request.sample)
+    prompt = prompt_of(opened, request.prompt, request.sample, request.data)
     unit = basis.deviation(feature)
     network = opened.network.to(opened.graph.config.torch_dtype)
     steering = Steering(network, basis, feature, request.by * unit, request.start)

@@ -26,6 +26,8 @@ class TraceRequest(TraceSettings):
     """Text, for a model with a tokenizer."""
     sample: int | None = Field(None, ge=0)
     """A sample of the data that the run was built on, instead of a prompt."""
+    data: str | None = None
+    """Data to take the sample from; default: what the run was built on."""
     output: str | None = None
     """The token or class to explain, as text or number; default: the largest output."""
     minus: str | None = None
@@ -68,7 +70,7 @@ def run(opened: "OpenedRun", request: TraceRequest) -> TraceResult:
     from interbasis.traces.targets import TargetRequest
     from interbasis.traces.trace import trace
 
-    prompt = prompt_of(opened, request.prompt, request.sample)
+    prompt = prompt_of(opened, request.prompt, request.sample, request.data)
     if request.feature is not None:
         basis, number = feature_of(opened.graph, request.feature)
         target = TargetRequest(layer=basis.name, feature=number, position=request.position)

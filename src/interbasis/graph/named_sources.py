@@ -1,0 +1,149 @@
+"""Models and data that a run names: which of them are files or code, and where on this machine they are.
+
+A relative name means another file in another working folder, and a module may be found elsewhere on another
+Python path. What a user signs is therefore a name together with its place.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from interbasis.graph.interaction_graph import Provenance
+from interbasis.graph.settings import BuildRequest
+
+SHIPPED_MODELS = ("modadd", "cifar10-conv")
+"""Models that come with interbasis, by name alone."""
+PUBLIC_DATA = ("modadd", "cifar10", "mnist")
+"""Data that are computed, or downloaded from fixed addresses and checked, by name alone."""
+DATA = ("data", "jacobian_data", "edge_data")
+"""Data that a request names."""
+
+
+@dataclass(frozen=True)
+class NamedSources:
+    """Names of a model and data, and what they belong to."""
+
+    names: Mapping[str, str]
+    """By what they are names of: ``model``, ``request.model``, ``data``, ``jacobian_data``, ``edge_data``."""
+    owner: Mapping[str, str]
+    """What binds the names to one graph or one set of shards: hashes of it."""
+
+    @classmethod
+    def from_provenance(cls, provenance: Provenance, graph: str) -> "NamedSources":
+        """Those of the graph whose tensors have this SHA-256."""
+        names = {"model": provenance.model}
+        if provenance.request is not None:
+            names |= _names_of(provenance.request)
+        return cls(_without_empty(names), {"graph": graph, "weights": provenance.model_fingerprint})
+
+    @classmethod
+    def from_request(cls, request: BuildRequest, settings: str) -> "NamedSources":
+        """Those of shards that were computed with settings of this SHA-256."""
+        return cls(_without_empty(_names_of(request)), {"shards": settings})
+
+    @property
+    def content(self) -> dict[str, str]:
+        """What is signed, apart from places."""
+        named = {f"name of {kind}": name for kind, name in self.names.items()}
+        return named | {f"SHA-256 of {part}": digest for part, digest in self.owner.items()}
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Where the names lead from this working folder, without importing or reading anything."""
+        return {kind: place_of(name) for kind, name in self.names.items()}
+
+    def unsafe(self, kinds: Iterable[str] | None = None) -> list[str]:
+        """The names, of certain kinds or of all, that mean files, downloads or code."""
+        chosen = self.names if kinds is None else [kind for kind in kinds if kind in self.names]
+        return list(
+            dict.fromkeys(self.names[kind] for kind in chosen if not _is_public(kind, self.names[kind]))
+        )
+
+
+def place_of(name: str) -> str:
+    """The file that a name of a model or of data means here; empty where it means none.
+
+    A name with ``hf:`` is a folder if there is one, and else of the Hugging Face Hub.
+    """
+    family, _, rest = name.partition(":")
+    if family == "python":
+        return _place_of_module(rest.partition(":")[0])
+    path, options = _split(rest)
+    places = [os.path.abspath(path)] if path and (family != "hf" or os.path.exists(path)) else [""]
+    tokenizer = options.get("tokenizer", "")
+    return "\n".join([*places, os.path.abspath(tokenizer)] if os.path.exists(tokenizer) else places)
+
+
+def _names_of(request: BuildRequest) -> dict[str, str]:
+    return {"request.model": request.model} | {kind: getattr(request, kind) or "" for kind in DATA}
+
+
+def _without_empty(names: Mapping[str, str]) -> dict[str, str]:
+    return {kind: name for kind, name in names.items() if name}
+
+
+def _is_public(kind: str, name: str) -> bool:
+    """Whether a name means what comes with interbasis, or is fetched from where interbasis says."""
+    if kind.endswith("model"):
+        return name in SHIPPED_MODELS
+    bare, options = _split(name)
+    return bare in PUBLIC_DATA and options.keys() <= {"samples"}
+
+
+def _split(name: str) -> tuple[str, dict[str, str]]:
+    """A name before its options, and these; a comma may also be part of a path."""
+    bare, *rest = name.split(",")
+    options: dict[str, str] = {}
+    for part in rest:
+        key, equals, value = part.partition("=")
+        if equals and key.isidentifier() and value:
+            options[key] = value
+        elif not options:
+            bare += f",{part}"
+    return bare, options
+
+
+def _place_of_module(name: str) -> str:
+    """The file of a module as an import would find it, found without importing it or its packages."""
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        return _origin(getattr(loaded, "__spec__", None)) or str(getattr(loaded, "__file__", None) or "")
+    here = str(Path.cwd())
+    path = sys.path if "" in sys.path or here in sys.path else [here, *sys.path]
+    spec: ModuleSpec | None = None
+    parts = name.split(".")
+    for number in range(1, len(parts) + 1):
+        full = ".".join(parts[:number])
+        try:
+            if full in sys.modules:
+                spec = sys.modules[full].__spec__
+            else:
+                spec = _top_level(full, path) if number == 1 else PathFinder.find_spec(full, path)
+        except (ImportError, AttributeError, ValueError, KeyError, OSError):
+            return ""
+        if spec is None:
+            return ""
+        # of a namespace package within another, only the private list is readable before an import
+        places = spec.submodule_search_locations
+        path = list(getattr(places, "_path", places) or ())
+    return _origin(spec)
+
+
+def _top_level(name: str, path: list[str]) -> ModuleSpec | None:
+    for finder in sys.meta_path:
+        found = finder.find_spec(name, path if finder is PathFinder else None)
+        if found is not None:
+            return found
+    return None
+
+
+def _origin(spec: ModuleSpec | None) -> str:
+    if spec is None:
+        return ""
+    if spec.origin is None:  # a namespace package
+        places = spec.submodule_search_locations
+        return "\n".join(map(os.path.abspath, getattr(places, "_path", places) or ()))
+    return os.path.abspath(spec.origin) if spec.has_location else spec.origin
