@@ -19,7 +19,7 @@ from interbasis.run.rows import EDGE_LIMIT, LayerRows, SectionRows, layer_rows, 
 from interbasis.run.stages.ablate import SectionEdges
 from interbasis.run.summary import LayerSummary, summarise
 from interbasis.runtime.errors import InterbasisError
-from interbasis.viewer.notes import Notes
+from interbasis.viewer.notes import NO_NOTES, Notes, notes_version
 from interbasis.viewer.schema import (
     Floats,
     Indices,
@@ -51,12 +51,14 @@ def run_payload(run: str | Path, limit: int = EDGE_LIMIT) -> PageRun:
     run = Path(run)
     payload = record_payload(read_run(run, skip_unreadable=True), limit)
     notes, unreadable = None, payload.unreadable
+    version = notes_version(run)  # first: notes that are newer than their version are merged, older ones lost
     try:
         notes = load_result(run, Notes)
     except InterbasisError as error:
         unreadable += (str(error),)
     identity = {"name": run.resolve().name, "digest": graph_digest(run)}
-    return payload.model_copy(update=identity | {"notes": notes, "unreadable": unreadable})
+    found = {"notes": notes, "notes_version": version, "unreadable": unreadable}
+    return payload.model_copy(update=identity | found)
 
 
 def graph_payload(graph: InteractionGraph, limit: int = EDGE_LIMIT) -> PageRun:
@@ -99,6 +101,7 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:
         labelled=record.features is not None,
         examples=record.examples and record.examples.kind,
         notes=None,
+        notes_version=NO_NOTES,
         traces=tuple(page_trace(name, one.trace) for name, one in record.traces.items()),
         unreadable=record.unreadable,
     )
