@@ -11,7 +11,7 @@ from torch import Tensor
 from interbasis.graph.largest_direction import LargestDirection
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.settings import BuildConfig, BuildRequest
-from interbasis.runtime.records import Record
+from interbasis.runtime.records import Record, require
 
 if TYPE_CHECKING:
     from interbasis.run.stages.ablate import AblationResult
@@ -52,6 +52,12 @@ class Provenance(Record):
         if isinstance(values, dict) and "predicts_next" not in values:
             return values | {"predicts_next": values.get("family") not in ("mlp", "modadd")}
         return values
+
+    @field_validator("samples")
+    @classmethod
+    def _data_are_counted(cls, samples: dict[str, int]) -> dict[str, int]:
+        require("data" in samples, "the number of samples of data is missing")
+        return samples
 
     @field_validator("request", mode="before")
     @classmethod

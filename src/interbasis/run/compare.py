@@ -76,7 +76,9 @@ def compare(one: str | Path, other: str | Path) -> Comparison:
     graphs = load(one), load(other)
     _require_same_model(one, other, *graphs)
     a, b = summarise(graphs[0]), summarise(graphs[1])
-    ablated = load_result(one, AblationResult), load_result(other, AblationResult)
+    ablated = [
+        load_result(run, AblationResult, graph) for run, graph in zip((one, other), graphs, strict=True)
+    ]
     layers = {
         name: ComparedLayer(
             name=name,
@@ -97,7 +99,7 @@ def compare(one: str | Path, other: str | Path) -> Comparison:
         if source in b.sections
     }
     return Comparison(
-        runs=(_run(one, a), _run(other, b)),
+        runs=(_run(one, a, graphs[0]), _run(other, b, graphs[1])),
         model=a.model,
         same_data=graphs[0].provenance.data_fingerprints == graphs[1].provenance.data_fingerprints,
         different_settings=_differences(*graphs),
@@ -106,8 +108,8 @@ def compare(one: str | Path, other: str | Path) -> Comparison:
     )
 
 
-def _run(folder: str | Path, summary: RunSummary) -> ComparedRun:
-    partition = load_result(folder, ModulesResult)
+def _run(folder: str | Path, summary: RunSummary, graph: InteractionGraph) -> ComparedRun:
+    partition = load_result(folder, ModulesResult, graph)
     modules, modularity = (None, None) if partition is None else (partition.modules, partition.modularity)
     return ComparedRun(run=str(folder), summary=summary, modules=modules, modularity=modularity)
 

@@ -324,6 +324,8 @@ class PageRun(Record):
     notes_version: str
     """The version of the notes, which the page names when it saves others in their place."""
     traces: tuple[PageTrace, ...]
+    traces_left_out: int
+    """Older ones that the run has, too."""
     unreadable: tuple[str, ...]
     """Results that could not be read, a sentence each."""
 

@@ -11,7 +11,6 @@ A write names the version of the notes that it replaces, `If-Match: "VERSION"`. 
 written since, it is refused with 409, and the answer holds the notes as they are, with their version as ETag.
 """
 
-import json
 import secrets
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -19,13 +18,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
 
+from interbasis.run.stages.trace import TraceResult
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.json_text import parse_json
 from interbasis.viewer.notes import StaleNotesError, save_notes
 from interbasis.viewer.page import PageFiles, html_of_runs
 
 MAX_NOTES_BYTES = 2_000_000
 """Longest notes that are read."""
 TOKEN_HEADER = "X-Interbasis-Token"
+TRACES = TraceResult.file
+"""Folder of a run whose time changes with every trace that is stored."""
 MAX_WAITING_CONNECTIONS = 1024
 """Connections that may wait to be accepted; further ones time out."""
 
@@ -110,11 +113,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         status = HTTPStatus.OK
         try:
-            k, notes = places[self._place()], json.loads(body)
+            k, notes = places[self._place()], parse_json(body)
             saved, version = self.server.save(k, notes, version.strip('"'))
         except StaleNotesError as error:
             status, saved, version = HTTPStatus.CONFLICT, error.notes.to_json(), error.version
-        except (ValueError, RecursionError) as error:  # InterbasisError is one, and so is broken JSON
+        except ValueError as error:  # InterbasisError is one, and so is broken JSON
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
             return
         self._answer(status, "application/json", saved.encode(), ETag=f'"{version}"')
@@ -191,9 +194,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _state_of(run: Path) -> list[tuple[str, int, int]]:
-    """Names, times and sizes of a run's own files."""
+    """Names, times and sizes of a run's files and of the folder of its traces."""
     try:
-        files = sorted(path for path in run.iterdir() if path.suffix in (".json", ".safetensors"))
+        files = sorted(
+            path for path in run.iterdir() if path.suffix in (".json", ".safetensors") or path.name == TRACES
+        )
         return [(path.name, *_stamp(path)) for path in files]
     except OSError:
         return []
