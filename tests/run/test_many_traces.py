@@ -1,4 +1,4 @@
-"""A run with thousands of traces: who does not show them does not read them, and the page holds the newest."""
+"""A run with thousands of traces: commands that show none read none, and the page holds the newest."""
 
 import json
 import os
@@ -17,7 +17,7 @@ TRACES = 10_000
 
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory):
-    """A run with one real trace, copies of it that are newer, and thousands of older files that are not JSON."""
+    """A run with a real trace, newer copies of it, and thousands of older files that are not JSON."""
     run = small_runs.addition(tmp_path_factory.mktemp("many") / "run")
     run.trace(sample=0, name="real", checks=0)
     folder = run.folder / "traces"

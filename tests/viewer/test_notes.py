@@ -98,7 +98,9 @@ def test_two_pages_merge_what_they_write(browser, server, lib):
         assert two.get_by_label("Group", exact=True).input_value() == "carry"
         assert two.evaluate("interbasis.parts[0].notes.isPinned(2, 3)")
         # the first page is behind now; it removes its pin and adds a name elsewhere
-        one.evaluate("interbasis.parts[0].notes.pin(2, 3, false); interbasis.parts[0].notes.rename(0, 1, 'x')")
+        one.evaluate(
+            "interbasis.parts[0].notes.pin(2, 3, false); interbasis.parts[0].notes.rename(0, 1, 'x')"
+        )
         saved(one, MERGED)
         settle(one)
         assert one.get_by_label("Name", exact=True).input_value() == "from one / from two"

@@ -18,8 +18,8 @@ import os, re, stat, sys, urllib.parse, json
 file = urllib.parse.urlparse(sys.argv[1])
 path = urllib.parse.unquote(file.path)
 seen = {{
-    "arguments": sys.argv[1:], "scheme": file.scheme, "file": path, "mode": stat.S_IMODE(os.stat(path).st_mode),
-    "text": open(path).read(),
+    "arguments": sys.argv[1:], "scheme": file.scheme, "file": path, "text": open(path).read(),
+    "mode": stat.S_IMODE(os.stat(path).st_mode),
 }}
 with open({out!r} + ".new", "w") as out:
     json.dump(seen, out)

@@ -41,8 +41,8 @@ class WeightedGraph:
         filled = [bool((graph.inner_edges(k) > 0).any()) for k in range(len(graph.edges))]
         if not any(filled):
             raise InterbasisError(
-                "no edge of the graph is above 0, so there is nothing to group; does the network answer alike "
-                "whatever it is given?"
+                "no edge of the graph is above 0, so there is nothing to group; does the network give one "
+                "answer to all inputs?"
             )
         if len(chosen) != len(filled) or not all(
             0 < e < math.inf for e, has_edges in zip(chosen, filled, strict=True) if has_edges

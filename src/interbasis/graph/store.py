@@ -217,7 +217,8 @@ def read_header(folder: Path) -> GraphHeader:
     except ValidationError as error:
         raise InterbasisError(f"{path} is damaged: {first_problem(error)}; build the run again") from error
     if not TENSOR_FILE.fullmatch(header.tensors.file):
-        raise InterbasisError(f"{path} is damaged: {short_repr(header.tensors.file)} is not a tensor file of a run")
+        received = short_repr(header.tensors.file)
+        raise InterbasisError(f"{path} is damaged: {received} is not a tensor file of a run")
     return header
 
 

@@ -137,8 +137,8 @@ class _Reader:
         if mask is None or mask.shape != expected:
             received = "is missing" if mask is None else f"has shape {list(mask.shape)}"
             raise InterbasisError(
-                f"{self.folder / AblationResult.file}.safetensors is damaged: the mask of section {section!r} "
-                f"{received}, expected {list(expected)}; {AblationResult.remedy(self.folder)}"
+                f"{self.folder / AblationResult.file}.safetensors is damaged: the mask of the section from "
+                f"{section!r} {received}, expected {list(expected)}; {AblationResult.remedy(self.folder)}"
             )
         return mask
 

@@ -180,7 +180,7 @@ def _header(run: Path, kind: type[Result], stem: str, digest: str) -> ResultHead
         raise InterbasisError(f"{path} is damaged: {first_problem(error)}; {kind.remedy(run)}") from error
     if header.format != FORMAT or header.schema_version != SCHEMA:
         raise InterbasisError(
-            f"{path} has format {short_repr(header.format)}, schema {header.schema_version}; this version reads "
-            f"{FORMAT!r}, schema {SCHEMA}: upgrade interbasis, or {kind.remedy(run)}"
+            f"{path} has format {short_repr(header.format)}, schema {header.schema_version}; this version "
+            f"reads {FORMAT!r}, schema {SCHEMA}: upgrade interbasis, or {kind.remedy(run)}"
         )
     return header if header.graph == digest else None

@@ -30,7 +30,7 @@ def first_problem(error: "ValidationError") -> str:
 
 
 def short_repr(value: object) -> str:
-    """A value out of a file, for a message: not longer than a line or two, and nothing that cannot be printed."""
+    """A value out of a file, for a message: a line or two at most, and nothing that cannot be printed."""
     shown = Repr()
     shown.maxstring = shown.maxother = MAX_SHOWN
     shown.maxlevel = 2

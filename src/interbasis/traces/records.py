@@ -252,9 +252,9 @@ class Trace(Record):
     @model_validator(mode="after")
     def _edges_join_nodes_at_tokens(self) -> Self:
         positions = {token.position for token in self.tokens}
-        ends = (*self.nodes, *self.errors)
-        require(all(one.position in positions for one in ends), "a node stands at no token")
-        names = {TARGET, *(one.name for one in ends)}
+        nodes: tuple[TraceNode | ErrorNode, ...] = (*self.nodes, *self.errors)
+        require(all(node.position in positions for node in nodes), "a node stands at no token")
+        names = {TARGET, *(node.name for node in nodes)}
         require(all({one.source, one.target} <= names for one in self.edges), "an edge joins no nodes")
         return self
 

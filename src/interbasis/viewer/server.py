@@ -11,6 +11,7 @@ A write names the version of the notes that it replaces, `If-Match: "VERSION"`. 
 written since, it is refused with 409, and the answer holds the notes as they are, with their version as ETag.
 """
 
+import json
 import secrets
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -20,7 +21,6 @@ from threading import Lock
 
 from interbasis.run.stages.trace import TraceResult
 from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.json_text import parse_json
 from interbasis.viewer.notes import StaleNotesError, save_notes
 from interbasis.viewer.page import PageFiles, html_of_runs
 
@@ -113,11 +113,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         status = HTTPStatus.OK
         try:
-            k, notes = places[self._place()], parse_json(body)
+            k, notes = places[self._place()], json.loads(body)
             saved, version = self.server.save(k, notes, version.strip('"'))
         except StaleNotesError as error:
             status, saved, version = HTTPStatus.CONFLICT, error.notes.to_json(), error.version
-        except ValueError as error:  # InterbasisError is one, and so is broken JSON
+        except (ValueError, RecursionError) as error:  # InterbasisError is one, and so is broken JSON
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
             return
         self._answer(status, "application/json", saved.encode(), ETag=f'"{version}"')

@@ -48,7 +48,8 @@ class ControlsResult(Result):
     def misfit(self, graph: "InteractionGraph") -> str:
         sections = set(graph.section_names)
         for name, row in self.rows.items():
-            if set(row.curves.sections) != sections or not row.stress.keys() <= row.required.keys() <= sections:
+            known = row.stress.keys() <= row.required.keys() <= sections
+            if not known or row.curves.sections.keys() != sections:
                 return f"the control {short_repr(name)} is not about the graph's sections"
         return ""
 
