@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import interbasis
+from pages import README
 
 
 def test_the_demo_ends_with_a_report_and_a_page(cli, tmp_path):
@@ -19,6 +20,10 @@ def test_the_demo_ends_with_a_report_and_a_page(cli, tmp_path):
     assert [label.split()[1] for label in summary["carriers"]] == waves
     assert summary["frequencies"] == [15, 1, 39, 18]
     assert summary["ablation"]["baseline"] > 0.999
+    readme = README.read_text(encoding="utf-8")
+    for source, row in sections.items():
+        assert f"{row['count']} of {row['possible']:,} in {source} → {row['target']}\n" in readme
+    assert f"with 4 frequencies: {', '.join(map(str, summary['frequencies']))}.\n" in readme
     for place, words in (("report", "What this evidence allows"), ("page", "cos(15x")):
         text = Path(summary[place]).read_text(encoding="utf-8")
         assert text.lstrip().lower().startswith("<!doctype html>")

@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from safetensors.torch import load_file
 
 import small_runs
 from interbasis.features.records import ClassStatistics
 from interbasis.run.results import load_result, save_result
+from interbasis.run.stages.ablate import AblationResult
 from interbasis.run.stages.features import ExamplesResult, FeaturesResult
 from interbasis.viewer import write_page
 from interbasis.viewer.notes import save_notes
@@ -39,6 +41,12 @@ def with_evil_texts(lib) -> None:
     band = band.model_copy(update={"name": EVIL, "examples": (example,)})
     first = first.model_copy(update={"bands": (band,)})
     save_result(lib, examples.model_copy(update={"layers": {EVIL: (first,)}}))
+    for file in ("ablation.json", "curves.json", "modules.json"):
+        text = (lib / file).read_text()
+        (lib / file).write_text(text.replace(json.dumps(name), json.dumps(EVIL)))
+    masks = load_file(lib / "ablation.safetensors")
+    masks = {key.replace(f".{name}", f".{EVIL}"): mask for key, mask in masks.items()}
+    save_result(lib, load_result(lib, AblationResult), masks)
 
 
 def test_text_from_outside_is_shown_as_text(browser, lib, tmp_path):

@@ -129,6 +129,8 @@ def test_viewing_a_run_prints_its_address(lib):
     command = [sys.executable, "-m", "interbasis", "view", str(lib), "--no-open", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", json.loads(process.stdout.readline())["url"])
+            assert re.fullmatch(
+                r"http://127\.0\.0\.1:\d+/[\w-]{43}/", json.loads(process.stdout.readline())["url"]
+            )
         finally:
             process.terminate()

@@ -3,6 +3,10 @@
 import http.client
 import json
 import socket
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from urllib.parse import quote
 
 import pytest
 
@@ -10,7 +14,8 @@ from interbasis.run.opened import open_run
 from interbasis.run.results import load_result
 from interbasis.runtime.errors import InterbasisError
 from interbasis.viewer import ViewerServer
-from interbasis.viewer.notes import Notes
+from interbasis.viewer.notes import Notes, notes_version
+from viewer.conftest import serving
 
 NOTES = {
     "pinned": [{"layer": "mlp_in.0", "index": 3}],
@@ -20,6 +25,15 @@ NOTES = {
 
 
 def ask(server, method="GET", path="/", body=None, host=None, **headers):
+    """A request with the secret of the address; a path that is absolute or relative is sent as it is."""
+    return ask_without_secret(server, method, with_secret(server, path), body, host, **headers)
+
+
+def with_secret(server, path):
+    return f"/{server.secret}{path}" if path.startswith("/") else path
+
+
+def ask_without_secret(server, method="GET", path="/", body=None, host=None, **headers):
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
     try:
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
@@ -36,8 +50,18 @@ def ask(server, method="GET", path="/", body=None, host=None, **headers):
 
 
 def put(server, notes, path="/notes/0", **headers):
-    headers = {"X_Interbasis_Token": server.token, "Content_Type": "application/json"} | headers
+    """Notes written by who has just seen the newest ones."""
+    headers = writing(server) | headers
     return ask(server, "PUT", path, json.dumps(notes).encode(), **headers)
+
+
+def writing(server):
+    """Headers of the page that has seen the run's newest notes."""
+    return {
+        "X_Interbasis_Token": server.token,
+        "Content_Type": "application/json",
+        "If_Match": f'"{notes_version(server.runs[0])}"',
+    }
 
 
 def test_the_page_comes_with_strict_headers(server):
@@ -67,7 +91,7 @@ def test_there_is_nothing_but_the_page(server, lib, tmp_path, path):
     (tmp_path / "secret.txt").write_text("secret")
     (lib / "link").symlink_to(tmp_path)
     status, body, _ = ask(server, path=path)
-    assert status == 404
+    assert status == (404 if path.startswith("/") else 403)
     assert b"secret" not in body
     assert b"root:" not in body
 
@@ -80,6 +104,7 @@ def test_other_hosts_are_refused(server, host):
     status, body, _ = ask(server, host=host) if host else raw(server, b"GET / HTTP/1.1\r\n\r\n")
     assert status == 421
     assert server.token.encode() not in body
+    assert server.secret.encode() not in body
     evil = host or "evil.example"
     assert put(server, NOTES, host=evil)[0] == 421
 
@@ -139,7 +164,7 @@ def test_notes_are_saved_to_the_run_and_come_back_with_the_page(server, lib):
     [
         [], {"pinned": 3}, {"more": []}, {"pinned": [{"layer": "nowhere", "index": 0}]},
         {"pinned": [{"layer": "mlp_in.0", "index": 10**6}]}, {"pinned": [{"layer": "mlp_in.0", "index": -1}]},
-        {"names": [{"layer": "mlp_in.0", "index": 1, "name": "x" * 201}]}, "text", None,
+        {"names": [{"layer": "mlp_in.0", "index": 1, "name": "x" * 10_001}]}, "text", None,
         {"names": [{"layer": "mlp_in.0", "index": 1, "name": "\ud800"}]},
     ],
 )  # fmt: skip
@@ -149,7 +174,7 @@ def test_notes_that_are_none_are_refused(server, lib, notes):
 
 
 def test_broken_or_endless_json_is_refused(server):
-    headers = {"X_Interbasis_Token": server.token, "Content_Type": "application/json"}
+    headers = writing(server)
     for body in (b"{", b"[" * 100_000, b"\xff", b"NaN"):
         assert ask(server, "PUT", "/notes/0", body, **headers)[0] == 400
 
@@ -173,3 +198,42 @@ def test_the_page_follows_the_run(server, lib):
 def test_a_port_in_use_is_refused(server, lib):
     with pytest.raises(InterbasisError, match="could not listen on port"):
         ViewerServer([lib], server.server_port)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "OPTIONS"])
+def test_without_the_secret_of_the_address_nothing_is_told_or_written(server, lib, method):
+    """As another user of the machine asks, who knows the port but not what `view` printed."""
+    body = json.dumps(NOTES).encode() if method == "PUT" else None
+    for path in ("/", "/notes/0", "/guess/", "/guess/notes/0", "", "//", "/%00/", "*", server.secret + "/"):
+        status, answer, headers = ask_without_secret(server, method, path, body, **writing(server))
+        assert (path, status) == (path, 403)
+        assert len(answer) < 200
+        assert server.token.encode() not in answer
+        assert server.secret.encode() not in answer
+        assert server.secret not in str(headers)
+    assert not (lib / "notes.json").exists()
+
+
+def test_a_part_of_the_secret_is_not_enough(server):
+    for guess in (server.secret[:-1], server.secret + "x", server.secret.swapcase(), "é" * 43, server.token):
+        assert ask_without_secret(server, path=f"/{quote(guess)}/")[0] == 403
+    assert server.url == f"http://127.0.0.1:{server.server_port}/{server.secret}/"
+    assert len(server.secret) >= 40
+
+
+def test_every_server_has_a_secret_of_its_own(server, lib):
+    with serving(lib) as other:
+        assert other.secret != server.secret
+        assert ask_without_secret(other, path=f"/{server.secret}/")[0] == 403
+
+
+def test_200_requests_at_once_are_all_answered(server):
+    """More than wait in the queue of Python's own server, which holds 5."""
+    ready = Barrier(200)
+
+    def request(_):
+        ready.wait()
+        return ask(server)[0]
+
+    with ThreadPoolExecutor(200) as pool:
+        assert Counter(pool.map(request, range(200))) == {200: 200}

@@ -1,13 +1,14 @@
 """What ablations measure, as records; reading them imports nothing that computes."""
 
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from interbasis.runtime.literals import Basis, Metric
-from interbasis.runtime.records import Measured, Record
+from interbasis.runtime.records import Measured, Record, require
 
 Interval = tuple[Measured, Measured]
+Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
 class Trial(Record):
@@ -43,19 +44,31 @@ class Curve(Record):
     area_interval: Interval
     distance_interval: Interval
 
+    @model_validator(mode="after")
+    def _one_value_per_fraction(self) -> Self:
+        lengths = {len(column) for column in (self.counts, self.values, self.faithfulness)}
+        require(lengths == {len(self.value_intervals)}, "the columns of a curve differ in length")
+        return self
+
 
 class Curves(Record):
     """The curves of every section, and of all sections ablated at once."""
 
     metric: Metric
     baseline: float
-    fractions: tuple[float, ...]
+    fractions: Annotated[tuple[Fraction, ...], Field(min_length=1)]
     sections: dict[str, Curve]
     """By the name of the section's source layer."""
     whole: Curve
     """All sections ablated at once, each to the same fraction."""
     all_tokens: bool = True
     """Whether masks acted on all tokens; if not, those that the build left out stayed as they are."""
+
+    @model_validator(mode="after")
+    def _every_curve_has_all_fractions(self) -> Self:
+        lengths = {len(curve.values) for curve in (*self.sections.values(), self.whole)}
+        require(lengths == {len(self.fractions)}, "a curve does not have a value for every fraction")
+        return self
 
 
 class Sparsity(Record):

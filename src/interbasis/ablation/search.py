@@ -76,7 +76,8 @@ class EdgesRequired:
 
     @property
     def kept_fraction(self) -> float:
-        return self.count / self.possible
+        """Share of the edges there are; 0 where there are none."""
+        return self.count / self.possible if self.possible else 0.0
 
 
 @dataclass(frozen=True)

@@ -24,16 +24,18 @@ def view(
 ) -> None:
     """Show a run as a page in the browser, served on this machine only, until Ctrl+C.
 
+    The address holds a secret, so that other users of the machine cannot open the page.
+
     Example: interbasis view runs/lib, or two runs side by side: interbasis view runs/lib runs/pca
     """
-    import webbrowser
-    from contextlib import suppress
+    from contextlib import ExitStack, suppress
 
     from interbasis.viewer import ViewerServer
+    from interbasis.viewer.opening import opened_in_browser
 
-    with ViewerServer([run] if other is None else [run, other], port) as server:
+    with ViewerServer([run] if other is None else [run, other], port) as server, ExitStack() as stack:
         common.print_text(json.dumps({"url": server.url}) if as_json else f"{server.url}  (Ctrl+C ends it)")
-        if open_browser:
-            webbrowser.open(server.url)
         with suppress(KeyboardInterrupt):
+            if open_browser:
+                stack.enter_context(opened_in_browser(server.url, run))
             server.serve_forever()

@@ -38,13 +38,23 @@ class WeightedGraph:
         if not graph.edges:
             raise InterbasisError("the graph has no edges; build it with an edge_method")
         chosen = tuple(needed(graph) if epsilons is None else map(float, epsilons))
-        if len(chosen) != len(graph.edges) or not all(0 < e < math.inf for e in chosen):
+        filled = [bool((graph.inner_edges(k) > 0).any()) for k in range(len(graph.edges))]
+        if not any(filled):
+            raise InterbasisError(
+                "no edge of the graph is above 0, so there is nothing to group; does the network give one "
+                "answer to all inputs?"
+            )
+        if len(chosen) != len(filled) or not all(
+            0 < e < math.inf for e, has_edges in zip(chosen, filled, strict=True) if has_edges
+        ):
             raise InterbasisError(
                 f"expected an ε above 0 for each of the {len(graph.edges)} sections, received {list(chosen)}"
             )
         offsets = tuple(accumulate((layer.features for layer in graph.layers), initial=0))
         parts = []
         for k, edges in enumerate(graph.edges):
+            if not filled[k]:
+                continue
             matrix = edges.double().cpu().numpy()
             weights = np.log(np.maximum(matrix, chosen[k]) / chosen[k])
             weights[: graph.layers[k + 1].first_feature] = 0
@@ -60,11 +70,14 @@ class WeightedGraph:
 
 
 def needed(graph: InteractionGraph) -> list[float]:
-    """The smallest of the largest edges that carry 99 % of each section's Ê²."""
+    """The smallest of the largest edges that carry 99 % of each section's Ê²; 0 where all edges are 0."""
     epsilons = []
     for k in range(len(graph.edges)):
         inner = graph.inner_edges(k).double().flatten()
-        values = inner.sort(descending=True).values
+        values = inner[inner > 0].sort(descending=True).values
+        if not len(values):
+            epsilons.append(0.0)
+            continue
         shares = values.square().cumsum(0) / values.square().sum()
         epsilons.append(values[min(int((shares < CARRIED).sum()), len(values) - 1)].item())
     return epsilons

@@ -121,7 +121,7 @@ class PlainGraph:
 
 def plain_graph(run: str | Path, limit: int | None = EDGE_LIMIT) -> PlainGraph:
     """The nodes and at most ``limit`` edges of a run on disk (None for all), with what is known."""
-    return record_graph(read_run(run), limit)
+    return record_graph(read_run(run, max_traces=0), limit)
 
 
 def record_graph(record: RunRecord, limit: int | None = EDGE_LIMIT) -> PlainGraph:

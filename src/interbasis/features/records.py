@@ -1,8 +1,10 @@
 """What is known about features, as records; layers and features by name and index."""
 
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from interbasis.runtime.records import Record
+from pydantic import Field, model_validator
+
+from interbasis.runtime.records import Record, require
 
 ExampleKind = Literal["tokens", "images", "rows"]
 
@@ -12,6 +14,11 @@ class Histogram(Record):
 
     edges: tuple[float, ...]
     counts: tuple[int, ...]
+
+    @model_validator(mode="after")
+    def _counts_lie_between_edges(self) -> Self:
+        require(len(self.edges) == len(self.counts) + 1, "a histogram needs one edge more than counts")
+        return self
 
 
 class Push(Record):
@@ -73,16 +80,22 @@ class ClassStatistics(Record):
 
     names: tuple[str, ...]
     means: tuple[float, ...]
-    auroc: tuple[float, ...]
+    auroc: tuple[Annotated[float, Field(ge=0, le=1)], ...]
     """Of the class against the others; 0.1 separates as well as 0.9."""
     explained: float
     """Share of the feature's variance that the class explains."""
+
+    @model_validator(mode="after")
+    def _one_entry_per_class(self) -> Self:
+        lengths = {len(self.names), len(self.means), len(self.auroc)}
+        require(len(lengths) == 1 and lengths != {0}, "names, means and auroc need an entry for every class")
+        return self
 
 
 class PositionStatistics(Record):
     """How a feature depends on the position in the sequence."""
 
-    means: tuple[float, ...]
+    means: Annotated[tuple[float, ...], Field(min_length=1)]
     share: float
     """Share of the feature's variance that the position explains."""
 
@@ -180,6 +193,12 @@ class TokenExample(Record):
     """The feature's value at each of the tokens."""
     active: int
     """Which of the tokens the example is about."""
+
+    @model_validator(mode="after")
+    def _every_token_has_an_activation(self) -> Self:
+        require(len(self.tokens) == len(self.activations), "an example needs an activation for every token")
+        require(0 <= self.active < len(self.tokens), "an example is about none of its tokens")
+        return self
 
 
 class ImageExample(Record):

@@ -48,7 +48,7 @@ def interaction_graph(graph: InteractionGraph, **options: Any) -> Figure:
     if not power > 0:
         raise InterbasisError(f"line widths require a power of Ê above 0, received {power}")
     chosen = select(graph, shown)
-    rows = max(len(column) for column in chosen.columns)
+    rows = max(1, *(len(column) for column in chosen.columns))
     across = _left(chosen, len(chosen.columns) - 1) + _width(chosen, len(chosen.columns) - 1)
     figure = new_figure(across + 0.1, rows * ROW + 1.3)
     axes = figure.subplots()
@@ -71,7 +71,7 @@ def _left(chosen: Selection, k: int) -> float:
 
 
 def _width(chosen: Selection, k: int) -> float:
-    if chosen.columns[k][0].index is None:
+    if chosen.is_merged(k):
         return MERGED
     room = 0.15 if any(node.module >= 0 for node in chosen.columns[k]) else 0.0
     return BOX if any(node.label for node in chosen.columns[k]) else BARE + room
@@ -80,7 +80,7 @@ def _width(chosen: Selection, k: int) -> float:
 def _place(chosen: Selection, k: int, row: int) -> tuple[float, float]:
     """Left edge and middle height of a box; the merged output stands in the middle."""
     rows = max(len(column) for column in chosen.columns)
-    offset = (rows - 1) / 2 if chosen.columns[k][0].index is None else 0.0
+    offset = (rows - 1) / 2 if chosen.is_merged(k) else 0.0
     return _left(chosen, k), -(row + offset + 0.5) * ROW
 
 
@@ -213,6 +213,6 @@ def _explanation(chosen: Selection, power: float, title: str) -> str:
 def _counted(chosen: Selection, k: int) -> str:
     drawn, total = len(chosen.sections[k]), chosen.candidates[k]
     name = f"{chosen.names[k]} → {chosen.names[k + 1]}"
-    if chosen.columns[k + 1][0].index is None:
+    if chosen.is_merged(k + 1):
         return f"{name} {total:,}, added up over the outputs"
     return f"{name} {drawn:,} of {total:,}" if drawn < total else f"{name} all {total:,}"

@@ -71,6 +71,15 @@ class Selection:
     ablated: tuple[bool, ...]
     """Whether these are the edges that the ablation requires, or those that carry 99 % of Ê²."""
 
+    def is_merged(self, k: int) -> bool:
+        """Whether a column is all outputs as one node."""
+        return is_merged(self.columns[k])
+
+
+def is_merged(column: Sequence[Node]) -> bool:
+    """Whether a column is all outputs as one node; that of a layer with nothing but a constant is empty."""
+    return bool(column) and column[0].index is None
+
 
 def select(graph: InteractionGraph, options: GraphOptions) -> Selection:
     """The first features of each layer and the edges between them that count.
@@ -145,7 +154,7 @@ def _edges(
     graph: InteractionGraph, k: int, sources: Sequence[Node], targets: Sequence[Node], mask: Tensor
 ) -> tuple[Edge, ...]:
     strengths = graph.edges[k].double() * mask
-    if targets[0].index is None:
+    if is_merged(targets):
         strengths = strengths.norm(dim=0, keepdim=True)
         rows = [0]
     else:

@@ -12,7 +12,7 @@ from interbasis.graph.largest_direction import LargestDirection
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.settings import BuildConfig, BuildRequest
 from interbasis.runtime.printable import printable
-from interbasis.runtime.records import Record
+from interbasis.runtime.records import Record, require
 
 if TYPE_CHECKING:
     from interbasis.run.stages.ablate import AblationResult
@@ -53,6 +53,12 @@ class Provenance(Record):
         if isinstance(values, dict) and "predicts_next" not in values:
             return values | {"predicts_next": values.get("family") not in ("mlp", "modadd")}
         return values
+
+    @field_validator("samples")
+    @classmethod
+    def _data_are_counted(cls, samples: dict[str, int]) -> dict[str, int]:
+        require("data" in samples, "the number of samples of data is missing")
+        return samples
 
     @field_validator("request", mode="before")
     @classmethod

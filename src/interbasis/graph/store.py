@@ -6,7 +6,6 @@ under a new name, `config.json` last, each atomically: whoever reads the folder 
 one. Results of stages lie beside them.
 """
 
-import json
 import re
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,7 @@ from interbasis.graph.named_sources import NamedSources
 from interbasis.graph.settings import BuildConfig
 from interbasis.graph.stored_basis import StoredBasis, StoredTensors
 from interbasis.runtime.checkpoints import FOLDER, Checkpoints, unfinished_tasks
-from interbasis.runtime.errors import InterbasisError, first_problem
+from interbasis.runtime.errors import InterbasisError, first_problem, short_repr
 from interbasis.runtime.files import (
     inside,
     make_folder,
@@ -35,6 +34,7 @@ from interbasis.runtime.files import (
     write_atomically,
     write_text_atomically,
 )
+from interbasis.runtime.json_text import parse_json
 from interbasis.runtime.messages import logger
 from interbasis.runtime.records import Record
 from interbasis.runtime.shards import SHARDS
@@ -232,8 +232,8 @@ def read_header(folder: Path) -> GraphHeader:
         problem = "is not a folder" if not folder.is_dir() else f"has no {CONFIG}"
         raise InterbasisError(f"expected a run made by 'interbasis build', but {folder} {problem}")
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        values = parse_json(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise InterbasisError(f"{path} is not readable JSON ({error}); build the run again") from error
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise InterbasisError(f"{folder} is not an interbasis run: {path.name} has no format {FORMAT!r}")
@@ -243,7 +243,8 @@ def read_header(folder: Path) -> GraphHeader:
     except ValidationError as error:
         raise InterbasisError(f"{path} is damaged: {first_problem(error)}; build the run again") from error
     if not TENSOR_FILE.fullmatch(header.tensors.file):
-        raise InterbasisError(f"{path} is damaged: {header.tensors.file!r} is not a tensor file of a run")
+        received = short_repr(header.tensors.file)
+        raise InterbasisError(f"{path} is damaged: {received} is not a tensor file of a run")
     return header
 
 
@@ -251,7 +252,7 @@ def check_schema(folder: Path, schema: object) -> None:
     """A run of a newer version is refused."""
     if not isinstance(schema, int) or not 1 <= schema <= SCHEMA:
         raise InterbasisError(
-            f"{folder} was written with schema {schema}, this version reads 1 to {SCHEMA}; "
+            f"{folder} was written with schema {short_repr(schema)}, this version reads 1 to {SCHEMA}; "
             "upgrade interbasis to read a newer one"
         )
 

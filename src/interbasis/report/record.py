@@ -103,7 +103,7 @@ def read_runs(folders: Sequence[str | Path]) -> list[ReportedRun]:
         ReportedRun(
             path.name if counts[path.name] == 1 else f"{path.parent.name}/{path.name}",
             str(folder),
-            read_run(folder),
+            read_run(folder, max_traces=0),
         )
         for folder, path in zip(folders, paths, strict=True)
     ]

@@ -78,10 +78,12 @@ def compare(one: str | Path, other: str | Path) -> Comparison:
     graphs = load(one), load(other)
     _require_same_model(one, other, *graphs)
     a, b = summarise(graphs[0]), summarise(graphs[1])
-    ablated = load_result(one, AblationResult), load_result(other, AblationResult)
+    ablated = [
+        load_result(run, AblationResult, graph) for run, graph in zip((one, other), graphs, strict=True)
+    ]
     not_compared = _difference(*ablated)
     if not_compared:
-        ablated = None, None
+        ablated = [None, None]
     layers = {
         name: ComparedLayer(
             name=name,
@@ -102,7 +104,7 @@ def compare(one: str | Path, other: str | Path) -> Comparison:
         if source in b.sections
     }
     return Comparison(
-        runs=(_run(one, a), _run(other, b)),
+        runs=(_run(one, a, graphs[0]), _run(other, b, graphs[1])),
         model=a.model,
         same_data=graphs[0].provenance.data_fingerprints == graphs[1].provenance.data_fingerprints,
         different_settings=_differences(*graphs),
@@ -132,8 +134,8 @@ def _difference(a: AblationResult | None, b: AblationResult | None) -> str | Non
     )
 
 
-def _run(folder: str | Path, summary: RunSummary) -> ComparedRun:
-    partition = load_result(folder, ModulesResult)
+def _run(folder: str | Path, summary: RunSummary, graph: InteractionGraph) -> ComparedRun:
+    partition = load_result(folder, ModulesResult, graph)
     modules, modularity = (None, None) if partition is None else (partition.modules, partition.modularity)
     return ComparedRun(run=str(folder), summary=summary, modules=modules, modularity=modularity)
 

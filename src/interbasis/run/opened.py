@@ -64,7 +64,7 @@ class RunGraph:
     def stored(self, kind: type[R]) -> R | None:
         """A result that a stage has stored in the run's folder."""
         if self.folder is not None:
-            return load_result(self.folder, kind)
+            return load_result(self.folder, kind, self.graph)
         kept = companion(self.graph).results.get(kind.file)
         return kept if isinstance(kept, kind) else None
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from interbasis.graph.companions import Companion, companion
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.store import load
-from interbasis.run.results import Result, load_named, load_result, load_tensors
+from interbasis.run.results import Result, load_named, load_result, load_tensors, names_of
 from interbasis.run.stages.ablate import AblationResult
 from interbasis.run.stages.controls import ControlsResult
 from interbasis.run.stages.curves import CurvesResult
@@ -36,17 +36,22 @@ class RunRecord:
     features: FeaturesResult | None = None
     examples: ExamplesResult | None = None
     traces: dict[str, TraceResult] = field(default_factory=dict)
-    """By name."""
+    """By name; those that were asked for."""
+    traces_left_out: int = 0
+    """Older traces that were not read."""
     unreadable: tuple[str, ...] = ()
     """Why results that are there could not be read, a sentence each."""
 
 
-def read_run(folder: str | Path, *, skip_unreadable: bool = False) -> RunRecord:
+def read_run(
+    folder: str | Path, *, skip_unreadable: bool = False, max_traces: int | None = None
+) -> RunRecord:
     """Read a run and all results of its graph.
 
     Args:
         folder: Folder of the run.
         skip_unreadable: Leave out results that are damaged or of another version, and say so in the record.
+        max_traces: Read so many traces, the newest, and only count the older ones; default: all.
 
     Returns:
         The record; results of an older graph are not taken for its own.
@@ -55,8 +60,9 @@ def read_run(folder: str | Path, *, skip_unreadable: bool = False) -> RunRecord:
         InterbasisError: There is no run, or one of its results cannot be read.
     """
     folder = Path(folder)
-    reader = _Reader(folder, skip_unreadable)
     graph = load(folder)
+    reader = _Reader(folder, graph, skip_unreadable)
+    names = names_of(folder, TraceResult)
     ablation = reader.read(AblationResult)
     return RunRecord(
         graph=graph,
@@ -68,16 +74,18 @@ def read_run(folder: str | Path, *, skip_unreadable: bool = False) -> RunRecord:
         modules=reader.read(ModulesResult),
         features=reader.read(FeaturesResult),
         examples=reader.read(ExamplesResult),
-        traces=reader.traces(),
+        traces=reader.traces(names[:max_traces]),
+        traces_left_out=len(names[len(names) if max_traces is None else max_traces :]),
         unreadable=tuple(reader.problems),
     )
 
 
-def record_of(graph: InteractionGraph) -> RunRecord:
+def record_of(graph: InteractionGraph, max_traces: int | None = None) -> RunRecord:
     """A graph with its results: those of the folder it is stored in, or those that are kept in memory."""
     kept = companion(graph)
     if kept.folder is not None and kept.folder.is_dir():
-        return replace(read_run(kept.folder, skip_unreadable=True), graph=graph)
+        record = read_run(kept.folder, skip_unreadable=True, max_traces=max_traces)
+        return replace(record, graph=graph)
     ablation = _kept(kept, AblationResult)
     masks = kept.tensors.get(AblationResult.file, {})
     return RunRecord(
@@ -101,31 +109,38 @@ def _kept(kept: Companion, kind: type[R]) -> R | None:
 
 
 class _Reader:
-    def __init__(self, folder: Path, skip_unreadable: bool) -> None:
-        self.folder, self.skip_unreadable = folder, skip_unreadable
+    def __init__(self, folder: Path, graph: InteractionGraph, skip_unreadable: bool) -> None:
+        self.folder, self.graph, self.skip_unreadable = folder, graph, skip_unreadable
         self.problems: list[str] = []
 
     def read(self, kind: type[R]) -> R | None:
         try:
-            return load_result(self.folder, kind)
+            return load_result(self.folder, kind, self.graph)
         except InterbasisError as error:
             self._problem(error)
             return None
 
-    def traces(self) -> dict[str, TraceResult]:
-        try:
-            return load_named(self.folder, TraceResult)
-        except InterbasisError as error:
-            self._problem(error)
-            return {}
+    def traces(self, names: list[str]) -> dict[str, TraceResult]:
+        return load_named(self.folder, TraceResult, names, self.graph, self._problem)
 
     def edge_masks(self, ablation: AblationResult) -> dict[str, Tensor]:
         try:
             tensors = load_tensors(self.folder, AblationResult)
+            return {name: self._edge_mask(tensors, name) for name in ablation.sections}
         except InterbasisError as error:
             self._problem(error)
             return {}
-        return {name: tensors[f"edge_mask.{name}"] for name in ablation.sections}
+
+    def _edge_mask(self, tensors: dict[str, Tensor], section: str) -> Tensor:
+        mask = tensors.get(f"edge_mask.{section}")
+        expected = self.graph.edges[self.graph.section_names.index(section)].shape
+        if mask is None or mask.shape != expected:
+            received = "is missing" if mask is None else f"has shape {list(mask.shape)}"
+            raise InterbasisError(
+                f"{self.folder / AblationResult.file}.safetensors is damaged: the mask of the section from "
+                f"{section!r} {received}, expected {list(expected)}; {AblationResult.remedy(self.folder)}"
+            )
+        return mask
 
     def _problem(self, error: InterbasisError) -> None:
         if not self.skip_unreadable:

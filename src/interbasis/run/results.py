@@ -4,9 +4,10 @@ Every result names its graph by the hash of the graph's tensors. A run that was 
 and results of the old one are not taken for its own.
 """
 
-import json
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 from safetensors import SafetensorError
@@ -15,9 +16,13 @@ from torch import Tensor
 
 from interbasis.graph.store import graph_digest
 from interbasis.run.records import Result
-from interbasis.runtime.errors import InterbasisError, first_problem
+from interbasis.runtime.errors import InterbasisError, first_problem, short_repr
 from interbasis.runtime.files import inside, sha256_of, write_atomically, write_text_atomically
+from interbasis.runtime.json_text import parse_json
 from interbasis.runtime.records import Record
+
+if TYPE_CHECKING:
+    from interbasis.graph.interaction_graph import InteractionGraph
 
 FORMAT = "interbasis-result"
 SCHEMA = 2
@@ -56,35 +61,96 @@ def save_result(run: str | Path, result: Result, tensors: dict[str, Tensor] | No
     return path
 
 
-def load_result(run: str | Path, kind: type[R]) -> R | None:
-    """A result of this run; None where there is none, or one of an older graph."""
-    return _load(Path(run), kind, kind.file)
+def load_result(run: str | Path, kind: type[R], graph: "InteractionGraph | None" = None) -> R | None:
+    """A result of this run; None where there is none, or one of an older graph.
 
+    Args:
+        run: Folder of the run.
+        kind: Which result.
+        graph: The run's graph; if given, a result that does not fit it is refused.
 
-def load_named(run: str | Path, kind: type[R]) -> dict[str, R]:
-    """Results of a kind of which several are kept, by name: those of this run's graph."""
+    Returns:
+        The result.
+
+    Raises:
+        InterbasisError: The result is damaged, or of another version.
+    """
     run = Path(run)
-    names = sorted(path.stem for path in inside(run, kind.file).glob("*.json"))
-    loaded = ((name, _load(run, kind, f"{kind.file}/{name}")) for name in names)
-    return {name: result for name, result in loaded if result is not None}
+    return _load(run, kind, kind.file, graph_digest(run), graph)
 
 
-def _load(run: Path, kind: type[R], stem: str) -> R | None:
-    header = _header(run, kind, stem)
+def names_of(run: str | Path, kind: type[Result]) -> list[str]:
+    """Names of results of a kind of which several are kept, the newest first; none of them is read."""
+    try:
+        with os.scandir(inside(Path(run), kind.file)) as entries:
+            files = [(-entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise InterbasisError(
+            f"could not look into {Path(run) / kind.file} ({error.strerror}); {kind.remedy(run)}"
+        ) from error
+    return [name.removesuffix(".json") for _, name in sorted(files) if name.endswith(".json")]
+
+
+def load_named(
+    run: str | Path,
+    kind: type[R],
+    names: Iterable[str] | None = None,
+    graph: "InteractionGraph | None" = None,
+    on_problem: Callable[[InterbasisError], None] | None = None,
+) -> dict[str, R]:
+    """Results of a kind of which several are kept, by name: those of this run's graph.
+
+    Args:
+        run: Folder of the run.
+        kind: Which results.
+        names: Those to read; default: all.
+        graph: The run's graph; if given, results that do not fit it are refused.
+        on_problem: Told of results that cannot be read, which are left out; default: the first one is raised.
+
+    Returns:
+        The results in the order of their names.
+
+    Raises:
+        InterbasisError: A result is damaged, or of another version.
+    """
+    run = Path(run)
+    digest, loaded = graph_digest(run), {}
+    for name in sorted(names_of(run, kind) if names is None else names):
+        try:
+            result = _load(run, kind, f"{kind.file}/{name}", digest, graph)
+        except InterbasisError as error:
+            if on_problem is None:
+                raise
+            on_problem(error)
+            continue
+        if result is not None:
+            loaded[name] = result
+    return loaded
+
+
+def _load(
+    run: Path, kind: type[R], stem: str, digest: str, graph: "InteractionGraph | None" = None
+) -> R | None:
+    header = _header(run, kind, stem, digest)
     if header is None:
         return None
     try:
-        return kind.model_validate(header.result)
+        result = kind.model_validate(header.result)
     except ValidationError as error:
-        raise InterbasisError(
-            f"{run / stem}.json is damaged: {first_problem(error)}; {kind.remedy(run)}"
-        ) from error
+        problem = first_problem(error)
+    else:
+        problem = "" if graph is None else result.misfit(graph)
+        if not problem:
+            return result
+    raise InterbasisError(f"{run / stem}.json is damaged: {problem}; {kind.remedy(run)}")
 
 
 def load_tensors(run: str | Path, kind: type[Result]) -> dict[str, Tensor]:
     """The tensors that go with a result; none where it has none."""
     run = Path(run)
-    header = _header(run, kind, kind.file)
+    header = _header(run, kind, kind.file, graph_digest(run))
     if header is None or header.tensors is None:
         return {}
     path = inside(run, f"{kind.file}.safetensors")
@@ -96,12 +162,12 @@ def load_tensors(run: str | Path, kind: type[Result]) -> dict[str, Tensor]:
     raise InterbasisError(f"{path} does not belong to {kind.file}.json beside it; {kind.remedy(run)}")
 
 
-def _header(run: Path, kind: type[Result], stem: str) -> ResultHeader | None:
-    digest, path = graph_digest(run), inside(run, f"{stem}.json")
+def _header(run: Path, kind: type[Result], stem: str, digest: str) -> ResultHeader | None:
+    path = inside(run, f"{stem}.json")
     if not path.is_file():
         return None
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InterbasisError(f"{path} is not readable ({error}); {kind.remedy(run)}") from error
     if isinstance(values, dict) and values.get("format") == FORMAT and values.get("schema") == 1:
@@ -114,7 +180,7 @@ def _header(run: Path, kind: type[Result], stem: str) -> ResultHeader | None:
         raise InterbasisError(f"{path} is damaged: {first_problem(error)}; {kind.remedy(run)}") from error
     if header.format != FORMAT or header.schema_version != SCHEMA:
         raise InterbasisError(
-            f"{path} has format {header.format!r}, schema {header.schema_version}; this version reads "
-            f"{FORMAT!r}, schema {SCHEMA}: upgrade interbasis, or {kind.remedy(run)}"
+            f"{path} has format {short_repr(header.format)}, schema {header.schema_version}; this version "
+            f"reads {FORMAT!r}, schema {SCHEMA}: upgrade interbasis, or {kind.remedy(run)}"
         )
     return header if header.graph == digest else None

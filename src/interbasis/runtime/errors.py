@@ -4,12 +4,17 @@ Its message is one sentence or two that a person can act on: what was expected, 
 what to do. The command line prints it and exits with code 2.
 """
 
+from reprlib import Repr
 from typing import TYPE_CHECKING
 
 from interbasis.runtime.printable import printable
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+
+
+MAX_SHOWN = 120
+"""Characters of a value that a message shows."""
 
 
 class InterbasisError(ValueError):
@@ -22,8 +27,22 @@ class InterbasisError(ValueError):
 def first_problem(error: "ValidationError") -> str:
     """The first thing that pydantic found wrong: "seed: input should be at least 0, received -1"."""
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
+    where = ".".join(_named(part) for part in first["loc"])
     reason = first["msg"][0].lower() + first["msg"][1:]
     if isinstance(first["input"], str | int | float | None) and first["type"] != "missing":
-        reason += f", received {first['input']!r}"
+        reason += f", received {short_repr(first['input'])}"
     return f"{where}: {reason}" if where else reason
+
+
+def short_repr(value: object) -> str:
+    """A value out of a file, for a message: a line or two at most, and nothing that cannot be printed."""
+    shown = Repr()
+    shown.maxstring = shown.maxother = MAX_SHOWN
+    shown.maxlevel = 2
+    return shown.repr(value)
+
+
+def _named(part: int | str) -> str:
+    """A name on the way to a value; quoted where it is long or cannot be printed."""
+    text = str(part)
+    return text if text.isprintable() and len(text) <= MAX_SHOWN else short_repr(text)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
 
 from interbasis.runtime.errors import InterbasisError
 
@@ -51,6 +52,12 @@ class Record(BaseModel):
             if len(received) > MAX_SHOWN:  # a tensor, say
                 received = f"what was given, of type {type(first['input']).__name__}"
             raise InterbasisError(f"the setting {name} cannot be {received}: {reason}") from error
+
+
+def require(fits: bool, reason: str) -> None:
+    """Refuse a record whose fields do not fit together; called by validators."""
+    if not fits:
+        raise PydanticCustomError("inconsistent", "{reason}", {"reason": reason})
 
 
 def _null_for_nan(value: object) -> object:

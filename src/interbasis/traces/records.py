@@ -4,12 +4,12 @@ Positions are those of the inputs, also behind a section of which only the last 
 numbers are in the units of the target: logits, or the activation of a feature.
 """
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from interbasis.runtime.literals import Method
-from interbasis.runtime.records import Measured, Record
+from interbasis.runtime.records import Measured, Record, require
 
 TargetKind = Literal["logit", "difference", "feature"]
 TARGET = "target"
@@ -248,6 +248,15 @@ class Trace(Record):
     scores: TraceScores
     checks: TraceChecks | None = None
     groups: tuple[NodeGroup, ...] = ()
+
+    @model_validator(mode="after")
+    def _edges_join_nodes_at_tokens(self) -> Self:
+        positions = {token.position for token in self.tokens}
+        nodes: tuple[TraceNode | ErrorNode, ...] = (*self.nodes, *self.errors)
+        require(all(node.position in positions for node in nodes), "a node stands at no token")
+        names = {TARGET, *(node.name for node in nodes)}
+        require(all({one.source, one.target} <= names for one in self.edges), "an edge joins no nodes")
+        return self
 
     @property
     def trusted(self) -> bool:

@@ -1,16 +1,28 @@
-"""Notes that a person makes on a graph: features pinned, renamed, put into groups."""
+"""Notes that a person makes on a graph: features pinned, renamed, put into groups.
 
+Several pages may write the notes of one run. Every set of notes has a version, the SHA-256 of its file; who
+saves notes names the version that they replace, and is refused where it is no longer the newest.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 from pydantic import ConfigDict, Field, ValidationError
 
 from interbasis.graph.store import load
-from interbasis.run.results import Result, save_result
+from interbasis.run.results import Result, load_result, save_result
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.files import inside, sha256_of
 from interbasis.runtime.records import Record
 
-Name = Annotated[str, Field(min_length=1, max_length=200)]
+Name = Annotated[str, Field(min_length=1, max_length=10_000)]
+"""Fields of the page take 200 characters; texts that two pages gave to one feature are joined."""
+NO_NOTES = ""
+"""Version of the notes of a run that has none."""
 
 
 class Place(Record):
@@ -63,8 +75,38 @@ def read_notes(value: object) -> Notes:
         ) from error
 
 
-def save_notes(run: Path, value: object) -> Notes:
-    """Check notes against a run and save them beside its graph, atomically."""
+class StaleNotesError(InterbasisError):
+    """Somebody else has saved notes since; nothing was written."""
+
+    def __init__(self, notes: Notes, version: str) -> None:
+        super().__init__("the notes were changed elsewhere since they were read; merge both and save again")
+        self.notes, self.version = notes, version
+
+
+def notes_version(run: Path) -> str:
+    """The version of the notes that a run has now."""
+    file = inside(run, f"{Notes.file}.json")
+    try:
+        return sha256_of(file) if file.is_file() else NO_NOTES
+    except OSError as error:
+        raise InterbasisError(f"could not read {file} ({error.strerror or error})") from error
+
+
+def save_notes(run: Path, value: object, version: str | None = None) -> tuple[Notes, str]:
+    """Check notes against a run and save them beside its graph, atomically.
+
+    Args:
+        run: Folder of the run.
+        value: The notes as plain data.
+        version: The version that they replace; None replaces whatever is there.
+
+    Returns:
+        The notes and their version.
+
+    Raises:
+        StaleNotesError: The run's notes are of another version.
+        InterbasisError: These are no notes on the run, or they cannot be written.
+    """
     notes = read_notes(value)
     sizes = {layer.name: layer.features for layer in load(run).layers}
     places = [*notes.pinned, *notes.names, *(member for group in notes.groups for member in group.members)]
@@ -74,5 +116,21 @@ def save_notes(run: Path, value: object) -> Notes:
                 f"the notes name feature {place.index} of {place.layer!r}, which {run} does not have; "
                 f"its node layers are {', '.join(sizes)}"
             )
-    save_result(run, notes)
-    return notes
+    with _one_writer(run):
+        newest = notes_version(run)
+        if version not in (None, newest):
+            raise StaleNotesError(load_result(run, Notes) or Notes(), newest)
+        save_result(run, notes)
+        return notes, notes_version(run)
+
+
+@contextmanager
+def _one_writer(run: Path) -> Iterator[None]:
+    """Let one process at a time compare versions and write; the lock ends with the process."""
+    folder = os.open(run, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # of file systems without locks; pages of one server take turns there, too
+            flock(folder, LOCK_EX)
+        yield
+    finally:
+        os.close(folder)

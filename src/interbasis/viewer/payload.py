@@ -20,7 +20,7 @@ from interbasis.run.rows import EDGE_LIMIT, LayerRows, SectionRows, layer_rows, 
 from interbasis.run.stages.ablate import SectionEdges
 from interbasis.run.summary import LayerSummary, summarise
 from interbasis.runtime.errors import InterbasisError
-from interbasis.viewer.notes import Notes
+from interbasis.viewer.notes import NO_NOTES, Notes, notes_version
 from interbasis.viewer.schema import (
     Floats,
     Indices,
@@ -43,6 +43,8 @@ from interbasis.viewer.trace_payload import page_trace
 
 EFFECTS = 6
 """Outputs that a feature raises most, and as many that it lowers."""
+MAX_TRACES = 200
+"""Traces that a page holds, the newest; each takes about 60 kB."""
 MIN_ONE_TO_ONE = 0.5
 """Share of Σ Ê² in the strongest edge of every feature from which on a layer norm's section is folded."""
 
@@ -50,19 +52,21 @@ MIN_ONE_TO_ONE = 0.5
 def run_payload(run: str | Path, limit: int = EDGE_LIMIT) -> PageRun:
     """Everything the page shows of a run on disk; results that cannot be read are named and left out."""
     run = Path(run)
-    payload = record_payload(read_run(run, skip_unreadable=True), limit)
+    payload = record_payload(read_run(run, skip_unreadable=True, max_traces=MAX_TRACES), limit)
     notes, unreadable = None, payload.unreadable
+    version = notes_version(run)  # first: notes that are newer than their version are merged, older ones lost
     try:
         notes = load_result(run, Notes)
     except InterbasisError as error:
         unreadable += (str(error),)
     identity = {"name": run.resolve().name, "digest": graph_digest(run)}
-    return payload.model_copy(update=identity | {"notes": notes, "unreadable": unreadable})
+    found = {"notes": notes, "notes_version": version, "unreadable": unreadable}
+    return payload.model_copy(update=identity | found)
 
 
 def graph_payload(graph: InteractionGraph, limit: int = EDGE_LIMIT) -> PageRun:
     """Everything the page shows of a graph in memory, with the results of its run, or those in memory."""
-    payload = record_payload(record_of(graph), limit)
+    payload = record_payload(record_of(graph, MAX_TRACES), limit)
     folder = companion(graph).folder
     return payload if folder is None else payload.model_copy(update={"name": folder.resolve().name})
 
@@ -100,7 +104,9 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:
         labelled=record.features is not None,
         examples=record.examples and record.examples.kind,
         notes=None,
+        notes_version=NO_NOTES,
         traces=tuple(page_trace(name, one.trace) for name, one in record.traces.items()),
+        traces_left_out=record.traces_left_out,
         unreadable=record.unreadable,
     )
 

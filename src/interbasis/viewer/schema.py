@@ -19,7 +19,7 @@ from interbasis.runtime.literals import Basis, Metric
 from interbasis.runtime.records import Measured, Record
 from interbasis.viewer.notes import Notes
 
-SCHEMA = 5
+SCHEMA = 6
 """Version of these records; `static/data.js` names the same."""
 
 Floats = str
@@ -321,7 +321,11 @@ class PageRun(Record):
     """Whether features were looked at."""
     examples: ExampleKind | None
     notes: Notes | None
+    notes_version: str
+    """The version of the notes, which the page names when it saves others in their place."""
     traces: tuple[PageTrace, ...]
+    traces_left_out: int
+    """Older ones that the run has, too."""
     unreadable: tuple[str, ...]
     """Results that could not be read, a sentence each."""
 

@@ -1,8 +1,14 @@
 """A server for one page on this machine, for one person.
 
-It maps no path to a file: `GET /` is the page, `PUT /notes/K` saves the notes of run K, and every other
-request is refused. It listens on 127.0.0.1, answers only to that name or localhost (so that no other site
-can reach it under a name of its own), and writes only with the token that the page was given.
+It maps no path to a file: `GET /SECRET/` is the page, `PUT /SECRET/notes/K` saves the notes of run K, and
+every other request is refused. It listens on 127.0.0.1, which every user of the machine can reach, so every
+request must name the secret of the address that was printed. The secret is a part of the path and no cookie,
+since browsers send the cookies of 127.0.0.1 to all of its ports, those of other users among them. The server
+answers only to that name or localhost (so that no other site can reach it under a name of its own), and
+writes only with the token that the page was given.
+
+A write names the version of the notes that it replaces, `If-Match: "VERSION"`. Where somebody else has
+written since, it is refused with 409, and the answer holds the notes as they are, with their version as ETag.
 """
 
 import json
@@ -13,23 +19,29 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
 
+from interbasis.run.stages.trace import TraceResult
 from interbasis.runtime.errors import InterbasisError
-from interbasis.viewer.notes import Notes, save_notes
+from interbasis.viewer.notes import StaleNotesError, save_notes
 from interbasis.viewer.page import PageFiles, html_of_runs
 
 MAX_NOTES_BYTES = 2_000_000
 """Longest notes that are read."""
 TOKEN_HEADER = "X-Interbasis-Token"
+TRACES = TraceResult.file
+"""Folder of a run whose time changes with every trace that is stored."""
+MAX_WAITING_CONNECTIONS = 1024
+"""Connections that may wait to be accepted; further ones time out."""
 
 
 class ViewerServer(ThreadingHTTPServer):
     """Serves the page of one or two runs until it is shut down."""
 
     daemon_threads = True
+    request_queue_size = MAX_WAITING_CONNECTIONS
 
     def __init__(self, runs: Sequence[str | Path], port: int = 0) -> None:
         self.runs = [Path(run) for run in runs]
-        self.token = secrets.token_urlsafe(32)
+        self.secret, self.token = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         self.files = PageFiles.read()
         self._page: tuple[object, bytes] | None = None
         self._lock = Lock()
@@ -43,7 +55,8 @@ class ViewerServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/"
+        """The address of the page, with its secret."""
+        return f"http://127.0.0.1:{self.server_port}/{self.secret}/"
 
     def page(self) -> bytes:
         """The page as the runs are now; made again only when one of their files has changed."""
@@ -53,13 +66,15 @@ class ViewerServer(ThreadingHTTPServer):
                 self._page = state, html_of_runs(self.runs, self.token, self.files).encode()
             return self._page[1]
 
-    def save(self, k: int, notes: object) -> Notes:
+    def save(self, k: int, notes: object, version: str) -> tuple[str, str]:
+        """Save notes in place of those of this version; they come back as JSON, with their own version."""
         with self._lock:
-            return save_notes(self.runs[k], notes)
+            saved, version = save_notes(self.runs[k], notes, version)
+        return saved.to_json(), version
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """GET / and PUT /notes/K; everything else is refused."""
+    """The page and PUT notes/K, both under the secret; everything else is refused."""
 
     server: ViewerServer
     server_version = "interbasis"
@@ -67,11 +82,13 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 30
 
+    def parse_request(self) -> bool:
+        """Read the request's head; whatever its method, it is refused without the secret."""
+        return super().parse_request() and self._host_is_ours() and self._knows_the_secret()
+
     def do_GET(self) -> None:
-        if not self._host_is_ours():
-            return
-        if self.path.partition("?")[0] != "/":
-            self._refuse(HTTPStatus.NOT_FOUND, "there is only / and what it holds")
+        if self._place() != "":
+            self._refuse(HTTPStatus.NOT_FOUND, "there is only the page and what it holds")
             return
         try:
             self._answer(HTTPStatus.OK, "text/html; charset=utf-8", self.server.page())
@@ -82,21 +99,40 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_PUT(self) -> None:
-        if not self._host_is_ours() or not self._may_write():
+        if not self._may_write():
             return
-        places = {f"/notes/{k}": k for k in range(len(self.server.runs))}
-        if self.path not in places:
+        places = {f"notes/{k}": k for k in range(len(self.server.runs))}
+        if self._place() not in places:
             self._refuse(HTTPStatus.NOT_FOUND, "there are only the notes of the runs")
             return
-        body = self._body()
+        body, version = self._body(), self.headers.get("If-Match")
         if body is None:
             return
+        if version is None:
+            self._refuse(HTTPStatus.PRECONDITION_REQUIRED, "say which version of the notes this replaces")
+            return
+        status = HTTPStatus.OK
         try:
-            saved = self.server.save(places[self.path], json.loads(body))
+            k, notes = places[self._place()], json.loads(body)
+            saved, version = self.server.save(k, notes, version.strip('"'))
+        except StaleNotesError as error:
+            status, saved, version = HTTPStatus.CONFLICT, error.notes.to_json(), error.version
         except (ValueError, RecursionError) as error:  # InterbasisError is one, and so is broken JSON
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
             return
-        self._answer(HTTPStatus.OK, "application/json", saved.to_json().encode())
+        self._answer(status, "application/json", saved.encode(), ETag=f'"{version}"')
+
+    def _place(self) -> str:
+        """The path behind the secret: "" is the page; a query does not count."""
+        return self.path.partition("?")[0].removeprefix(f"/{self.server.secret}/")
+
+    def _knows_the_secret(self) -> bool:
+        """Refuse everybody who was not given the address; how long it takes says nothing about the secret."""
+        given = self.path.encode("utf-8", "replace")[1 : len(self.server.secret) + 2]
+        if self.path.startswith("/") and secrets.compare_digest(given, f"{self.server.secret}/".encode()):
+            return True
+        self._refuse(HTTPStatus.FORBIDDEN, "this page needs the whole address that interbasis view printed")
+        return False
 
     def _host_is_ours(self) -> bool:
         """Refuse requests that came under another name: DNS rebinding, proxies, absolute URLs."""
@@ -108,8 +144,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _may_write(self) -> bool:
         given = self.headers.get(TOKEN_HEADER, "").encode("utf-8", "replace")
-        origin = self.headers.get("Origin", self.server.url[:-1])
-        ours = {f"http://{name}:{self.server.server_port}" for name in ("127.0.0.1", "localhost")}
+        origin = self.headers.get("Origin")
+        ours = {None} | {f"http://{name}:{self.server.server_port}" for name in ("127.0.0.1", "localhost")}
         if origin in ours and secrets.compare_digest(given, self.server.token.encode()):
             return True
         self._refuse(HTTPStatus.FORBIDDEN, "writing needs the token of the page")
@@ -132,9 +168,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self._answer(status, "text/plain; charset=utf-8", (reason + "\n").encode("utf-8", "replace"))
 
-    def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+    def _answer(self, status: HTTPStatus, kind: str, body: bytes, **more: str) -> None:
         self.send_response(status)
-        headers = {
+        headers = more | {
             "Content-Type": kind,
             "Content-Length": str(len(body)),
             "Cache-Control": "no-store",
@@ -158,9 +194,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _state_of(run: Path) -> list[tuple[str, int, int]]:
-    """Names, times and sizes of a run's own files."""
+    """Names, times and sizes of a run's files and of the folder of its traces."""
     try:
-        files = sorted(path for path in run.iterdir() if path.suffix in (".json", ".safetensors"))
+        files = sorted(
+            path for path in run.iterdir() if path.suffix in (".json", ".safetensors") or path.name == TRACES
+        )
         return [(path.name, *_stamp(path)) for path in files]
     except OSError:
         return []

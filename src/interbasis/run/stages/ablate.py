@@ -3,13 +3,14 @@
 Stored as `ablation.json`, with the accepted masks, `edge_mask.SOURCE`, beside it.
 """
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from pydantic import Field
 
 from interbasis.ablation.records import RobustCount, Trial
-from interbasis.run.records import DataUsed, Result
-from interbasis.runtime.errors import InterbasisError
+from interbasis.run.records import DataUsed, Result, unknown_layer
+from interbasis.runtime.errors import InterbasisError, short_repr
 from interbasis.runtime.literals import Metric
 from interbasis.runtime.progress import Progress, progress_bar
 from interbasis.runtime.records import Names, Record
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from interbasis.ablation.memory import AblationPlan
     from interbasis.ablation.search import EdgesRequired, NodesRequired, Search
     from interbasis.data.batches import Data
+    from interbasis.graph.interaction_graph import InteractionGraph
     from interbasis.run.opened import OpenedRun
     from interbasis.runtime.checkpoints import Checkpoints, State
 
@@ -133,6 +135,15 @@ class AblationResult(Result):
         return Conditions(
             self.metric, self.tolerance, self.all_tokens, self.data.fingerprint, self.data.labels
         )
+
+    def misfit(self, graph: "InteractionGraph") -> str:
+        if self.sections and not graph.edges:
+            return "sections were ablated, but the graph has no edges"
+        ends = dict(pairwise(graph.layer_names))
+        for source, section in self.sections.items():
+            if section.source != source or section.target != ends.get(source):
+                return f"the graph has no section {short_repr(source)} → {short_repr(section.target)}"
+        return unknown_layer(self.layers, graph.section_names)
 
 
 def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:

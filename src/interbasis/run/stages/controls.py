@@ -6,11 +6,13 @@ from pydantic import Field
 
 from interbasis.ablation.records import Control
 from interbasis.run.records import DataUsed, Result
+from interbasis.runtime.errors import short_repr
 from interbasis.runtime.literals import Metric
 from interbasis.runtime.progress import progress_bar
 from interbasis.runtime.records import Names, Record
 
 if TYPE_CHECKING:
+    from interbasis.graph.interaction_graph import InteractionGraph
     from interbasis.run.opened import OpenedRun
     from interbasis.runtime.checkpoints import State
 
@@ -42,6 +44,14 @@ class ControlsResult(Result):
 
     data: DataUsed
     rows: dict[str, Control]
+
+    def misfit(self, graph: "InteractionGraph") -> str:
+        sections = set(graph.section_names)
+        for name, row in self.rows.items():
+            known = row.stress.keys() <= row.required.keys() <= sections
+            if not known or row.curves.sections.keys() != sections:
+                return f"the control {short_repr(name)} is not about the graph's sections"
+        return ""
 
 
 def run(opened: "OpenedRun", request: ControlsRequest) -> ControlsResult:

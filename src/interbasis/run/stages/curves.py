@@ -1,20 +1,21 @@
 """Curves: the metric at fractions of the edges kept. Stored as `curves.json`."""
 
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from interbasis.ablation.records import Curves, Sparsity
-from interbasis.run.records import DataUsed, Result
+from interbasis.run.records import DataUsed, Result, unknown_layer
 from interbasis.runtime.literals import Metric
-from interbasis.runtime.records import Record
+from interbasis.runtime.records import Record, require
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from interbasis.ablation.robust import RobustSearch
     from interbasis.data.batches import Data
+    from interbasis.graph.interaction_graph import InteractionGraph
     from interbasis.run.opened import OpenedRun
     from interbasis.runtime.checkpoints import Checkpoints, State
 
@@ -44,6 +45,16 @@ class CurvesResult(Result):
     """By the name of the section's source layer."""
     worst: dict[str, tuple[float, ...]] = Field(default_factory=dict)
     """By section, the metric at each fraction with the worst mask found within the edges left out."""
+
+    @model_validator(mode="after")
+    def _every_curve_has_its_sparsity(self) -> Self:
+        require(self.sparsity.keys() >= self.curves.sections.keys(), "the sparsity of a section is missing")
+        lengths = {len(values) for values in self.worst.values()}
+        require(lengths <= {len(self.curves.fractions)}, "worst lacks the value of a fraction")
+        return self
+
+    def misfit(self, graph: "InteractionGraph") -> str:
+        return unknown_layer([*self.curves.sections, *self.sparsity, *self.worst], graph.section_names)
 
 
 def run(opened: "OpenedRun", request: CurvesRequest) -> CurvesResult:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from interbasis.features.records import ExampleKind, FeatureExamples, Idle, LayerFeatures
-from interbasis.run.records import DataUsed, Result
+from interbasis.run.records import DataUsed, Result, unknown_feature
 from interbasis.runtime.progress import progress_bar
 from interbasis.runtime.records import Record
 
 if TYPE_CHECKING:
+    from interbasis.graph.interaction_graph import InteractionGraph
     from interbasis.run.opened import OpenedRun
     from interbasis.runtime.checkpoints import State
 
@@ -45,6 +46,10 @@ class FeaturesResult(Result):
     layers: dict[str, LayerFeatures]
     idle: tuple[Idle, ...] = ()
 
+    def misfit(self, graph: "InteractionGraph") -> str:
+        problems = (unknown_feature(name, layer.by_index(), graph) for name, layer in self.layers.items())
+        return next(filter(None, problems), "")
+
 
 class ExamplesResult(Result):
     """Dataset examples of features, by layer."""
@@ -54,6 +59,13 @@ class ExamplesResult(Result):
 
     kind: ExampleKind
     layers: dict[str, tuple[FeatureExamples, ...]]
+
+    def misfit(self, graph: "InteractionGraph") -> str:
+        problems = (
+            unknown_feature(name, [one.index for one in examples], graph)
+            for name, examples in self.layers.items()
+        )
+        return next(filter(None, problems), "")
 
 
 def run(opened: "OpenedRun", request: FeaturesRequest) -> FeaturesResult:

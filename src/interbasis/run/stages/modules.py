@@ -4,13 +4,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from interbasis.run.records import Result
+from interbasis.run.records import Result, unknown_feature
 from interbasis.run.stages.ablate import AblationResult
+from interbasis.runtime.errors import short_repr
 from interbasis.runtime.records import Record
 
 if TYPE_CHECKING:
     from interbasis.communities.modules import Modules, NullModel
     from interbasis.communities.vertex_cuts import Cut
+    from interbasis.graph.interaction_graph import InteractionGraph
     from interbasis.run.opened import RunGraph
 
 
@@ -95,6 +97,15 @@ class ModulesResult(Result):
     @property
     def modules(self) -> int:
         return len(self.sizes)
+
+    def misfit(self, graph: "InteractionGraph") -> str:
+        for name, members in self.layers.items():
+            if problem := unknown_feature(name, (), graph):
+                return problem
+            size = graph.layers[graph.layer_names.index(name)].features
+            if len(members) != size or not all(-1 <= module < self.modules for module in members):
+                return f"the modules of {short_repr(name)} are not those of its {size} features"
+        return ""
 
     def module_of(self, layer: str, feature: int) -> int | None:
         """The module of a feature; None for those in none."""

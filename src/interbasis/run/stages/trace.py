@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from interbasis.run.records import Result
+from interbasis.run.records import Result, unknown_feature, unknown_layer
 from interbasis.run.stages.features import FeaturesResult
 from interbasis.run.stages.modules import ModulesResult
 from interbasis.runtime.errors import InterbasisError
 from interbasis.traces.records import NodeGroup, Trace, TraceNode, TraceSettings
 
 if TYPE_CHECKING:
+    from interbasis.graph.interaction_graph import InteractionGraph
     from interbasis.run.opened import OpenedRun
 
 MAX_NAME = 48
@@ -51,6 +52,15 @@ class TraceResult(Result):
 
     def stem(self) -> str:
         return f"{self.file}/{self.name}"
+
+    def misfit(self, graph: "InteractionGraph") -> str:
+        trace = self.trace
+        problems = (
+            unknown_layer([layer.name for layer in trace.layers], graph.layer_names),
+            *(unknown_feature(node.layer, [node.feature], graph) for node in trace.nodes),
+            unknown_layer([node.layer for node in trace.errors], graph.layer_names),
+        )
+        return next(filter(None, problems), "")
 
 
 def run(opened: "OpenedRun", request: TraceRequest) -> TraceResult:

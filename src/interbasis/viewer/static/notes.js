@@ -1,5 +1,9 @@
 // Notes on a run: features pinned, renamed, grouped. The server saves them to the run; a page from disk keeps them in
-// the browser where it may, and hands them out as a file.
+// the browser where it may, and hands them out as a file. A save names the version of the notes that it replaces. Where
+// another page has saved since, the server refuses it, and both sets of notes are merged and saved again.
+
+const LONGEST_TEXT = 10000; // as viewer/notes.py has it; fields take 200 characters, and merged texts are joined
+const MAX_MERGES = 50; // of one save
 
 export class NoteBook {
   constructor(run, token) {
@@ -8,6 +12,8 @@ export class NoteBook {
     this.listeners = [];
     this.status = "";
     this.version = 0;
+    this.stored = run.record.notes_version;
+    this.base = this.read(run.record.notes); // what the server has, as far as this page knows
     this.take(this.remembered() ?? run.record.notes);
   }
 
@@ -67,7 +73,7 @@ export class NoteBook {
 
   put(map, layer, index, text) {
     const key = this.key(layer, index);
-    const clean = text.trim().slice(0, 200);
+    const clean = text.trim().slice(0, LONGEST_TEXT);
     if ((map.get(key) ?? "") === clean) return;
     if (clean) map.set(key, clean);
     else map.delete(key);
@@ -99,20 +105,24 @@ export class NoteBook {
   }
 
   take(notes) {
-    this.pinned = new Set();
-    this.names = new Map();
-    this.groups = new Map();
+    Object.assign(this, this.read(notes));
+  }
+
+  // Notes as they are on disk, as sets and maps by key; features that the run does not have are left out.
+  read(notes) {
+    const pinned = new Set(), names = new Map(), groups = new Map();
     const keyOf = (item) => {
       const { layer, index } = item ?? {};
       const k = this.run.layerNumber(layer);
       return k >= 0 && Number.isInteger(index) && index >= 0 && index < this.run.layers[k].size ? `${k}.${index}` : null;
     };
     const each = (list, use) => Array.isArray(list) && list.forEach((item) => keyOf(item) && use(keyOf(item), item));
-    each(notes?.pinned, (key) => this.pinned.add(key));
-    each(notes?.names, (key, { name }) => this.names.set(key, String(name).slice(0, 200)));
+    each(notes?.pinned, (key) => pinned.add(key));
+    each(notes?.names, (key, { name }) => names.set(key, String(name).slice(0, LONGEST_TEXT)));
     for (const group of Array.isArray(notes?.groups) ? notes.groups : []) {
-      each(group?.members, (key) => this.groups.set(key, String(group.name).slice(0, 200)));
+      each(group?.members, (key) => groups.set(key, String(group.name).slice(0, LONGEST_TEXT)));
     }
+    return { pinned, names, groups };
   }
 
   replaceBy(notes) {
@@ -126,19 +136,55 @@ export class NoteBook {
     for (const listener of this.listeners) listener();
   }
 
+  // Saves the newest notes, one request at a time: two at once would be of one version, and refuse each other.
   async save() {
     if (!this.token) return this.remember();
+    this.unsaved = true;
+    if (this.saving) return;
+    this.saving = true;
     this.say("Saving…");
     try {
-      const answer = await fetch(`/notes/${this.run.place}`, {
-        method: "PUT",
-        headers: { "Content-Type": "application/json", "X-Interbasis-Token": this.token },
-        body: JSON.stringify(this.plain()),
-      });
-      this.say(answer.ok ? "Saved to the run." : `Not saved: ${(await answer.text()).trim()}`);
+      this.say(await this.saved());
     } catch {
       this.say("Not saved: the server has stopped. Download the notes to keep them.");
+    } finally {
+      this.saving = false;
     }
+  }
+
+  // Saves until nothing has changed meanwhile; returns what became of it.
+  async saved() {
+    let merges = 0;
+    while (this.unsaved) {
+      this.unsaved = false;
+      const sent = this.plain();
+      const answer = await fetch(`notes/${this.run.place}`, {
+        method: "PUT",
+        headers: { "Content-Type": "application/json", "X-Interbasis-Token": this.token, "If-Match": `"${this.stored}"` },
+        body: JSON.stringify(sent),
+      });
+      if (answer.status === 409 && merges++ < MAX_MERGES) this.merge(await answer.json(), versionOf(answer));
+      else if (answer.ok) [this.base, this.stored] = [this.read(sent), versionOf(answer)];
+      else return `Not saved: ${answer.status === 409 ? "another page is saving, too; change something to try again." : (await answer.text()).trim()}`;
+    }
+    return merges ? "Saved to the run, together with changes from another page." : "Saved to the run.";
+  }
+
+  // What was changed here since the last save is changed in the notes of the other page, too. Where both changed a name or
+  // a group, both texts stay.
+  merge(notes, stored) {
+    const field = document.activeElement;
+    if (field?.closest(".notes")) field.blur(); // what is being typed counts, and fields are drawn again
+    const theirs = this.read(notes);
+    for (const key of this.pinned) if (!this.base.pinned.has(key)) theirs.pinned.add(key);
+    for (const key of this.base.pinned) if (!this.pinned.has(key)) theirs.pinned.delete(key);
+    for (const kind of ["names", "groups"]) mergeTexts(this.base[kind], this[kind], theirs[kind]);
+    this.base = this.read(notes);
+    this.stored = stored;
+    Object.assign(this, theirs);
+    this.version++;
+    this.unsaved = true;
+    for (const listener of this.listeners) listener();
   }
 
   say(status) {
@@ -163,6 +209,29 @@ export class NoteBook {
       return null;
     }
   }
+}
+
+function mergeTexts(base, mine, theirs) {
+  for (const key of new Set([...base.keys(), ...mine.keys()])) {
+    const [before, here, there] = [base, mine, theirs].map((texts) => texts.get(key) ?? "");
+    if (here === before) continue;
+    if (there === before || there === "") {
+      if (here) theirs.set(key, here);
+      else theirs.delete(key);
+    } else {
+      theirs.set(key, joined(there, here));
+    }
+  }
+}
+
+// Two texts for one thing, each of them once.
+function joined(there, here) {
+  if (there.includes(here)) return there;
+  return here.includes(there) ? here : `${there} / ${here}`.slice(0, LONGEST_TEXT);
+}
+
+function versionOf(answer) {
+  return (answer.headers.get("ETag") ?? "").replaceAll('"', "");
 }
 
 function parseKey(key) {

@@ -31,7 +31,9 @@ export class Traces {
       return;
     }
     const graph = this.current();
-    replace(this.list, el("h2", {}, plural(this.all.length, "prompt")), this.all.map((one) =>
+    const older = this.page.parts.reduce((sum, { run }) => sum + run.record.traces_left_out, 0);
+    const hidden = older > 0 && el("p", { class: "hint" }, `The newest; ${plural(older, "older prompt")} of the run ${older > 1 ? "are" : "is"} not on this page.`);
+    replace(this.list, el("h2", {}, plural(this.all.length, "prompt")), hidden, this.all.map((one) =>
       el("button", { type: "button", "aria-current": one === graph ? "true" : null, onclick: () => this.state.set({ trace: one.name, node: "", tpins: "", tgroups: "" }) },
         name(one.trace.prompt), el("small", {}, "→ ", name(one.trace.target.name)))));
     this.draw(graph);

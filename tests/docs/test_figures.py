@@ -1,0 +1,141 @@
+"""A figure that stands in two places is the same in both, and what `plan` counts is what the page says."""
+
+import re
+
+import pytest
+
+from interbasis.costs import profile
+from interbasis.costs.models import SHAPES
+from interbasis.costs.plan import make_plan
+from interbasis.costs.request import PlanRequest
+from pages import DOCS, README
+
+FIGURES = {
+    "edges of the demo": {
+        "README.md": r"\*\*(\d+) of ([\d,]+) edges are enough",
+        "README.md, output": r"(\d+) of ([\d,]+) in attn_in\.0 → mlp_in\.0",
+        "docs/index.md": r"attention layer (\d+) of ([\d,]+) edges are enough",
+        "docs/method.md": r'"(\d+) of ([\d,]+) edges" means',
+    },
+    "edges there are in the demo": {
+        "docs/method.md": r"93 · 46 = ([\d,]+)\.",
+        "README.md": r'"Of ([\d,]+)" counts',
+    },
+    "modulus": {
+        "README.md": r"computes \*x \+ y\* mod (\d+)\.",
+        "docs/index.md": r"computes \*x \+ y\* mod (\d+)\.",
+    },
+    "features of the demo": {
+        "README.md": r"\*\*(\w+) features carry the whole answer, waves of x \+ y with (\w+) frequencies",
+        "docs/index.md": r"(\w+) features carry the whole answer: waves of\nx \+ y with (\w+) frequencies",
+    },
+    "time of the demo": {
+        "README.md": r"computes this in (a minute or two)",
+        "docs/index.md": r"computes this in (a minute or two)",
+        "docs/cli.md": r"a report and a page, in (a minute or two)",
+    },
+    "forward passes of GPT-2 small": {
+        "docs/costs.md": r"\| in forward passes \| ([\d.,]+) \|",
+        "README.md": r"as long as ([\d.,]+) forward passes over",
+    },
+    "hours of GPT-2 small": {
+        "docs/costs.md": r"\| hours of the processor, one thread \| ([\d.,]+) \|",
+        "README.md": r"tokens: ([\d.,]+) hours on one CPU thread",
+    },
+    "hours of GPT-2 small on two threads": {
+        "docs/results/benchmarks.md": r"12 blocks, 500 × 1,024 tokens, hours\*\* \| \*\*([\d.]+)\*\*",
+        "docs/costs.md": r"block of GPT2-small add up to ([\d.]+) hours",
+    },
+    "installation": {
+        "docs/results/walk.md": r"the installation: (\d+) packages, ([\d.]+ GB)",
+        "README.md": r"\((\d+) packages, ([\d.]+ GB) with the CPU build",
+    },
+    "largest error of closed forms": {
+        "docs/method.md": r"per-sample Jacobians \(`tests/reference\.py`, relative error at most ([\w-]+)\)",
+        "README.md": r"per-sample Jacobians \(relative error at most ([\w-]+)\)",
+    },
+    "speed of an MLP's basis": {
+        "README.md": r"basis of an MLP takes about (1/\d+) of the time",
+        "docs/results.md": r"MLP bases in (1/\d+),",
+    },
+    "speed of attention's basis": {
+        "README.md": r"attention (1/\d+) to\s+(1/\d+)",
+        "docs/results.md": r"attention in (1/\d+) to (1/\d+)",
+    },
+    "attention's ratios": {
+        "docs/results/benchmarks.md": r"\| attention, d = 768.*\| \*\*(\d+)\*\* \|[\s\S]*?"
+        r"\| attention, basis, exact \(4,096 tokens\).*\*\*(\d+)\*\*",
+        "docs/results.md": r"attention in 1/(\d+) to 1/(\d+)",
+    },
+}  # fmt: skip
+"""Every figure with the places where it stands, the first of which is its source."""
+ALONE = {
+    "1, 15, 18", "39",  # the demo's frequencies, which its output has in another order
+    "2405.10928", "10⁸", "10¹⁰", "512,000", "3.11", "2026", "0.1.0", "2024",
+}  # fmt: skip
+"""Numbers of README.md that no page repeats, or that other tests compare."""
+NUMBER = re.compile(r"(?<![\w-])\d[\d.,/⁰¹²³⁴-⁹]*(?:e-\d+)?(?: GB)?(?<![.,])")
+
+
+def text_of(place: str) -> str:
+    name = place.partition(",")[0]
+    return (README.parent / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_the_same_wherever_it_stands(name):
+    found = {place: re.findall(pattern, text_of(place)) for place, pattern in FIGURES[name].items()}
+    assert all(len(values) == 1 for values in found.values()), found
+    assert len({str(values) for values in found.values()}) == 1, found
+
+
+def test_tokens_of_the_estimate_are_those_of_the_paper_s_setting():
+    setting = r"sequence, (\d+) × ([\d,]+) tokens, float32"
+    ((samples, context),) = re.findall(setting, text_of("docs/costs.md"))
+    (tokens,) = re.findall(r"forward passes over ([\d,]+) tokens", text_of("README.md"))
+    assert int(samples) * int(context.replace(",", "")) == int(tokens.replace(",", ""))
+
+
+def test_every_number_of_the_readme_is_compared_or_stands_there_alone():
+    """A new number belongs into FIGURES where a page has it, too, and into ALONE where none has."""
+    text = text_of("README.md")
+    compared = {
+        part
+        for places in FIGURES.values()
+        for place, pattern in places.items()
+        if place == "README.md"
+        for match in re.finditer(pattern, text)
+        for part in match.groups()
+    }
+    prose = re.sub(r"```.*?```|<picture>.*?</picture>|\]\([^)]*\)|`[^`]*`", "", text, flags=re.DOTALL)
+    numbers = set(NUMBER.findall(re.sub(r"1, 15, 18 and 39", "1, 15, 18", prose)))
+    assert numbers - compared - ALONE - {"1", "15", "18"} == set()
+
+
+ROWS = {
+    "one forward pass, PFLOP": lambda plan: plan.forward.flops / 1e15,
+    "statistics, PFLOP": lambda plan: plan.phases["statistics"].flops / 1e15,
+    "Jacobians, PFLOP": lambda plan: plan.phases["Jacobians"].flops / 1e15,
+    "decompositions, PFLOP": lambda plan: plan.phases["bases"].flops / 1e15,
+    "edges, PFLOP": lambda plan: plan.phases["edges"].flops / 1e15,
+    "A100 hours, not run": lambda plan: plan.gpu_hours["A100"],
+    "H100 hours, not run": lambda plan: plan.gpu_hours["H100"],
+    "memory without a limit": lambda plan: plan.memory / 1e9,
+    "least `--memory`": lambda plan: plan.least_memory / 1e9,
+}
+"""Rows of docs/costs.md that follow from shapes alone."""
+
+
+@pytest.mark.parametrize("number", range(4), ids=list(SHAPES))
+def test_the_table_of_costs_is_what_plan_counts(number, tmp_path, monkeypatch):
+    monkeypatch.setenv("INTERBASIS_CACHE", str(tmp_path))
+    monkeypatch.setattr(profile, "SECONDS", 0.003)
+    shape = list(SHAPES)[number]
+    plan = make_plan(shape, PlanRequest(tokens=512_000, edge_group="positions", edge_sources=1))
+    text = (DOCS / "costs.md").read_text(encoding="utf-8")
+    for row, value in ROWS.items():
+        (cells,) = re.findall(rf"^\| {re.escape(row)} \| (.*) \|$", text, re.MULTILINE)
+        cell = cells.split(" | ")[number].removesuffix(" GB").replace(",", "")
+        decimals = len(cell.partition(".")[2])
+        counted = round(value(plan), decimals) if decimals else float(f"{value(plan):.2g}")
+        assert float(cell) == counted, (shape, row, value(plan))
