@@ -6,7 +6,6 @@ samples have a class, positions where layers have several; histograms, direct ef
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import torch
 from torch import Tensor
@@ -137,15 +136,11 @@ class Analysis:
         if not self.mean_effect_samples:
             return {}
         some = min(self.mean_effect_samples, len(batches))
-        inputs = [inputs for _, inputs in islice(batches.chunks(1), some)]
-        network, last = self.network, self.graph.layers[-1]
+        chosen = [layer.chosen for layer in self.layers[:-1]]
         progress("mean effects", 0, some)
-        jacobians = mean_jacobians(
-            network, self.graph.layers, inputs, [layer.chosen for layer in self.layers[:-1]]
-        )
+        jacobians = mean_jacobians(self.network, self.graph.layers, batches.head(some), chosen)
         progress("mean effects", some, some)
-        names = self.presentation.outputs
-        return {one.layer.name: records_of(one, network, last, names) for one in jacobians}
+        return records_of(jacobians, self.presentation.outputs)
 
     def _described(
         self,
