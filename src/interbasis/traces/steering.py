@@ -69,8 +69,8 @@ class Steering:
             return max(0, self.first - (prefix(inputs).shape[1] - f.shape[1]))
         if self.first >= f.shape[1]:
             raise InterbasisError(
-                f"{self.basis.name!r} has positions 0 to {f.shape[1] - 1}, received {self.first}; expected the "
-                "first position to be changed among them"
+                f"expected the first position that is changed among 0 to {f.shape[1] - 1}, which "
+                f"{self.basis.name!r} has, received {self.first}"
             )
         return self.first
 
