@@ -120,6 +120,63 @@ def test_images_given_as_arrays_are_shown_as_thumbnails():
     assert unnamed.share == pytest.approx((best + worst) / sum(push.value**2 for push in unnamed.up))
 
 
+def test_classes_of_few_samples_explain_little_by_chance():
+    case = mlp(nn.ReLU())
+    inputs, labels = normal(40, 6, seed=5), torch.arange(40) % 20
+    graph = interbasis.build(case.network, inputs)
+    described = open_run(graph, case.network, (inputs, labels)).features()
+    first = described.layers[graph.layers[0].name].features
+    values = features.collect(features.of(case.network, graph.layers[0]), inputs)
+    raw = features.explained_variance(values, labels)
+    assert raw[1:].mean() > 0.4
+    for one in first:
+        adjusted = 1 - (1 - raw[one.index].item()) * 39 / 20
+        assert one.classes.explained == pytest.approx(max(0, adjusted), rel=1e-5, abs=1e-12)
+
+
+def test_a_feature_of_the_first_position_is_not_one_of_the_token_before():
+    """As in real models, the first position stands out; the token before it is a small part of a feature."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.GPTNeoConfig(
+        vocab_size=12, hidden_size=16, num_layers=1, num_heads=1, max_position_embeddings=12, window_size=2,
+        attention_types=[[["local"], 1]], intermediate_size=16, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    model = transformers.GPTNeoForCausalLM(config).double().eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim == 2:
+                weight.copy_(torch.randn_like(weight) / weight.shape[-1] ** 0.5)
+        model.transformer.wpe.weight.zero_()
+        model.transformer.wpe.weight[0] = 6 * torch.randn(16)
+    network, tokens = interbasis.from_hf(model).double(), torch.randint(0, 12, (200, 12))
+    graph = interbasis.build(network, tokens, dtype="float64", edge_method=None, norm_limit=0)
+    found = open_run(graph, network, tokens).features(top=6, mean_effect_samples=0)
+    described = [one for layer in found.layers.values() for one in layer.features]
+    first = [one for one in described if one.positions.share > 0.9 and one.evidence[0].kind != "variance"]
+    assert len(first) >= 3
+    for one in first:
+        assert one.label.startswith("position 0 ")
+        assert all(known.share < 0.1 for known in one.evidence if known.kind in ("previous", "context"))
+
+
+@pytest.mark.parametrize("sequences", [1, 2, 3])
+def test_a_model_that_knows_no_positions_has_no_features_of_them(sequences):
+    pytest.importorskip("transformers")
+    from tiny_models import random_model
+
+    model = random_model("gpt2")
+    torch.nn.init.zeros_(model.transformer.wpe.weight)
+    network = interbasis.from_hf(model).double()
+    tokens = torch.randint(0, 23, (sequences, 16), generator=torch.Generator().manual_seed(sequences))
+    graph = interbasis.build(network, tokens, dtype="float64", edge_method=None, norm_limit=0)
+    found = open_run(graph, network, tokens).features(top=4, mean_effect_samples=0)
+    first = found.layers[graph.layer_names[0]].features
+    assert not any(one.label.startswith("position") for one in first)
+    if sequences == 1:
+        assert all(one.positions.share == 0 for one in first)
+
+
 def test_a_network_with_other_weights_is_refused():
     case = mlp(nn.ReLU())
     graph = interbasis.build(case.network, case.inputs)

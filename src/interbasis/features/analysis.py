@@ -101,7 +101,7 @@ class Analysis:
         own = [self.layers[k] for k in numbers]
         if not own:
             return {}
-        checkpoint = checkpoints.checkpoint("pass", len(batches))
+        checkpoint = checkpoints.checkpoint("sums", len(batches))
         restore_all(own, checkpoint.tensors)
         index = TokenIndex()
         if "token_index" in checkpoint.tensors:
@@ -275,5 +275,5 @@ class _Layer(LayerSums):
             names=tuple(names[c] if c < len(names) else str(c) for c in classes),
             means=tuple(short(self.classes.means[c, k].item()) for c in classes),
             auroc=tuple(short(v) for v in area[:, k].tolist()),
-            explained=short(self.classes.explained[k].item()),
+            explained=short(self.classes.adjusted[k].item()),
         )
