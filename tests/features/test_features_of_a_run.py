@@ -177,6 +177,49 @@ def test_a_model_that_knows_no_positions_has_no_features_of_them(sequences):
         assert all(one.positions.share == 0 for one in first)
 
 
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory, cli):
+    """A run of documents of 1 to 12 tokens, built by the command."""
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("documents")
+    torch.manual_seed(0)
+    shape = {"vocab_size": 30, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
+    config = transformers.GPT2Config(bos_token_id=1, eos_token_id=1, **shape)
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder / "model")
+    texts = [[1, *torch.randint(2, 30, (int(n),)).tolist()] for n in torch.randint(1, 12, (24,))]
+    torch.tensor(sum(texts, [])).numpy().astype("uint16").tofile(folder / "text.uint16")  # noqa: RUF017
+    data = f"tokens:{folder / 'text.uint16'},context=12,per=document,bos=1,part=all"
+    arguments = ["--data", data, "--edge-method", "none", "--out", folder / "run"]
+    ended = cli("build", f"hf:{folder / 'model'}", *arguments)
+    assert ended.code == 0, ended.err
+    return folder / "run"
+
+
+def test_documents_of_different_lengths_are_described(documents, cli):
+    """The state of the pass, which a folder keeps, holds inputs of different lengths."""
+    ended = cli("features", documents, "--top", 3)
+    assert ended.code == 0, ended.err
+    stored, shown = load_result(documents, FeaturesResult), load_result(documents, ExamplesResult)
+    opened = open_run(documents)
+    lengths = opened.data(None, "train").lengths
+    assert lengths.min() == 1 < lengths.max()
+    described, examples = analyse(
+        open_run(opened.graph, opened.network, opened.data(None, "train")), FeaturesRequest(top=3)
+    )
+    assert {k: v.features for k, v in stored.layers.items()} == {
+        k: v.features for k, v in described.layers.items()
+    }
+    assert shown.layers == examples.layers
+    for name, layer in stored.layers.items():
+        for one in layer.features:
+            assert sum(one.histogram.counts) == lengths.sum()
+            assert len(one.positions.means) == lengths.max()
+        for one in shown.layers[name]:
+            for example in (example for band in one.bands for example in band.examples):
+                assert example.position < lengths[example.sample]
+                assert len(example.tokens) <= lengths[example.sample]
+
+
 def test_a_network_with_other_weights_is_refused():
     case = mlp(nn.ReLU())
     graph = interbasis.build(case.network, case.inputs)
