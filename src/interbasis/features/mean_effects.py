@@ -198,27 +198,30 @@ def records_of(
 ) -> dict[str, list[MeanEffects]]:
     """By layer, the outputs that each feature moves most, for one standard deviation of it."""
     records = {}
-    for together in _in_blocks(jacobians):
-        ends, counts = together[0].ends, [len(one.features) for one in together]
-        groups = torch.cat([one.groups for one in together], 1)
-        means, errors = ends.effects(groups, torch.cat([one.gradients for one in together], -1))
-        for one, mean, error in zip(together, means.split(counts), errors.split(counts), strict=True):
-            units = map(one.layer.deviation, one.features)
-            records[one.layer.name] = [
+    for block in _in_blocks(jacobians):
+        counts = [len(jacobian.features) for jacobian in block]
+        means, errors = block[0].ends.effects(
+            torch.cat([jacobian.groups for jacobian in block], 1),
+            torch.cat([jacobian.gradients for jacobian in block], -1),
+        )
+        for jacobian, mean, error in zip(block, means.split(counts), errors.split(counts), strict=True):
+            units = map(jacobian.layer.deviation, jacobian.features)
+            records[jacobian.layer.name] = [
                 _most_moved(unit * mean[k], unit * error[k], names, top) for k, unit in enumerate(units)
             ]
     return records
 
 
 def _in_blocks(jacobians: Sequence[MeanJacobian]) -> Iterator[list[MeanJacobian]]:
-    """Layers whose effects are held together, since slopes of caps are the same for all of them."""
+    """Layers whose effects are computed together: the slopes of a cap are the same for all of them."""
     block: list[MeanJacobian] = []
-    for one in jacobians:
-        rows = sum(len(other.features) for other in [*block, one])
-        if block and rows * one.ends.outputs > MAX_ENTRIES:
+    rows = 0
+    for jacobian in jacobians:
+        rows += len(jacobian.features)
+        if block and rows * jacobian.ends.outputs > MAX_ENTRIES:
             yield block
-            block = []
-        block.append(one)
+            block, rows = [], len(jacobian.features)
+        block.append(jacobian)
     yield block
 
 

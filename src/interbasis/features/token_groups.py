@@ -102,8 +102,8 @@ class TokenSums:
                 token = token.where(token != other, 0)
             seen.append(_before(groups, lag))
             self._add("context", token[:, start + first :], behind)
-        for kind, some in zip(KINDS, (values, behind, values[:, :-1], behind), strict=True):
-            flat = some.flatten(0, 1)
+        for kind, part in zip(KINDS, (values, behind, values[:, :-1], behind), strict=True):
+            flat = part.flatten(0, 1)
             count = torch.full_like(values[0, 0], len(flat))
             total = torch.stack([count, flat.sum(0), flat.square().sum(0)])
             self.totals[kind] = self.totals[kind] + total if kind in self.totals else total
