@@ -233,3 +233,24 @@ def test_a_language_model_in_one_pass(shared, tmp_path, windows):
         assert (top.sample, top.position) == divmod(peak, 256)
         contexts = [tuple(e.tokens[: e.active + 1]) for e in small[j].bands[0].examples]
         assert len(set(contexts)) == len(contexts) == 8
+
+
+def test_a_resumed_pass_over_documents_of_different_lengths():
+    """Documents of one token among longer ones; what is held between chunks goes through its state."""
+    tokens, lengths = stories(), [11, 1, 1, 4, 7, 2] * 5
+    whole, resumed = ExampleSums(PLAN, TOKENS), ExampleSums(PLAN, TOKENS)
+    for k, length in enumerate(lengths):
+        inputs = tokens[k : k + 1, :length]
+        chunk = activations.Chunk(k, inputs, None, source(inputs))
+        whole.add(chunk)
+        again = ExampleSums(PLAN, TOKENS)
+        again.restore(resumed.state())
+        again.add(chunk)
+        resumed = again
+    assert resumed.result() == whole.result()
+    shown = [one for feature in whole.result() for band in feature.bands for one in band.examples]
+    assert {len(one.tokens) for one in shown} >= {1, 2, 3}
+    for one in shown:
+        values = source(tokens)[one.sample, one.position].tolist()
+        assert any(one.value == pytest.approx(value, abs=1e-5) for value in values)
+        assert one.position < lengths[one.sample]

@@ -120,6 +120,106 @@ def test_images_given_as_arrays_are_shown_as_thumbnails():
     assert unnamed.share == pytest.approx((best + worst) / sum(push.value**2 for push in unnamed.up))
 
 
+def test_classes_of_few_samples_explain_little_by_chance():
+    case = mlp(nn.ReLU())
+    inputs, labels = normal(40, 6, seed=5), torch.arange(40) % 20
+    graph = interbasis.build(case.network, inputs)
+    described = open_run(graph, case.network, (inputs, labels)).features()
+    first = described.layers[graph.layers[0].name].features
+    values = features.collect(features.of(case.network, graph.layers[0]), inputs)
+    raw = features.explained_variance(values, labels)
+    assert raw[1:].mean() > 0.4
+    for one in first:
+        adjusted = 1 - (1 - raw[one.index].item()) * 39 / 20
+        assert one.classes.explained == pytest.approx(max(0, adjusted), rel=1e-5, abs=1e-12)
+
+
+def test_a_feature_of_the_first_position_is_not_one_of_the_token_before():
+    """As in real models, the first position stands out; the token before it is a small part of a feature."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.GPTNeoConfig(
+        vocab_size=12, hidden_size=16, num_layers=1, num_heads=1, max_position_embeddings=12, window_size=2,
+        attention_types=[[["local"], 1]], intermediate_size=16, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    model = transformers.GPTNeoForCausalLM(config).double().eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim == 2:
+                weight.copy_(torch.randn_like(weight) / weight.shape[-1] ** 0.5)
+        model.transformer.wpe.weight.zero_()
+        model.transformer.wpe.weight[0] = 6 * torch.randn(16)
+    network, tokens = interbasis.from_hf(model).double(), torch.randint(0, 12, (200, 12))
+    graph = interbasis.build(network, tokens, dtype="float64", edge_method=None, norm_limit=0)
+    found = open_run(graph, network, tokens).features(top=6, mean_effect_samples=0)
+    described = [one for layer in found.layers.values() for one in layer.features]
+    first = [one for one in described if one.positions.share > 0.9 and one.evidence[0].kind != "variance"]
+    assert len(first) >= 3
+    for one in first:
+        assert one.label.startswith("position 0 ")
+        assert all(known.share < 0.1 for known in one.evidence if known.kind in ("previous", "context"))
+
+
+@pytest.mark.parametrize("sequences", [1, 2, 3])
+def test_a_model_that_knows_no_positions_has_no_features_of_them(sequences):
+    pytest.importorskip("transformers")
+    from tiny_models import random_model
+
+    model = random_model("gpt2")
+    torch.nn.init.zeros_(model.transformer.wpe.weight)
+    network = interbasis.from_hf(model).double()
+    tokens = torch.randint(0, 23, (sequences, 16), generator=torch.Generator().manual_seed(sequences))
+    graph = interbasis.build(network, tokens, dtype="float64", edge_method=None, norm_limit=0)
+    found = open_run(graph, network, tokens).features(top=4, mean_effect_samples=0)
+    first = found.layers[graph.layer_names[0]].features
+    assert not any(one.label.startswith("position") for one in first)
+    if sequences == 1:
+        assert all(one.positions.share == 0 for one in first)
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory, cli):
+    """A run of documents of 1 to 12 tokens, built by the command."""
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("documents")
+    torch.manual_seed(0)
+    shape = {"vocab_size": 30, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
+    config = transformers.GPT2Config(bos_token_id=1, eos_token_id=1, **shape)
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder / "model")
+    texts = [[1, *torch.randint(2, 30, (int(n),)).tolist()] for n in torch.randint(1, 12, (24,))]
+    torch.tensor(sum(texts, [])).numpy().astype("uint16").tofile(folder / "text.uint16")  # noqa: RUF017
+    data = f"tokens:{folder / 'text.uint16'},context=12,per=document,bos=1,part=all"
+    arguments = ["--data", data, "--edge-method", "none", "--out", folder / "run"]
+    ended = cli("build", f"hf:{folder / 'model'}", *arguments)
+    assert ended.code == 0, ended.err
+    return folder / "run"
+
+
+def test_documents_of_different_lengths_are_described(documents, cli):
+    """The state of the pass, which a folder keeps, holds inputs of different lengths."""
+    ended = cli("features", documents, "--top", 3)
+    assert ended.code == 0, ended.err
+    stored, shown = load_result(documents, FeaturesResult), load_result(documents, ExamplesResult)
+    opened = open_run(documents)
+    lengths = opened.data(None, "train").lengths
+    assert lengths.min() == 1 < lengths.max()
+    described, examples = analyse(
+        open_run(opened.graph, opened.network, opened.data(None, "train")), FeaturesRequest(top=3)
+    )
+    assert {k: v.features for k, v in stored.layers.items()} == {
+        k: v.features for k, v in described.layers.items()
+    }
+    assert shown.layers == examples.layers
+    for name, layer in stored.layers.items():
+        for one in layer.features:
+            assert sum(one.histogram.counts) == lengths.sum()
+            assert len(one.positions.means) == lengths.max()
+        for one in shown.layers[name]:
+            for example in (example for band in one.bands for example in band.examples):
+                assert example.position < lengths[example.sample]
+                assert len(example.tokens) <= lengths[example.sample]
+
+
 def test_a_network_with_other_weights_is_refused():
     case = mlp(nn.ReLU())
     graph = interbasis.build(case.network, case.inputs)

@@ -8,6 +8,8 @@ from torch.nn.functional import cross_entropy
 import interbasis
 from cases import mlp, positionwise
 from interbasis import features
+from interbasis.data.next_tokens import next_tokens
+from interbasis.data.samples import Samples
 
 
 @pytest.fixture
@@ -87,6 +89,56 @@ def test_every_position_may_have_a_label():
     kept = features.intervene(made.network, layers[0], (made.inputs, ignoring), 1)
     fewer = features.intervene(made.network, layers[0], (made.inputs[:, 1:], labels[:, 1:]), 1)
     assert kept.loss == pytest.approx(fewer.loss, rel=1e-10)
+
+
+def changed_by_hand(network, layer, inputs, feature: int, value: float) -> torch.Tensor:
+    """Logits [n, T, outputs] with the feature set at every position."""
+    k = network.layers.index(layer.name)
+    f = network.activations(inputs)[k]
+    f = f + (value - f @ layer.transform[feature])[..., None] * layer.inverse[:, feature]
+    for step in (*network.sections[k:], *network.tail):
+        f = step(f)
+    return f[..., network.output_layer.first_coordinate :]
+
+
+def language_model():
+    transformers = pytest.importorskip("transformers")
+    assert transformers
+    from tiny_models import random_model, tokens
+
+    network, inputs = interbasis.from_hf(random_model("gpt2")).double(), tokens(9, 6)
+    graph = interbasis.build(network, inputs, dtype="float64", edge_method=None)
+    return network, graph.layers[network.layers.index("mlp_in.0")], inputs
+
+
+def test_a_value_is_set_at_every_position_of_a_language_model():
+    """At the last one, too, which has no token that follows."""
+    network, layer, inputs = language_model()
+    expected = changed_by_hand(network, layer, inputs, 3, 1.3)
+    found = features.intervene(network, layer, inputs, 3, 1.3, outputs=True)
+    assert torch.allclose(found.outputs[0], network(inputs), atol=1e-12)
+    assert torch.allclose(found.outputs[1], expected, atol=1e-12)
+    loss = cross_entropy(expected[:, :-1].flatten(0, 1), inputs[:, 1:].flatten())
+    assert found.loss[1] == pytest.approx(loss.item(), rel=1e-10)
+    labels = torch.full_like(inputs, -100)
+    labels[:, 3] = inputs[:, 4]
+    few = features.intervene(network, layer, (inputs, labels), 3, 1.3, outputs=True)
+    assert torch.equal(few.outputs[1], found.outputs[1])
+    assert few.loss[1] == pytest.approx(cross_entropy(expected[:, 3], inputs[:, 4]).item(), rel=1e-10)
+
+
+def test_outputs_of_documents_of_different_lengths():
+    network, layer, inputs = language_model()
+    lengths = [6, 2, 2, 1, 6, 3, 4, 5, 6]
+    read = lambda first, last: (inputs[first:last], next_tokens(inputs[first:last]))  # noqa: E731
+    data = Samples(9, read, kind="tokens", lengths=torch.tensor(lengths))
+    found = features.intervene(network, layer, data, 3, 1.3, outputs=True)
+    for outputs in found.outputs:
+        assert outputs.shape == (9, 6, 23)
+    for sample, length in enumerate(lengths):
+        expected = changed_by_hand(network, layer, inputs[sample : sample + 1, :length], 3, 1.3)[0]
+        assert torch.allclose(found.outputs[1][sample, :length], expected, atol=1e-12)
+        assert found.outputs[1][sample, length:].isnan().all()
 
 
 def test_the_last_layer_can_be_set(case, layers):

@@ -67,10 +67,35 @@ def test_a_context_is_a_token_that_came_before(text):
     found = shares["context"][3]
     assert found.tokens == (6,)
     truth = torch.stack([(rare[:, max(0, t - WINDOW) : t] == 6).any(1) for t in range(20)], 1).double()
-    x, y = values[:, :, 3].flatten(), truth.flatten()
+    x, y = values[:, 1:, 3].flatten(), truth[:, 1:].flatten()  # nothing comes before position 0
     expected = torch.corrcoef(torch.stack([x, y]))[0, 1].item() ** 2
-    n = len(x)
-    assert found.share == pytest.approx(1 - (1 - expected) * (n - 1) / (n - 2), abs=1e-10)
+    n, whole = len(x), values[:, :, 3].flatten()
+    part = x.var(correction=0) * n / (whole.var(correction=0) * len(whole))
+    assert found.share == pytest.approx((1 - (1 - expected) * (n - 1) / (n - 2)) * part.item(), abs=1e-10)
+
+
+@pytest.mark.parametrize(("kind", "apart"), [("previous", 0), ("next", 19)])
+def test_a_position_without_a_token_before_or_after_it_is_explained_by_none(text, kind, apart):
+    """The share of the tokens alone, where the first or the last position stands far out."""
+    _, values, tokens = text
+    x = values[:, :, 1 if kind == "previous" else 2].clone()
+    x[:, apart] += 20
+    sums, index = sums_of(tokens, x[..., None], 7)
+    known = x[:, 1:] if kind == "previous" else x[:, :-1]
+    groups = tokens[:, :-1] if kind == "previous" else tokens[:, 1:]
+    eta = explained_variance(known.reshape(-1, 1), groups.flatten()).item()
+    n = known.numel()
+    part = (known.var(correction=0) * n / (x.var(correction=0) * x.numel())).item()
+    (share,) = sums.shares(index)[kind]
+    assert share.share == pytest.approx((1 - (1 - eta) * (n - 1) / (n - 7)) * part, abs=1e-10)
+    assert share.share < 0.15
+    assert sums.shares(index)["context"][0].share < 0.05
+
+
+def test_tokens_that_occur_once_explain_nothing():
+    values = torch.randn(1, 40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    sums, index = sums_of(torch.arange(40)[None], values, 1)
+    assert all(one.share == 0 for of_kind in sums.shares(index).values() for one in of_kind)
 
 
 def test_chunks_and_resumed_passes_give_the_same(text):

@@ -26,7 +26,15 @@ def test_positional_features(monkeypatch):
     assert found.share.tolist()[0] == pytest.approx(1)
     assert found.share.tolist()[1] < 0.1
     assert found.share.tolist()[2] == 0
-    assert found.share.tolist()[3] == pytest.approx(between.item(), rel=1e-12)
+    adjusted = 1 - (1 - between) * (n * T - 1) / (n * T - T)
+    assert found.share.tolist()[3] == pytest.approx(adjusted.item(), rel=1e-12)
+
+
+def test_few_sequences_are_not_explained_by_their_positions():
+    for n in (1, 2, 3):
+        noise = normal(n, 400, 5)
+        shares = features.positions(lambda inputs: inputs, noise).share
+        assert shares.max() < 0.15
 
 
 @pytest.fixture(scope="module")

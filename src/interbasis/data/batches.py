@@ -112,6 +112,10 @@ class Batches:
             self._length = known or sum(len(inputs) for inputs in self._inputs())
         return self._length
 
+    def head(self, count: int) -> "Batches":
+        """The first ``count`` samples."""
+        return self._block(0, 0, count)
+
     def between(self, first: int, last: int) -> Tensor:
         """The inputs of samples first … last − 1, with padding."""
         return torch.cat(list(self._block(0, first, last)._inputs()))

@@ -6,7 +6,6 @@ samples have a class, positions where layers have several; histograms, direct ef
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import torch
 from torch import Tensor
@@ -102,7 +101,7 @@ class Analysis:
         own = [self.layers[k] for k in numbers]
         if not own:
             return {}
-        checkpoint = checkpoints.checkpoint("pass", len(batches))
+        checkpoint = checkpoints.checkpoint("sums", len(batches))
         restore_all(own, checkpoint.tensors)
         index = TokenIndex()
         if "token_index" in checkpoint.tensors:
@@ -137,15 +136,11 @@ class Analysis:
         if not self.mean_effect_samples:
             return {}
         some = min(self.mean_effect_samples, len(batches))
-        inputs = [inputs for _, inputs in islice(batches.chunks(1), some)]
-        network, last = self.network, self.graph.layers[-1]
+        chosen = [layer.chosen for layer in self.layers[:-1]]
         progress("mean effects", 0, some)
-        jacobians = mean_jacobians(
-            network, self.graph.layers, inputs, [layer.chosen for layer in self.layers[:-1]]
-        )
+        jacobians = mean_jacobians(self.network, self.graph.layers, batches.head(some), chosen)
         progress("mean effects", some, some)
-        names = self.presentation.outputs
-        return {one.layer.name: records_of(one, network, last, names) for one in jacobians}
+        return records_of(jacobians, self.presentation.outputs)
 
     def _described(
         self,
@@ -280,5 +275,5 @@ class _Layer(LayerSums):
             names=tuple(names[c] if c < len(names) else str(c) for c in classes),
             means=tuple(short(self.classes.means[c, k].item()) for c in classes),
             auroc=tuple(short(v) for v in area[:, k].tolist()),
-            explained=short(self.classes.explained[k].item()),
+            explained=short(self.classes.adjusted[k].item()),
         )

@@ -19,7 +19,8 @@ class Positional:
     means: Tensor
     """Mean activation [positions, features]."""
     share: Tensor
-    """Share of each feature's variance that position explains (η²), [features]; 0 for a constant."""
+    """Share of each feature's variance that position explains, adjusted for the number of positions,
+    [features]; 0 for a constant."""
 
 
 class PositionSums:
@@ -36,11 +37,13 @@ class PositionSums:
     def result(self) -> Positional:
         if self.moments is None:
             raise InterbasisError("there are no samples to take positions from")
-        return Positional(self.moments.means, self.moments.explained)
+        return Positional(self.moments.means, self.moments.adjusted)
 
 
 def positions(source: Source, data: Data, progress: Progress = silent) -> Positional:
     """Mean activation of every feature per position, and the share of variance explained by position.
+
+    The share is adjusted for the number of positions, 1 − (1 − η²)(n − 1)/(n − k).
 
     Args:
         source: `of(network, layer)`, or a function from inputs to values.

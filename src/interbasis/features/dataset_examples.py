@@ -67,7 +67,7 @@ class ExampleSums:
         if self.rendering is None:
             self.rendering = default_rendering(chunk.inputs)
         n, S, _ = chunk.values.shape
-        window, kind = self._window(S), self.rendering.kind
+        window, kind = self._window(), self.rendering.kind
         positions = (chunk.inputs.shape[1] if kind == "tokens" else S) - S + torch.arange(S)
         places = ((chunk.first + torch.arange(n)) << SHIFT)[:, None] + positions  # [n, S]
         contexts = fingerprints(chunk.inputs, S, kind, window.before)
@@ -80,10 +80,11 @@ class ExampleSums:
         self.reservoir = some if self.reservoir is None else self.reservoir.merge(some, self.plan.reservoir)
         self._keep_samples(chunk)
 
-    def _window(self, positions: int) -> Window:
-        if isinstance(self.rendering, Tokens) and positions > 1:
+    def _window(self) -> Window:
+        """The same for all chunks, whose samples may be of different lengths."""
+        if isinstance(self.rendering, Tokens):
             return Window(self.rendering.before, self.rendering.after)
-        return Window(self.rendering.before if isinstance(self.rendering, Tokens) else 0, 0)
+        return Window(0, 0)
 
     def _sample(self, chunk: Chunk, places: Tensor, contexts: Tensor, window: Window) -> Reservoir:
         """The places of this chunk that have the smallest random numbers."""
@@ -118,8 +119,10 @@ class ExampleSums:
             return {}
         parts = {"highest": self.highest, "lowest": self.lowest, "reservoir": self.reservoir}
         tensors = {f"{name}.{key}": t for name, part in parts.items() for key, t in vars(part).items()}
+        inputs = [torch.atleast_1d(inputs) for inputs, _ in self.samples.values()]
         tensors["samples"] = torch.tensor(list(self.samples))
-        tensors["inputs"] = torch.stack([inputs for inputs, _ in self.samples.values()])
+        tensors["lengths"] = torch.tensor([len(sample) for sample in inputs])  # documents differ in length
+        tensors["inputs"] = torch.cat(inputs)
         labels = [label for _, label in self.samples.values() if label is not None]
         return tensors | ({"labels": torch.tensor(labels)} if labels else {})
 
@@ -134,7 +137,7 @@ class ExampleSums:
 
         self.highest, self.lowest = Candidates(**part("highest")), Candidates(**part("lowest"))
         self.reservoir = Reservoir(**part("reservoir"))
-        samples, inputs = tensors["samples"].tolist(), tensors["inputs"]
+        samples, inputs = tensors["samples"].tolist(), tensors["inputs"].split(tensors["lengths"].tolist())
         labels = tensors["labels"].tolist() if "labels" in tensors else [None] * len(samples)
         self.samples = dict(zip(samples, zip(inputs, labels, strict=True), strict=True))
 

@@ -37,7 +37,8 @@ class Intervention:
     """Cross-entropy before and after; NaN without labels."""
     samples: int
     outputs: tuple[Tensor, Tensor] | None = None
-    """The model's outputs of every sample before and after, where they were asked for."""
+    """The model's outputs of every sample before and after, where they were asked for; NaN behind the end of
+    samples that are shorter than others."""
 
 
 class InterventionOptions(TypedDict, total=False):
@@ -65,7 +66,8 @@ def intervene(
         data: (inputs, labels), or a language model's tokens alone, whose labels are the tokens that follow;
             where a value is given, inputs without labels do.
         feature: Index of the feature.
-        value: What it is set to; default: its mean given the true label.
+        value: What it is set to, at every position; default: its mean given the true label, at the positions
+            that have one.
         **options: ``groups`` gives every class a group, and the mean is the group's: [1, 1, 0, …];
             ``mean_data`` are the data of the means (default: ``data``); ``outputs`` keeps the outputs of
             every sample; ``progress`` is told how far it is.
@@ -98,7 +100,7 @@ def intervene(
     chunks = batches.labelled_chunks(size) if labelled else _unlabelled(batches, size, network)
     for _, inputs, labels in batches.tracked(chunks, "intervention", progress):
         inputs, labels = inputs.to(network.device), labels.to(network.device)
-        group = _group(labels, groups) if value is None else labels.where(labels == IGNORED_LABEL, 0)
+        group = _group(labels, groups) if value is None else torch.zeros_like(labels)
         untouched, changed = _outputs(features, feature, inputs, labels, _goal(targets, group))
         if labelled:
             before.add(untouched, labels)
@@ -108,8 +110,17 @@ def intervene(
     return Intervention(
         layer.name, feature, tuple(targets.tolist()),
         (before.accuracy, after.accuracy), (before.loss, after.loss), len(batches),
-        (torch.cat([pair[0] for pair in kept]), torch.cat([pair[1] for pair in kept])) if kept else None,
+        (_joined([pair[0] for pair in kept]), _joined([pair[1] for pair in kept])) if kept else None,
     )  # fmt: skip
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:  # [n, outputs] or [n, T, outputs] each, T may differ
+    """All samples together, filled up with NaN to the longest."""
+    if parts[0].ndim == 2:
+        return torch.cat(list(parts))
+    longest = max(part.shape[1] for part in parts)
+    pad = torch.nn.functional.pad
+    return torch.cat([pad(part, (0, 0, 0, longest - part.shape[1]), value=torch.nan) for part in parts])
 
 
 def _unlabelled(batches: Batches, size: int, network: Network) -> Iterator[tuple[int, Tensor, Tensor]]:

@@ -1,17 +1,21 @@
 """Mean effects: which outputs a feature moves through all blocks above it, averaged over the data.
 
-The mean Jacobian of the last node layer h in feature j of an earlier one, at the token's own position,
+The outputs are y = cap(W h). The last linear map W of the model reads h, behind all blocks, even if the run's
+node layers end before it; a cap, where there is one, bends each output by itself. At the token's own
+position, averaged over the positions t of all samples alike, feature j moves output i by
 
-    E_t[∂h_t/∂f̂_jt] = E[φ_t g_jt],      g_jt = Σ_s φ_s · ∂h_s/∂f̂_jt,
+    E[∂y_ti/∂f̂_tj] = E[cap'((W h_t)_i) · (W φ_t)_i · g_tj],      g_tj = Σ_s φ_s · ∂h_s/∂f̂_tj,
 
 with random signs φ per position and coordinate, since E[φ_si φ_ti'] is 1 for the same entry and 0
 otherwise. One backward pass per set of signs gives g at all layers and positions at once. The estimate is
 unbiased; its standard error is taken from the spread over samples (or, of many samples, groups of them).
-What follows h is linear and comes last, nothing of vocabulary size is held per sample.
+
+Without a cap, E[φ_t g_tj] is summed and W comes last: nothing of vocabulary size is held per sample. With
+one, each token has slopes of its own, so h_t, φ_t and g_tj are kept, and outputs come from them at the end.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,34 +23,112 @@ from torch import Tensor
 from interbasis.data.batches import Batches, Data
 from interbasis.features.records import MeanEffects, MeanPush
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.network.network import Network
+from interbasis.network.cores import Linear
+from interbasis.network.network import Network, Section, Step
+from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.random_signs import random_signs
 from interbasis.runtime.errors import InterbasisError
 
 MAX_GROUPS = 64
 """Groups of samples whose spread gives the standard errors, at most."""
+MAX_ENTRIES = 2**25
+"""Outputs times features, and outputs times tokens, that are held at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Readout:
+    """The end of a network, from the layer h on: y = cap(W h)."""
+
+    weight: Tensor | None  # W [outputs, width of h]; None is the identity
+    caps: tuple[Step, ...]
+    first: int
+    """The first coordinate of y after the constant."""
+
+    def moved(self, changes: Tensor, h: Tensor) -> Tensor:  # [n, width] twice -> [n, outputs]
+        """What small changes of h do to y, less the mean over outputs, which a softmax does not notice."""
+        if self.weight is not None:
+            changes = changes @ self.weight.T
+            h = h @ self.weight.T if self.caps else h
+        for cap in self.caps:
+            h, changes = cap.direct(h, changes)
+        changes = changes[:, self.first :]
+        return changes - changes.mean(1, keepdim=True)
+
+    def double(self) -> "Readout":
+        """The same in float64, on the CPU."""
+        return self if self.weight is None else replace(self, weight=self.weight.cpu().double())
+
+
+def readout_of(network: Network) -> tuple[tuple[Step, ...], Readout]:
+    """The steps between the last node layer and h, and the end of the network from h on."""
+    end = len(network.tail)
+    while end and network.tail[end - 1].one_by_one:
+        end -= 1
+    steps, caps, weight = network.tail[:end], network.tail[end:], None
+    if steps and (matrix := _matrix(steps[-1])) is not None:
+        steps, weight = steps[:-1], matrix
+    return steps, Readout(weight, caps, network.output_layer.first_coordinate)
+
+
+def _matrix(step: Step) -> Tensor | None:  # [d_out, d_in]
+    """P, if the step is P f at each position; None for all others."""
+    if not isinstance(step, Section) or isinstance(step, StencilSection) or step.last_only:
+        return None
+    return step.skip if isinstance(step.core, Linear) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """Where all effects end: h at all tokens, group by group of the samples, and what follows it."""
+
+    readout: Readout
+    sizes: Tensor  # [groups], numbers of tokens
+    h: Tensor  # [tokens, width of h], empty without a cap
+    signs: Tensor  # [tokens, width of h], empty without a cap
+    outputs: int
+
+    def effects(self, groups: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
+        """(mean, standard error) [features, outputs], from what a `MeanJacobian` holds."""
+        count, sizes = len(self.sizes), self.sizes / self.sizes.mean()
+        total, squares, by_size = (torch.zeros(()).double() for _ in range(3))
+        for size, moved in zip(sizes, self._moved(groups, gradients), strict=True):
+            total, squares, by_size = total + moved, squares + moved.square(), by_size + size * moved
+        mean = total / count
+        # the spread about size · mean: a group with more tokens is expected to add more
+        scatter = (squares - 2 * mean * by_size + mean.square() * sizes.square().sum()).clamp_min(0)
+        return mean, (scatter / (count * (count - 1))).sqrt() if count > 1 else mean * torch.nan
+
+    def _moved(self, groups: Tensor, gradients: Tensor) -> Iterator[Tensor]:  # [features, outputs] each
+        """What every group adds to the mean over groups."""
+        readout = self.readout.double()
+        if not readout.caps:
+            yield from (readout.moved(group, group) for group in groups)
+            return
+        for rows in torch.arange(len(self.h)).split(self.sizes.long().tolist()):
+            total = torch.zeros(()).double()
+            for part in rows.split(max(1, MAX_ENTRIES // self.outputs)):
+                moved = readout.moved(self.signs[part].double(), self.h[part].double())  # [tokens, outputs]
+                total = total + gradients[part].double().T @ moved
+            yield total / self.sizes.mean()
 
 
 @dataclass(frozen=True, eq=False)
 class MeanJacobian:
-    """E[∂h/∂f̂_j] at the own position, for some features of one layer, per group of samples."""
+    """E[∂h/∂f̂_j] at the token's own position, for some features of one layer, as a mean over groups."""
 
     layer: LayerBasis
     features: tuple[int, ...]
-    groups: Tensor  # [groups, features, width of the last layer]
+    groups: Tensor  # [groups, features, width of h]
+    """Sums over the tokens of each group, divided by the mean number of tokens of a group."""
+    gradients: Tensor  # g [tokens, features], empty without a cap
+    ends: Ends
 
-    def effects(self, network: Network, last: LayerBasis) -> tuple[Tensor, Tensor]:
+    def effects(self) -> tuple[Tensor, Tensor]:
         """(mean, standard error) [features, outputs] of what one unit of each feature adds to the outputs.
 
         Only differences between outputs matter to a softmax: the mean over outputs is taken away.
         """
-        f, moved = _mean_of(last), self.groups
-        for step in network.tail:
-            f, moved = step.direct(f, moved)
-        moved = moved[..., network.output_layer.first_coordinate :]
-        moved = moved - moved.mean(-1, keepdim=True)
-        error = moved.std(0) / len(moved) ** 0.5 if len(moved) > 1 else torch.full_like(moved[0], torch.nan)
-        return moved.mean(0), error
+        return self.ends.effects(self.groups, self.gradients)
 
 
 def mean_jacobians(
@@ -57,7 +139,7 @@ def mean_jacobians(
     sources: int = 1,
     seed: int = 0,
 ) -> list[MeanJacobian]:
-    """The mean Jacobian from every layer but the last to the last, by random signs.
+    """The mean Jacobian from every layer but the last to the layer that the outputs are read from.
 
     Args:
         network: The network.
@@ -79,44 +161,68 @@ def mean_jacobians(
             f"last, received {len(layers)} and {len(features)}"
         )
     batches = data if isinstance(data, Batches) else Batches(data)
-    groups = min(MAX_GROUPS, len(batches))
-    width = network.nodes[-1].width
-    sums = [torch.zeros(groups, len(some), width, dtype=torch.float64) for some in features]
-    counts = torch.zeros(groups, dtype=torch.float64)
-    columns = [_columns(layer, some) for layer, some in zip(layers, features, strict=False)]
+    steps, readout = readout_of(network)
+    count, width = min(MAX_GROUPS, len(batches)), (steps[-1].target if steps else network.nodes[-1]).width
+    sums = [torch.zeros(count, len(chosen), width, dtype=torch.float64) for chosen in features]
+    sizes = torch.zeros(count, dtype=torch.float64)
+    kept: list[list[Tensor]] = []  # h, signs and g of every layer, of each sample, where there is a cap
+    columns = [_columns(layer, chosen) for layer, chosen in zip(layers, features, strict=False)]
     for first, inputs in batches.chunks(1):
-        group = first * groups // len(batches)
+        group = (first - batches.offset) * count // len(batches)
         with torch.enable_grad():
-            activations = _with_gradients(network, inputs.to(network.device))
-        end = activations[-1]
+            activations, h = _with_gradients(network, steps, inputs.to(network.device))
         for source in range(sources):
-            key = ("mean effects", seed, source)
-            signs = random_signs(key, first, 1, end[0].numel()).view_as(end).to(end)
+            signs = _signs((seed, source), first, h, _longest(batches, inputs, h))
             gradients = torch.autograd.grad(
-                end, activations[:-1], signs, retain_graph=source + 1 < sources, materialize_grads=True
+                h, activations, signs, retain_graph=source + 1 < sources, materialize_grads=True
             )
-            for total, gradient, directions in zip(sums, gradients, columns, strict=True):
-                own = gradient[0, -end.shape[1] :] @ directions.to(gradient)  # [S, features]
-                total[group] += (own.T @ signs[0]).cpu().double()
-        counts[group] += sources * end.shape[1]
-    means = [total / counts.clamp_min(1)[:, None, None] for total in sums]
+            along = [
+                gradient[0, -h.shape[1] :] @ directions.to(gradient)  # g [S, features]
+                for gradient, directions in zip(gradients, columns, strict=True)
+            ]
+            for total, g in zip(sums, along, strict=True):
+                total[group] += (g.T @ signs[0]).cpu().double()
+            if readout.caps:
+                kept.append([part.detach().cpu() for part in (h[0], signs[0], *along)])
+        sizes[group] += sources * h.shape[1]
+    rows = [torch.cat(parts) for parts in zip(*kept, strict=True)] or [torch.zeros(0)] * (2 + len(features))
+    ends = Ends(readout, sizes, rows[0], rows[1], network.output_layer.width)
     return [
-        MeanJacobian(layer, tuple(some), mean[counts > 0])
-        for layer, some, mean in zip(layers, features, means, strict=False)
+        MeanJacobian(layer, tuple(chosen), total / sizes.mean(), g, ends)
+        for layer, chosen, total, g in zip(layers, features, sums, rows[2:], strict=False)
     ]
 
 
 def records_of(
-    jacobian: MeanJacobian, network: Network, last: LayerBasis, names: Sequence[str] | None, top: int = 5
-) -> list[MeanEffects]:
-    """The outputs that each feature moves most, for one standard deviation of it."""
-    means, errors = jacobian.effects(network, last)
-    return [
-        _most_moved(layer_unit * mean, layer_unit * error, names, top)
-        for layer_unit, mean, error in zip(
-            map(jacobian.layer.deviation, jacobian.features), means, errors, strict=True
+    jacobians: Sequence[MeanJacobian], names: Sequence[str] | None, top: int = 5
+) -> dict[str, list[MeanEffects]]:
+    """By layer, the outputs that each feature moves most, for one standard deviation of it."""
+    records = {}
+    for block in _in_blocks(jacobians):
+        counts = [len(jacobian.features) for jacobian in block]
+        means, errors = block[0].ends.effects(
+            torch.cat([jacobian.groups for jacobian in block], 1),
+            torch.cat([jacobian.gradients for jacobian in block], -1),
         )
-    ]
+        for jacobian, mean, error in zip(block, means.split(counts), errors.split(counts), strict=True):
+            units = map(jacobian.layer.deviation, jacobian.features)
+            records[jacobian.layer.name] = [
+                _most_moved(unit * mean[k], unit * error[k], names, top) for k, unit in enumerate(units)
+            ]
+    return records
+
+
+def _in_blocks(jacobians: Sequence[MeanJacobian]) -> Iterator[list[MeanJacobian]]:
+    """Layers whose effects are computed together: the slopes of a cap are the same for all of them."""
+    block: list[MeanJacobian] = []
+    rows = 0
+    for jacobian in jacobians:
+        rows += len(jacobian.features)
+        if block and rows * jacobian.ends.outputs > MAX_ENTRIES:
+            yield block
+            block, rows = [], len(jacobian.features)
+        block.append(jacobian)
+    yield block
 
 
 def _most_moved(mean: Tensor, error: Tensor, names: Sequence[str] | None, top: int) -> MeanEffects:
@@ -133,27 +239,32 @@ def _most_moved(mean: Tensor, error: Tensor, names: Sequence[str] | None, top: i
     return MeanEffects(up=tuple(pushes[:half]), down=tuple(pushes[half:]), share=share)
 
 
-def _with_gradients(network: Network, inputs: Tensor) -> list[Tensor]:
-    """All activations, each of which the last depends on."""
+def _with_gradients(network: Network, steps: Sequence[Step], inputs: Tensor) -> tuple[list[Tensor], Tensor]:
+    """The activations of every node layer but the last, and h, which depends on each of them."""
     f = network.prefix(inputs).detach().requires_grad_()
     activations = [f]
     for section in network.sections:
         f = section(f)
         activations.append(f)
-    return activations
+    for step in steps:
+        f = step(f)
+    return activations[:-1], f
+
+
+def _signs(key: tuple[int, int], first: int, h: Tensor, longest: int | None) -> Tensor:  # [1, S, width]
+    """Signs of a sample that no other sample shares; ``longest`` is the most positions that any has."""
+    most = None if longest is None else longest * h.shape[2]
+    return random_signs(("mean effects", *key), first, 1, h[0].numel(), most).view_as(h).to(h)
+
+
+def _longest(batches: Batches, inputs: Tensor, h: Tensor) -> int | None:
+    """Positions of h in the longest sample, where samples differ in length."""
+    if batches.lengths is None:
+        return None
+    return int(batches.lengths.max()) - inputs.shape[1] + h.shape[1]
 
 
 def _columns(layer: LayerBasis, features: Sequence[int]) -> Tensor:  # [width, features]
     if not layer.identity:
         return layer.inverse[:, list(features)]
     return torch.nn.functional.one_hot(torch.tensor(list(features)), layer.width).T.double()
-
-
-def _mean_of(layer: LayerBasis) -> Tensor:  # [width]
-    if layer.mean is not None:
-        return layer.mean.double()
-    constant = torch.zeros(layer.width, dtype=torch.float64)
-    if layer.constant and not layer.identity:
-        return layer.inverse[:, 0].double()
-    constant[0] = float(layer.constant)
-    return constant

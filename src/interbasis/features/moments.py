@@ -70,3 +70,15 @@ class Grouped:
         # what rounding leaves of a constant is no variance
         floor = (1e-13 * self.means.abs().amax(0)).square() * self.total if len(self.counts) else all_of_it
         return torch.where(all_of_it > floor, self.between / all_of_it.clamp_min(1e-300), 0.0)
+
+    @property
+    def adjusted(self) -> Tensor:  # [features]
+        """The same, adjusted for the number of groups, so that many small ones explain nothing by chance."""
+        return adjusted_share(self.explained, self.total, int((self.counts > 0).sum()))
+
+
+def adjusted_share(explained: Tensor, total: float, groups: int) -> Tensor:
+    """1 − (1 − η²)(n − 1)/(n − k) for n values in k groups; 0 where every value is a group of its own."""
+    if total <= groups:
+        return torch.zeros_like(explained)
+    return (1 - (1 - explained) * (total - 1) / (total - groups)).clamp(0, 1)

@@ -159,15 +159,15 @@ def probe(
     Raises:
         InterbasisError: Labels are missing, or there is only one class.
     """
-    parts_of_data = [
-        (chunk.values[:, -1], chunk.labels)
-        for chunk in chunks(source, data, labelled=True, progress=progress)
-    ]
+    parts_of_data = []
+    for chunk in chunks(source, data, labelled=True, progress=progress):
+        assert chunk.labels is not None
+        if chunk.labels.ndim != 1:
+            raise InterbasisError(
+                f"probes are for one label per sample, received labels of shape {list(chunk.labels.shape)}"
+            )
+        parts_of_data.append((chunk.values[:, -1], chunk.labels))
     values, labels = (torch.cat(parts) for parts in zip(*parts_of_data, strict=True))
-    if labels.ndim != 1:
-        raise InterbasisError(
-            f"probes are for one label per sample, received labels of shape {list(labels.shape)}"
-        )
     values, labels = values[labels != IGNORED_LABEL], labels[labels != IGNORED_LABEL].long()
     classes = labels.unique()
     if len(classes) < 2:

@@ -83,7 +83,7 @@ class ClassStatistics(Record):
     auroc: tuple[Annotated[float, Field(ge=0, le=1)], ...]
     """Of the class against the others; 0.1 separates as well as 0.9."""
     explained: float
-    """Share of the feature's variance that the class explains."""
+    """Share of the feature's variance that the class explains, adjusted for the number of classes."""
 
     @model_validator(mode="after")
     def _one_entry_per_class(self) -> Self:
@@ -97,7 +97,7 @@ class PositionStatistics(Record):
 
     means: Annotated[tuple[float, ...], Field(min_length=1)]
     share: float
-    """Share of the feature's variance that the position explains."""
+    """Share of the feature's variance that the position explains, adjusted for the number of positions."""
 
 
 EvidenceKind = Literal[
@@ -121,8 +121,8 @@ class Evidence(Record):
     text: str
     """For people: "position 1", "“ Lily / Tom”", "after “the”", "↑ “ Lily” ↓ “ he”"."""
     share: float
-    """Of the feature's variance, for tokens adjusted for how many there are; of what it does, share of its
-    squared effect on all outputs."""
+    """Of the feature's variance, adjusted for how many tokens, positions or classes there are; of what it
+    does, share of its squared effect on all outputs."""
 
 
 class Feature(Record):

@@ -3,6 +3,10 @@
 A share of variance by groups of tokens is adjusted for the number of groups, 1 − (1 − η²)(n − 1)/(n − k),
 so that many rare tokens explain nothing by themselves. A context is one token among the `WINDOW` before:
 its share is the squared correlation of the feature with whether that token is there.
+
+The first position has no token before it and the last none after it, and what sets such a position apart is
+no token: shares are taken over the positions that have one, and count with these positions' part of all
+variance.
 """
 
 from collections.abc import Mapping
@@ -13,6 +17,7 @@ import torch
 from torch import Tensor
 
 from interbasis.features.activations import Chunk
+from interbasis.features.moments import adjusted_share
 
 WINDOW = 12
 """Tokens before a position that are its context."""
@@ -71,14 +76,12 @@ class TokenSums:
     def __init__(self) -> None:
         self.counts: dict[TokenKind, Tensor] = {kind: torch.zeros(1, dtype=torch.float64) for kind in KINDS}
         self.sums: dict[TokenKind, Tensor] = {}
-        self.total = torch.zeros(0)  # [3, features]: count, sum, sum of squares
+        self.totals: dict[TokenKind, Tensor] = {}
+        """[3, features]: count, sum and sum of squares, over positions that have such a token."""
 
     def add(self, chunk: Chunk, groups: Tensor) -> None:
         """Values [n, S, features] of the last S positions of ``groups`` [n, T]."""
         values = chunk.values
-        count = torch.full_like(values[0, 0], values[..., 0].numel())
-        total = torch.stack([count, values.sum((0, 1)), values.square().sum((0, 1))])
-        self.total = total if not len(self.total) else self.total + total
         known = max(int(groups.max()) + 1, len(self.counts["token"]))
         for kind in KINDS:
             self.counts[kind] = torch.nn.functional.pad(
@@ -86,17 +89,24 @@ class TokenSums:
             )
             sums = self.sums.get(kind, values.new_zeros(0, values.shape[2]))
             self.sums[kind] = torch.nn.functional.pad(sums, (0, 0, 0, known - len(sums)))
-        size = values.shape[1]
-        self._add("token", groups[:, -size:], values)
-        self._add("previous", _before(groups, 1)[:, -size:], values)
-        self._add("next", torch.nn.functional.pad(groups, (0, 1))[:, 1:][:, -size:], values)
+        start = groups.shape[1] - values.shape[1]
+        first = int(start == 0)  # position 0 has no token before it
+        behind = values[:, first:]
+        self._add("token", groups[:, start:], values)
+        self._add("previous", _before(groups, 1)[:, start + first :], behind)
+        self._add("next", groups[:, start + 1 :], values[:, :-1])
         seen: list[Tensor] = []
         for lag in range(1, WINDOW + 1):  # a token that is there twice is there
             token = _before(groups, lag)
             for other in seen:
                 token = token.where(token != other, 0)
             seen.append(_before(groups, lag))
-            self._add("context", token[:, -size:], values)
+            self._add("context", token[:, start + first :], behind)
+        for kind, part in zip(KINDS, (values, behind, values[:, :-1], behind), strict=True):
+            flat = part.flatten(0, 1)
+            count = torch.full_like(values[0, 0], len(flat))
+            total = torch.stack([count, flat.sum(0), flat.square().sum(0)])
+            self.totals[kind] = self.totals[kind] + total if kind in self.totals else total
 
     def _add(self, kind: TokenKind, groups: Tensor, values: Tensor) -> None:
         flat = groups.flatten()
@@ -105,27 +115,28 @@ class TokenSums:
 
     def shares(self, index: TokenIndex, top: int = 3) -> dict[TokenKind, list[TokenShare]]:
         """For every kind, what it explains of each feature."""
-        n, mean = self.total[0, 0].item(), self.total[1] / self.total[0]
-        scatter = self.total[2] - self.total[1] * mean  # [features]
-        floor = 1e-13 * self.total[2] + 1e-300
+        variation = {kind: _variation(total) for kind, total in self.totals.items()}
+        _, _, scatter = variation["token"]  # of all positions
+        constant = scatter <= 1e-13 * self.totals["token"][2] + 1e-300
         shares: dict[TokenKind, list[TokenShare]] = {}
         for kind in KINDS:
             counts, sums = self.counts[kind], self.sums[kind]
+            n, mean, within = variation[kind]
             shift = sums / counts.clamp_min(1)[:, None] - mean  # [groups, features]
             if kind == "context":
                 explained = counts[:, None] * shift.square() * (n / (n - counts).clamp_min(1))[:, None]
                 explained[(counts < MIN_COUNT) | (n - counts < MIN_COUNT)] = 0
                 explained[0] = 0
-                raw, groups = explained.amax(0) / scatter.clamp_min(1e-300), 2
+                raw, groups = explained.amax(0) / within.clamp_min(1e-300), 2
             else:
-                raw = (counts[:, None] * shift.square()).sum(0) / scatter.clamp_min(1e-300)
+                raw = (counts[:, None] * shift.square()).sum(0) / within.clamp_min(1e-300)
                 groups = int((counts > 0).sum())
-            adjusted = (1 - (1 - raw) * (n - 1) / max(n - groups, 1)).clamp(0, 1)
-            adjusted[scatter <= floor] = 0
+            share = adjusted_share(raw, n, groups) * within / scatter.clamp_min(1e-300)
+            share[constant] = 0
             chosen = _standing_out(counts, shift, 1 if kind == "context" else top)
             shares[kind] = [
-                TokenShare(share, tuple(int(index.tokens[g]) for g in groups_of if g))
-                for share, groups_of in zip(adjusted.tolist(), chosen, strict=True)
+                TokenShare(of_all, tuple(int(index.tokens[g]) for g in groups_of if g))
+                for of_all, groups_of in zip(share.clamp(0, 1).tolist(), chosen, strict=True)
             ]
         return shares
 
@@ -133,16 +144,20 @@ class TokenSums:
         """All of it, to go on from."""
         if not self.sums:
             return {}
-        state = {"total": self.total}
-        for kind in KINDS:
-            state |= {f"{kind}.counts": self.counts[kind], f"{kind}.sums": self.sums[kind]}
-        return state
+        parts = {"counts": self.counts, "sums": self.sums, "total": self.totals}
+        return {f"{kind}.{name}": part[kind] for name, part in parts.items() for kind in KINDS}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Take up a state."""
-        self.total = state["total"]
         for kind in KINDS:
             self.counts[kind], self.sums[kind] = state[f"{kind}.counts"], state[f"{kind}.sums"]
+            self.totals[kind] = state[f"{kind}.total"]
+
+
+def _variation(total: Tensor) -> tuple[float, Tensor, Tensor]:  # [3, features]
+    """Number, mean [features] and scatter Σ (x − mean)² [features]."""
+    mean = total[1] / total[0].clamp_min(1)
+    return total[0, 0].item(), mean, (total[2] - total[1] * mean).clamp_min(0)
 
 
 def _before(groups: Tensor, lag: int) -> Tensor:  # [n, T] -> [n, T]

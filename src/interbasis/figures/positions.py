@@ -45,5 +45,5 @@ def position_profiles(features: Sequence[Feature], layer: str = "") -> Figure:
         if number % 4 == 0:
             panel.set_ylabel("mean activation")
     where = f" of {layer}" if layer else ""
-    note(figure, f"Features{where}. Per cent: share of the feature's variance that position explains (η²).")
+    note(figure, f"Features{where}. Per cent: share of the feature's variance that position explains.")
     return figure

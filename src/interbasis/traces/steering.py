@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.network.network import Network
+from interbasis.network.network import Head, Network
 from interbasis.runtime.errors import InterbasisError
 
 
@@ -20,7 +20,7 @@ class Steering:
     by: float
     """In units of the feature."""
     first: int = 0
-    """The first input position that is changed."""
+    """The first position that is changed: of a sequence's inputs, or of the layer's pixels and patches."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.feature < self.basis.features:
@@ -32,12 +32,15 @@ class Steering:
 
     @torch.no_grad()
     def outputs(self, inputs: Tensor) -> tuple[Tensor, Tensor]:  # [n, …] -> [n, positions, outputs] twice
-        """The model's outputs without the change and with it, per sample and position."""
-        network = self.network
-        f = network.activations_at(network.layers.index(self.basis.name), inputs.to(network.device))
+        """The model's outputs without the change and with it, per sample and position.
+
+        Raises:
+            InterbasisError: The layer's positions are those of a picture or a row, and end before ``first``.
+        """
+        network, inputs = self.network, inputs.to(self.network.device)
+        f = network.activations_at(network.layers.index(self.basis.name), inputs)
         changed = f.clone()
-        start = max(0, self.first - (inputs.shape[1] - f.shape[1] if inputs.ndim > 1 else 0))
-        changed[:, start:] += self.by * self._direction(f)
+        changed[:, self._start(inputs, f) :] += self.by * self._direction(f)
         return self._run_on(f), self._run_on(changed)
 
     @torch.no_grad()
@@ -52,6 +55,24 @@ class Steering:
             sequence = torch.cat([tokens, tokens.new_tensor(made)])
             made.append(int(self.outputs(sequence[None])[which][0, -1].argmax()))
         return made
+
+    def _start(self, inputs: Tensor, f: Tensor) -> int:
+        """The first of the layer's positions that is changed."""
+        if self.first == 0:
+            return 0
+        prefix = self.network.prefix
+        while isinstance(prefix, Head):
+            prefix = prefix.prefix
+        node = self.network.nodes[self.network.layers.index(self.basis.name)]
+        if node.grid is None and prefix.has_positions(inputs):
+            # behind a section that puts out the last position alone, a layer has the last of the sequence
+            return max(0, self.first - (prefix(inputs).shape[1] - f.shape[1]))
+        if self.first >= f.shape[1]:
+            raise InterbasisError(
+                f"expected the first position that is changed among 0 to {f.shape[1] - 1}, which "
+                f"{self.basis.name!r} has, received {self.first}"
+            )
+        return self.first
 
     def _direction(self, f: Tensor) -> Tensor:  # [width]
         if not self.basis.identity:

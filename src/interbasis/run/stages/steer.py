@@ -25,7 +25,7 @@ class SteerRequest(Record):
     data: str | None = None
     """Data to take the sample from; default: what the run was built on."""
     start: int = Field(0, ge=0)
-    """The first position that is changed."""
+    """The first position that is changed, of a sequence or of the layer's pixels and patches."""
     top: int = Field(10, ge=1)
     """Outputs shown: those that change most."""
     tokens: int = Field(20, ge=0)
@@ -77,7 +77,7 @@ def run(opened: "OpenedRun", request: SteerRequest) -> SteerResult:
         The outputs that change most, and continuations with and without the change.
 
     Raises:
-        InterbasisError: There is no such feature, or no tokenizer for a prompt.
+        InterbasisError: There is no such feature, no tokenizer for a prompt, or no such position.
     """
     from interbasis.run.prompts import feature_of, prompt_of
     from interbasis.run.stages.features import FeaturesResult

@@ -142,12 +142,10 @@ def _layers(r: R) -> str:
 
 
 def _positions(r: R) -> str:
-    tokens = r.jobs[0].tokens
-    chance = tokens.test / tokens.test_windows / tokens.described  # positions over tokens
     parts = [
-        "## Positional features\n\nShare of a feature's variance that position explains (η²), the first "
-        "features of every layer, the constant and the variance of a layer norm left out. A feature that has "
-        f"nothing to do with position has about {chance:.1%} by chance."
+        "## Positional features\n\nShare of a feature's variance that position explains, adjusted for the "
+        "number of positions: the first features of every layer, without the constant and the variance of a "
+        "layer norm."
     ]
     for job in r.by_basis:
         shares = [
