@@ -1,10 +1,13 @@
 """Whatever is wrong: one sentence on standard error, exit code 2, and nothing written."""
 
+import io
 import json
 import os
+import re
 import resource
 import shutil
 import tempfile
+import zipfile
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,13 +20,16 @@ from torch import nn
 import interbasis
 from command_line import run_command
 from interbasis.models import mlp
+from interbasis.runtime.memory import parse_bytes, resident_bytes
 from interbasis.training.modadd import Recipe, initial_weights
+from tiny_models import random_model
 
 MODEL = "mlp:{zoo}/mlp.safetensors"
 BUILD = ["build", MODEL, "--out", "{out}"]
 WITH = [*BUILD, "--data"]
 SMALL = ["build", "modadd:{zoo}/modadd.safetensors", "--out", "{out}"]
 TOKENS = "tokens:{zoo}/stories.uint16"
+LONG = 5000 * "a"
 
 CASES = {
     # models
@@ -50,6 +56,21 @@ CASES = {
     "Hub id with no network": (["build", "hf:no-one/nothing", "--out", "{out}"], "while there is a network"),
     "blocks of what": (["build", "hf:{zoo}/none,block=1", "--out", "{out}"], "have no option 'block'"),
     "Hub data with no network": ([*WITH, "hf:no-one/nothing"], "could not fetch the data set no-one/nothing"),
+    "relative import": (["show", "python:.:x"], "expected a model as python:MODULE:FUNCTION"),
+    "module that fails": (["show", "python:failing:f"], "importing failing failed with ZeroDivisionError"),
+    "module with bad syntax": (["show", "python:syntax:f"], "importing syntax failed with SyntaxError"),
+    "long name of a module": (["show", f"python:{LONG}:f"], "File name too long"),
+    "long name of a checkpoint": (["build", f"mlp:{LONG}", "--out", "{out}"], "File name too long"),
+    "long name of a language model": (["build", f"hf:{LONG}", "--out", "{out}"], "File name too long"),
+    "long name of data": ([*WITH, f"npz:{LONG}"], "File name too long"),
+    "long name of a run": (["ablate", LONG], "File name too long"),
+    "long name of a folder": ([*SMALL[:-1], LONG], "File name too long"),
+    "blocks below zero": (["show", "hf:{zoo}/n_layer=-1"], "n_layer = -1, expected a whole number"),
+    "blocks as text": (["show", "hf:{zoo}/n_layer=1"], "could not load"),
+    "width 0": (["plan", "hf:{zoo}/n_embd=0"], "n_embd = 0, expected a whole number"),
+    "heads that do not divide": (["show", "hf:{zoo}/n_head=5"], "could not load"),
+    "unknown activation": (["show", "hf:{zoo}/activation_function=swishy"], "swishy"),
+    "unknown activation, without weights": (["plan", "hf:{zoo}/activation_function=swishy"], "swishy"),
     # data
     "model without data": (["build", "mlp:{zoo}/alone.safetensors", "--out", "{out}"], "with --data"),
     "unknown data": ([*WITH, "imagenet"], "expected data as modadd"),
@@ -87,7 +108,32 @@ CASES = {
     "no such images": ([*WITH, "cifar10:{zoo}/none.npz"], "there is no such file"),
     "images of another shape": ([*WITH, "cifar10:{zoo}/small_images.npz"], "uint8 of shape [n, 32, 32, 3]"),
     "no digits": ([*WITH, "mnist:{zoo}/words"], "there is no train-images"),
+    "too large to be squared": ([*WITH, "npz:{zoo}/large.npz"], "reach 1.0e+200, too large to be squared"),
+    "a name that no file can have": ([*SMALL[:-1], "a\x00b"], "has a character that no name can have"),
+    "half a character": (["show", "\ud800"], "has a character that no name can have"),
+    "npz of a number": ([*WITH, "npz:{zoo}/number.npz"], "expected numbers of shape [samples, …] as x"),
+    "npz of 7 PiB": ([*WITH, "npz:{zoo}/petabytes.npz"], "[1099511627776, 1024]"),
+    "data without a name": ([*WITH, ""], "expected data as modadd"),
+    "Jacobian data without a name": ([*BUILD, "--jacobian-data", ""], "expected data as modadd"),
+    "test data without a name": (["ablate", "{zoo}/rough", "--data", ""], "expected data as modadd"),
+    "an option twice": (
+        [*WITH, "npz:{zoo}/fine.npz,samples=5,samples=7"], "samples is given twice, as 5 and 7"),
+    "a column of raw tokens": ([*WITH, TOKENS + ",context=4,column=a"], "has no columns; leave out column=a"),
+    "a column of plain text": (
+        [*WITH, "text:{zoo}/text,tokenizer={zoo}/words,column=a"], "has no columns; leave out column=a"),
+    "rows of numbers": (
+        [*WITH, "text:{zoo}/numbers.jsonl,tokenizer={zoo}/words"],
+        "row 2: expected text or a list of messages, received int (5)"),
+    "rows that are not UTF-8": (
+        [*WITH, "text:{zoo}/latin.jsonl,tokenizer={zoo}/words"], "line 1 is not JSON"),
+    "rows nested too deeply": (
+        [*WITH, "text:{zoo}/deep.jsonl,tokenizer={zoo}/words"], "line 1 is not JSON"),
     # settings
+    "threshold above everything": ([*SMALL, "--threshold", "1e30"], "is above every variance"),
+    "too many threads": ([*SMALL, "--threads", "100000"], "--threads cannot be 100000"),
+    "a device without numbers": ([*SMALL, "--device", "meta"], "expected a device that this machine has"),
+    "a device without a module": ([*SMALL, "--device", "hpu"], "expected a device that this machine has"),
+    "no layers named": ([*SMALL, "--layers", ""], "expected names separated by commas"),
     "unknown layer": ([*SMALL, "--layers", "attn_in.0,mlp_inn.0"], "did you mean 'mlp_in.0'?"),
     "layers out of order": ([*SMALL, "--layers", "mlp_in.0,attn_in.0"], "in the network's order"),
     "layers with a gap": ([*SMALL, "--layers", "attn_in.0,unembed"], "without gaps"),
@@ -142,6 +188,13 @@ CASES = {
     "features of other data": (["features", "{zoo}/rough", "--data", "npz:{zoo}/fine.npz"], "integer tokens"),
     "different models": (["compare", "{zoo}/run", "{zoo}/other"], "runs of different models"),
     "half a comparison": (["compare", "{zoo}/run", "{zoo}/none"], "is not a folder"),
+    "no sections named": (["ablate", "{zoo}/rough", "--sections", ""], "expected names separated by commas"),
+    "steering by NaN": (
+        ["steer", "{zoo}/rough", "--sample", "0", "--feature", "mlp_in.0:1", "--by", "nan"],
+        "--by cannot be nan: input should be a finite number"),
+    "steering without end": (
+        ["steer", "{zoo}/rough", "--sample", "0", "--feature", "mlp_in.0:1", "--by", "inf"],
+        "--by cannot be inf"),
     # training
     "unknown task": (["train", "parity"], "parity"),
     "file in the way": (["train", "modadd", "--out", "{zoo}/text"], "exists already"),
@@ -168,8 +221,10 @@ def zoo(tmp_path_factory):
     _models(folder)
     _data(folder)
     _runs(folder)
+    _language_models(folder)
     for name, text in {
         "bad.toml": "basis =", "list.json": "[1]", "key.toml": 'model = "modadd"\nbassis = "lib"\n',
+        "failing.py": "1 / 0\n", "syntax.py": "def f(:\n",
         "empty.json": "{}", "text": "neither a model nor data\n", "text.docx": "", "text.parquet": "no",
         "bad_models.py": "from torch import nn\ndef norm():\n"
         "    return nn.Sequential(nn.Linear(6, 4), nn.LayerNorm(4), nn.Linear(4, 2))\n",
@@ -211,6 +266,8 @@ def _data(folder):
         spoiled[row, 2] = value
         np.savez(folder / f"{name}.npz", x=spoiled, y=y)
     np.savez(folder / "fine.npz", x=x, y=y)
+    np.savez(folder / "large.npz", x=np.full((40, 6), 1e200), y=y)
+    np.savez(folder / "number.npz", x=np.float64(5))
     np.savez(folder / "wide.npz", x=x[:, :5], y=y)
     np.savez(folder / "labels.npz", x=x, y=y[:7])
     np.savez(folder / "empty.npz", x_train=x[:0], y_train=y[:0])
@@ -219,6 +276,28 @@ def _data(folder):
     np.savez(folder / "small_images.npz", x_train=np.zeros((2, 8, 8, 3), np.uint8), y_train=y[:2])
     np.arange(50, dtype=np.uint16).tofile(folder / "stories.uint16")
     (folder / "odd.uint16").write_bytes(b"\xff\xfe\xff")
+    (folder / "numbers.jsonl").write_text('{"text": "a"}\n{"text": 5}\n')
+    (folder / "latin.jsonl").write_bytes('{"text": "é"}'.encode("latin-1"))
+    (folder / "deep.jsonl").write_text(100_000 * "[" + 100_000 * "]")
+    header = io.BytesIO()
+    shape = (2**40, 2**10)  # 7 PiB of float64 in a file of a few bytes
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    with zipfile.ZipFile(folder / "petabytes.npz", "w") as archive:
+        archive.writestr("x.npy", header.getvalue() + bytes(64))
+
+
+def _language_models(folder):
+    """Hugging Face folders with a wrong number each in their config.json."""
+    pytest.importorskip("transformers")
+    right = folder / "gpt2"
+    random_model("gpt2").save_pretrained(right)
+    for name, value in (
+        ("n_layer", -1), ("n_layer", "1"), ("n_embd", 0), ("n_head", 5), ("activation_function", "swishy"),
+    ):  # fmt: skip
+        wrong = folder / f"{name}={value}"
+        shutil.copytree(right, wrong)
+        config = json.loads((wrong / "config.json").read_text())
+        (wrong / "config.json").write_text(json.dumps(config | {name: value}))
 
 
 def _runs(folder):
@@ -320,3 +399,60 @@ def test_a_read_only_folder_is_one_sentence(arguments, read_only, nobody, cli):
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "could not write" in err
     assert sorted(read_only.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"RANK": "x"}, "RANK is 'x', expected a whole number of at least 0"),
+        ({"RANK": "0", "WORLD_SIZE": "-2"}, "WORLD_SIZE is '-2', expected a whole number of at least 1"),
+        ({"RANK": "7", "WORLD_SIZE": "2"}, "RANK is 7, expected less than WORLD_SIZE, 2"),
+    ],
+)
+def test_an_environment_that_torchrun_did_not_make(environment, message, zoo, tmp_path, cli, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    for command in (
+        ["show", zoo / "run"],
+        ["build", f"mlp:{zoo}/mlp.safetensors", "--out", tmp_path / "out"],
+    ):
+        code, out, err = cli(*command)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert message in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5])
+def test_data_that_do_not_vary_are_warned_of(value, zoo, tmp_path, cli):
+    np.savez(tmp_path / "same.npz", x=np.full((20, 6), value), y=np.zeros(20, int))
+    built = cli(
+        "build", f"mlp:{zoo}/mlp.safetensors", "--data", f"npz:{tmp_path}/same.npz", "--out", tmp_path / "run"
+    )
+    assert built.code == 0
+    assert "warning: there are no features at linear.0, linear.1: nothing varies there" in built.err
+    fine = cli("build", f"mlp:{zoo}/mlp.safetensors", "--out", tmp_path / "fine")
+    assert "warning" not in fine.err
+
+
+def test_a_threshold_above_some_layers_is_warned_of(tmp_path, cli):
+    """Of the first layer it keeps all features; the numbers of the second are much smaller."""
+    module = sequential(6, 4, 3)
+    module[0].weight.data /= 1e5
+    x = 100 * np.random.default_rng(0).normal(size=(40, 6))
+    np.savez(tmp_path / "large.npz", x=x, y=np.arange(40) % 3)
+    mlp.save(module, tmp_path / "mlp.safetensors", data=f"npz:{tmp_path}/large.npz")
+    arguments = ["build", f"mlp:{tmp_path}/mlp.safetensors", "--basis", "pca", "--threshold", "10"]
+    built = cli(*arguments, "--out", tmp_path / "run")
+    assert built.code == 0
+    assert "warning: the threshold 10 is above every variance, or every Λ, at linear.1, so" in built.err
+
+
+def test_the_memory_that_a_refusal_names_is_enough(zoo, tmp_path, cli):
+    """Also where the amount given and the amount needed would be rounded to the same number."""
+    options = ["build", f"modadd:{zoo}/modadd.safetensors", "--out", tmp_path / "run"]
+    for given in (resident_bytes(), resident_bytes() // 2):
+        refused = cli(*options, "--memory", f"{given}B")
+        assert refused.code == 2
+        named = re.search(r"give --memory (\S+GB) or more", refused.err)[1]
+        assert parse_bytes(named) > given
+    assert cli(*options, "--memory", named).code == 0

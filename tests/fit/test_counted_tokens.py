@@ -146,9 +146,7 @@ def test_edges_of_a_graphs_bases_are_the_graphs(name, tmp_path):
     for layers in (graph.layers, load(graph.save(tmp_path)).layers):
         for found, expected in zip(edges(network, layers, case.inputs), graph.edges, strict=True):
             assert relative_error(found, expected) <= ROUNDING
-    for found, expected in zip(
-        edges(network, everything.layers, case.inputs), everything.edges, strict=True
-    ):
+    for found, expected in zip(edges(network, everything.layers, case.inputs), everything.edges, strict=True):
         assert relative_error(found, expected) <= ROUNDING
     sources = Sources(2, 2, 0)
     grouped = build(network, case.inputs, dtype="float64", edge_group=2, **SETTINGS)

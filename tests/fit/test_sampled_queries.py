@@ -188,6 +188,9 @@ def test_an_odd_number_of_queries_is_as_asked(monkeypatch):
     found = [build(network, inputs, edge_method=None, jacobian_queries=3, seed=seed) for seed in SEEDS]
     actual = torch.stack([graph.layers[0].eigenvalues[here] - exact.eigenvalues[here] for graph in found])
     claimed = torch.stack([graph.layers[0].eigenvalue_errors[here] for graph in found])
-    assert 0.5 < (claimed / exact.eigenvalues[here]).square().mean().sqrt() / (
-        actual / exact.eigenvalues[here]
-    ).square().mean().sqrt() < 2
+    assert (
+        0.5
+        < (claimed / exact.eigenvalues[here]).square().mean().sqrt()
+        / (actual / exact.eigenvalues[here]).square().mean().sqrt()
+        < 2
+    )

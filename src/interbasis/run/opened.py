@@ -143,7 +143,7 @@ class OpenedRun(RunGraph):
                 "interbasis.open_run(folder, network, data)"
             )
         model, request = self.model, self.graph.provenance.request
-        if spec or not request or not request.data:
+        if spec is not None or not request or not request.data:
             whole, samples = model.open_data(spec, split), 0
         else:
             name, options = split_options(request.data)
