@@ -69,7 +69,7 @@ def _split_at_commas(value: object) -> object:
 
 def _split_to_some(value: object) -> object:
     names = _split_at_commas(value)
-    if value != () and names == ():
+    if names == ():
         raise ValueError("expected names separated by commas, or no such option for all of them")
     return names
 
