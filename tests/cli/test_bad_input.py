@@ -1,10 +1,13 @@
 """Whatever is wrong: one sentence on standard error, exit code 2, and nothing written."""
 
+import io
 import json
 import os
+import re
 import resource
 import shutil
 import tempfile
+import zipfile
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,143 +18,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 import interbasis
+from bad_input import CASES
 from command_line import run_command
 from interbasis.models import mlp
+from interbasis.runtime.memory import parse_bytes, resident_bytes
 from interbasis.training.modadd import Recipe, initial_weights
-
-MODEL = "mlp:{zoo}/mlp.safetensors"
-BUILD = ["build", MODEL, "--out", "{out}"]
-WITH = [*BUILD, "--data"]
-SMALL = ["build", "modadd:{zoo}/modadd.safetensors", "--out", "{out}"]
-TOKENS = "tokens:{zoo}/stories.uint16"
-
-CASES = {
-    # models
-    "no such checkpoint": (["build", "modadd:{zoo}/none", "--out", "{out}"], "there is no such file"),
-    "unknown family": (["build", "bert:x", "--out", "{out}"], "expected a model as modadd:PATH"),
-    "no path": (["build", "mlp:", "--out", "{out}"], "expected a model as"),
-    "no model": (["build", "--out", "{out}"], "expected a model"),
-    "checkpoint is text": (["build", "modadd:{zoo}/text", "--out", "{out}"], "could not read"),
-    "checkpoint is cut off": (["build", "modadd:{zoo}/cut.safetensors", "--out", "{out}"], "could not read"),
-    "tensors are missing": (["build", "modadd:{zoo}/mlp.safetensors", "--out", "{out}"], "is missing"),
-    "no such MLP": (["build", "mlp:{zoo}/none", "--out", "{out}"], "there is no such file"),
-    "MLP is text": (["build", "mlp:{zoo}/text", "--out", "{out}"], "could not read"),
-    "no architecture": (["build", "mlp:{zoo}/modadd.safetensors", "--out", "{out}"], "have no architecture"),
-    "architecture of another kind": (["build", "mlp:{zoo}/kind.safetensors", "--out", "{out}"], "layer 0"),
-    "shapes that do not fit": (["build", "mlp:{zoo}/shape.safetensors", "--out", "{out}"], "requires 0"),
-    "no function": (["build", "python:json", "--out", "{out}"], "python:MODULE:FUNCTION"),
-    "no such module": (["build", "python:no_such_module:f", "--out", "{out}"], "could not import"),
-    "no such function": (["build", "python:json:no_such", "--out", "{out}"], "has no no_such"),
-    "not a function": (["build", "python:math:pi", "--out", "{out}"], ", not a function"),
-    "function fails": (["build", "python:json:dumps", "--out", "{out}"], "failed with TypeError"),
-    "function gives no module": (["build", "python:builtins:dict", "--out", "{out}"], "returned dict"),
-    "unsupported module": (["build", "python:bad_models:norm", "--out", "{out}"], "'1' is a LayerNorm"),
-    "no such language model": (["build", "hf:{zoo}/none", "--out", "{out}"], "with a config.json"),
-    "Hub id with no network": (["build", "hf:no-one/nothing", "--out", "{out}"], "while there is a network"),
-    "blocks of what": (["build", "hf:{zoo}/none,block=1", "--out", "{out}"], "have no option 'block'"),
-    "Hub data with no network": ([*WITH, "hf:no-one/nothing"], "could not fetch the data set no-one/nothing"),
-    # data
-    "model without data": (["build", "mlp:{zoo}/alone.safetensors", "--out", "{out}"], "with --data"),
-    "unknown data": ([*WITH, "imagenet"], "expected data as modadd"),
-    "option of other data": ([*WITH, "npz:{zoo}/fine.npz,context=8"], "no option 'context'"),
-    "no samples": ([*WITH, "npz:{zoo}/fine.npz,samples=0"], "samples is a whole number of at least 1"),
-    "too many samples": ([*WITH, "npz:{zoo}/fine.npz,samples=1000"], "the first 1000 cannot be taken"),
-    "no such npz": ([*WITH, "npz:{zoo}/none.npz"], "there is no such file"),
-    "npz is text": ([*WITH, "npz:{zoo}/text"], "could not read"),
-    "npz is pickled": ([*WITH, "npz:{zoo}/pickled.npz"], "plain arrays"),
-    "npz without inputs": ([*WITH, "npz:{zoo}/other.npz"], "has no array x_train or x"),
-    "npz with odd labels": ([*WITH, "npz:{zoo}/labels.npz"], "expected integer labels y"),
-    "empty npz": ([*WITH, "npz:{zoo}/empty.npz"], "is empty"),
-    "inputs of another width": ([*WITH, "npz:{zoo}/wide.npz"], "expected inputs of shape [samples, 6]"),
-    "NaN": ([*WITH, "npz:{zoo}/nan.npz"], "'linear.0' are not finite (NaN or infinite), first for sample 3"),
-    "infinite": ([*WITH, "npz:{zoo}/inf.npz"], "first for sample 5 of the data"),
-    "NaN in the weights": (
-        ["build", "mlp:{zoo}/spoiled.safetensors", "--out", "{out}"],
-        "'output' are not finite (NaN or infinite), first for sample 0"),
-    "images for tokens": ([*SMALL, "--data", "npz:{zoo}/fine.npz"], "expected integer tokens"),
-    "tokens out of range": ([*SMALL, "--data", TOKENS + ",context=3,part=all"], "tokens lie between"),
-    "no such tokens": ([*WITH, "tokens:{zoo}/none.npy"], "there is no such file"),
-    "half a token": ([*WITH, "tokens:{zoo}/odd.uint16"], "expected a multiple of 2"),
-    "tokens by another name": ([*WITH, "tokens:{zoo}/text.docx"], "expected a token file that ends in"),
-    "unknown option": ([*WITH, TOKENS + ",contxt=8"], "there is no option 'contxt'"),
-    "no context": ([*WITH, TOKENS + ",context=0"], "context cannot be '0'"),
-    "too few tokens": ([*WITH, TOKENS + ",part=all"], "fewer than the 513"),
-    "documents not known": ([*WITH, TOKENS + ",context=4,per=document"], "bos=TOKEN"),
-    "what to prepend": ([*WITH, TOKENS + ",context=4,prepend=yes,part=all"], "name it as bos=TOKEN"),
-    "unknown part": ([*WITH, TOKENS + ",context=4,part=half"], "the only part that can be chosen is"),
-    "parquet is text": ([*WITH, "tokens:{zoo}/text.parquet"], "could not read"),
-    "text without tokenizer": ([*WITH, "text:{zoo}/text"], "a tokenizer is needed"),
-    "no such tokenizer": ([*WITH, "text:{zoo}/text,tokenizer={zoo}/none"], "expected a tokenizer at"),
-    "text that is none": ([*WITH, "text:{zoo}/odd.uint16,tokenizer={zoo}/words"], "not text in UTF-8"),
-    "data set without files": ([*WITH, "hf:{zoo}/words"], "has no parquet files"),
-    "no such images": ([*WITH, "cifar10:{zoo}/none.npz"], "there is no such file"),
-    "images of another shape": ([*WITH, "cifar10:{zoo}/small_images.npz"], "uint8 of shape [n, 32, 32, 3]"),
-    "no digits": ([*WITH, "mnist:{zoo}/words"], "there is no train-images"),
-    # settings
-    "unknown layer": ([*SMALL, "--layers", "attn_in.0,mlp_inn.0"], "did you mean 'mlp_in.0'?"),
-    "layers out of order": ([*SMALL, "--layers", "mlp_in.0,attn_in.0"], "in the network's order"),
-    "layers with a gap": ([*SMALL, "--layers", "attn_in.0,unembed"], "without gaps"),
-    "one layer": ([*SMALL, "--layers", "attn_in.0"], "at least two neighbouring"),
-    "unknown basis": ([*SMALL, "--basis", "ica"], "--basis"),
-    "unknown option of the command": ([*SMALL, "--bais", "lib"], "--bais"),
-    "no points": ([*SMALL, "--edge-points", "0"], "--edge-points cannot be 0"),
-    "negative seed": ([*SMALL, "--seed", "-1"], "seed cannot be -1"),
-    "negative threshold": ([*SMALL, "--threshold", "-0.1"], "threshold cannot be -0.1"),
-    "threshold above one": ([*SMALL, "--relative-threshold", "1.5"], "--relative-threshold cannot be 1.5"),
-    "no threads": ([*SMALL, "--threads", "0"], "threads cannot be 0"),
-    "no such config": (["build", "--config", "{zoo}/none.toml", "--out", "{out}"], "there is no such file"),
-    "config is not TOML": (["build", "--config", "{zoo}/bad.toml", "--out", "{out}"], "could not read"),
-    "config is a list": (["build", "--config", "{zoo}/list.json", "--out", "{out}"], "settings by name"),
-    "config of no kind": (["build", "--config", "{zoo}/text", "--out", "{out}"], ".toml, .yaml or .json"),
-    "unknown key": (["build", "--config", "{zoo}/key.toml", "--out", "{out}"], "no setting 'bassis'"),
-    "config without model": (["build", "--config", "{zoo}/empty.json", "--out", "{out}"], "expected a model"),
-    "run made from Python": (["build", "--config", "{zoo}/run", "--out", "{out}"], "was built from Python"),
-    "a file in the way": ([*SMALL[:-1], "{zoo}/text"], "is a file"),
-    "a folder in a file": ([*SMALL[:-1], "{zoo}/text/run"], "since {zoo}/text is a file"),
-    "a checkpoint in a file": (["train", "modadd", "--out", "{zoo}/text/m.safetensors"], "is a file"),
-    "a foreign folder": ([*SMALL[:-1], "{zoo}"], "not an interbasis run"),
-    "a run in the way": ([*SMALL[:-1], "{zoo}/run"], "--overwrite"),
-    # runs
-    "no such run": (["show", "{zoo}/none"], "is not a folder"),
-    "newer schema": (["show", "{zoo}/newer"], "upgrade interbasis"),
-    "tensors cut off": (["show", "{zoo}/truncated"], "truncated or changed"),
-    "config cut off": (["show", "{zoo}/damaged"], "not readable JSON"),
-    "newer schema of a run to ablate": (["ablate", "{zoo}/newer"], "upgrade interbasis"),
-    "newer schema of a run to build again": (
-        ["build", "--config", "{zoo}/newer", "--out", "{out}"], "upgrade interbasis"),
-    "newer schema of a result": (["modules", "{zoo}/later"], "upgrade interbasis"),
-    "nothing to ablate": (["ablate", "{zoo}/none"], "is not a folder"),
-    "nothing for curves": (["curves", "{zoo}/none"], "is not a folder"),
-    "nothing to control": (["controls", "{zoo}/none"], "is not a folder"),
-    "nothing to find modules in": (["modules", "{zoo}/none"], "is not a folder"),
-    "nothing to find features in": (["features", "{zoo}/none"], "is not a folder"),
-    "nothing to look at": (["view", "{zoo}/none", "--no-open"], "is not a folder"),
-    "nothing to export": (["export", "{zoo}/none", "--html", "{out}"], "is not a folder"),
-    "nothing to report": (["report", "{zoo}/none", "--out", "{out}"], "is not a folder"),
-    "no model to ablate": (["ablate", "{zoo}/run"], "does not name its model; add --model"),
-    "tolerance that cannot be met": (
-        ["ablate", "{zoo}/rough", "--metric", "cross_entropy", "--tolerance", "0"],
-        "even with all edges the cross-entropy misses"),
-    "tolerance that no control can meet": (
-        ["controls", "{zoo}/rough", "--metric", "cross_entropy", "--tolerance", "0"],
-        "even with all edges the cross-entropy misses"),
-    "tolerance below zero": (["ablate", "{zoo}/rough", "--tolerance", "-1"], "--tolerance cannot be -1"),
-    "no such section": (["ablate", "{zoo}/rough", "--sections", "mlp"], "no section from 'mlp'"),
-    "no features wanted": (["features", "{zoo}/rough", "--top", "0"], "--top cannot be 0: input should be"),
-    "no examples wanted": (["features", "{zoo}/rough", "--ends", "0"], "--ends cannot be 0: input should be"),
-    "features of other data": (["features", "{zoo}/rough", "--data", "npz:{zoo}/fine.npz"], "integer tokens"),
-    "different models": (["compare", "{zoo}/run", "{zoo}/other"], "runs of different models"),
-    "half a comparison": (["compare", "{zoo}/run", "{zoo}/none"], "is not a folder"),
-    # training
-    "unknown task": (["train", "parity"], "parity"),
-    "file in the way": (["train", "modadd", "--out", "{zoo}/text"], "exists already"),
-    "other task's option": (["train", "cifar10", "--steps", "5", "--out", "{out}"], "--steps is not"),
-    "no steps": (["train", "modadd", "--steps", "0", "--out", "{out}"], "--steps cannot be 0"),
-    "seed below zero": (["train", "modadd", "--seed", "-1", "--out", "{out}"], "--seed cannot be -1"),
-    "no images": (["train", "cifar10", "--data", "cifar10:{zoo}/x", "--out", "{out}"], "no such file"),
-    "digits for images": (["train", "cifar10", "--data", "mnist", "--out", "{out}"], "cifar10:PATH"),
-    "unknown command": (["biuld", "modadd"], "biuld"),
-}  # fmt: skip
+from tiny_models import random_model
 
 
 def sequential(*widths: int) -> nn.Sequential:
@@ -168,8 +40,10 @@ def zoo(tmp_path_factory):
     _models(folder)
     _data(folder)
     _runs(folder)
+    _language_models(folder)
     for name, text in {
         "bad.toml": "basis =", "list.json": "[1]", "key.toml": 'model = "modadd"\nbassis = "lib"\n',
+        "failing.py": "1 / 0\n", "syntax.py": "def f(:\n",
         "empty.json": "{}", "text": "neither a model nor data\n", "text.docx": "", "text.parquet": "no",
         "bad_models.py": "from torch import nn\ndef norm():\n"
         "    return nn.Sequential(nn.Linear(6, 4), nn.LayerNorm(4), nn.Linear(4, 2))\n",
@@ -211,6 +85,8 @@ def _data(folder):
         spoiled[row, 2] = value
         np.savez(folder / f"{name}.npz", x=spoiled, y=y)
     np.savez(folder / "fine.npz", x=x, y=y)
+    np.savez(folder / "large.npz", x=np.full((40, 6), 1e200), y=y)
+    np.savez(folder / "number.npz", x=np.float64(5))
     np.savez(folder / "wide.npz", x=x[:, :5], y=y)
     np.savez(folder / "labels.npz", x=x, y=y[:7])
     np.savez(folder / "empty.npz", x_train=x[:0], y_train=y[:0])
@@ -219,6 +95,28 @@ def _data(folder):
     np.savez(folder / "small_images.npz", x_train=np.zeros((2, 8, 8, 3), np.uint8), y_train=y[:2])
     np.arange(50, dtype=np.uint16).tofile(folder / "stories.uint16")
     (folder / "odd.uint16").write_bytes(b"\xff\xfe\xff")
+    (folder / "numbers.jsonl").write_text('{"text": "a"}\n{"text": 5}\n')
+    (folder / "latin.jsonl").write_bytes('{"text": "é"}'.encode("latin-1"))
+    (folder / "deep.jsonl").write_text(100_000 * "[" + 100_000 * "]")
+    header = io.BytesIO()
+    shape = (2**40, 2**10)  # 7 PiB of float64 in a file of a few bytes
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    with zipfile.ZipFile(folder / "petabytes.npz", "w") as archive:
+        archive.writestr("x.npy", header.getvalue() + bytes(64))
+
+
+def _language_models(folder):
+    """Hugging Face folders with a wrong number each in their config.json."""
+    pytest.importorskip("transformers")
+    right = folder / "gpt2"
+    random_model("gpt2").save_pretrained(right)
+    for name, value in (
+        ("n_layer", -1), ("n_layer", "1"), ("n_embd", 0), ("n_head", 5), ("activation_function", "swishy"),
+    ):  # fmt: skip
+        wrong = folder / f"{name}={value}"
+        shutil.copytree(right, wrong)
+        config = json.loads((wrong / "config.json").read_text())
+        (wrong / "config.json").write_text(json.dumps(config | {name: value}))
 
 
 def _runs(folder):
@@ -320,3 +218,60 @@ def test_a_read_only_folder_is_one_sentence(arguments, read_only, nobody, cli):
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "could not write" in err
     assert sorted(read_only.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"RANK": "x"}, "RANK is 'x', expected a whole number of at least 0"),
+        ({"RANK": "0", "WORLD_SIZE": "-2"}, "WORLD_SIZE is '-2', expected a whole number of at least 1"),
+        ({"RANK": "7", "WORLD_SIZE": "2"}, "RANK is 7, expected less than WORLD_SIZE, 2"),
+    ],
+)
+def test_an_environment_that_torchrun_did_not_make(environment, message, zoo, tmp_path, cli, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    for command in (
+        ["show", zoo / "run"],
+        ["build", f"mlp:{zoo}/mlp.safetensors", "--out", tmp_path / "out"],
+    ):
+        code, out, err = cli(*command)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert message in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5])
+def test_data_that_do_not_vary_are_warned_of(value, zoo, tmp_path, cli):
+    np.savez(tmp_path / "same.npz", x=np.full((20, 6), value), y=np.zeros(20, int))
+    built = cli(
+        "build", f"mlp:{zoo}/mlp.safetensors", "--data", f"npz:{tmp_path}/same.npz", "--out", tmp_path / "run"
+    )
+    assert built.code == 0
+    assert "warning: there are no features at linear.0, linear.1: nothing varies there" in built.err
+    fine = cli("build", f"mlp:{zoo}/mlp.safetensors", "--out", tmp_path / "fine")
+    assert "warning" not in fine.err
+
+
+def test_a_threshold_above_some_layers_is_warned_of(tmp_path, cli):
+    """Of the first layer it keeps all features; the numbers of the second are much smaller."""
+    module = sequential(6, 4, 3)
+    module[0].weight.data /= 1e5
+    x = 100 * np.random.default_rng(0).normal(size=(40, 6))
+    np.savez(tmp_path / "large.npz", x=x, y=np.arange(40) % 3)
+    mlp.save(module, tmp_path / "mlp.safetensors", data=f"npz:{tmp_path}/large.npz")
+    arguments = ["build", f"mlp:{tmp_path}/mlp.safetensors", "--basis", "pca", "--threshold", "10"]
+    built = cli(*arguments, "--out", tmp_path / "run")
+    assert built.code == 0
+    assert "warning: the threshold 10 is above every variance, or every Λ, at linear.1, so" in built.err
+
+
+def test_the_memory_that_a_refusal_names_is_enough(zoo, tmp_path, cli):
+    """Also where the amount given and the amount needed would be rounded to the same number."""
+    options = ["build", f"modadd:{zoo}/modadd.safetensors", "--out", tmp_path / "run"]
+    for given in (resident_bytes(), resident_bytes() // 2):
+        refused = cli(*options, "--memory", f"{given}B")
+        assert refused.code == 2
+        named = re.search(r"give --memory (\S+GB) or more", refused.err)[1]
+        assert parse_bytes(named) > given
+    assert cli(*options, "--memory", named).code == 0

@@ -5,7 +5,7 @@ import torch
 
 from cases import CASES, as_general, attention_section
 from cases import activations as random_activations
-from interbasis import InterbasisError, build
+from interbasis import InterbasisError, build, edges, estimate_edges, load
 from interbasis.data import Batches
 from interbasis.fit.counted_tokens import CountedTokens
 from interbasis.fit.edges import EdgeSettings, measure
@@ -134,6 +134,25 @@ def test_estimated_edges_count_the_same_tokens(group, positions):
     for total, sums, more in zip(totals, exact, everything, strict=True):
         assert abs(total.sum() / sums.square.sum() - 1) < 0.15
         assert more.square.sum() / sums.square.sum() > 1.3
+
+
+@pytest.mark.parametrize("name", WITH_POSITIONS)
+def test_edges_of_a_graphs_bases_are_the_graphs(name, tmp_path):
+    """`interbasis.edges(network, graph.layers, data)` leaves out what the build left out, loaded or not."""
+    case = CASES[name]()
+    network = case.network.double()
+    graph = build(network, case.inputs, dtype="float64", **SETTINGS)
+    everything = build(network, case.inputs, dtype="float64", norm_limit=0)
+    for layers in (graph.layers, load(graph.save(tmp_path)).layers):
+        for found, expected in zip(edges(network, layers, case.inputs), graph.edges, strict=True):
+            assert relative_error(found, expected) <= ROUNDING
+    for found, expected in zip(edges(network, everything.layers, case.inputs), everything.edges, strict=True):
+        assert relative_error(found, expected) <= ROUNDING
+    sources = Sources(2, 2, 0)
+    grouped = build(network, case.inputs, dtype="float64", edge_group=2, **SETTINGS)
+    estimates = estimate_edges(network, graph.layers, case.inputs, sources)
+    for found, expected in zip(estimates, grouped.edges, strict=True):
+        assert relative_error(found.rms, expected) <= ROUNDING
 
 
 def build_limits(network, inputs):

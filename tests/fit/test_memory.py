@@ -31,7 +31,7 @@ def few_sections(monkeypatch):
     """Windows of at most five sections, small chunks and small blocks."""
 
     def within(limit, network, tokens, config):
-        memory.check_windows(network, config)
+        memory.check_windows(network, config, 1e9)
         ends = [0, *range(3, len(network.sections), 5), len(network.sections)]
         return MemoryPlan(tuple(itertools.pairwise(ends)), 2**16, 2**15)
 

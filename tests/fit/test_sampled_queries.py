@@ -14,6 +14,7 @@ from interbasis.export import plain_graph
 from interbasis.figures import eigenvalue_spectra
 from interbasis.fit.jacobian import Jacobians
 from interbasis.fit.statistics import Wanted, collect
+from interbasis.network.cores import Attention
 from interbasis.report import claims
 from interbasis.report.record import read_runs
 from interbasis.viewer.payload import run_payload
@@ -141,7 +142,8 @@ def test_errors_of_lambda_are_on_the_page_in_exports_and_in_figures(run):
     assert bands == [layer.eigenvalue_errors is not None for layer in graph.layers]
 
 
-def test_sampled_queries_are_unbiased_and_say_how_far_off_they_may_be():
+@pytest.mark.parametrize("queries", [4, 3])
+def test_sampled_queries_are_unbiased_and_say_how_far_off_they_may_be(queries):
     case = CASES["gpt2"]()
     network = case.network.between(["attn_in.0", "ln2.0"])
     exact = build(network, case.inputs, edge_method=None).layers[0]
@@ -150,7 +152,7 @@ def test_sampled_queries_are_unbiased_and_say_how_far_off_they_may_be():
     assert torch.equal(everything.transform, exact.transform)
     seeds = range(40)
     found = [
-        build(network, case.inputs, edge_method=None, jacobian_queries=4, seed=seed).layers[0]
+        build(network, case.inputs, edge_method=None, jacobian_queries=queries, seed=seed).layers[0]
         for seed in seeds
     ]
     total = torch.stack([layer.eigenvalues[1:].sum() for layer in found])
@@ -159,5 +161,36 @@ def test_sampled_queries_are_unbiased_and_say_how_far_off_they_may_be():
     claimed = torch.stack([layer.eigenvalue_errors[1:4] for layer in found])
     ratio = claimed.square().mean().sqrt() / actual.square().mean().sqrt()
     assert 0.5 < ratio < 2
-    again = build(network, list(case.inputs.split(2)), edge_method=None, jacobian_queries=4).layers[0]
+    again = build(network, list(case.inputs.split(2)), edge_method=None, jacobian_queries=queries).layers[0]
     assert relative_error(found[0].eigenvalues, again.eigenvalues) <= 1e-10
+
+
+def test_an_odd_number_of_queries_is_as_asked(monkeypatch):
+    """Each of the queries is looked at, and 3 give other numbers than 2; errors compound as for even ones."""
+    network, inputs = interbasis.from_hf(random_model("gpt2")), tokens(8, 8)
+    looked_at = []
+    sums_at = Attention.sums_at
+
+    def counting(self, u, queries, *more):
+        looked_at.append(queries.shape[1])
+        return sums_at(self, u, queries, *more)
+
+    monkeypatch.setattr(Attention, "sums_at", counting)
+    first = {}
+    for number in (2, 3, 4, 5):
+        looked_at.clear()
+        first[number] = build(network, inputs, edge_method=None, jacobian_queries=number).layers[0]
+        assert looked_at == [-(-number // 2), number // 2] * 2  # of both attentions
+    for odd in (3, 5):
+        assert not torch.equal(first[odd].eigenvalues, first[odd - 1].eigenvalues)
+    exact = build(network, inputs, edge_method=None).layers[0]
+    here = leading(exact)
+    found = [build(network, inputs, edge_method=None, jacobian_queries=3, seed=seed) for seed in SEEDS]
+    actual = torch.stack([graph.layers[0].eigenvalues[here] - exact.eigenvalues[here] for graph in found])
+    claimed = torch.stack([graph.layers[0].eigenvalue_errors[here] for graph in found])
+    assert (
+        0.5
+        < (claimed / exact.eigenvalues[here]).square().mean().sqrt()
+        / (actual / exact.eigenvalues[here]).square().mean().sqrt()
+        < 2
+    )

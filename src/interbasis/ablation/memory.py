@@ -23,7 +23,13 @@ from interbasis.network.cores import Attention
 from interbasis.network.network import Network, Section
 from interbasis.network.stored_section import StoredSection
 from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.memory import format_bytes, release_memory, resident_bytes, return_freed_memory
+from interbasis.runtime.memory import (
+    format_bytes,
+    release_memory,
+    resident_bytes,
+    return_freed_memory,
+    sufficient_memory,
+)
 
 MAX_CACHE_BYTES = 2**30
 """Activations of one layer are kept between ablations up to this; beyond it they are computed again."""
@@ -73,7 +79,7 @@ class AblationPlan:
                 f"{format_bytes(needed)}: {format_bytes(held)} for the process and the model, "
                 f"{format_bytes(once)} for section {graph.section_names[largest]} in its bases, and "
                 f"{format_bytes(sample)} for one sample of {positions} positions; give --memory "
-                f"{needed / 1e9 + 0.05:.1f}GB or more, or {_remedy(once, sample)}"
+                f"{sufficient_memory(needed)} or more, or {_remedy(once, sample)}"
             )
         samples = max(1, int(SHARE_OF_SAMPLES * room) // sample)
         samples = min(samples, len(batches))

@@ -99,6 +99,8 @@ Verbose = Parameter(
     name=("--verbose", "-v"), negative="", show_default=False, group=OF_EVERY_COMMAND,
     help="Also print timings, the files written, and the traceback of an error.",
 )  # fmt: skip
+MAX_NAME_SHOWN = 120
+"""Characters of a file's name in a message about it."""
 app = _app()
 
 
@@ -126,16 +128,17 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; bad input ends with one sentence on standard error and exit code 2."""
     from interbasis.runtime.errors import InterbasisError
     from interbasis.runtime.messages import clear_line, show_line
-    from interbasis.runtime.printable import printable
-    from interbasis.runtime.signals import say_no_more, say_when_ended
+    from interbasis.runtime.signals import say_no_more, say_when_ended, torchrun_number
 
-    say_when_ended()
     atexit.register(gc.freeze)  # Python need not look through everything for unused objects when it ends
-    process = int(os.environ.get("RANK", "0"))  # of those that torchrun started; the first one prints
-    if process:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    process = 0  # of those that torchrun started; the first one prints
     given = sys.argv[1:] if arguments is None else arguments
     try:
+        _check_characters(given)
+        process = torchrun_number("RANK", 0)
+        say_when_ended()
+        if process:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         named = bool(given) and not given[0].startswith("-")
         if named and not QUIET.intersection(given):
             show_line(f"{given[0]}: loading …")
@@ -145,10 +148,7 @@ def main(arguments: list[str] | None = None) -> None:
             clear_line()
     except (InterbasisError, CycloptsError) as error:
         say_no_more()
-        where = f" in process {process + 1}" if process else ""
-        Console(stderr=True, soft_wrap=True).print(
-            f"[bold red]error{where}:[/] {escape(printable(_sentence(error)))}", highlight=False
-        )
+        _print_error(_sentence(error), process)
         sys.exit(2)
     except KeyboardInterrupt:
         say_no_more()
@@ -158,6 +158,41 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # whoever read the output has had enough, as head has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        if error.filename is None:  # not about a file that was named
+            raise
+        say_no_more()
+        _print_error(f"could not use {_shortened(str(error.filename))} ({error.strerror})", process)
+        sys.exit(2)
+
+
+def _check_characters(given: list[str]) -> None:
+    """Refuse what the system could not take as the name of a file."""
+    from interbasis.runtime.errors import InterbasisError
+
+    for argument in given:
+        try:
+            possible = b"\0" not in os.fsencode(argument)
+        except UnicodeEncodeError:
+            possible = False
+        if not possible:
+            raise InterbasisError(
+                f"the argument {_shortened(ascii(argument))} has a character that no name can have; "
+                "leave it out"
+            )
+
+
+def _print_error(sentence: str, process: int) -> None:
+    from interbasis.runtime.printable import printable
+
+    where = f" in process {process + 1}" if process else ""
+    Console(stderr=True, soft_wrap=True).print(
+        f"[bold red]error{where}:[/] {escape(printable(sentence))}", highlight=False
+    )
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= MAX_NAME_SHOWN else f"{name[:MAX_NAME_SHOWN]}…"
 
 
 def _sentence(error: Exception) -> str:

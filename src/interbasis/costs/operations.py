@@ -125,7 +125,7 @@ class Workload:
     def queries(self) -> int:
         """Of a sequence, that attention's Jacobians look at: all, or two halves that were sampled."""
         wanted = self.config.jacobian_queries
-        return self.positions if wanted is None or wanted >= self.positions else 2 * max(1, wanted // 2)
+        return self.positions if wanted is None else min(self.positions, wanted)
 
     @property
     def samples_queries(self) -> bool:

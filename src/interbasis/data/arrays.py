@@ -1,15 +1,17 @@
 """NumPy archives, never unpickled: `npz:PATH`."""
 
-import zipfile
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from interbasis.data.samples import IGNORED_LABEL, Pair, Samples, Split
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.memory import format_bytes
 
 NAMES = (("x", "y"), ("inputs", "labels"), ("data", "targets"))
 """What arrays of inputs and labels are called; with _train or _test where there are both."""
@@ -27,17 +29,33 @@ def open_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
     if not path.is_file():
         raise InterbasisError(f"expected an npz file at {path}, but there is no such file")
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             missing = [name for name in names if name not in archive.files]
             if missing:
                 raise InterbasisError(
                     f"{path} has no array {missing[0]!r}; it has {', '.join(archive.files) or 'none'}"
                 )
-            return [archive[name] for name in names]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        if isinstance(error, InterbasisError):
-            raise
+            return [_array(archive, name) for name in names]
+    except InterbasisError:
+        raise
+    except Exception as error:  # whatever a damaged archive may cause
         raise InterbasisError(f"could not read {path} as an npz file of plain arrays ({error})") from error
+
+
+def _array(archive: Any, name: str) -> np.ndarray:
+    """An array of an archive, unless its header names more numbers than its file holds."""
+    member = f"{name}.npy" if f"{name}.npy" in archive.zip.namelist() else name
+    with archive.zip.open(member) as file:
+        formats = np.lib.format
+        old = formats.read_magic(file) == (1, 0)
+        shape, _, dtype = (formats.read_array_header_1_0 if old else formats.read_array_header_2_0)(file)
+        claimed, held = math.prod(shape) * dtype.itemsize, archive.zip.getinfo(member).file_size
+    if claimed > held:
+        raise ValueError(
+            f"the header of {name} says {list(shape)}, {format_bytes(claimed)}, and the archive holds "
+            f"{format_bytes(held)} of it"
+        )
+    return np.asarray(archive[name])
 
 
 def load(path: str | Path, split: Split = "train") -> Samples:
@@ -51,14 +69,15 @@ def load(path: str | Path, split: Split = "train") -> Samples:
     if not path.is_file():
         raise InterbasisError(f"expected an npz file at {path}, but there is no such file")
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             there = set(archive.files)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+    except Exception as error:  # whatever a damaged archive may cause
         raise InterbasisError(f"could not read {path} as an npz file of plain arrays ({error})") from error
     x, y, whole = _named(path, there, split)
     inputs = open_npz(path, [x])[0]
+    _check_inputs(path, x, inputs)
     labels = open_npz(path, [y])[0] if y in there else np.full(len(inputs), IGNORED_LABEL)
-    _check(path, x, inputs, y, labels)
+    _check_labels(path, y, labels, len(inputs))
     if whole:
         held_out = max(1, len(inputs) // 10)
         part = slice(len(inputs) - held_out) if split == "train" else slice(len(inputs) - held_out, None)
@@ -115,14 +134,17 @@ def _named(path: Path, there: set[str], split: Split) -> tuple[str, str, bool]:
     )
 
 
-def _check(path: Path, x: str, inputs: np.ndarray, y: str, labels: np.ndarray) -> None:
+def _check_inputs(path: Path, x: str, inputs: np.ndarray) -> None:
     if inputs.ndim == 0 or inputs.dtype.kind not in "iufb":
         raise InterbasisError(
             f"{path}: expected numbers of shape [samples, …] as {x}, received {inputs.dtype} of shape "
             f"{list(inputs.shape)}"
         )
-    if labels.dtype.kind not in "iu" or labels.ndim not in (1, 2) or len(labels) != len(inputs):
+
+
+def _check_labels(path: Path, y: str, labels: np.ndarray, samples: int) -> None:
+    if labels.dtype.kind not in "iu" or labels.ndim not in (1, 2) or len(labels) != samples:
         raise InterbasisError(
-            f"{path}: expected integer labels {y} for each of the {len(inputs)} samples, received "
+            f"{path}: expected integer labels {y} for each of the {samples} samples, received "
             f"{labels.dtype} of shape {list(labels.shape)}"
         )

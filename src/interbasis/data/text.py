@@ -132,6 +132,8 @@ def open_text(paths: Sequence[Path], tokenizer: Tokenizer, column: str | None = 
     for path in paths:
         if not path.is_file():
             raise InterbasisError(f"expected a text file at {path}, but there is no such file")
+        if column is not None and path.suffix not in (".parquet", ".jsonl"):
+            raise InterbasisError(f"{path} is plain text and has no columns; leave out column={column}")
     identity = f"text {column} {tokenizer.bos} {tokenizer.identity}\n{identity_of(*paths)}"
     documents = (document for path in paths for document in documents_of(path, tokenizer, column))
     return converted(identity, _tokenized(documents, tokenizer))
@@ -176,12 +178,17 @@ def _until(tokens: int, documents: Iterable[np.ndarray]) -> Iterator[np.ndarray]
 
 def _documents_of_rows(rows: Iterable[object], tokenizer: Tokenizer) -> Iterator[Document]:
     chat: Callable[[list[dict[str, str]]], str] | None = None
-    for row in rows:
+    for number, row in enumerate(rows, 1):
         if isinstance(row, list):
             chat = chat or tokenizer.chat()
             yield Document(chat(row), begun=True)
+        elif isinstance(row, str | None):
+            yield Document((row or "").strip("\r\n"))
         else:
-            yield Document(str(row or "").strip("\r\n"))
+            raise InterbasisError(
+                f"row {number}: expected text or a list of messages, received {type(row).__name__} "
+                f"({str(row)[:40]}); name the column that holds the text as column=NAME"
+            )
 
 
 def _parquet_rows(path: Path, column: str | None) -> Iterator[object]:
@@ -193,13 +200,13 @@ def _parquet_rows(path: Path, column: str | None) -> Iterator[object]:
 
 def _json_rows(path: Path, column: str | None) -> Iterator[object]:
     """One value of every line: the column named, or the first that holds text or messages."""
-    with open(path, encoding="utf-8") as file:
+    with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise InterbasisError(f"{path}, line {number} is not JSON ({error})") from error
             if not isinstance(row, dict):
                 raise InterbasisError(

@@ -22,6 +22,8 @@ def open_tokens(path: Path, column: str | None = None) -> Flat:
     """The tokens of a file; a row of a parquet file is a document."""
     if not path.is_file():
         raise InterbasisError(f"expected a token file at {path}, but there is no such file")
+    if column is not None and path.suffix != ".parquet":
+        raise InterbasisError(f"{path} is one row of tokens and has no columns; leave out column={column}")
     if path.suffix in RAW:
         return Flat(_mapped(path, np.dtype(RAW[path.suffix])))
     if path.suffix == ".npy":

@@ -14,6 +14,7 @@ from interbasis.data.batches import Batches, Data
 from interbasis.fit.activation_cache import ActivationCache
 from interbasis.fit.bases import BASES, FitSettings, JacobianSource
 from interbasis.fit.edges import EdgeSettings, measure, require_fixed_order
+from interbasis.fit.empty_layers import check_features
 from interbasis.fit.execution import Execution, make_execution
 from interbasis.fit.jacobian import Jacobians
 from interbasis.fit.memory import MemoryPlan
@@ -98,6 +99,11 @@ def build(
         graph = work.graph()
     except RoundFinishedError:
         work.checkpoints.finish()
+        raise
+    try:
+        check_features(graph, warns=execution.team.is_first)
+    except InterbasisError:
+        work.checkpoints.finish(keeps_run=False)
         raise
     kept = companion(graph)
     kept.network, kept.data = network, data

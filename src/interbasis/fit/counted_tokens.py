@@ -10,12 +10,14 @@ those that do not count, as inputs and as outputs:
     Ê² likewise                with Σ_t f̂_jt … over c^l_xt = 1 inside the square.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.cores import Counted
 from interbasis.network.network import Network, NodeLayer
 from interbasis.network.stencil_section import StencilSection
@@ -53,10 +55,14 @@ class CountedTokens:
     @classmethod
     def of_graph(cls, network: Network, graph: InteractionGraph) -> "CountedTokens":
         """Those that counted in the sums behind a graph of the network."""
-        directions = graph.provenance.largest_directions
-        limits = [directions[name].norm_limit if name in directions else None for name in graph.layer_names]
-        known = tuple(limit for limit in limits if limit is not None)
-        return cls.of(network, graph.config.skip_positions, known if len(known) == len(limits) else ())
+        return cls.of_layers(network, graph.layers)
+
+    @classmethod
+    def of_layers(cls, network: Network, layers: Sequence[LayerBasis]) -> "CountedTokens":
+        """Those that counted in the sums behind bases of the network's node layers."""
+        limits = tuple(torch.inf if layer.norm_limit is None else layer.norm_limit for layer in layers)
+        skipped = max((layer.skip_positions for layer in layers), default=0)
+        return cls.of(network, skipped, limits if min(limits, default=torch.inf) < torch.inf else ())
 
     @property
     def all(self) -> bool:

@@ -81,7 +81,8 @@ def edges(
 
     Args:
         network: The network.
-        layers: A basis for each of its node layers.
+        layers: A basis for each of its node layers. Tokens that a graph's bases left out (`norm_limit`,
+            `skip_positions` of the build) are left out here, too, so that the edges are the graph's.
         data: Inputs, as `interbasis.build` takes them.
         method: ``gradient`` (the integrand at α = 1, as in the paper), ``exact`` (the closed form of the
             integral, for cores that have one), ``quadrature`` (Gauss–Legendre) or ``trapezoid``.
@@ -94,7 +95,8 @@ def edges(
     Raises:
         InterbasisError: The bases do not fit the network, or activations are not finite.
     """
-    sums = measure(network.to(dtype), layers, Batches(data), EdgeSettings(rule(method, points)))
+    settings = EdgeSettings(rule(method, points), counted=CountedTokens.of_layers(network, layers))
+    sums = measure(network.to(dtype), layers, Batches(data), settings)
     return [section.edges.rms for section in sums]
 
 
@@ -111,7 +113,7 @@ def estimate_edges(
 
     Args:
         network: The network.
-        layers: A basis for each of its node layers.
+        layers: A basis for each of its node layers; tokens are left out as in `interbasis.edges`.
         data: Inputs in a fixed order, as `interbasis.build` takes them.
         sources: Groups of tokens and how many sets of signs.
         method: As for `interbasis.edges`, or a `Rule` with its own number of points.
@@ -125,7 +127,8 @@ def estimate_edges(
             finite.
     """
     integral = method if isinstance(method, Rule) else rule(method)
-    sums = measure(network.to(dtype), layers, Batches(data), EdgeSettings(integral, sources))
+    settings = EdgeSettings(integral, sources, CountedTokens.of_layers(network, layers))
+    sums = measure(network.to(dtype), layers, Batches(data), settings)
     return [section.edges for section in sums]
 
 

@@ -11,6 +11,7 @@ Where query positions are sampled, M′ is known up to an error, and so are the 
 may be off by ĈᵀEĈ. M′ is linear in that Gram, so the same identity with E in the middle carries it on.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -160,19 +161,29 @@ class Jacobians:
         deviation: Tensor | None,
         gram: Callable[[Moments, Tensor | None], JacobianGram],
     ) -> JacobianGram:
-        """The mean of two independent estimates and half their difference.
+        """The mean of two independent estimates, from a and b of the queries, and one draw of its error.
 
-        Each has half of the queries, and its own half's features after it: one CᵀC + CᵀEC, the other
-        CᵀC − CᵀEC. Both are unbiased, and their difference has the errors of all layers in it.
+        The mean has the weights a and b over a + b; √(ab)/(a + b) times their difference varies as it does.
+        Each half has its own features after it, CᵀC + √(b/a) CᵀEC and CᵀC − √(a/b) CᵀEC. Both are unbiased,
+        and their difference has the errors of all layers in it.
         """
+        a, b = self._half_counts
+        up, down, draw = math.sqrt(b / a), math.sqrt(a / b), math.sqrt(a * b) / (a + b)
         if deviation is None:
             one, other = (gram(half, None) for half in self._halves(index, section, [metrics[0]] * 2))
         else:
             identity = torch.eye(len(deviation)).to(deviation)
-            pair = [metrics[0] + metrics[1], metrics[0] - metrics[1]]
-            weights = identity + deviation, identity - deviation
+            pair = [metrics[0] + up * metrics[1], metrics[0] - down * metrics[1]]
+            weights = identity + up * deviation, identity - down * deviation
             one, other = map(gram, self._halves(index, section, pair), weights)
-        return JacobianGram(one.X, (one.K + other.K) / 2, (one.K - other.K) / 2, one.terms)
+        mean = a / (a + b) * one.K + b / (a + b) * other.K
+        return JacobianGram(one.X, mean, draw * (one.K - other.K), one.terms)
+
+    @property
+    def _half_counts(self) -> tuple[int, int]:
+        """Queries of the two halves; of an odd number the first has one more."""
+        queries = self.queries or 0
+        return queries - queries // 2, queries // 2
 
     def _halves(self, index: int, section: Section, pair: Sequence[Tensor]) -> list[Moments]:
         """Two independent estimates of the moments, from half of the queries each, with a metric each."""
@@ -182,15 +193,15 @@ class Jacobians:
         return [core.moments(_numbered(sums, k), near_sums(metric)) for k, metric in enumerate(metrics)]
 
     def _half_sums(self, index: int, section: Section, metrics: Sequence[Tensor]) -> dict[str, Tensor]:
-        core, count = section.core, max(1, (self.queries or 2) // 2)
+        core, phase = section.core, pass_name(section.source.name)
         assert isinstance(core, SamplesQueries)
         checkpoint = self._checkpoint(f"jacobian_halves.{index}")
         sums = self._restored(checkpoint)
-        phase = pass_name(section.source.name)
         for first, f in self.activations(index, phase, checkpoint, lambda: (sums, {})):
             u, positions = section.read_outs(f), f.shape[1]
             counted = self.counted.of_section(self.network, index, f)
-            for half, purpose in enumerate(("queries", "other queries")):
+            halves = zip(("queries", "other queries"), self._half_counts, strict=True)
+            for half, (purpose, count) in enumerate(halves):
                 key = (purpose, self.seed, self.first + index)
                 queries = random_positions(key, first, len(f), count, positions).to(f.device)
                 batch = core.sums_at(u, queries, metrics[half], counted)

@@ -38,7 +38,7 @@ class JacobianGram:
     X: Tensor | None  # [k, w]; None is the identity
     K: Tensor  # [k, k]
     noise: Tensor | None = None  # [k, k]
-    """How far K may be off where query positions were sampled, here or in layers after this one: half the
+    """How far K may be off where query positions were sampled, here or in layers after this one: the scaled
     difference of two independent estimates, each made from half of the queries in all of these layers."""
     terms: tuple[Terms, ...] = ()
     """What M′ was summed from where X has been multiplied into K: rows Y = [ĈP; A] and the mean squares of

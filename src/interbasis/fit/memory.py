@@ -36,7 +36,13 @@ from interbasis.network.network import Network, Section
 from interbasis.network.stencil_section import StencilSection
 from interbasis.network.stored_section import StoredSection
 from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.memory import format_bytes, release_memory, resident_bytes, return_freed_memory
+from interbasis.runtime.memory import (
+    format_bytes,
+    release_memory,
+    resident_bytes,
+    return_freed_memory,
+    sufficient_memory,
+)
 
 MIN_CHUNK_BYTES = 2**20
 MAX_CHUNK_BYTES = 2**26
@@ -196,7 +202,7 @@ class MemoryPlan:
             windows.insert(0, (first, last))
             last = first
         if len(windows) > 1:
-            check_windows(network, config)
+            check_windows(network, config, (held + least + window_bytes(sections, reading)) / (1 - RESERVE))
         most = held + max(window_bytes(sections[slice(*window)], reading) for window in windows)
         room = usable - most
         workspace = min(MAX_WORKSPACE, max(MIN_WORKSPACE, room // (2 * COPIES_OF_WORKSPACE)))
@@ -211,8 +217,8 @@ def window_bytes(sections: Sequence[SectionMemory], reading: int = 0) -> int:
     return max(kept + max(fitting, reading), sum(one.edges for one in sections))
 
 
-def check_windows(network: Network, config: BuildConfig) -> None:
-    """Whether sections can be built one window after the other."""
+def check_windows(network: Network, config: BuildConfig, needed: float) -> None:
+    """Whether sections can be built one window after the other; ``needed`` bytes do for all together."""
     reasons = []
     if config.basis in ("gib", "jib"):
         reasons.append(f"the basis {config.basis}")
@@ -223,7 +229,7 @@ def check_windows(network: Network, config: BuildConfig) -> None:
     if reasons:
         raise InterbasisError(
             f"{reasons[0]} cannot be built in parts, and all sections together exceed the limit on memory; "
-            "give a larger --memory, or choose fewer node layers with --layers"
+            f"give --memory {sufficient_memory(needed)} or more, or choose fewer node layers with --layers"
         )
 
 
@@ -251,7 +257,7 @@ def _refusal(limit: int, needed: int, held: int, section: SectionMemory, config:
         "the edges": section.edges,
     }
     largest = max(parts, key=lambda name: parts[name])
-    remedy = f"give --memory {needed / 1e9:.1f}GB or more"
+    remedy = f"give --memory {sufficient_memory(needed)} or more"
     if largest == "the edges" and config.edge_method is not None:
         remedy += ", or build without edges (--edge-method none)"
     else:

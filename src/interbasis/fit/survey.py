@@ -13,6 +13,7 @@ from interbasis.graph.largest_direction import Carrier, LargestDirection
 from interbasis.network.network import Network, NodeLayer
 from interbasis.runtime.checkpoints import State
 from interbasis.runtime.devices import double, near_sums
+from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.progress import Progress, silent
 
 MAX_TOKENS = 8_192
@@ -83,6 +84,11 @@ def _look(
         if not all(f.isfinite().all() for f in fs):
             check_runs(node.name, fs, batches.name, batches.offset)
         sizes = double(torch.cat([norms(node, f).flatten() for f in fs]))
+        if not sizes.isfinite().all():
+            raise InterbasisError(
+                f"activations at node layer {node.name!r} reach {_largest(fs):.1e}, too large to be squared "
+                f"in {str(network.dtype).removeprefix('torch.')}; scale {batches.name} down"
+            )
         limit = norm_limit * sizes.median().item() if norm_limit else torch.inf
         limits.append(limit)
         if k in described:
@@ -93,6 +99,10 @@ def _look(
         if k < len(network.sections):
             fs = [network.sections[k](f) for f in fs]
     return descriptions | {"limits": limits}
+
+
+def _largest(fs: list[Tensor]) -> float:
+    return max(f.abs().max().item() for f in fs)
 
 
 def _first(network: Network, batches: Batches) -> list[Tensor]:

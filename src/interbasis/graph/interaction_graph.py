@@ -79,6 +79,12 @@ class InteractionGraph:
     edge_errors: Sequence[Tensor] = field(default_factory=list)
     """Standard errors of Ê where it was estimated with stochastic sources."""
 
+    def __post_init__(self) -> None:
+        directions, skipped = self.provenance.largest_directions, self.config.skip_positions
+        limits = {name: direction.norm_limit for name, direction in directions.items()}
+        layers = [layer.counting(skipped, limits.get(layer.name)) for layer in self.layers]
+        object.__setattr__(self, "layers", layers)
+
     def __repr__(self) -> str:
         layers = " → ".join(f"{layer.name} ({layer.features})" for layer in self.layers)
         text = f"InteractionGraph({self.config.basis}: {layers}; {len(self.edges)} sections with edges)"

@@ -1,5 +1,6 @@
 """The features of one node layer: f̂ = C f, and back by C⁺."""
 
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -39,6 +40,10 @@ class LayerBasis:
     """Features after the constant that hold one coordinate each and took part in no decomposition."""
     eigenvalue_errors: Tensor | None = None
     """Standard errors of Λ [features] where query positions were sampled, here or in layers after it."""
+    skip_positions: int = 0
+    """First positions of every sample that were left out of the sums behind it."""
+    norm_limit: float | None = None
+    """Largest norm of a token that counted in these sums; None is any."""
 
     def __post_init__(self) -> None:
         if self.transform.ndim != 2 or self.inverse.shape != self.transform.T.shape:
@@ -49,6 +54,13 @@ class LayerBasis:
 
     def __repr__(self) -> str:
         return f"LayerBasis({self.name}: {self.features} features of {self.width} coordinates)"
+
+    def counting(self, skip_positions: int, norm_limit: float | None) -> "LayerBasis":
+        """The same basis, whose sums left out these positions and tokens of a larger norm."""
+        layer = copy(self)
+        object.__setattr__(layer, "skip_positions", skip_positions)
+        object.__setattr__(layer, "norm_limit", norm_limit)
+        return layer
 
     @property
     def first_feature(self) -> int:

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from interbasis.graph.basis_kinds import BASIS_KINDS, BasisKind
 from interbasis.runtime.literals import Basis, Dtype, Method
-from interbasis.runtime.records import Names, Record
+from interbasis.runtime.records import Record, SomeNames
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +23,10 @@ of that and below, features of trained models at 40 times and above (docs/method
 DEFAULT_NORM_LIMIT = 3.0
 """For language models: massive tokens have 5 to 200 times the median norm of their layer, most others less
 than 3 (docs/method.md, "Massive activations")."""
+
+
+MAX_THREADS = 1024
+"""The C library ends a process that asks for more threads than the system gives it."""
 
 
 class BuildConfig(Record):
@@ -148,9 +152,9 @@ class BuildRequest(BuildConfig):
     """Data over which Jacobians are averaged; default: --data."""
     edge_data: str | None = None
     """Data over which edges are averaged; default: --data."""
-    layers: Names | None = None
+    layers: SomeNames | None = None
     """Comma-separated neighbouring node layers, or their names in TransformerLens; default: all."""
-    threads: int | None = Field(None, ge=1)
+    threads: int | None = Field(None, ge=1, le=MAX_THREADS)
     """Threads to compute with; the same number gives the same bits. Default: PyTorch's choice."""
 
     @property

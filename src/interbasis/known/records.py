@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from interbasis.runtime.records import Measured, Names, Record
+from interbasis.runtime.records import Measured, Record, SomeNames
 
 ScoredBasis = Literal["lib", "jib", "gib", "pca", "ica", "neuron", "random", "unwhitened", "ceiling"]
 SCORED: tuple[ScoredBasis, ...] = get_args(ScoredBasis)
@@ -44,9 +44,9 @@ class ScoreboardRequest(Record):
     """Fewer axes, values and samples: one or two minutes of processor time."""
     seeds: int = Field(5, ge=2)
     """Networks per setting; intervals are over them."""
-    axes: Names | None = None
+    axes: SomeNames | None = None
     """Comma-separated axes; default: all."""
-    bases: Names | None = None
+    bases: SomeNames | None = None
     """Comma-separated bases; default: all."""
 
 

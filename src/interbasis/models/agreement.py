@@ -30,7 +30,7 @@ LARGEST_IMAGE = 64
 
 def check_agreement(network: Network, prefix: "Rows", module: nn.Module, example: Tensor | None) -> None:
     """Compare outputs; where no inputs are known to do that with, refuse what hooks may have changed."""
-    inputs = _made_up(prefix) if example is None else example
+    inputs = made_up_inputs(prefix) if example is None else example
     error = None if inputs is None else _error(network, prefix, module, inputs)
     if error is None and example is not None:
         raise InterbasisError(
@@ -89,7 +89,7 @@ def _largest(outputs: Tensor, expected: Tensor) -> float | None:  # [n, outputs]
     return (difference / size).max().item()
 
 
-def _made_up(prefix: "Rows") -> Tensor | None:
+def made_up_inputs(prefix: "Rows") -> Tensor | None:
     """Random inputs that what comes before the first Linear takes; None where none are found."""
     generator = torch.Generator().manual_seed(0)
     for inputs in _candidates(prefix, generator):

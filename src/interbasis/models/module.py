@@ -11,6 +11,8 @@ from dataclasses import replace
 from torch import Tensor, nn
 
 from interbasis.models import sequential
+from interbasis.models.agreement import made_up_inputs
+from interbasis.models.custom_backward import has_custom_backward
 from interbasis.models.matrices import changed_copy
 from interbasis.models.own_output import check_no_global_hooks, check_own_forwards
 from interbasis.network.cores import General
@@ -28,6 +30,10 @@ def from_torch(
 ) -> Network:
     """Convert a PyTorch module, as it computes now in evaluation mode (dropout does nothing, batch norms
     fold).
+
+    Derivatives are those of the function that it computes. Where its backward pass says something else
+    (``detach``, ``torch.no_grad``, straight-through rounding, an ``autograd.Function`` with a backward of its
+    own, backward hooks), that is not used, and a warning says so.
 
     Args:
         module: Any module of one tensor. A plain `nn.Sequential` of linear layers and activations is read as
@@ -54,7 +60,7 @@ def from_torch(
     check_no_global_hooks()
     check_own_forwards(module)
     if sequential.is_plain(module) and layers is None and output is None:
-        network = sequential.from_sequential(module, example, general=bool(general))
+        network = _of_sequential(module, example, bool(general))
     else:
         network = _traced(module, example, layers, output)
         if general is False:
@@ -66,6 +72,18 @@ def from_torch(
         )
 
     return replace(network, remake=remake)
+
+
+def _of_sequential(module: nn.Module, example: Tensor | None, general: bool) -> Network:
+    """Read as it is, but for modules with a backward of their own, which a `General` core would call."""
+    network = sequential.from_sequential(module, example, general=general)
+    if not any(isinstance(section.core, General) for section in network.sections):
+        return network
+    assert isinstance(network.prefix, sequential.Rows)
+    inputs = made_up_inputs(network.prefix) if example is None else example
+    if inputs is None or not has_custom_backward(module, inputs):
+        return network
+    return _traced(module, inputs, None, None)
 
 
 def _traced(

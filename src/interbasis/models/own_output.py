@@ -31,7 +31,14 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def own_output(module: nn.Module, inputs: Tensor, dtype: torch.dtype) -> Any:
-    """module(inputs) in evaluation mode with all that it holds in ``dtype``, hooks included.
+    """module(inputs) in evaluation mode with all that it holds in ``dtype``, hooks included."""
+    with converted(module, dtype):
+        return module(inputs)
+
+
+@contextmanager
+def converted(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """A module in evaluation mode with all that it holds in ``dtype``, and afterwards as it was.
 
     It computes with copies, so that neither weights nor buffers change. Put back afterwards are tensors that
     are plain attributes (the weight that an old-style `weight_norm` makes again in every call), and the
@@ -53,7 +60,7 @@ def own_output(module: nn.Module, inputs: Tensor, dtype: torch.dtype) -> Any:
                 held[name] = copies[id(value)]
             for config, _ in dtypes:
                 config.dtype = dtype
-            return module(inputs)
+            yield
         finally:
             for held, name, value in places:
                 held[name] = value

@@ -9,7 +9,7 @@ from pydantic import Field
 from interbasis.graph.basis_kinds import BASIS_KINDS
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Basis
-from interbasis.runtime.records import Names, Record
+from interbasis.runtime.records import Record, SomeNames
 
 TaskName = Literal["modadd", "cifar10", "tinystories", "gpt2"]
 LANGUAGE_TASKS = ("tinystories", "gpt2")
@@ -67,9 +67,9 @@ class ReproduceRequest(Record):
     norm_limit: float | None = Field(None, ge=0)
     """Language models: leave out tokens whose norm exceeds this many times the median of their layer;
     default: 0, which leaves none out, as in the paper."""
-    seeds: Names | None = None
+    seeds: SomeNames | None = None
     """Comma-separated seeds; default: 0,1,2,3,4."""
-    bases: Names | None = None
+    bases: SomeNames | None = None
     """Comma-separated bases; default: lib,pca,gib,random (language models: lib,pca)."""
     quick: bool = False
     """One seed, LIB and PCA, few tokens: takes minutes."""

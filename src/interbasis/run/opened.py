@@ -145,9 +145,9 @@ class OpenedRun(RunGraph):
                 "interbasis.open_run(folder, network, data)"
             )
         model, request = self.model, self.graph.provenance.request
-        if not spec:
+        if spec is None:
             require_trust_of_graph(self.graph, self.folder, ["data"])
-        if spec or not request or not request.data:
+        if spec is not None or not request or not request.data:
             whole, samples = model.open_data(spec, split), 0
         else:
             name, options = split_options(request.data)
@@ -156,7 +156,7 @@ class OpenedRun(RunGraph):
             whole = model.open_data(named, split, samples or None)
         whole = at_one_commit(whole, self.team, lambda spec: model.open_data(spec, split, samples or None))
         data = first_of(whole, min(samples, len(whole))) if samples else whole
-        if not spec and split == "train":
+        if spec is None and split == "train":
             require_same_data(data, self.graph.provenance, self.folder)
         return data
 

@@ -64,13 +64,12 @@ class Model:
         self, spec: str | None = None, split: Split = "train", at_most: int | None = None
     ) -> Samples:
         """Data for this model: those named, or those it was trained on; a stream up to so many samples."""
-        if not (spec or self.data_spec):
+        if spec is None and not self.data_spec:
             raise InterbasisError(
                 f"{self.spec} does not say what it was trained on; name data with --data: {DATA}"
             )
-        return open_data(
-            spec or self.data_spec, split, context=self.context, tokenizer=self.tokenizer, at_most=at_most
-        )
+        spec = self.data_spec if spec is None else spec
+        return open_data(spec, split, context=self.context, tokenizer=self.tokenizer, at_most=at_most)
 
 
 def open_model(spec: str, memory: int | None = None) -> Model:
@@ -172,6 +171,10 @@ def split_options(spec: str) -> tuple[str, dict[str, str]]:
                 raise InterbasisError(f"{spec!r}: expected an option as name=value, received {part!r}")
             name += "," + part  # a comma in a path
             continue
+        if key in options:
+            raise InterbasisError(
+                f"{spec!r}: the option {key} is given twice, as {options[key]} and {value}; give it once"
+            )
         options[key] = value
     return name, options
 
@@ -239,20 +242,26 @@ def _python(spec: str, function: str) -> Model:
 def _from_python(rest: str) -> Network:
     """What a function of an importable module, or of one in the working directory, returns."""
     module_name, _, function_name = rest.partition(":")
-    if not (module_name and function_name):
+    names = [*module_name.split("."), function_name]
+    if not all(name.isidentifier() for name in names):
         raise InterbasisError(f"expected a model as python:MODULE:FUNCTION, received 'python:{rest}'")
     here, place = Path.cwd(), place_of(f"python:{module_name}")
     # an installed model must not import what lies in any folder that a command is started from
     if "" not in sys.path and str(here) not in sys.path and (not place or here in Path(place).parents):
         sys.path.insert(0, str(here))
     try:
-        function = getattr(importlib.import_module(module_name), function_name)
+        module = importlib.import_module(module_name)
     except ImportError as error:
         raise InterbasisError(
             f"could not import {module_name} ({error}); is it on the Python path?"
         ) from error
-    except AttributeError as error:
-        raise InterbasisError(f"the module {module_name} has no {function_name}") from error
+    except Exception as error:  # somebody else's code
+        raise InterbasisError(
+            f"importing {module_name} failed with {type(error).__name__}: {_first_line(error)}"
+        ) from error
+    function = getattr(module, function_name, None)
+    if function is None:
+        raise InterbasisError(f"the module {module_name} has no {function_name}")
     if not callable(function):
         raise InterbasisError(f"{rest} is a {type(function).__name__}, not a function")
     try:
@@ -260,7 +269,7 @@ def _from_python(rest: str) -> Network:
     except InterbasisError:
         raise
     except Exception as error:  # somebody else's code
-        raise InterbasisError(f"{rest}() failed with {type(error).__name__}: {error}") from error
+        raise InterbasisError(f"{rest}() failed with {type(error).__name__}: {_first_line(error)}") from error
     if isinstance(made, Network):
         return made
     if isinstance(made, nn.Module):
@@ -271,6 +280,10 @@ def _from_python(rest: str) -> Network:
         f"{rest}() returned {type(made).__name__}, expected an interbasis Network, a torch module, or a pair "
         "(module, example)"
     )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0]
 
 
 HUB_OPTIONS: dict[str, str | None] = {"blocks": None, "output": "no", "head": None}

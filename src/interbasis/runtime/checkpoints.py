@@ -193,8 +193,11 @@ class Checkpoints:
         checkpoint.save(1, lambda: state)
         return state
 
-    def finish(self, *results: str) -> None:
-        """Throw the state away, once the result is written, and what kills left of writing ``results``."""
+    def finish(self, *results: str, keeps_run: bool = True) -> None:
+        """Throw the state away, once the result is written, and what kills left of writing ``results``.
+
+        Without a result, an empty folder of the run need not stay.
+        """
         if self.folder is None:
             return
         for name in results:
@@ -203,7 +206,7 @@ class Checkpoints:
         for file in sorted(self.folder.glob("*"), key=lambda path: path.name == "settings.json"):
             remove(file)
         shutil.rmtree(self.folder, ignore_errors=True)
-        for parent in (self.folder.parent, self._run / FOLDER):
+        for parent in (self.folder.parent, self._run / FOLDER, *(() if keeps_run else (self._run,))):
             with suppress(OSError):  # it holds other unfinished work, or is gone
                 parent.rmdir()
 

@@ -21,9 +21,9 @@ def torch_device(name: str) -> torch.device:
     """
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        torch.zeros(1, device=device).item()  # the device meta holds no numbers
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].split(". ")[0]
         raise InterbasisError(
             f"expected a device that this machine has (cpu, cuda, cuda:1, mps), received {name!r} ({reason})"
         ) from error

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +16,8 @@ UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 M_MMAP_THRESHOLD = -3
 """Of glibc's malloc.h."""
+SPARE = 1.05
+"""Of a limit on memory that a message names, over what was needed."""
 MAX_KEPT_BYTES = 2**20
 """Blocks that the C library may keep after they are freed, where memory is limited."""
 
@@ -38,6 +41,14 @@ def format_bytes(amount: float) -> str:
     unit = next(unit for unit in ("TB", "GB", "MB", "KB", "B") if amount >= UNITS[unit] or unit == "B")
     value = amount / UNITS[unit]
     return f"{value:.1f} {unit}" if value < 10 else f"{value:,.0f} {unit}"
+
+
+def sufficient_memory(needed: float) -> str:
+    """An amount to give as a limit where so many bytes are needed: rounded upwards, with some to spare.
+
+    What a process holds differs by a few per cent from one call to the next.
+    """
+    return f"{math.ceil(SPARE * needed / 10**8) / 10:.1f}GB"
 
 
 def resident_bytes() -> int:

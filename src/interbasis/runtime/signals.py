@@ -14,6 +14,8 @@ import time
 from threading import Lock, Thread, current_thread, main_thread
 from types import FrameType
 
+from interbasis.runtime.errors import InterbasisError
+
 SECONDS_TO_END = 5.0
 """How long a process that is told to end may take to say by itself why, and to end; torchrun waits for 30."""
 
@@ -23,13 +25,34 @@ _said: list[bool] = []
 """Not empty: this process ends by itself and says why."""
 
 
+def torchrun_number(name: str, default: int) -> int:
+    """A number that torchrun tells its processes in the environment, RANK or WORLD_SIZE.
+
+    Raises:
+        InterbasisError: It is none, or there is no process of that rank.
+    """
+    text = os.environ.get(name, str(default))
+    least = 1 if name == "WORLD_SIZE" else 0
+    if not text.isdecimal() or int(text) < least:
+        raise InterbasisError(
+            f"the environment variable {name} is {text!r}, expected a whole number of at least {least}; "
+            "start processes with torchrun, or unset it to run one alone"
+        )
+    if name == "RANK" and "WORLD_SIZE" in os.environ and int(text) >= torchrun_number("WORLD_SIZE", 1):
+        raise InterbasisError(
+            f"the environment variable RANK is {text}, expected less than WORLD_SIZE, "
+            f"{os.environ['WORLD_SIZE']}; start processes with torchrun, or unset both to run one alone"
+        )
+    return int(text)
+
+
 def say_when_ended() -> None:
     """Say one sentence when torchrun tells this process to end, as it does when another one has ended.
 
     The process ends at once: what is on disk is whole at every moment. Processes alone keep what the system
     does, and a program that handles the signal itself keeps its handler.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or current_thread() is not main_thread():
+    if torchrun_number("WORLD_SIZE", 1) == 1 or current_thread() is not main_thread():
         return
     if signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         return
@@ -60,7 +83,7 @@ def _watch(told: int) -> None:
 def _end() -> None:
     with _voice:
         if not _said:
-            process = f"{int(os.environ.get('RANK', '0')) + 1} of {os.environ['WORLD_SIZE']}"
+            process = f"{torchrun_number('RANK', 0) + 1} of {os.environ['WORLD_SIZE']}"
             message = (
                 f"error: process {process} was told to end, as torchrun does when another one has ended; run "
                 "the same command again to resume\n"

@@ -24,7 +24,7 @@ from torch.distributed.rendezvous import rendezvous
 from interbasis.runtime.checkpoints import FOLDER, Checkpoints, State
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import inside
-from interbasis.runtime.signals import say_no_more, say_when_ended
+from interbasis.runtime.signals import say_no_more, say_when_ended, torchrun_number
 
 MAX_WAIT = timedelta(hours=24)
 """How long a process waits for a slower one. One that died is noticed at once: its connections close."""
@@ -257,13 +257,13 @@ def _processes(number: int) -> str:
 
 def team_of_torchrun() -> Team:
     """The processes that torchrun started, connected; a process alone where it did not start this one."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    size = torchrun_number("WORLD_SIZE", 1)
     if size == 1 or "RANK" not in os.environ:
         return ALONE
     if _connected:
         return _connected[0]
     say_when_ended()
-    number = int(os.environ["RANK"]) + 1
+    number = torchrun_number("RANK", 0) + 1
     try:
         store, rank, size = next(rendezvous("env://", timeout=MAX_WAIT))
     except (RuntimeError, ValueError) as error:

@@ -4,7 +4,6 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-from safetensors import SafetensorError
 from torch import nn
 
 from interbasis.models.hf.families import FAMILIES
@@ -13,8 +12,10 @@ from interbasis.runtime.connection import hub_is_out_of_reach
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.memory import collecting_later
 
-UNREADABLE = (OSError, ValueError, RuntimeError, ImportError, SafetensorError, UnpicklingError)
-"""What goes wrong with files that are missing, incomplete, no tensors, or of packages that are not there."""
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+"""Settings that are whole numbers of at least 1 in every family."""
+MAX_REASON = 200
+"""Characters of somebody else's message that are repeated."""
 
 
 @collecting_later()
@@ -31,7 +32,7 @@ def load(name: str) -> nn.Module:
         model, found = (kind or AutoModelForCausalLM).from_pretrained(
             name, dtype="auto", local_files_only=local, trust_remote_code=False, output_loading_info=True
         )
-    except UNREADABLE as error:
+    except Exception as error:  # whatever files may cause in somebody else's code
         raise _unreadable(name, error) from error
     if language_config(config).model_type in FAMILIES:
         _check_complete(name, sorted(found["missing_keys"]))
@@ -59,13 +60,28 @@ def config_of(name: str) -> Any:
         local = folder.is_dir() or _only_cached(name)
         from transformers import AutoConfig
 
-        return AutoConfig.from_pretrained(name, local_files_only=local, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(name, local_files_only=local, trust_remote_code=False)
     except ImportError as error:
         raise InterbasisError(
             "Hugging Face models need the package transformers; install it with pip install 'interbasis[hf]'"
         ) from error
-    except UNREADABLE as error:
+    except Exception as error:  # whatever files may cause in somebody else's code
         raise _unreadable(name, error) from error
+    _check_sizes(name, language_config(config))
+    return config
+
+
+def _check_sizes(name: str, config: Any) -> None:
+    """transformers makes a model without blocks where there should be −1."""
+    if config.model_type not in FAMILIES:
+        return
+    for setting in SIZES:
+        value = getattr(config, setting, None)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            written = config.attribute_map.get(setting, setting)
+            raise InterbasisError(
+                f"config.json of {name} has {written} = {value!r}, expected a whole number of at least 1"
+            )
 
 
 def _only_cached(name: str) -> bool:
@@ -93,7 +109,8 @@ def folder_of(name: str) -> Path:
 
 
 def _unreadable(name: str, error: Exception) -> InterbasisError:
-    reason = str(error).strip().splitlines()[0].rstrip(".")
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    reason = reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}…"
     if isinstance(error, UnpicklingError):
         return InterbasisError(
             f"{name} has weights in a pickle that holds more than tensors, which is not loaded because it "
@@ -121,8 +138,11 @@ def skeleton(config: Any) -> Any:
     """The model without weights."""
     from transformers import AutoModelForCausalLM
 
-    with parameters_without_memory():
-        return AutoModelForCausalLM.from_config(config).eval()
+    try:
+        with parameters_without_memory():
+            return AutoModelForCausalLM.from_config(config).eval()
+    except Exception as error:  # whatever settings may cause in somebody else's code
+        raise _unreadable(config.name_or_path or config.model_type, error) from error
 
 
 def language_config(config: Any) -> Any:

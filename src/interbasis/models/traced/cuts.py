@@ -131,6 +131,8 @@ class Planner:
         try:
             self.cut.expressions().of(stream)
         except NeedsCutError as needed:
+            if needed.stream is stream:  # an input that no node layer holds any more
+                raise IrregularError from needed
             self._materialise(needed.stream, cores)
             return
         try:

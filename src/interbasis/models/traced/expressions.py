@@ -70,7 +70,7 @@ class Expressions:
         return self.found[stream]
 
     def _make(self, stream: Stream) -> Expression:
-        if not isinstance(stream.made, Mixed) or stream in self.cut:
+        if not isinstance(stream.made, Mixed) or stream in self.cut or stream in self.unfolded:
             return self._through(torch.eye(stream.channels, dtype=torch.float64), stream)
         total = stream.made.bias.double()
         terms: list[Term] = []

@@ -7,22 +7,24 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from interbasis.models.custom_backward import has_custom_backward
 from interbasis.models.own_output import own_output
 from interbasis.models.traced.chosen import chosen
 from interbasis.models.traced.cuts import Cut, Planner, Step
 from interbasis.models.traced.names import names_of
 from interbasis.models.traced.prefix import TracedPrefix
-from interbasis.models.traced.recognise import Recogniser
+from interbasis.models.traced.recognise import Recogniser, op_name
 from interbasis.models.traced.rules.foreign import Layout
 from interbasis.models.traced.sections import section
 from interbasis.models.traced.streams import Given, MeanSquare, Stream, in_order
 from interbasis.models.traced.tail import Tail
-from interbasis.models.traced.trace import Traced, trace
+from interbasis.models.traced.trace import Traced, place, trace
 from interbasis.models.traced.values import Early
 from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.network.network import Head, Network, NodeLayer, Section
 from interbasis.network.stencil_section import StencilSection
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.messages import logger
 
 FAMILY = "traced"
 MAX_RELATIVE_ERROR = 1e-9
@@ -71,7 +73,20 @@ def network_of(
     whole = Head(prefix, before) if before else prefix
     network = Network(whole, tuple(sections), after, family=FAMILY, arrange=arrange)
     _check(network, module, traced)
+    if has_custom_backward(module, traced.example, traced.leaf, traced.shortest_dtype):
+        _warn_of_backward(module, traced)
     return network
+
+
+def _warn_of_backward(module: nn.Module, traced: Traced) -> None:
+    calls = (node for node in traced.graph.nodes if node.op == "call_function")
+    detached = [node for node in calls if op_name(node) == "detach"]
+    where = f"; one is {place(detached[0])}" if detached else ""
+    logger.warning(
+        f"the backward pass of {type(module).__name__} is not the derivative of what it computes (detach, "
+        f"torch.no_grad, an autograd.Function or hook with a backward of its own{where}): interbasis "
+        "differentiates the function itself, so that detached parts count and rounding has the derivative 0"
+    )
 
 
 def _with_tail(

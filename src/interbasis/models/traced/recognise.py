@@ -16,7 +16,7 @@ from torch import Tensor, fx
 from interbasis.models.traced import wires
 from interbasis.models.traced.streams import CoreOp, Flattened, Gathered, Given, Op, Stream, in_order
 from interbasis.models.traced.trace import Traced, callers, place
-from interbasis.models.traced.values import Early, Keywords, Known, Scores, Several, Value
+from interbasis.models.traced.values import Early, Integers, Keywords, Known, Scores, Several, Value
 from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.network.stencil import Stencil
 from interbasis.network.window import Grid
@@ -62,6 +62,8 @@ class Recogniser:
     """The one that is being recognised."""
     fixed_lengths: bool = False
     """Whether something depends on the number of positions of the example."""
+    flat: dict[Stream, Stream] = field(default_factory=dict)
+    """Streams whose positions were flattened, and what they became."""
 
     @property
     def samples(self) -> int:
@@ -137,10 +139,10 @@ class Recogniser:
         old = wire.stream
         if not old.grid:
             return None
-        return Wire(
-            self.stream(Flattened((old,), Stencil.flattened(old.grid)), (), old.positions * old.channels),
-            wire.where,
-        )
+        if old not in self.flat:
+            made = Flattened((old,), Stencil.flattened(old.grid))
+            self.flat[old] = self.stream(made, (), old.positions * old.channels)
+        return Wire(self.flat[old], wire.where)
 
     # running
 
@@ -168,8 +170,9 @@ class Recogniser:
             sized = any(part.sized is not None for part in parts)
             return Known(call(node, args, kwargs), node if sized else None)
         if name in ("sym_size", "size"):
-            return Known(_shape(args[0])[args[1]], node)
-        if not any(isinstance(part, (Wire, Scores)) for part in parts) and self._stays_early(node, name):
+            return Known(shape_of(args[0])[args[1]], node)
+        computed = any(isinstance(part, (Wire, Scores, Integers)) for part in parts)
+        if not computed and self._stays_early(node, name):
             return self._early(node, args, kwargs)
         return self._by_rule(node, name, list(args), kwargs)
 
@@ -177,7 +180,8 @@ class Recogniser:
         from interbasis.models.traced.rules import RULES
         from interbasis.models.traced.rules.foreign import foreign
 
-        if name in CASTS and not (name != "to" and _trains(name, args)):
+        is_cast = name in CASTS and not isinstance(args[0], Integers)
+        if is_cast and not (name != "to" and _trains(name, args)):
             return args[0] if not isinstance(args[0], Known) else Known(args[0].value)
         try:
             if name in MOVES:
@@ -217,8 +221,8 @@ class Recogniser:
     def _is_linear_so_far(self, arguments: Any) -> bool:
         """Whether there is no core yet on the way from the input to any of these."""
         streams = [part.stream for part in _leaves(arguments) if isinstance(part, Wire)]
-        scores = any(isinstance(part, Scores) for part in _leaves(arguments))
-        return not scores and not any(isinstance(s.made, CoreOp) for s in in_order(streams, set()))
+        beyond = any(isinstance(part, (Scores, Integers)) for part in _leaves(arguments))
+        return not beyond and not any(isinstance(s.made, CoreOp) for s in in_order(streams, set()))
 
     def _check_random(self, node: fx.Node, name: str) -> None:
         tags = getattr(node.target, "tags", ())
@@ -275,7 +279,7 @@ def _concrete(arguments: Any) -> Any:
         return arguments.value
     if isinstance(arguments, Several):
         return tuple(map(_concrete, arguments.parts))
-    if isinstance(arguments, Wire):
+    if isinstance(arguments, (Wire, Integers)):
         raise MisplacedError("it is computed from the input")
     if isinstance(arguments, dict):
         return {name: _concrete(value) for name, value in arguments.items()}
@@ -296,11 +300,13 @@ def _leaves(arguments: Any) -> list[Any]:
         return _leaves(tuple(arguments.values()))
     if isinstance(arguments, (tuple, list)):
         return [leaf for part in arguments for leaf in _leaves(part)]
-    return [arguments if isinstance(arguments, (Known, Early, Wire, Scores)) else Known(arguments)]
+    values = (Known, Early, Wire, Scores, Integers)
+    return [arguments if isinstance(arguments, values) else Known(arguments)]
 
 
-def _shape(value: Value) -> tuple[int, ...]:
-    if isinstance(value, Scores):
+def shape_of(value: Value) -> tuple[int, ...]:
+    """Of the traced tensor."""
+    if isinstance(value, (Scores, Integers)):
         return value.shape
     if isinstance(value, Wire):
         return tuple(value.where.shape)
@@ -310,7 +316,7 @@ def _shape(value: Value) -> tuple[int, ...]:
 
 def known(value: Any) -> Any:
     """The number or tensor of an argument that must not depend on the input."""
-    if isinstance(value, (Wire, Early, Scores, Several)):
+    if isinstance(value, (Wire, Early, Scores, Integers, Several)):
         raise MisplacedError("an argument that should be constant depends on the input")
     return value.value if isinstance(value, Known) else value
 

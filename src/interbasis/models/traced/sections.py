@@ -187,8 +187,19 @@ class FromZero(nn.Module):
 
 
 def _checked(function: Callable[[Tensor], Tensor], positions: int, width: int, what: str) -> FromZero:
-    with torch.no_grad():
-        zero = function(torch.zeros(1, positions, width, dtype=torch.float64))
+    """A map of 0 to 0, which must be finite there and have a derivative that autograd knows."""
+    u = torch.zeros(1, positions, width, dtype=torch.float64, requires_grad=True)
+    with torch.enable_grad():
+        zero = function(u)
+    try:
+        if zero.requires_grad:
+            cotangents = torch.ones(2, *zero.shape, dtype=zero.dtype)
+            torch.autograd.grad(zero, u, cotangents, is_grads_batched=True, allow_unused=True)
+    except (RuntimeError, NotImplementedError) as error:
+        raise InterbasisError(
+            f"{what} cannot be differentiated ({str(error).splitlines()[0]}); begin after it with "
+            "layers=[…], or write it with operations that autograd knows"
+        ) from error
     if not zero.isfinite().all():
         raise InterbasisError(
             f"{what} is not finite at 0, where integrated gradients begin; begin after it with layers=[…], "

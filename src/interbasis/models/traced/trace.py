@@ -77,11 +77,15 @@ class Traced:
     @property
     def rounds(self) -> bool:
         """Whether the module itself rounds to a shorter type on its way."""
-        short = (torch.float32, torch.float16, torch.bfloat16)
-        return any(
-            isinstance(value := node.meta.get("val"), Tensor) and value.dtype in short
-            for node in self.graph.nodes
-        )
+        return self.shortest_dtype != torch.float64
+
+    @property
+    def shortest_dtype(self) -> torch.dtype:
+        """Of all that the module computes in."""
+        values = (node.meta.get("val") for node in self.graph.nodes)
+        dtypes = {value.dtype for value in values if isinstance(value, Tensor)}
+        short = (torch.bfloat16, torch.float16, torch.float32)
+        return next((dtype for dtype in short if dtype in dtypes), torch.float64)
 
     def in_groups(self, function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
         """function(inputs), with as many samples at a time as were traced where their number is fixed."""

@@ -1,10 +1,12 @@
 """What is known about every value of a traced graph while it is being recognised."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, fx
 
+from interbasis.models.traced.streams import Stream
 from interbasis.models.traced.wires import Wire
 
 
@@ -40,12 +42,25 @@ class Scores:
 
 
 @dataclass(frozen=True, eq=False)
+class Integers:
+    """Whole numbers or truth values computed from streams: which entries are the largest, a comparison.
+
+    They have no derivative. Each operation that reads them computes them again, as a part of its own core.
+    """
+
+    streams: tuple[Stream, ...]
+    function: Callable[[Sequence[Tensor]], Tensor]
+    shape: tuple[int, ...]
+    """Of the traced tensor."""
+
+
+@dataclass(frozen=True, eq=False)
 class Several:
     """A tuple or a list of values."""
 
     parts: tuple[Any, ...]
 
 
-Value = Known | Early | Wire | Scores | Several
+Value = Known | Early | Wire | Scores | Integers | Several
 Keywords = dict[str, Value]
 """Arguments of an operation by name."""

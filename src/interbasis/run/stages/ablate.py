@@ -13,7 +13,7 @@ from interbasis.run.records import DataUsed, Result, unknown_layer
 from interbasis.runtime.errors import InterbasisError, short_repr
 from interbasis.runtime.literals import Metric
 from interbasis.runtime.progress import Progress, progress_bar
-from interbasis.runtime.records import Names, Record
+from interbasis.runtime.records import Record, SomeNames
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +39,7 @@ class AblateRequest(Record):
     """accuracy or cross_entropy; default: cross_entropy for language models, else accuracy."""
     tolerance: float | None = Field(None, ge=0, allow_inf_nan=False)
     """Largest loss of accuracy, or increase of cross-entropy; default: 0.001 or 0.1."""
-    sections: Names | None = None
+    sections: SomeNames | None = None
     """Comma-separated source layers, by our names or TransformerLens'; default: all sections."""
     stable: bool = True
     """Find the count from which every larger one passes, too."""

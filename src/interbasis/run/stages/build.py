@@ -105,7 +105,7 @@ def prepare(request: BuildRequest, memory: int | None = None, team: Team = ALONE
     model = open_model(request.model, memory)
     data = _open(model, request.data, team)
     others = {
-        name: _open(model, spec, team) if (spec := getattr(request, name)) else None
+        name: None if (spec := getattr(request, name)) is None else _open(model, spec, team)
         for name in ("jacobian_data", "edge_data")
     }
     specs = {"data": data.spec} | {name: other.spec for name, other in others.items() if other is not None}

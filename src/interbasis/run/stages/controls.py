@@ -9,7 +9,7 @@ from interbasis.run.records import DataUsed, Result
 from interbasis.runtime.errors import short_repr
 from interbasis.runtime.literals import Metric
 from interbasis.runtime.progress import progress_bar
-from interbasis.runtime.records import Names, Record
+from interbasis.runtime.records import Names, Record, SomeNames
 
 if TYPE_CHECKING:
     from interbasis.graph.interaction_graph import InteractionGraph
@@ -28,7 +28,7 @@ class ControlsRequest(Record):
     """Tolerance for the edges required; default: 0.001 for accuracy, 0.1 for cross-entropy."""
     seed: int = Field(0, ge=0)
     """Random seed."""
-    bases: Names = ("lib", "gib", "pca", "neuron", "random")
+    bases: SomeNames = ("lib", "gib", "pca", "neuron", "random")
     """Comma-separated bases; the first is also measured with random rankings and scrambled weights."""
     stressed: Names = ("lib", "pca")
     """Comma-separated bases that also get edges required and subsets of removed edges; "" for none."""

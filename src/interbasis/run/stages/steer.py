@@ -16,7 +16,7 @@ class SteerRequest(Record):
 
     feature: str
     """The feature, as LAYER:NUMBER; TransformerLens names of layers are accepted."""
-    by: float
+    by: float = Field(allow_inf_nan=False)
     """How much is added at every position, in standard deviations over the data of the build."""
     prompt: str | None = None
     """Text, for a model with a tokenizer."""

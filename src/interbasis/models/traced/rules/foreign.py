@@ -11,10 +11,25 @@ from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser, default_axis, op_name
 from interbasis.models.traced.streams import Foreign, Stream
 from interbasis.models.traced.trace import Traced, place
-from interbasis.models.traced.values import Early, Keywords, Known, Scores, Several, Value
+from interbasis.models.traced.values import Early, Integers, Keywords, Known, Scores, Several, Value
 from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.runtime.errors import InterbasisError
 
+
+def _replaced(tensor: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    return source.to(tensor).expand_as(tensor)
+
+
+def _slice_replaced(
+    tensor: Tensor, source: Tensor, dim: int = 0, start: int | None = 0, end: int | None = None, step: int = 1
+) -> Tensor:
+    end = tensor.shape[dim] if end is None else min(end, tensor.shape[dim])
+    return torch.slice_scatter(tensor, source, dim, start, end, step)
+
+
+DIFFERENTIABLE = {"copy": _replaced, "slice_scatter": _slice_replaced}
+"""The same with a derivative by batches, for operations of which autograd knows none as torch.export writes
+them: a copy, and a slice to the largest number there is."""
 BY_POSITION = ("softmax", "_softmax", "log_softmax", "_log_softmax")
 """Functions along one dimension; where that is the channels', every position is treated by itself."""
 
@@ -87,6 +102,8 @@ def foreign(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords, 
     for part in _flat((args, kwargs)):
         if isinstance(part, Wire):
             found.setdefault(part.stream)
+        elif isinstance(part, Integers):
+            found |= dict.fromkeys(part.streams)
         elif isinstance(part, Early):
             raise InterbasisError(
                 f"{name} {place(node)} combines computed numbers with whole numbers of the input "
@@ -105,11 +122,11 @@ def foreign(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords, 
         ) from error
     by_position = _treats_positions_alone(made, name, args)
     if isinstance(results, Tensor):
-        return _result(made, node, results, function, streams, by_position)
+        return _result(made, node, results, function, by_position)
     return Several(
         tuple(
-            _result(made, node, part, function.part(number), streams, by_position)
-            if isinstance(part, Tensor) and part.is_floating_point()
+            _result(made, node, part, function.part(number), by_position)
+            if isinstance(part, Tensor)
             else Known(part)
             for number, part in enumerate(results)
         )
@@ -117,14 +134,12 @@ def foreign(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords, 
 
 
 def _result(
-    made: Recogniser,
-    node: fx.Node,
-    result: Tensor,
-    function: "_Function",
-    streams: tuple[Stream, ...],
-    by_position: bool,
+    made: Recogniser, node: fx.Node, result: Tensor, function: "_Function", by_position: bool
 ) -> Value:
     """The stream that an operation puts out, with its samples, positions and channels told apart."""
+    streams = function.streams
+    if not result.is_floating_point():
+        return Integers(streams, function, tuple(result.shape))
     own = [k for k, size in enumerate(result.shape) if size == made.samples]
     if not own:
         raise InterbasisError(
@@ -191,6 +206,8 @@ class _Function:
         def concrete(part: Any) -> Any:
             if isinstance(part, Wire):
                 return self.layouts[id(part)].lay_out(known[part.stream])
+            if isinstance(part, Integers):
+                return part.function([known[stream] for stream in part.streams])
             if isinstance(part, Known):
                 value = part.value if part.sized is None else resized(self.traced, part.sized, samples)
                 return value.to(like) if isinstance(value, Tensor) and value.is_floating_point() else value
@@ -200,7 +217,7 @@ class _Function:
                 return {name: concrete(value) for name, value in part.items()}
             return [*map(concrete, part)] if isinstance(part, (tuple, list)) else part
 
-        target: Any = self.node.target
+        target: Any = DIFFERENTIABLE.get(op_name(self.node), self.node.target)
         return target(*concrete(self.args), **concrete(self.kwargs))
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, fx
 
 from interbasis.models.traced import wires
-from interbasis.models.traced.recognise import Recogniser, known
+from interbasis.models.traced.recognise import Recogniser, known, shape_of
 from interbasis.models.traced.rules import products
 from interbasis.models.traced.streams import MEAN, Gathered, Mixed, Stream, selection
 from interbasis.models.traced.values import Early, Keywords, Scores, Several, Value
@@ -95,7 +95,7 @@ def by_constants(made: Recogniser, x: Wire, scale: Tensor | float, shift: Tensor
 def sum_of(made: Recogniser, first: Wire, second: Wire, sign: float) -> Wire:
     shape = torch.broadcast_shapes(first.where.shape, second.where.shape)
     pair = first.expand(shape), second.expand(shape)
-    for attempt in (lambda w: w, made.picked, made.flattened):
+    for attempt in (lambda w: w, made.picked, lambda w: made.flattened(w) or w):
         changed = [wire for wire in map(attempt, pair) if wire is not None]
         if len(changed) < len(pair):
             continue
@@ -202,12 +202,26 @@ def batch_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keyword
     return Several((by_constants(made, x, scale.view(shape), shift.view(shape)),))
 
 
+def copy(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
+    """All numbers of a tensor, or of a slice of it, replaced by others: what is written is what comes out."""
+    if not isinstance(args[1], Wire):
+        raise MisplacedError("numbers are replaced by constants")
+    return args[1].expand(torch.Size(shape_of(args[0])))
+
+
 def cat(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return _joined(made, args[0], lambda parts: torch.cat(parts, *[known(a) for a in args[1:]]))
 
 
 def stack(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
     return _joined(made, args[0], lambda parts: torch.stack(parts, *[known(a) for a in args[1:]]))
+
+
+def scattered(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
+    """A tensor with a slice of it replaced."""
+    options, named = [known(arg) for arg in args[2:]], {name: known(arg) for name, arg in kwargs.items()}
+    target: Any = node.target
+    return _joined(made, args[:2], lambda parts: target(*parts, *options, **named))
 
 
 def _joined(made: Recogniser, parts: Any, join: Any) -> Value:
@@ -301,5 +315,6 @@ def _as_list(value: Any) -> list[int]:
 RULES = {
     "linear": linear, "addmm": addmm, "matmul": matmul, "mm": matmul, "bmm": matmul, "add": add, "sub": sub,
     "rsub": rsub, "neg": neg, "mul": mul, "div": div, "cat": cat, "stack": stack, "mean": mean, "sum": sum_,
+    "copy": copy, "slice_scatter": scattered, "select_scatter": scattered,
     "_native_batch_norm_legit_no_training": batch_norm,
 }  # fmt: skip
