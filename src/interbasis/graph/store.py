@@ -26,7 +26,8 @@ from interbasis.graph.settings import BuildConfig
 from interbasis.graph.stored_basis import StoredBasis, StoredTensors
 from interbasis.runtime.checkpoints import FOLDER, Checkpoints, unfinished_tasks
 from interbasis.runtime.errors import InterbasisError, first_problem
-from interbasis.runtime.files import make_folder, remove, sha256_of, write_atomically, write_text_atomically
+from interbasis.runtime.files import remove, sha256_of, write_atomically, write_text_atomically
+from interbasis.runtime.locks import LOCK, building
 from interbasis.runtime.records import Record
 from interbasis.runtime.shards import SHARDS
 from interbasis.runtime.tensor_file import Entry, write_tensors
@@ -85,7 +86,15 @@ def save(graph: InteractionGraph, folder: str | Path) -> Path:
     for entry in entries:
         _check_finite(entry.name, entry.read(), f"this graph was not saved to {folder}")
     check_is_free(folder)
-    make_folder(folder)
+    with building(folder, "save"):
+        digest = _write(graph, entries, folder)
+    kept = companion(graph)
+    kept.folder, kept.digest = folder, digest
+    return folder
+
+
+def _write(graph: InteractionGraph, entries: list[Entry], folder: Path) -> str:
+    """Write tensors and config.json; the digest of the tensors."""
     staged = folder / "graph.safetensors.new"
     write_atomically(staged, lambda path: write_tensors(path, entries, {"format": FORMAT}))
     digest = sha256_of(staged)
@@ -100,8 +109,7 @@ def save(graph: InteractionGraph, folder: str | Path) -> Path:
     )
     write_text_atomically(folder / CONFIG, header.to_json(indent=2) + "\n")
     clear_older(folder)
-    companion(graph).folder = folder
-    return folder
+    return digest
 
 
 def load(folder: str | Path) -> InteractionGraph:
@@ -133,7 +141,8 @@ def load(folder: str | Path) -> InteractionGraph:
     except KeyError as error:
         raise InterbasisError(f"{folder} is damaged: {error} is missing; build the run again") from error
     _check_shapes(folder, graph)
-    companion(graph).folder = Path(folder)
+    kept = companion(graph)
+    kept.folder, kept.digest = folder, header.tensors.sha256
     return graph
 
 
@@ -160,7 +169,7 @@ def load_stored(folder: str | Path) -> InteractionGraph:
     except KeyError as error:
         raise InterbasisError(f"{folder} is damaged: {error} is missing; build the run again") from error
     _check_shapes(folder, graph)
-    return reopened(graph, folder)
+    return _left_in_file(graph, folder, header.tensors)
 
 
 def _without_data(file: Any, name: str) -> Tensor:
@@ -170,7 +179,11 @@ def _without_data(file: Any, name: str) -> Tensor:
 
 def reopened(graph: InteractionGraph, folder: Path) -> InteractionGraph:
     """A graph that was saved just now, with its matrices left in the run's file."""
-    file = folder / read_header(folder).tensors.file
+    return _left_in_file(graph, folder, read_header(folder).tensors)
+
+
+def _left_in_file(graph: InteractionGraph, folder: Path, tensors: TensorFile) -> InteractionGraph:
+    file = folder / tensors.file
     layers = [
         layer if layer.identity else StoredBasis(layer, file, f"layers.{k}.")
         for k, layer in enumerate(graph.layers)
@@ -180,7 +193,8 @@ def reopened(graph: InteractionGraph, folder: Path) -> InteractionGraph:
         for name, many in (("edges", graph.edges), ("edge_errors", graph.edge_errors))
     )
     again = InteractionGraph(layers, edges, graph.config, graph.provenance, errors)
-    companion(again).folder = folder
+    kept = companion(again)
+    kept.folder, kept.digest = folder, tensors.sha256
     return again
 
 
@@ -250,7 +264,7 @@ def check_is_free(folder: Path) -> None:
 
 def _may_stay(path: Path) -> bool:
     """Whether a file or folder is of a run, or of the work on one."""
-    return _is_ours(path) or path.name in (FOLDER, SHARDS)
+    return _is_ours(path) or path.name in (FOLDER, SHARDS) or bool(LOCK.fullmatch(path.name))
 
 
 def _is_ours(path: Path) -> bool:

@@ -1,19 +1,23 @@
 """Two runs of one model beside each other: features, edges, ablations and modules."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.store import load
+from interbasis.run.records import Result
 from interbasis.run.results import load_result
 from interbasis.run.stages.ablate import AblationResult
 from interbasis.run.stages.modules import ModulesResult
 from interbasis.run.summary import LayerSummary, RunSummary, SectionSummary, summarise
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.records import Record
+
+R = TypeVar("R", bound=Result)
 
 
 class ComparedRun(Record):
@@ -76,7 +80,7 @@ def compare(one: str | Path, other: str | Path) -> Comparison:
     graphs = load(one), load(other)
     _require_same_model(one, other, *graphs)
     a, b = summarise(graphs[0]), summarise(graphs[1])
-    ablated = load_result(one, AblationResult), load_result(other, AblationResult)
+    ablated = _stored(one, graphs[0], AblationResult), _stored(other, graphs[1], AblationResult)
     layers = {
         name: ComparedLayer(
             name=name,
@@ -97,7 +101,7 @@ def compare(one: str | Path, other: str | Path) -> Comparison:
         if source in b.sections
     }
     return Comparison(
-        runs=(_run(one, a), _run(other, b)),
+        runs=(_run(one, graphs[0], a), _run(other, graphs[1], b)),
         model=a.model,
         same_data=graphs[0].provenance.data_fingerprints == graphs[1].provenance.data_fingerprints,
         different_settings=_differences(*graphs),
@@ -106,8 +110,13 @@ def compare(one: str | Path, other: str | Path) -> Comparison:
     )
 
 
-def _run(folder: str | Path, summary: RunSummary) -> ComparedRun:
-    partition = load_result(folder, ModulesResult)
+def _stored(folder: str | Path, graph: InteractionGraph, kind: type[R]) -> R | None:
+    """A result of the graph that was loaded, which may have been replaced since."""
+    return load_result(folder, kind, companion(graph).digest)
+
+
+def _run(folder: str | Path, graph: InteractionGraph, summary: RunSummary) -> ComparedRun:
+    partition = _stored(folder, graph, ModulesResult)
     modules, modularity = (None, None) if partition is None else (partition.modules, partition.modularity)
     return ComparedRun(run=str(folder), summary=summary, modules=modules, modularity=modularity)
 

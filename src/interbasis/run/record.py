@@ -1,6 +1,6 @@
 """A graph with everything that stages have stored beside it, read without its network or data."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -41,12 +41,15 @@ class RunRecord:
     """Why results that are there could not be read, a sentence each."""
 
 
-def read_run(folder: str | Path, *, skip_unreadable: bool = False) -> RunRecord:
+def read_run(
+    folder: str | Path, *, skip_unreadable: bool = False, graph: InteractionGraph | None = None
+) -> RunRecord:
     """Read a run and all results of its graph.
 
     Args:
         folder: Folder of the run.
         skip_unreadable: Leave out results that are damaged or of another version, and say so in the record.
+        graph: The graph that was loaded from the folder or saved to it; default: it is loaded now.
 
     Returns:
         The record; results of an older graph are not taken for its own.
@@ -55,8 +58,8 @@ def read_run(folder: str | Path, *, skip_unreadable: bool = False) -> RunRecord:
         InterbasisError: There is no run, or one of its results cannot be read.
     """
     folder = Path(folder)
-    reader = _Reader(folder, skip_unreadable)
-    graph = load(folder)
+    graph = load(folder) if graph is None else graph
+    reader = _Reader(folder, skip_unreadable, companion(graph).digest)
     ablation = reader.read(AblationResult)
     return RunRecord(
         graph=graph,
@@ -77,7 +80,7 @@ def record_of(graph: InteractionGraph) -> RunRecord:
     """A graph with its results: those of the folder it is stored in, or those that are kept in memory."""
     kept = companion(graph)
     if kept.folder is not None and kept.folder.is_dir():
-        return replace(read_run(kept.folder, skip_unreadable=True), graph=graph)
+        return read_run(kept.folder, skip_unreadable=True, graph=graph)
     ablation = _kept(kept, AblationResult)
     masks = kept.tensors.get(AblationResult.file, {})
     return RunRecord(
@@ -101,27 +104,27 @@ def _kept(kept: Companion, kind: type[R]) -> R | None:
 
 
 class _Reader:
-    def __init__(self, folder: Path, skip_unreadable: bool) -> None:
-        self.folder, self.skip_unreadable = folder, skip_unreadable
+    def __init__(self, folder: Path, skip_unreadable: bool, graph: str | None) -> None:
+        self.folder, self.skip_unreadable, self.graph = folder, skip_unreadable, graph
         self.problems: list[str] = []
 
     def read(self, kind: type[R]) -> R | None:
         try:
-            return load_result(self.folder, kind)
+            return load_result(self.folder, kind, self.graph)
         except InterbasisError as error:
             self._problem(error)
             return None
 
     def traces(self) -> dict[str, TraceResult]:
         try:
-            return load_named(self.folder, TraceResult)
+            return load_named(self.folder, TraceResult, self.graph)
         except InterbasisError as error:
             self._problem(error)
             return {}
 
     def edge_masks(self, ablation: AblationResult) -> dict[str, Tensor]:
         try:
-            tensors = load_tensors(self.folder, AblationResult)
+            tensors = load_tensors(self.folder, AblationResult, self.graph)
         except InterbasisError as error:
             self._problem(error)
             return {}

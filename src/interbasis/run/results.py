@@ -39,38 +39,70 @@ class ResultHeader(Record):
     """Free-form until it is known to be of this version and this graph."""
 
 
-def save_result(run: str | Path, result: Result, tensors: dict[str, Tensor] | None = None) -> Path:
-    """Write a result beside a run's graph, in place of an older one; the JSON comes last."""
+def save_result(
+    run: str | Path, result: Result, tensors: dict[str, Tensor] | None = None, graph: str | None = None
+) -> Path:
+    """Write a result beside a run's graph, in place of an older one; the JSON comes last.
+
+    Args:
+        run: Folder of the run.
+        result: The result.
+        tensors: Tensors that go with it.
+        graph: Digest of the graph that it was measured on; default: the one in the folder.
+
+    Returns:
+        The JSON file.
+
+    Raises:
+        InterbasisError: The run holds another graph by now, or cannot be written to.
+    """
     run, digest = Path(run), None
+    graph = graph or graph_digest(run)
+    check_same_graph(run, graph)
     if tensors:
         plain = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in tensors.items()}
         file = run / f"{result.stem()}.safetensors"
         write_atomically(file, lambda path: save_file(plain, path))
         digest = sha256_of(file)
-    header = ResultHeader(
-        format=FORMAT, schema_version=SCHEMA, graph=graph_digest(run), tensors=digest, result=result
-    )
+    header = ResultHeader(format=FORMAT, schema_version=SCHEMA, graph=graph, tensors=digest, result=result)
     path = run / f"{result.stem()}.json"
     path.parent.mkdir(exist_ok=True)
     write_text_atomically(path, header.to_json(indent=1) + "\n")
     return path
 
 
-def load_result(run: str | Path, kind: type[R]) -> R | None:
-    """A result of this run; None where there is none, or one of an older graph."""
-    return _load(Path(run), kind, kind.file)
+def check_same_graph(run: Path, graph: str) -> None:
+    """The run holds the graph that was loaded from it.
+
+    Raises:
+        InterbasisError: It was built again since.
+    """
+    if graph_digest(run) != graph:
+        raise InterbasisError(
+            f"{run} was built again after its graph was loaded, so nothing is stored for the old graph; run "
+            "this command again"
+        )
 
 
-def load_named(run: str | Path, kind: type[R]) -> dict[str, R]:
-    """Results of a kind of which several are kept, by name: those of this run's graph."""
+def load_result(run: str | Path, kind: type[R], graph: str | None = None) -> R | None:
+    """A result of this run; None where there is none, or one of another graph.
+
+    ``graph`` is the digest of the graph that it belongs to; default: the one in the folder.
+    """
+    return _load(Path(run), kind, kind.file, graph)
+
+
+def load_named(run: str | Path, kind: type[R], graph: str | None = None) -> dict[str, R]:
+    """Results of a kind of which several are kept, by name: those of one graph."""
     run = Path(run)
+    graph = graph or graph_digest(run)
     names = sorted(path.stem for path in (run / kind.file).glob("*.json"))
-    loaded = ((name, _load(run, kind, f"{kind.file}/{name}")) for name in names)
+    loaded = ((name, _load(run, kind, f"{kind.file}/{name}", graph)) for name in names)
     return {name: result for name, result in loaded if result is not None}
 
 
-def _load(run: Path, kind: type[R], stem: str) -> R | None:
-    header = _header(run, kind, stem)
+def _load(run: Path, kind: type[R], stem: str, graph: str | None) -> R | None:
+    header = _header(run, kind, stem, graph)
     if header is None:
         return None
     try:
@@ -81,10 +113,10 @@ def _load(run: Path, kind: type[R], stem: str) -> R | None:
         ) from error
 
 
-def load_tensors(run: str | Path, kind: type[Result]) -> dict[str, Tensor]:
+def load_tensors(run: str | Path, kind: type[Result], graph: str | None = None) -> dict[str, Tensor]:
     """The tensors that go with a result; none where it has none."""
     run = Path(run)
-    header = _header(run, kind, kind.file)
+    header = _header(run, kind, kind.file, graph)
     if header is None or header.tensors is None:
         return {}
     path = run / f"{kind.file}.safetensors"
@@ -96,8 +128,8 @@ def load_tensors(run: str | Path, kind: type[Result]) -> dict[str, Tensor]:
     raise InterbasisError(f"{path} does not belong to {kind.file}.json beside it; {kind.remedy(run)}")
 
 
-def _header(run: Path, kind: type[Result], stem: str) -> ResultHeader | None:
-    digest, path = graph_digest(run), run / f"{stem}.json"
+def _header(run: Path, kind: type[Result], stem: str, graph: str | None) -> ResultHeader | None:
+    digest, path = graph or graph_digest(run), run / f"{stem}.json"
     if not path.is_file():
         return None
     try:

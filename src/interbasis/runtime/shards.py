@@ -9,6 +9,7 @@ next round need. Nothing depends on the order in which shards are given, or on w
     FOLDER/round-1.merged.safetensors           those of all, and what followed from them
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -177,6 +178,11 @@ class Shards(Team):
 
 class ShardJob(Shards):
     """One of several jobs, which sums its share of the data of one round and ends."""
+
+    @property
+    def group(self) -> str:
+        text = json.dumps([self.size, self._settings], sort_keys=True)
+        return f"shards {hashlib.sha256(text.encode()).hexdigest()}"
 
     def sums(self, *passes: Pass) -> list[State]:
         if stored := self._stored_sums(passes):

@@ -14,6 +14,7 @@ from interbasis.run.opened import OpenedRun
 from interbasis.run.stages.build import Prepared, prepare
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import check_writable
+from interbasis.runtime.locks import building, only_task
 from interbasis.runtime.progress import Progress
 from interbasis.runtime.records import Record
 from interbasis.runtime.shards import (
@@ -72,7 +73,8 @@ def compute(
     prepared, (number, count) = prepare(request), shard
     total = _rounds(prepared)
     try:
-        _build(prepared, folder, ShardJob(folder / SHARDS, number - 1, count), progress)
+        with only_task(folder, f"shard {number} of {count}"):
+            _build(prepared, folder, ShardJob(folder / SHARDS, number - 1, count), progress)
     except RoundFinishedError as end:
         return ShardWritten(
             file=str(end.file), shard=number, shards=count, round=end.round, rounds=total, passes=end.passes
@@ -97,6 +99,11 @@ def merge(
         InterbasisError: A shard is missing, doubled, truncated, or of another build.
     """
     _check_unfinished(folder)
+    with building(folder, "merge"):
+        return _merge(shards, folder, progress)
+
+
+def _merge(shards: Sequence[Path], folder: Path, progress: Progress | bool | None) -> OpenedRun | RoundMerged:
     team = ShardMerge(folder / SHARDS, shard_files(shards))
     if not team.request:
         raise InterbasisError(
