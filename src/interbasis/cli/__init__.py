@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
 from rich.console import Console
@@ -126,8 +126,10 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; bad input ends with one sentence on standard error and exit code 2."""
     from interbasis.runtime.errors import InterbasisError
     from interbasis.runtime.messages import clear_line, show_line
+    from interbasis.runtime.output import discard_output, is_out_of_memory, output_failure, prepare_streams
     from interbasis.runtime.signals import say_no_more, say_when_ended
 
+    prepare_streams()
     say_when_ended()
     atexit.register(gc.freeze)  # Python need not look through everything for unused objects when it ends
     process = int(os.environ.get("RANK", "0"))  # of those that torchrun started; the first one prints
@@ -139,9 +141,12 @@ def main(arguments: list[str] | None = None) -> None:
         if named and not QUIET.intersection(given):
             show_line(f"{given[0]}: loading …")
         try:
+            if named:
+                _check_memory()
             (app if named else _app(listing=True)).meta(given, exit_on_error=False, print_error=False)
         finally:
             clear_line()
+            sys.stdout.flush()
     except (InterbasisError, CycloptsError) as error:
         say_no_more()
         where = f" in process {process + 1}" if process else ""
@@ -155,8 +160,33 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"interrupted{resumes}", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # whoever read the output has had enough, as head has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         sys.exit(141)
+    except Exception as error:
+        if isinstance(error, OSError) and (reason := output_failure()):
+            discard_output()
+            _fail(f"could not write to standard output ({reason}); what the command stores in files is there")
+        if not is_out_of_memory(error):
+            raise
+        _fail("the memory ran out; limit it with --memory where the command has it, or use fewer samples")
+
+
+def _check_memory() -> None:
+    """PyTorch fits into the memory that this process may use."""
+    from interbasis.runtime.errors import InterbasisError
+    from interbasis.runtime.output import can_load_torch
+
+    if not can_load_torch():
+        raise InterbasisError(
+            "PyTorch does not fit into the memory that this process may use; raise the limit, as with "
+            "ulimit -v unlimited"
+        )
+
+
+def _fail(sentence: str) -> NoReturn:
+    """End with one sentence, printed by nothing that requires memory."""
+    print(f"error: {sentence}", file=sys.stderr, flush=True)
+    sys.exit(2)
 
 
 def _sentence(error: Exception) -> str:
