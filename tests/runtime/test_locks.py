@@ -19,6 +19,7 @@ from interbasis.run.results import load_result
 from interbasis.run.stages.ablate import AblationResult
 from interbasis.runtime import locks
 from interbasis.runtime.locks import Holder, building, only_task, working
+from pairs import Pairs, run_pairs
 
 IN_USE = (
     r"error: \S+ is in use by {0} \(process \d+ on \S+, since [-0-9]+ [:0-9]+\)( and {0} \([^()]*\))*; "
@@ -121,7 +122,7 @@ def test_a_killed_command_holds_nothing(cli, tmp_path, run):
 def left_by(run: Path, **fields: str) -> Path:
     """A lock of a process that is not on this machine."""
     values = {"host": "elsewhere", "boot": "another kernel"} | fields
-    holder = Holder(group="x", task="build", process=1, since="2026-01-01 00:00:00", **values)
+    holder = Holder(lock="y", group="x", task="build", process=1, since="2026-01-01 00:00:00", **values)
     run.mkdir(exist_ok=True)
     (run / ".graph.lock").write_text(holder.to_json() + "\n")
     return run / ".graph.lock"
@@ -146,6 +147,7 @@ def test_a_lock_of_another_machine_holds_while_it_is_touched(tmp_path, monkeypat
     ):
         pass
     beating.join()
+    assert path.exists()
     with building(tmp_path):
         pass
     assert not list(tmp_path.iterdir())
@@ -230,3 +232,9 @@ def test_stages_of_a_graph_that_was_replaced_are_refused_at_once(cli, build, run
     assert opened.stored(AblationResult) is None  # those of the new graph are not taken for its own
     assert record_of(graph).ablation is None
     assert record_of(load(run)).ablation is not None
+
+
+def test_pairs_of_commands_give_right_results_or_one_refusal(tmp_path, small_addition):
+    """As in tests/slow/test_pairs.py."""
+    chosen = [("ablate", "build pca", 0.05), ("features", "trace", 0.1), ("build gib", "build pca", 0.0)]
+    assert run_pairs(Pairs(small_addition, tmp_path), chosen).total() == 3

@@ -55,6 +55,8 @@ Text = Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]
 class Holder(Record):
     """A process that holds a lock."""
 
+    lock: Text
+    """Identifies what it holds."""
     group: Text
     task: Text
     """Its command."""
@@ -63,6 +65,7 @@ class Holder(Record):
     boot: Text
     """Identifies the running kernel, so that a record from before a reboot is recognised."""
     since: Text
+    released: bool = False
 
     @property
     def is_elsewhere(self) -> bool:
@@ -128,6 +131,7 @@ class _Lock:
         self.alone = not group
         """Whether its group is this command."""
         self.group = group or uuid4().hex
+        self._holder: Holder | None = None
         self._descriptor: int | None = None
         self._new_folder = False
         self._released = Event()
@@ -183,10 +187,13 @@ class _Lock:
                 raise self._refusal(holders)
             self.path.unlink(missing_ok=True)  # left by processes that are gone
             return False
-        if not nobody and (not holders or holders[0].group != self.group):
+        if not nobody and not holders:
+            return False
+        if not nobody and holders[0].group != self.group:
             raise self._refusal(holders)
         if writable:
-            os.write(descriptor, f"{self._record().to_json()}\n".encode())
+            self._holder = self._record()
+            _append(descriptor, self._holder)
         if nobody and not _flock(descriptor, fcntl.LOCK_SH):
             return False
         # another group may have come in between, for the system does not change the kind of a lock at once
@@ -194,22 +201,25 @@ class _Lock:
         return self._is_in_place(descriptor) and bool(holders) and holders[0].group == self.group
 
     def release(self) -> None:
-        """Let go of the lock; the last holder removes its file."""
+        """Let go of the lock."""
         self._released.set()
-        if self._descriptor is None:
-            return
-        with suppress(OSError):
-            if _flock(self._descriptor, fcntl.LOCK_EX) and self._is_in_place(self._descriptor):
-                self.path.unlink()
+        if self._descriptor is not None and self._holder is not None:
+            with suppress(OSError):
+                _append(self._descriptor, self._holder.model_copy(update={"released": True}))
         self._close()
         self._remove_new_folder()
 
     def _close(self) -> None:
-        if self._descriptor is not None:
-            with suppress(OSError):
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # also of copies in processes forked from this
-            os.close(self._descriptor)
-            self._descriptor = None
+        """Close the file; whoever closes it last removes it, be it a holder or one that was refused."""
+        if self._descriptor is None:
+            return
+        with suppress(OSError):
+            nobody = _flock(self._descriptor, fcntl.LOCK_EX) and self._is_in_place(self._descriptor)
+            if nobody and not any(holder.is_elsewhere for holder in _holders(self._descriptor)):
+                self.path.unlink()
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # also of copies in processes forked from this one
+        os.close(self._descriptor)
+        self._descriptor = None
 
     def _remove_new_folder(self) -> None:
         if self._new_folder:
@@ -225,7 +235,8 @@ class _Lock:
 
     def _record(self) -> Holder:
         return Holder(
-            group=self.group, task=self.task, process=os.getpid(), host=host(), boot=boot_id(),
+            lock=uuid4().hex, group=self.group, task=self.task,
+            process=os.getpid(), host=host(), boot=boot_id(),
             since=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S"),
         )  # fmt: skip
 
@@ -317,12 +328,17 @@ def _flock(descriptor: int, kind: int) -> bool:
 
 
 def _holders(descriptor: int) -> list[Holder]:
-    """All processes that have joined since the file was made; some of them may have ended."""
-    holders = []
+    """All processes that have joined and have not released the lock; some of them may have been killed."""
+    holders: dict[str, Holder] = {}
     for line in os.pread(descriptor, 2**20, 0).splitlines():
         with suppress(ValidationError):
-            holders.append(Holder.model_validate_json(line))
-    return holders
+            holder = Holder.model_validate_json(line)
+            holders[holder.lock] = holder
+    return [holder for holder in holders.values() if not holder.released]
+
+
+def _append(descriptor: int, holder: Holder) -> None:
+    os.write(descriptor, f"{holder.to_json()}\n".encode())
 
 
 def _touched(path: Path) -> int | None:
