@@ -11,6 +11,7 @@ from safetensors import safe_open
 
 import interbasis
 from cases import CASES
+from commands_at_once import Paused
 from graphs import assert_same_graph
 from interbasis import InterbasisError
 from interbasis.data import Batches
@@ -172,6 +173,48 @@ def test_damaged_states_are_refused(tmp_path):
         Checkpoints(tmp_path, "sums", {"a": 1})
 
 
+def test_a_flipped_bit_of_any_byte_of_a_state_is_refused(tmp_path):
+    kept = Checkpoints(tmp_path, "sums", {"a": 1})
+    kept.checkpoint("pass", 9).save(4, lambda: ({"x": torch.ones(3), "n": torch.tensor([7])}, {"count": 7}))
+    file = tmp_path / ".resume/sums/pass.safetensors"
+    whole = file.read_bytes()
+    for place in range(len(whole)):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << place % 8
+        file.write_bytes(changed)
+        with pytest.raises(InterbasisError, match=r"not readable as unfinished work .*; delete .*/sums to"):
+            kept.checkpoint("pass", 9)
+
+
+def flip_a_bit_of_the_tensors(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("options", [(), ("--shard", "1/2")])
+def test_a_build_refuses_a_state_with_a_flipped_bit(cli, tmp_path, small_addition, one_thread, options):
+    build = "build", f"modadd:{small_addition}", "--threads", 1, *options, "--out", tmp_path / "run"
+    Paused(tmp_path / "flag", *build).kill()
+    (state,) = (tmp_path / "run/.resume").rglob("*.safetensors")
+    flip_a_bit_of_the_tensors(state)
+    ended = cli(*build)
+    assert ended.code == 2
+    assert "is not readable as unfinished work (its SHA-256 is not the one it was written with)" in ended.err
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_a_merge_refuses_a_shard_with_a_flipped_bit(cli, tmp_path, small_addition):
+    run = tmp_path / "run"
+    for number in (1, 2):
+        assert cli("build", f"modadd:{small_addition}", "--shard", f"{number}/2", "--out", run).code == 0
+    flip_a_bit_of_the_tensors(run / "shards/round-1.shard-1-of-2.safetensors")
+    ended = cli("merge", run / "shards", "--out", run)
+    assert ended.code == 2
+    assert "shard-1-of-2.safetensors is changed" in ended.err
+    assert len(ended.err.splitlines()) == 1
+
+
 @pytest.mark.parametrize("start", [0, 1, 6, 12, 23])
 def test_chunks_behind_a_start_are_those_of_the_whole_pass(start):
     x, y = torch.arange(23.0)[:, None], torch.arange(23)
@@ -230,7 +273,9 @@ case = CASES["relu"]()
 interbasis.build(case.network, case.inputs).save({str(run)!r})
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == -9
-    assert len(list(run.iterdir())) == 1
+    left, half = sorted(path.name for path in run.iterdir())
+    assert left == ".graph.lock"
+    assert half.startswith(".graph.safetensors.new.")
     interbasis.build(case.network, case.inputs).save(run)
     names = [sorted(path.name for path in folder.iterdir()) for folder in (run, tmp_path / "whole")]
     assert names[0] == names[1]

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
 from rich.console import Console
@@ -128,8 +128,10 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; bad input ends with one sentence on standard error and exit code 2."""
     from interbasis.runtime.errors import InterbasisError
     from interbasis.runtime.messages import clear_line, show_line
+    from interbasis.runtime.output import discard_output, is_out_of_memory, output_failure, prepare_streams
     from interbasis.runtime.signals import say_no_more, say_when_ended, torchrun_number
 
+    prepare_streams()
     atexit.register(gc.freeze)  # Python need not look through everything for unused objects when it ends
     process = 0  # of those that torchrun started; the first one prints
     given = sys.argv[1:] if arguments is None else arguments
@@ -143,9 +145,12 @@ def main(arguments: list[str] | None = None) -> None:
         if named and not QUIET.intersection(given):
             show_line(f"{given[0]}: loading …")
         try:
+            if named:
+                _check_memory()
             (app if named else _app(listing=True)).meta(given, exit_on_error=False, print_error=False)
         finally:
             clear_line()
+            sys.stdout.flush()
     except (InterbasisError, CycloptsError) as error:
         say_no_more()
         _print_error(_sentence(error), process)
@@ -156,14 +161,19 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"interrupted{resumes}", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # whoever read the output has had enough, as head has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         sys.exit(141)
-    except OSError as error:
-        if error.filename is None:  # not about a file that was named
+    except Exception as error:
+        if isinstance(error, OSError) and (reason := output_failure()):
+            discard_output()
+            _fail(f"could not write to standard output ({reason}); what the command stores in files is there")
+        if isinstance(error, OSError) and error.filename is not None:  # about a file that was named
+            say_no_more()
+            _print_error(f"could not use {_shortened(str(error.filename))} ({error.strerror})", process)
+            sys.exit(2)
+        if not is_out_of_memory(error):
             raise
-        say_no_more()
-        _print_error(f"could not use {_shortened(str(error.filename))} ({error.strerror})", process)
-        sys.exit(2)
+        _fail("the memory ran out; limit it with --memory where the command has it, or use fewer samples")
 
 
 def _check_characters(given: list[str]) -> None:
@@ -193,6 +203,24 @@ def _print_error(sentence: str, process: int) -> None:
 
 def _shortened(name: str) -> str:
     return name if len(name) <= MAX_NAME_SHOWN else f"{name[:MAX_NAME_SHOWN]}…"
+
+
+def _check_memory() -> None:
+    """PyTorch fits into the memory that this process may use."""
+    from interbasis.runtime.errors import InterbasisError
+    from interbasis.runtime.output import can_load_torch
+
+    if not can_load_torch():
+        raise InterbasisError(
+            "PyTorch does not fit into the memory that this process may use; raise the limit, as with "
+            "ulimit -v unlimited"
+        )
+
+
+def _fail(sentence: str) -> NoReturn:
+    """End with one sentence, printed by nothing that requires memory."""
+    print(f"error: {sentence}", file=sys.stderr, flush=True)
+    sys.exit(2)
 
 
 def _sentence(error: Exception) -> str:

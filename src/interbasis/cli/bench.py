@@ -35,12 +35,13 @@ def bench(
     from interbasis.bench.page import write_page
     from interbasis.bench.run import run
     from interbasis.runtime.files import write_text_atomically
+    from interbasis.runtime.locks import only_task
     from interbasis.runtime.progress import progress_bar
 
     options = options or BenchOptions()
     baseline = None if options.baseline is None else read_result(options.baseline)
     options.out.mkdir(parents=True, exist_ok=True)
-    with progress_bar() as advance:
+    with progress_bar() as advance, only_task(options.out, "bench"):
         result = run(options.out, quick=options.quick, scaling=options.scaling, progress=advance)
     write_text_atomically(options.out / "bench.json", result.to_json(indent=1) + "\n")
     comparison = None if baseline is None else compare(baseline, result)

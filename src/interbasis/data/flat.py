@@ -67,8 +67,10 @@ def converted(identity: str, documents: Iterable[np.ndarray]) -> Flat:
 
 def _convert(place: Path, documents: Iterable[np.ndarray]) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    outer = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    temporary = outer / place.name  # with the mode that the umask leaves, which the outer one does not have
     try:
+        temporary.mkdir()
         starts, total = [], 0
         with open(temporary / "tokens.uint32", "wb") as file:
             for document in documents:
@@ -89,7 +91,7 @@ def _convert(place: Path, documents: Iterable[np.ndarray]) -> None:
             if not (place / "starts.npy").is_file():
                 raise
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(outer, ignore_errors=True)
 
 
 def identity_of(*paths: Path) -> str:

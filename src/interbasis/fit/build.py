@@ -1,7 +1,7 @@
 """From a network and data to an interaction graph."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -41,6 +41,7 @@ from interbasis.runtime.clock import Clock
 from interbasis.runtime.devices import require_dtype, torch_device
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.literals import Basis
+from interbasis.runtime.locks import building
 from interbasis.runtime.memory import limited_workspace
 from interbasis.runtime.progress import Progress, progress_bar
 from interbasis.runtime.shards import RoundFinishedError, Shards
@@ -95,16 +96,17 @@ def build(
     BASES[config.basis].require(network, all_tokens=not (config.norm_limit or config.skip_positions))
     batches = _batches(config, data, jacobian_data, edge_data)
     work = _Build(network, batches, config, execution)
-    try:
-        graph = work.graph()
-    except RoundFinishedError:
-        work.checkpoints.finish()
-        raise
-    try:
-        check_features(graph, warns=execution.team.is_first)
-    except InterbasisError:
-        work.checkpoints.finish(keeps_run=False)
-        raise
+    with work.resumed():
+        try:
+            graph = work.graph()
+        except RoundFinishedError:
+            work.checkpoints.finish()
+            raise
+        try:
+            check_features(graph, warns=execution.team.is_first)
+        except InterbasisError:
+            work.checkpoints.finish(keeps_run=False)
+            raise
     kept = companion(graph)
     kept.network, kept.data = network, data
     return graph
@@ -152,10 +154,15 @@ class _Build:
             request = "" if execution.request is None else execution.request.to_json()
             decisive = {name: value for name, value in self._decisive().items() if name not in NOT_SHARED}
             execution.team.begin(decisive, request)
-        if execution.resume is not None:
-            self.checkpoints = team_checkpoints(
-                execution.resume, "build", self._decisive(), execution.team, restart=execution.restart
-            )
+
+    @contextmanager
+    def resumed(self) -> Iterator[None]:
+        """Hold the folder of unfinished work, and go on with what is in it."""
+        folder, team, restart = self.execution.resume, self.execution.team, self.execution.restart
+        with nullcontext() if folder is None else building(folder, team=team, group=team.group):
+            if folder is not None:
+                self.checkpoints = team_checkpoints(folder, "build", self._decisive(), team, restart=restart)
+            yield
 
     def _plan(self) -> MemoryPlan:
         """How the build is cut to fit the memory."""

@@ -26,6 +26,8 @@ class Companion:
     data: Data | None = None
     folder: Path | None = None
     """Where the graph was saved to or loaded from."""
+    digest: str | None = None
+    """SHA-256 of the graph's tensors, as they were saved or loaded there."""
     results: dict[str, Record] = field(default_factory=dict)
     """Results of a graph without a folder, by the file they would be stored as."""
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)

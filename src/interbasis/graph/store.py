@@ -26,15 +26,9 @@ from interbasis.graph.settings import BuildConfig
 from interbasis.graph.stored_basis import StoredBasis, StoredTensors
 from interbasis.runtime.checkpoints import FOLDER, Checkpoints, unfinished_tasks
 from interbasis.runtime.errors import InterbasisError, first_problem, short_repr
-from interbasis.runtime.files import (
-    inside,
-    make_folder,
-    remove,
-    sha256_of,
-    write_atomically,
-    write_text_atomically,
-)
+from interbasis.runtime.files import inside, remove, sha256_of, write_atomically, write_text_atomically
 from interbasis.runtime.json_text import parse_json
+from interbasis.runtime.locks import LOCK, building
 from interbasis.runtime.messages import logger
 from interbasis.runtime.records import Record
 from interbasis.runtime.shards import SHARDS
@@ -95,7 +89,15 @@ def save(graph: InteractionGraph, folder: str | Path) -> Path:
     for entry in entries:
         _check_finite(entry.name, entry.read(), f"this graph was not saved to {folder}")
     check_is_free(folder)
-    make_folder(folder)
+    with building(folder, "save"):
+        digest = _write(graph, entries, folder)
+    kept = companion(graph)
+    kept.folder, kept.digest = folder, digest
+    return folder
+
+
+def _write(graph: InteractionGraph, entries: list[Entry], folder: Path) -> str:
+    """Write tensors and config.json; the digest of the tensors."""
     staged = folder / "graph.safetensors.new"
     write_atomically(staged, lambda path: write_tensors(path, entries, {"format": FORMAT}))
     digest = sha256_of(staged)
@@ -111,8 +113,7 @@ def save(graph: InteractionGraph, folder: str | Path) -> Path:
     )
     write_text_atomically(folder / CONFIG, header.to_json(indent=2) + "\n")
     clear_older(folder)
-    companion(graph).folder = folder
-    return folder
+    return digest
 
 
 def _sign(graph: InteractionGraph, digest: str, folder: Path) -> None:
@@ -159,7 +160,8 @@ def load(folder: str | Path) -> InteractionGraph:
     except KeyError as error:
         raise InterbasisError(f"{folder} is damaged: {error} is missing; build the run again") from error
     _check_shapes(folder, graph)
-    companion(graph).folder = Path(folder)
+    kept = companion(graph)
+    kept.folder, kept.digest = folder, header.tensors.sha256
     return graph
 
 
@@ -186,7 +188,7 @@ def load_stored(folder: str | Path) -> InteractionGraph:
     except KeyError as error:
         raise InterbasisError(f"{folder} is damaged: {error} is missing; build the run again") from error
     _check_shapes(folder, graph)
-    return reopened(graph, folder)
+    return _left_in_file(graph, folder, header.tensors)
 
 
 def _without_data(file: Any, name: str) -> Tensor:
@@ -196,7 +198,11 @@ def _without_data(file: Any, name: str) -> Tensor:
 
 def reopened(graph: InteractionGraph, folder: Path) -> InteractionGraph:
     """A graph that was saved just now, with its matrices left in the run's file."""
-    file = folder / read_header(folder).tensors.file
+    return _left_in_file(graph, folder, read_header(folder).tensors)
+
+
+def _left_in_file(graph: InteractionGraph, folder: Path, tensors: TensorFile) -> InteractionGraph:
+    file = folder / tensors.file
     layers = [
         layer if layer.identity else StoredBasis(layer, file, f"layers.{k}.")
         for k, layer in enumerate(graph.layers)
@@ -206,7 +212,8 @@ def reopened(graph: InteractionGraph, folder: Path) -> InteractionGraph:
         for name, many in (("edges", graph.edges), ("edge_errors", graph.edge_errors))
     )
     again = InteractionGraph(layers, edges, graph.config, graph.provenance, errors)
-    companion(again).folder = folder
+    kept = companion(again)
+    kept.folder, kept.digest = folder, tensors.sha256
     return again
 
 
@@ -277,7 +284,7 @@ def check_is_free(folder: Path) -> None:
 
 def _may_stay(path: Path) -> bool:
     """Whether a file or folder is of a run, or of the work on one."""
-    return _is_ours(path) or path.name in (FOLDER, SHARDS, SIGNATURE)
+    return _is_ours(path) or path.name in (FOLDER, SHARDS, SIGNATURE) or bool(LOCK.fullmatch(path.name))
 
 
 def _is_ours(path: Path) -> bool:

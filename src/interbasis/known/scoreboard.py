@@ -34,6 +34,7 @@ from interbasis.known.truth import KnownNetwork, Truth
 from interbasis.runtime.checkpoints import Checkpoints, State, versions
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import check_writable, write_text_atomically
+from interbasis.runtime.locks import only_task
 from interbasis.runtime.progress import progress_bar
 
 FILE = "scoreboard.json"
@@ -71,10 +72,18 @@ def run(
     Raises:
         InterbasisError: An axis or a basis is unknown, or the folder cannot be written to.
     """
-    axes, bases = _chosen(request)
+    _, bases = _chosen(request)
     check_writable(out)
     out.mkdir(parents=True, exist_ok=True)
     settings = request.model_dump() | {"bases": list(bases), **versions()}
+    with only_task(out, "scoreboard"):
+        return _score(request, out, settings, progress, processes)
+
+
+def _score(
+    request: ScoreboardRequest, out: Path, settings: dict[str, object], progress: bool | None, processes: int
+) -> Scoreboard:
+    axes, bases = _chosen(request)
     checkpoints = Checkpoints(out, "scoreboard", settings)
     checkpoints.begin()
     every = [_Cell(spec, seed, bases) for _, _, spec in _specs(axes) for seed in range(request.seeds)]

@@ -1,19 +1,22 @@
 """Two runs of one model beside each other: features, edges, ablations and modules."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.store import load
+from interbasis.run.records import Result
 from interbasis.run.results import load_result
 from interbasis.run.stages.ablate import AblationResult
 from interbasis.run.stages.modules import ModulesResult
 from interbasis.run.summary import LayerSummary, RunSummary, SectionSummary, summarise
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.records import Record
+
+R = TypeVar("R", bound=Result)
 
 
 class ComparedRun(Record):
@@ -104,7 +107,7 @@ def compare(one: str | Path, other: str | Path) -> Comparison:
         if source in b.sections
     }
     return Comparison(
-        runs=(_run(one, a, graphs[0]), _run(other, b, graphs[1])),
+        runs=(_run(one, graphs[0], a), _run(other, graphs[1], b)),
         model=a.model,
         same_data=graphs[0].provenance.data_fingerprints == graphs[1].provenance.data_fingerprints,
         different_settings=_differences(*graphs),
@@ -134,7 +137,7 @@ def _difference(a: AblationResult | None, b: AblationResult | None) -> str | Non
     )
 
 
-def _run(folder: str | Path, summary: RunSummary, graph: InteractionGraph) -> ComparedRun:
+def _run(folder: str | Path, graph: InteractionGraph, summary: RunSummary) -> ComparedRun:
     partition = load_result(folder, ModulesResult, graph)
     modules, modularity = (None, None) if partition is None else (partition.modules, partition.modularity)
     return ComparedRun(run=str(folder), summary=summary, modules=modules, modularity=modularity)

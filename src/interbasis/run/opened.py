@@ -1,6 +1,7 @@
 """A graph with the network and the data it was made from: what every stage after the build works on."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,13 +16,14 @@ from interbasis.graph.store import graph_digest, load, load_stored
 from interbasis.network.hooks import own_name
 from interbasis.network.network import Network
 from interbasis.run.records import Result
-from interbasis.run.results import load_result, load_tensors, save_result
+from interbasis.run.results import check_same_graph, load_result, load_tensors, save_result
 from interbasis.run.same_data import require_same_data
 from interbasis.run.specs import Model, at_one_commit, first_of, open_model, split_options
 from interbasis.run.trust import require_trust_of_graph
 from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints, environment
 from interbasis.runtime.devices import has_float64, require_dtype, torch_device
 from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.locks import working
 from interbasis.runtime.memory import parse_bytes, return_freed_memory
 from interbasis.runtime.progress import Progress
 from interbasis.runtime.records import Record
@@ -49,11 +51,30 @@ class RunGraph:
     team: Team = ALONE
     """The processes that share the work; the first one stores results."""
 
+    @property
+    def digest(self) -> str | None:
+        """SHA-256 of the graph's tensors, which results in the run's folder name; None without a folder."""
+        if self.folder is None:
+            return None
+        return companion(self.graph).digest or graph_digest(self.folder)
+
+    @contextmanager
+    def working(self, stage: str, *, alone: bool = True) -> Iterator[None]:
+        """Hold the run while a stage works on it.
+
+        Raises:
+            InterbasisError: Another command works on the run, or has built it again.
+        """
+        with working(self.folder, stage, self.team, alone=alone):
+            if self.folder is not None and self.digest is not None:
+                check_same_graph(self.folder, self.digest)
+            yield
+
     def checkpoints(self, stage: str, request: Record, **decisive: Any) -> Checkpoints:
         """Unfinished work of a stage, bound to the request, to this graph and to what else is decisive."""
         if self.folder is None:
             return NO_CHECKPOINTS
-        settings = request.model_dump(mode="json") | {"graph": graph_digest(self.folder)}
+        settings = request.model_dump(mode="json") | {"graph": self.digest}
         checkpoints = Checkpoints(self.folder, stage, settings | decisive | environment())
         if self.team.size > 1:
             if self.team.is_first:
@@ -71,14 +92,14 @@ class RunGraph:
     def stored_tensors(self, kind: type[Result]) -> dict[str, torch.Tensor]:
         """The tensors that belong to a stored result."""
         if self.folder is not None:
-            return load_tensors(self.folder, kind)
+            return load_tensors(self.folder, kind, self.graph)
         return companion(self.graph).tensors.get(kind.file, {})
 
     def store(self, result: Result, tensors: dict[str, torch.Tensor] | None = None) -> None:
         """Store a result in the run's folder; without one, keep it beside the graph in memory."""
         if self.folder is not None:
             if self.team.is_first:
-                save_result(self.folder, result, tensors)
+                save_result(self.folder, result, tensors, self.digest)
             return
         kept = companion(self.graph)
         kept.results[result.stem()] = result

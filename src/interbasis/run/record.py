@@ -1,6 +1,6 @@
 """A graph with everything that stages have stored beside it, read without its network or data."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,7 +44,11 @@ class RunRecord:
 
 
 def read_run(
-    folder: str | Path, *, skip_unreadable: bool = False, max_traces: int | None = None
+    folder: str | Path,
+    *,
+    skip_unreadable: bool = False,
+    max_traces: int | None = None,
+    graph: InteractionGraph | None = None,
 ) -> RunRecord:
     """Read a run and all results of its graph.
 
@@ -52,6 +56,7 @@ def read_run(
         folder: Folder of the run.
         skip_unreadable: Leave out results that are damaged or of another version, and say so in the record.
         max_traces: Read so many traces, the newest, and only count the older ones; default: all.
+        graph: The graph that was loaded from the folder or saved to it; default: it is loaded now.
 
     Returns:
         The record; results of an older graph are not taken for its own.
@@ -60,7 +65,7 @@ def read_run(
         InterbasisError: There is no run, or one of its results cannot be read.
     """
     folder = Path(folder)
-    graph = load(folder)
+    graph = load(folder) if graph is None else graph
     reader = _Reader(folder, graph, skip_unreadable)
     names = names_of(folder, TraceResult)
     ablation = reader.read(AblationResult)
@@ -84,8 +89,7 @@ def record_of(graph: InteractionGraph, max_traces: int | None = None) -> RunReco
     """A graph with its results: those of the folder it is stored in, or those that are kept in memory."""
     kept = companion(graph)
     if kept.folder is not None and kept.folder.is_dir():
-        record = read_run(kept.folder, skip_unreadable=True, max_traces=max_traces)
-        return replace(record, graph=graph)
+        return read_run(kept.folder, skip_unreadable=True, max_traces=max_traces, graph=graph)
     ablation = _kept(kept, AblationResult)
     masks = kept.tensors.get(AblationResult.file, {})
     return RunRecord(
@@ -125,7 +129,7 @@ class _Reader:
 
     def edge_masks(self, ablation: AblationResult) -> dict[str, Tensor]:
         try:
-            tensors = load_tensors(self.folder, AblationResult)
+            tensors = load_tensors(self.folder, AblationResult, self.graph)
             return {name: self._edge_mask(tensors, name) for name in ablation.sections}
         except InterbasisError as error:
             self._problem(error)

@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from interbasis.graph.companions import companion
 from interbasis.graph.store import graph_digest
 from interbasis.run.records import Result
 from interbasis.runtime.errors import InterbasisError, first_problem, short_repr
@@ -44,25 +45,53 @@ class ResultHeader(Record):
     """Free-form until it is known to be of this version and this graph."""
 
 
-def save_result(run: str | Path, result: Result, tensors: dict[str, Tensor] | None = None) -> Path:
-    """Write a result beside a run's graph, in place of an older one; the JSON comes last."""
+def save_result(
+    run: str | Path, result: Result, tensors: dict[str, Tensor] | None = None, graph: str | None = None
+) -> Path:
+    """Write a result beside a run's graph, in place of an older one; the JSON comes last.
+
+    Args:
+        run: Folder of the run.
+        result: The result.
+        tensors: Tensors that go with it.
+        graph: Digest of the graph that it was measured on; default: the one in the folder.
+
+    Returns:
+        The JSON file.
+
+    Raises:
+        InterbasisError: The run holds another graph by now, or cannot be written to.
+    """
     run, digest = Path(run), None
     path = inside(run, f"{result.stem()}.json")
+    graph = graph or graph_digest(run)
+    check_same_graph(run, graph)
     if tensors:
         plain = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in tensors.items()}
         file = inside(run, f"{result.stem()}.safetensors")
         write_atomically(file, lambda path: save_file(plain, path))
         digest = sha256_of(file)
-    header = ResultHeader(
-        format=FORMAT, schema_version=SCHEMA, graph=graph_digest(run), tensors=digest, result=result
-    )
+    header = ResultHeader(format=FORMAT, schema_version=SCHEMA, graph=graph, tensors=digest, result=result)
     path.parent.mkdir(exist_ok=True)
     write_text_atomically(path, header.to_json(indent=1) + "\n")
     return path
 
 
+def check_same_graph(run: Path, graph: str) -> None:
+    """The run holds the graph that was loaded from it.
+
+    Raises:
+        InterbasisError: It was built again since.
+    """
+    if graph_digest(run) != graph:
+        raise InterbasisError(
+            f"{run} was built again after its graph was loaded, so nothing is stored for the old graph; run "
+            "this command again"
+        )
+
+
 def load_result(run: str | Path, kind: type[R], graph: "InteractionGraph | None" = None) -> R | None:
-    """A result of this run; None where there is none, or one of an older graph.
+    """A result of this run; None where there is none, or one of another graph.
 
     Args:
         run: Folder of the run.
@@ -76,7 +105,7 @@ def load_result(run: str | Path, kind: type[R], graph: "InteractionGraph | None"
         InterbasisError: The result is damaged, or of another version.
     """
     run = Path(run)
-    return _load(run, kind, kind.file, graph_digest(run), graph)
+    return _load(run, kind, kind.file, _digest(run, graph), graph)
 
 
 def names_of(run: str | Path, kind: type[Result]) -> list[str]:
@@ -116,7 +145,7 @@ def load_named(
         InterbasisError: A result is damaged, or of another version.
     """
     run = Path(run)
-    digest, loaded = graph_digest(run), {}
+    digest, loaded = _digest(run, graph), {}
     for name in sorted(names_of(run, kind) if names is None else names):
         try:
             result = _load(run, kind, f"{kind.file}/{name}", digest, graph)
@@ -128,6 +157,12 @@ def load_named(
         if result is not None:
             loaded[name] = result
     return loaded
+
+
+def _digest(run: Path, graph: "InteractionGraph | None") -> str:
+    """SHA-256 of the tensors of a graph that was loaded from a run, or else of the one that is there now."""
+    known = None if graph is None else companion(graph).digest
+    return known or graph_digest(run)
 
 
 def _load(
@@ -147,10 +182,12 @@ def _load(
     raise InterbasisError(f"{run / stem}.json is damaged: {problem}; {kind.remedy(run)}")
 
 
-def load_tensors(run: str | Path, kind: type[Result]) -> dict[str, Tensor]:
+def load_tensors(
+    run: str | Path, kind: type[Result], graph: "InteractionGraph | None" = None
+) -> dict[str, Tensor]:
     """The tensors that go with a result; none where it has none."""
     run = Path(run)
-    header = _header(run, kind, kind.file, graph_digest(run))
+    header = _header(run, kind, kind.file, _digest(run, graph))
     if header is None or header.tensors is None:
         return {}
     path = inside(run, f"{kind.file}.safetensors")

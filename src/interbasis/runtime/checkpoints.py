@@ -46,7 +46,7 @@ from interbasis.runtime.files import (
     write_text_atomically,
 )
 from interbasis.runtime.messages import logger
-from interbasis.runtime.tensor_file import Entry, write_tensors
+from interbasis.runtime.tensor_file import Entry, digest_of, write_tensors
 
 FOLDER = ".resume"
 MIN_SECONDS_BETWEEN_SAVES = 1.0
@@ -94,7 +94,9 @@ class Checkpoint:
             return
         begun = time.monotonic()
         tensors, values = state()
-        metadata = {"done": str(done), "values": json.dumps(values)}
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        texts = str(done), json.dumps(values)
+        metadata = {"done": texts[0], "values": texts[1], "sha256": digest_of(tensors, *texts)}
         entries = [Entry.of(name, tensor) for name, tensor in tensors.items()]
         self._prepare()
         write_atomically(self._path, lambda temporary: write_tensors(temporary, entries, metadata))
@@ -104,10 +106,12 @@ class Checkpoint:
     def _read(self, path: Path) -> None:
         try:
             with safe_open(path, "pt") as file:
-                self.done = int(file.metadata()["done"])
-                self.values = json.loads(file.metadata()["values"])
+                metadata = file.metadata()
                 # a copy, for the sake of where it lies: see the head of this file
                 self.tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            if digest_of(self.tensors, metadata["done"], metadata["values"]) != metadata.get("sha256"):
+                raise ValueError("its SHA-256 is not the one it was written with")
+            self.done, self.values = int(metadata["done"]), json.loads(metadata["values"])
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise InterbasisError(
                 f"{path} is not readable as unfinished work ({error}); delete {path.parent} to start again"

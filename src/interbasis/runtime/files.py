@@ -3,31 +3,46 @@
 import glob
 import hashlib
 import os
+import re
 import shutil
+import stat
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from safetensors import SafetensorError
 
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.messages import logger
+from interbasis.runtime.processes import host, is_running
+
+ABANDONED = re.compile(r"\..+\.(?P<host>[^/]+)-(?P<process>\d+)-\w+\.tmp")
+"""Names of temporary folders: of which file, on which machine, by which process."""
+SECONDS_OF_A_WRITE = 86_400.0
+"""After which a temporary folder of another machine has been left by a process that ended."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` fill a file in a temporary folder beside ``path``, flush it and rename it into place.
 
     A folder, because safetensors makes temporary files of its own beside the one it is told to write: killed
-    at any moment, what is left has a name that says what it is.
+    at any moment, what is left has a name that says what it is, and the next write beside it removes it.
     """
     place: Path | None = None
     try:
-        place = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+        _clear_abandoned(path.parent)
+        prefix = f".{path.name}.{host()}-{os.getpid()}-"
+        place = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=path.parent))
+        _places.add(place)
         temporary = place / path.name
+        temporary.touch()
+        mode = temporary.stat().st_mode  # as the umask leaves it; safetensors would make a file of its own
         write(temporary)
+        temporary.chmod(stat.S_IMODE(mode))
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
-        temporary.chmod(0o644)
         temporary.replace(path)
         logger.debug(f"wrote {path} ({path.stat().st_size:,} bytes)")
     except (OSError, SafetensorError) as error:  # safetensors has an error of its own for a full disk
@@ -39,6 +54,24 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     finally:
         if place is not None:
             remove(place)
+            _places.discard(place)
+
+
+_places: set[Path] = set()
+"""Temporary folders in which this process is writing."""
+
+
+def _clear_abandoned(folder: Path) -> None:
+    """Remove temporary folders of processes of this machine that have ended, and all of an earlier day."""
+    for path in folder.glob(".*.tmp"):
+        name = ABANDONED.fullmatch(path.name)
+        if name is None or path in _places or path.is_symlink() or not path.is_dir():
+            continue
+        process = int(name["process"])
+        ended = name["host"] == host() and (process == os.getpid() or not is_running(process))
+        with suppress(OSError):
+            if ended or time.time() - path.stat().st_mtime > SECONDS_OF_A_WRITE:
+                remove(path)
 
 
 def inside(run: Path, name: str) -> Path:

@@ -9,6 +9,7 @@ next round need. Nothing depends on the order in which shards are given, or on w
     FOLDER/round-1.merged.safetensors           those of all, and what followed from them
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -26,6 +27,7 @@ from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import inside, make_folder, write_atomically
 from interbasis.runtime.records import Record
 from interbasis.runtime.team import Pass, Team
+from interbasis.runtime.tensor_file import digest_of
 
 SHARDS = "shards"
 """Folder of a run in which shards are written and merged."""
@@ -70,7 +72,11 @@ class StateFile:
                 metadata = file.metadata() or {}
                 self.header = ShardHeader.model_validate_json(metadata["header"])
                 self._values = json.loads(metadata["values"])
+                self._digests = json.loads(metadata["digests"])
                 self._names = list(file.keys())
+            texts = metadata["header"], metadata["values"], metadata["digests"]
+            if digest_of({}, *texts) != metadata.get("sha256"):
+                raise ValueError("its SHA-256 is not the one it was written with")
         except FileNotFoundError as error:
             raise InterbasisError(f"expected a shard at {path}, but there is no such file") from error
         except (OSError, SafetensorError, KeyError, ValidationError, ValueError) as error:
@@ -93,19 +99,29 @@ class StateFile:
                 for name in self._names
                 if name.startswith(start)
             }
+        if digest_of(tensors) != self._digests[number]:
+            raise InterbasisError(
+                f"{self.path} is changed (the SHA-256 of {key} is not the one it was written with); delete "
+                "it and run its job again"
+            )
         return tensors, self._values[number]
 
 
 def _write(path: Path, header: ShardHeader, states: dict[str, State]) -> None:
     tensors: dict[str, Tensor] = {}
     places: set[int] = set()
+    digests = []
     for number, (own, _) in enumerate(states.values()):
+        digests.append(digest_of({name: alone(tensor) for name, tensor in own.items()}))
         for name, tensor in own.items():
             plain = alone(tensor)
             # two states may hold the same layer, and safetensors refuses what lies in one place
             tensors[f"{number}/{name}"] = plain.clone() if plain.data_ptr() in places else plain
             places.add(plain.data_ptr())
-    metadata = {"header": header.to_json(), "values": json.dumps([values for _, values in states.values()])}
+    texts = header.to_json(), json.dumps([values for _, values in states.values()]), json.dumps(digests)
+    metadata = dict(zip(("header", "values", "digests"), texts, strict=True)) | {
+        "sha256": digest_of({}, *texts)
+    }
     make_folder(path.parent)
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
 
@@ -177,6 +193,11 @@ class Shards(Team):
 
 class ShardJob(Shards):
     """One of several jobs, which sums its share of the data of one round and ends."""
+
+    @property
+    def group(self) -> str:
+        text = json.dumps([self.size, self._settings], sort_keys=True)
+        return f"shards {hashlib.sha256(text.encode()).hexdigest()}"
 
     def sums(self, *passes: Pass) -> list[State]:
         if stored := self._stored_sums(passes):

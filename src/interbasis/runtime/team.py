@@ -100,6 +100,11 @@ class Team:
         """What is added to the name of the folder of unfinished work."""
         return "" if self.size == 1 else f".{self.size}/{self.rank}"
 
+    @property
+    def group(self) -> str:
+        """Name of the commands that may build one run together; empty: this command alone."""
+        return ""
+
     def sums(self, *passes: Pass) -> list[State]:
         """The sum of every pass; none of them depends on another."""
         return [one.sum() for one in passes]

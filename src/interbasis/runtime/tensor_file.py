@@ -1,7 +1,8 @@
 """Safetensors files of tensors that are not all in memory: they are written and read one at a time."""
 
+import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +61,16 @@ def write_tensors(path: Path, entries: Sequence[Entry], metadata: dict[str, str]
             tensor = entry.read().detach().cpu().contiguous()
             assert (tuple(tensor.shape), tensor.dtype) == (entry.shape, entry.dtype), entry.name
             file.write(tensor.view(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+
+
+def digest_of(tensors: Mapping[str, Tensor], *texts: str) -> str:
+    """SHA-256 of tensors on the CPU, with their names, dtypes and shapes, and of texts that go with them."""
+    digest = hashlib.sha256(json.dumps(texts).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(json.dumps([name, NAMES[tensor.dtype], list(tensor.shape)]).encode())
+        if tensor.numel():
+            digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def read_tensor(path: Path, name: str) -> Tensor:

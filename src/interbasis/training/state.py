@@ -12,6 +12,7 @@ from torch import Tensor
 
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import clear_left_over, write_atomically
+from interbasis.runtime.tensor_file import digest_of
 
 Weights = Mapping[str, Tensor]
 
@@ -37,6 +38,8 @@ def save_state(
             f"square/{name}": moments["exp_avg_sq"],
         }
     metadata = {"recipe": json.dumps(recipe)} | {name: str(count) for name, count in counters.items()}
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    metadata["sha256"] = digest_of(tensors, json.dumps(metadata, sort_keys=True))
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
 
 
@@ -54,18 +57,22 @@ def restore_state(
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata()
+            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            digest = metadata.pop("sha256", "")
+            if digest_of(stored, json.dumps(metadata, sort_keys=True)) != digest:
+                raise RuntimeError("its SHA-256 is not the one it was written with")
             _check_unchanged(path, json.loads(metadata["recipe"]), json.loads(json.dumps(recipe)))
             values = {name: int(metadata[name]) for name in counters}
             with torch.no_grad():
                 for name, weight in weights.items():
-                    weight.copy_(file.get_tensor(f"weight/{name}"))
+                    weight.copy_(stored[f"weight/{name}"])
                     optimizer.state[weight] = {
                         "step": torch.tensor(float(values["step"])),
-                        "exp_avg": file.get_tensor(f"mean/{name}"),
-                        "exp_avg_sq": file.get_tensor(f"square/{name}"),
+                        "exp_avg": stored[f"mean/{name}"],
+                        "exp_avg_sq": stored[f"square/{name}"],
                     }
                 for name, buffer in (buffers or {}).items():
-                    buffer.copy_(file.get_tensor(f"buffer/{name}"))
+                    buffer.copy_(stored[f"buffer/{name}"])
             return values
     except (SafetensorError, OSError, KeyError, TypeError, RuntimeError) as error:
         raise InterbasisError(

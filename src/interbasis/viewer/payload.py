@@ -13,7 +13,6 @@ from interbasis.features.contexts import short
 from interbasis.features.records import Effects, Feature, MeanEffects, MeanPush
 from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.graph.store import graph_digest
 from interbasis.run.record import RunRecord, read_run, record_of
 from interbasis.run.results import load_result
 from interbasis.run.rows import EDGE_LIMIT, LayerRows, SectionRows, layer_rows, section_rows
@@ -52,14 +51,15 @@ MIN_ONE_TO_ONE = 0.5
 def run_payload(run: str | Path, limit: int = EDGE_LIMIT) -> PageRun:
     """Everything the page shows of a run on disk; results that cannot be read are named and left out."""
     run = Path(run)
-    payload = record_payload(read_run(run, skip_unreadable=True, max_traces=MAX_TRACES), limit)
+    record = read_run(run, skip_unreadable=True, max_traces=MAX_TRACES)
+    payload = record_payload(record, limit)
     notes, unreadable = None, payload.unreadable
     version = notes_version(run)  # first: notes that are newer than their version are merged, older ones lost
     try:
-        notes = load_result(run, Notes)
+        notes = load_result(run, Notes, record.graph)
     except InterbasisError as error:
         unreadable += (str(error),)
-    identity = {"name": run.resolve().name, "digest": graph_digest(run)}
+    identity = {"name": run.resolve().name, "digest": companion(record.graph).digest}
     found = {"notes": notes, "notes_version": version, "unreadable": unreadable}
     return payload.model_copy(update=identity | found)
 

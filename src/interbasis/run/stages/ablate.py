@@ -160,6 +160,11 @@ def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
         InterbasisError: There are no edges, a section is unknown or unsupported, or no mask can meet the
             tolerance.
     """
+    with opened.working("ablate"):
+        return _run(opened, request)
+
+
+def _run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
     from interbasis.ablation.evaluation import Evaluation
     from interbasis.ablation.search import Search, check_has_edges
 

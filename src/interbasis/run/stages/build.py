@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.settings import BuildRequest
-from interbasis.graph.store import check_is_free, clear_older, load, reopened
+from interbasis.graph.store import CONFIG, check_is_free, clear_older, load, reopened
 from interbasis.network.network import Network
 from interbasis.run.opened import OpenedRun
 from interbasis.run.resources import Resources
@@ -14,6 +14,7 @@ from interbasis.run.specs import Model, at_one_commit, open_model
 from interbasis.run.trust import trust
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import check_writable
+from interbasis.runtime.locks import building, working
 from interbasis.runtime.memory import return_freed_memory
 from interbasis.runtime.progress import Progress
 from interbasis.runtime.team import ALONE, Team, team_of_torchrun
@@ -56,24 +57,34 @@ def run(
     resources = resources or Resources()
     prepared = prepare(request, resources.bytes, team)
     model, network, resolved = prepared.model, prepared.network, prepared.request
-    graph = None
-    if not overwrite and (folder / "config.json").is_file():
-        wanted = resolved if request.threads else resolved.model_copy(update={"threads": None})
-        graph = _built_already(folder, wanted, network.fingerprint(), remedy)
-    if graph is None:
-        graph = build(
-            network, prepared.data, jacobian_data=prepared.jacobian_data, edge_data=prepared.edge_data,
-            model=request.model, request=resolved, resume=folder, restart=overwrite, progress=progress,
-            cache_gigabytes=resources.cache_gigabytes, memory=resources.bytes, device=resources.device,
-            team=team, **request.settings.model_dump(),
-        )  # fmt: skip
-        if team.is_first:
-            graph.save(folder)
-        if resources.bytes is not None:
-            team.wait_for_all()
-            graph = reopened(graph, folder)
-    team.wait_for_all()
+    wanted = resolved if request.threads else resolved.model_copy(update={"threads": None})
+    if not overwrite and _is_run(folder, team):
+        with working(folder, "build", team, alone=False):  # stages may go on with a run that is there
+            graph = _built_already(folder, wanted, network.fingerprint(), remedy)
+        return OpenedRun(graph=graph, network=network, folder=folder, model=model, progress=progress)
+    with building(folder, team=team):
+        if not overwrite and _is_run(folder, team):  # built by another command a moment ago
+            graph = _built_already(folder, wanted, network.fingerprint(), remedy)
+        else:
+            graph = build(
+                network, prepared.data, jacobian_data=prepared.jacobian_data, edge_data=prepared.edge_data,
+                model=request.model, request=resolved, resume=folder, restart=overwrite, progress=progress,
+                cache_gigabytes=resources.cache_gigabytes, memory=resources.bytes, device=resources.device,
+                team=team, **request.settings.model_dump(),
+            )  # fmt: skip
+            if team.is_first:
+                graph.save(folder)
+            if resources.bytes is not None:
+                team.wait_for_all()
+                graph = reopened(graph, folder)
+        team.wait_for_all()
     return OpenedRun(graph=graph, network=network, folder=folder, model=model, progress=progress)
+
+
+def _is_run(folder: Path, team: Team) -> bool:
+    """Whether there is a run already, as the first process sees it."""
+    _, answer = team.once("run", lambda: ({}, {"exists": (folder / CONFIG).is_file()}))
+    return bool(answer["exists"])
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,6 +68,11 @@ def run(opened: "OpenedRun", request: ControlsRequest) -> ControlsResult:
         InterbasisError: A basis is unknown, the network cannot be made again from changed weights, or a
             tolerance cannot be met.
     """
+    with opened.working("controls"):
+        return _run(opened, request)
+
+
+def _run(opened: "OpenedRun", request: ControlsRequest) -> ControlsResult:
     from interbasis.ablation.controls import ControlPlan, ControlSettings
     from interbasis.ablation.metrics import default_metric
     from interbasis.ablation.search import DEFAULT_TOLERANCE, ToleranceError, warn_below_one_sample

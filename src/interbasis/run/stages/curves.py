@@ -70,6 +70,11 @@ def run(opened: "OpenedRun", request: CurvesRequest) -> CurvesResult:
     Raises:
         InterbasisError: The graph has no edges.
     """
+    with opened.working("curves"):
+        return _run(opened, request)
+
+
+def _run(opened: "OpenedRun", request: CurvesRequest) -> CurvesResult:
     from interbasis.ablation.curves import sparsity_curves
     from interbasis.ablation.sparsity import interaction_sparsity
 

@@ -81,6 +81,11 @@ def run(opened: "OpenedRun", request: FeaturesRequest) -> FeaturesResult:
     Raises:
         InterbasisError: The data do not fit the network.
     """
+    with opened.working("features"):
+        return _run(opened, request)
+
+
+def _run(opened: "OpenedRun", request: FeaturesRequest) -> FeaturesResult:
     features, examples = analyse(opened, request)
     opened.store(features)
     opened.store(examples)

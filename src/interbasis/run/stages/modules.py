@@ -130,6 +130,11 @@ def run(opened: "RunGraph", request: ModulesRequest) -> ModulesResult:
     Raises:
         InterbasisError: The graph has no edges, or leidenalg is asked for and not installed.
     """
+    with opened.working("modules"):
+        return _run(opened, request)
+
+
+def _run(opened: "RunGraph", request: ModulesRequest) -> ModulesResult:
     from interbasis.communities.modules import find_modules
     from interbasis.communities.vertex_cuts import vertex_cuts
 

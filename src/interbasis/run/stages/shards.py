@@ -20,6 +20,7 @@ from interbasis.run.stages.build import Prepared, prepare
 from interbasis.run.trust import require_trust, trust_names
 from interbasis.runtime.errors import InterbasisError, first_problem
 from interbasis.runtime.files import check_writable, inside
+from interbasis.runtime.locks import building, only_task
 from interbasis.runtime.progress import Progress
 from interbasis.runtime.records import Record
 from interbasis.runtime.shards import (
@@ -80,7 +81,8 @@ def compute(
     prepared, (number, count) = prepare(request), shard
     total = _rounds(prepared)
     try:
-        _build(prepared, folder, ShardJob(folder / SHARDS, number - 1, count), progress)
+        with only_task(folder, f"shard {number} of {count}"):
+            _build(prepared, folder, ShardJob(folder / SHARDS, number - 1, count), progress)
     except RoundFinishedError as end:
         written = StateFile(folder / SHARDS / str(end.file and end.file.name))
         trust_names(folder / SHARDS, _sources(written))
@@ -108,6 +110,13 @@ def merge(
         InterbasisError: A shard is missing, doubled, truncated, of another build, or of somebody else.
     """
     _check_unfinished(folder)
+    with building(folder, "merge"):
+        return _merge(shards, folder, progress, trust)
+
+
+def _merge(
+    shards: Sequence[Path], folder: Path, progress: Progress | bool | None, trust: bool
+) -> OpenedRun | RoundMerged:
     files = shard_files(shards)
     team = ShardMerge(folder / SHARDS, files)
     if not team.first.header.request:

@@ -76,6 +76,11 @@ def run(opened: "OpenedRun", request: TraceRequest) -> TraceResult:
     Raises:
         InterbasisError: There is no tokenizer for a prompt, or no such output, feature or sample.
     """
+    with opened.working("trace", alone=False):
+        return _run(opened, request)
+
+
+def _run(opened: "OpenedRun", request: TraceRequest) -> TraceResult:
     from interbasis.run.prompts import feature_of, named_output, prompt_of
     from interbasis.traces.targets import TargetRequest
     from interbasis.traces.trace import trace
