@@ -1,4 +1,4 @@
-"""The cost model beside measurements (`interbasis.bench.costs`), at one thread.
+"""The cost model beside measurements (`interbasis_studies.bench.costs`), at one thread.
 
 python benchmarks/costs.py fit      measure the builds that the model is calibrated on, write the medians of
                                     measured over counted, phase by phase, to costs/calibration.py
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from interbasis.bench.costs import CALIBRATED_ON, SEEN, UNSEEN, Case, agreement
 from interbasis.costs import calibration
+from interbasis_studies.bench.costs import CALIBRATED_ON, SEEN, UNSEEN, Case, agreement
 
 
 def fit() -> None:

@@ -22,16 +22,16 @@ from interbasis.ablation.robust import Attack
 from interbasis.ablation.scrambling import reinitialised, shuffled
 from interbasis.communities.modules import Modules, find_modules
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.known import TwoTaskRecipe, TwoTasks, score_two_tasks, train_two_tasks
-from interbasis.known.learnt import edge_counts, halves, own_answers, shared
-from interbasis.known.modular_addition import (
+from interbasis.network.network import Network
+from interbasis_studies.known import TwoTaskRecipe, TwoTasks, score_two_tasks, train_two_tasks
+from interbasis_studies.known.learnt import edge_counts, halves, own_answers, shared
+from interbasis_studies.known.modular_addition import (
     ModularAdditionSpec,
     score_modular_addition,
     train_modular_addition,
     with_frequencies,
 )
-from interbasis.known.two_task_transformer import TwoTaskTransformerRecipe, train_two_task_transformer
-from interbasis.network.network import Network
+from interbasis_studies.known.two_task_transformer import TwoTaskTransformerRecipe, train_two_task_transformer
 
 TOLERANCE = 0.01
 SMALL_ATTACK = Attack(steps=8, starts=2, samples=64)

@@ -13,7 +13,7 @@ import torch
 from scipy.stats import spearmanr
 
 import interbasis
-from interbasis.known import PlantedSpec, plant
+from interbasis_studies.known import PlantedSpec, plant
 
 torch.set_num_threads(1)
 for samples in (1000, 4000, 16000, 64000):

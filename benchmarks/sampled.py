@@ -15,8 +15,8 @@ import torch
 
 from common import machine, report
 from interbasis import build
-from interbasis.bench.shapes import FULL
 from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis_studies.bench.shapes import FULL
 
 SAMPLED = {"jacobian_queries": 64, "edge_positions": 64}
 FEW, MANY, BLOCKS, SEQUENCES = 4, 12, 12, 500

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from interbasis.data.modadd import split
-from interbasis.training.modadd import Recipe, Weights, initial_weights, logits
+from interbasis_studies.training.modadd import Recipe, Weights, initial_weights, logits
 
 
 def plain(weights: Weights, x: Tensor, y: Tensor) -> Tensor:  # [n], [n] -> [n, p + 1]

@@ -169,7 +169,14 @@ def edges(
 
 
 def edges_required(
-    sections: list[Section], bases: list[Basis], k: int, ranking: Tensor, f: Tensor, labels: Tensor, lost: int
+    sections: list[Section],
+    bases: list[Basis],
+    k: int,
+    ranking: Tensor,
+    f: Tensor,
+    labels: Tensor,
+    *,
+    lost: int,
 ) -> int:
     """The paper's bisection on the number of ablated edges of section k; ``lost`` more answers may be wrong.
 

@@ -14,7 +14,7 @@ from interbasis.fit.section_jacobian import SectionJacobian
 from interbasis.models import modadd
 from interbasis.network.cores import Attention, AttentionShape, Core, General, Moments, PassCore
 from interbasis.network.network import Network, NodeLayer, Section
-from interbasis.training.modadd import Recipe, initial_weights
+from interbasis_studies.training.modadd import Recipe, initial_weights
 from reference import jacobian_gram, relative_error
 
 ACTIVATIONS = {

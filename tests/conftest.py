@@ -19,10 +19,11 @@ SHARED_DATA = Path(os.environ.get("INTERBASIS_SHARED_DATA") or Path(__file__).pa
 REAL_MODELS = Path(os.environ.get("INTERBASIS_MODELS") or Path(__file__).parents[2] / "models")
 
 LONG_FILES = (
-    "cli/test_demo.py", "viewer/test_browser.py", "runtime/test_team.py", "paper/test_edges_required.py",
-    "docs/test_docs.py", "viewer/test_new_user.py", "paper/test_language.py", "network/cores/test_cores.py",
-    "paper/test_reproduction_figures.py", "fit/test_edges.py", "viewer/test_schema.py",
-    "data/test_padding.py", "viewer/test_prompts.py", "paper/test_stored_graphs.py",
+    "cli/test_demo.py", "viewer/test_browser.py", "runtime/test_team.py",
+    "studies/paper/test_edges_required.py", "docs/test_docs.py", "viewer/test_new_user.py",
+    "studies/paper/test_language.py", "network/cores/test_cores.py",
+    "studies/paper/test_reproduction_figures.py", "fit/test_edges.py", "viewer/test_schema.py",
+    "data/test_padding.py", "viewer/test_prompts.py", "studies/paper/test_stored_graphs.py",
     "viewer/test_needed_edges.py", "runtime/test_kills.py", "communities/test_modules.py",
     "test_notebooks.py",
 )  # fmt: skip
@@ -95,7 +96,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def small_addition(tmp_path_factory) -> Path:
     """A checkpoint of modular addition mod 11 with random weights; nobody writes to it."""
-    from interbasis.training.modadd import Recipe, initial_weights
+    from interbasis_studies.training.modadd import Recipe, initial_weights
 
     path = tmp_path_factory.mktemp("models") / "small.safetensors"
     save_file(initial_weights(Recipe(seed=3, p=11, width=16, heads=2, hidden=24)), path)

@@ -61,7 +61,7 @@ def test_bases_edges_and_counts_are_the_librarys(example):
         edges = one_file.edges(section, activations[k], bases[k], bases[k + 1])
         assert (edges - graph.edges[k]).abs().max() <= 1e-8 * graph.edges[k].max()
         lost = len(answers) // 10
-        found = one_file.edges_required(sections, bases, k, edges, f, answers, lost)
+        found = one_file.edges_required(sections, bases, k, edges, f, answers, lost=lost)
         assert found == max(required[k].count, 1)  # the paper's bisection never asks for none at all
 
 

@@ -1,6 +1,7 @@
 """The Python reference, from the docstrings: <!-- api: build, load --> becomes their descriptions."""
 
 import ast
+import importlib
 import inspect
 import re
 import textwrap
@@ -9,9 +10,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-import interbasis
-
-MARK = re.compile(r"<!-- api: ([\w, ]+) -->")
+MARK = re.compile(r"<!-- api: ([\w., ]+) -->")
 SECTION = re.compile(r"^(Args|Returns|Yields|Raises):\n", re.MULTILINE)
 ENTRY = re.compile(r"^(\*{0,2}\w+): ")
 INTERNAL = {
@@ -37,8 +36,12 @@ def put_in(app: Sphinx, page: str, source: list[str]) -> None:
 
 def described(name: str) -> str:
     """A public name of the package: a heading, its signature, its docstring, and what belongs to it."""
-    thing = getattr(interbasis, name)
-    head = f'<span id="{name}"></span>\n\n### interbasis.{name}'
+    package, _, name = name.rpartition(".")
+    package = package or "interbasis"
+    thing = getattr(importlib.import_module(package), name, None) or importlib.import_module(
+        f"{package}.{name}"
+    )
+    head = f'<span id="{name}"></span>\n\n### {package}.{name}'
     if inspect.ismodule(thing):
         return "\n\n".join([head, text(thing), *members_of_module(name, thing)])
     body = of_class(thing) if inspect.isclass(thing) else []

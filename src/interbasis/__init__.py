@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from interbasis.runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from interbasis import features, figures, known
+    from interbasis import features, figures
     from interbasis.ablation.controls import controls
     from interbasis.ablation.curves import sparsity_curves
     from interbasis.ablation.masked_pass import ablate_edges, ablate_nodes
@@ -80,7 +80,6 @@ _HOMES = {
     "TargetRequest": "traces.targets",
     "Steering": "traces.steering",
     "features": "features",
-    "known": "known",
     "figures": "figures",
     "write_figures": "report.writing",
     "write_report": "report.writing",

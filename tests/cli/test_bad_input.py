@@ -22,7 +22,7 @@ from bad_input import CASES, SMALL
 from command_line import run_command
 from interbasis.models import mlp
 from interbasis.runtime.memory import parse_bytes, resident_bytes
-from interbasis.training.modadd import Recipe, initial_weights
+from interbasis_studies.training.modadd import Recipe, initial_weights
 from tiny_models import random_model
 
 

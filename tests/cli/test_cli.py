@@ -13,10 +13,11 @@ import torch
 from safetensors.torch import save_file
 
 import interbasis
-from interbasis.cli import COMMANDS, app
+import interbasis_studies.cli
+from interbasis.cli import app, command_groups
 from interbasis.run.summary import summarise
 from interbasis.terminal import summary_tables
-from interbasis.training.modadd import Recipe, initial_weights
+from interbasis_studies.training.modadd import Recipe, initial_weights
 
 
 def test_build_writes_a_run_and_show_reads_it(cli, small_addition, tmp_path):
@@ -145,18 +146,19 @@ def test_the_installed_command_and_the_lazy_surface():
 
 
 def names() -> list[str]:
-    return [name for commands in COMMANDS.values() for name in commands]
+    return [name for _, _, commands in command_groups() for name in commands]
 
 
 def test_the_help_lists_every_command_in_groups_with_its_first_line(cli):
     shown = " ".join(cli("--help").out.replace("│", " ").split())
-    for title, commands in COMMANDS.items():
+    for package, title, commands in command_groups():
         assert f"─ {title} ─" in shown
         for name, line in commands.items():
-            function = getattr(importlib.import_module(f"interbasis.cli.{name}"), name)
+            function = getattr(importlib.import_module(f"{package}.{name}"), name)
             assert inspect.getdoc(function).splitlines()[0] == line
             assert f"{name} {line}" in shown
-    files = {path.stem for path in Path(interbasis.cli.__file__).parent.glob("*.py")}
+    packages = (interbasis.cli, interbasis_studies.cli)
+    files = {path.stem for package in packages for path in Path(package.__file__).parent.glob("*.py")}
     assert set(names()) == files - {"__init__", "common"}
 
 

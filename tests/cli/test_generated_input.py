@@ -22,7 +22,7 @@ from torch import nn
 import interbasis
 from interbasis.models import mlp
 from interbasis.run.specs import open_model
-from interbasis.training.modadd import Recipe, initial_weights
+from interbasis_studies.training.modadd import Recipe, initial_weights
 from tiny_models import random_model
 
 FEW, MANY = 30, 300

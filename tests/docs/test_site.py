@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import interbasis
-from interbasis.cli import COMMANDS, app
+from interbasis.cli import app, command_groups
 from interbasis.models.hf.families import FAMILIES
 from pages import ROOT
 
@@ -165,7 +165,7 @@ def test_the_page_of_commands_has_every_command_and_option(site):
     assert "<!-- options" not in page.source
     parts = re.split(r'<section id="([\w-]+)"', page.source)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
-    for command in [name for group in COMMANDS.values() for name in group]:
+    for command in [name for _, _, group in command_groups() for name in group]:
         assert command in sections, f"docs/cli.md does not describe {command}"
         for argument in app[command].assemble_argument_collection():
             if argument.children or not argument.parse:  # a request: its fields are the options

@@ -15,7 +15,7 @@ from interbasis.run.specs import open_data
 from interbasis.run.stages.ablate import AblationResult
 from interbasis.run.stages.controls import ControlsResult
 from interbasis.run.stages.features import FeaturesResult
-from interbasis.training.modadd import Recipe, initial_weights
+from interbasis_studies.training.modadd import Recipe, initial_weights
 from tiny_models import random_model, tokens
 
 

@@ -238,7 +238,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_earlier_state(tmp_path):
 import resource, torch
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.checkpoints import Checkpoints
-from interbasis.training.modadd import Recipe, initial_weights
+from interbasis_studies.training.modadd import Recipe, initial_weights
 part = Checkpoints({str(tmp_path)!r}, "sums").checkpoint("pass", 9)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 try:

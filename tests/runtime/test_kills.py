@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from command_line import run_command
-from interbasis.training.modadd import Recipe, initial_weights
+from interbasis_studies.training.modadd import Recipe, initial_weights
 
 Command = Callable[[Path], list[str]]
 """The arguments of a command that works on a run's folder."""

@@ -23,7 +23,7 @@ from interbasis.run.shard_jobs import shard_jobs
 from interbasis.runtime import checkpoints
 from interbasis.runtime.shards import RoundFinishedError, ShardJob, ShardMerge, shard_files
 from interbasis.runtime.team import Pass
-from interbasis.training.modadd import Recipe, initial_weights
+from interbasis_studies.training.modadd import Recipe, initial_weights
 
 SETTINGS = {
     "relu": {"basis": "jib"},

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interbasis.bench.costs import SEEN, UNSEEN, agreement
+from interbasis_studies.bench.costs import SEEN, UNSEEN, agreement
 
 pytestmark = pytest.mark.slow
 

@@ -8,6 +8,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import entry_points
+from types import ModuleType
 from typing import Annotated, NoReturn
 
 from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
@@ -17,9 +19,7 @@ from rich.markup import escape
 COMMANDS = {
     "First steps": {
         "demo": "Find the interaction graph of a transformer that comes with interbasis.",
-        "bench": "Measure the speed of this version: phases in forward passes, ratios to autograd, memory.",
         "doctor": "Show what is installed and what works on this machine.",
-        "train": "Train a model of the paper, or a small residual network.",
     },
     "From a model to its graph": {
         "show": "Summarise a run, or list the sections of a model before anything is built.",
@@ -45,15 +45,29 @@ COMMANDS = {
         "report": "Write a report: the numbers, the figures, and what may be claimed from them.",
         "figures": "Write every figure of a run as SVG, PDF or PNG.",
         "export": "Export a run as HTML, GraphML, parquet or JSON.",
-        "reproduce": "Reproduce a section of the paper, all its tables, with a verdict per claim.",
-        "scoreboard": "Score every basis on networks whose features, interactions and modules are known.",
     },
 }  # fmt: skip
 """In groups, in the order of work, with the first line of each one's help."""
-RESUMING = {"build", "ablate", "features", "controls", "reproduce", "scoreboard", "train", "bench"}
+RESUMING = {"build", "ablate", "features", "controls"}
 """Commands that resume when they are run again."""
+PLUGINS = "interbasis.commands"
+"""Entry points of other packages: modules with COMMANDS and RESUMING as above, and a module per command."""
+LAST = 100
+"""Sort key of what stands after all groups of commands."""
 QUIET = {"--quiet", "-q", "--help", "-h"}
 """With these, nothing says that a command is being loaded."""
+
+
+def plugins() -> list[ModuleType]:
+    """Modules of other packages that name further commands."""
+    return [point.load() for point in entry_points(group=PLUGINS)]
+
+
+def command_groups() -> list[tuple[str, str, dict[str, str]]]:
+    """(package of the commands, title of the group, first line of help by command), in the order of help."""
+    own = [(__name__, title, commands) for title, commands in COMMANDS.items()]
+    others = [(plugin.__name__, *group) for plugin in plugins() for group in plugin.COMMANDS.items()]
+    return [*own, *others]
 
 
 def _app(listing: bool = False) -> App:
@@ -64,14 +78,14 @@ def _app(listing: bool = False) -> App:
         version_flags=["--version", "-V"],
         help_format="plaintext" if listing else None,  # without loading what reads Markdown
     )
-    for number, (title, commands) in enumerate(COMMANDS.items()):
+    for number, (package, title, commands) in enumerate(command_groups()):
         group = Group(title, sort_key=number)
         for place, (name, line) in enumerate(commands.items()):
             made.command(
-                f"interbasis.cli.{name}:{name}", name=name, help=line if listing else None, group=group,
+                f"{package}.{name}:{name}", name=name, help=line if listing else None, group=group,
                 sort_key=place,
             )  # fmt: skip
-    options = Group("Options", sort_key=len(COMMANDS))
+    options = Group("Options", sort_key=LAST)
     made.register_install_completion_command(
         help="Install completion of commands and options for bash, zsh or fish.", group=options
     )
@@ -90,7 +104,7 @@ def _app(listing: bool = False) -> App:
     return made
 
 
-OF_EVERY_COMMAND = Group("Options of every command", sort_key=len(COMMANDS) + 1)
+OF_EVERY_COMMAND = Group("Options of every command", sort_key=LAST + 1)
 Quiet = Parameter(
     name=("--quiet", "-q"), negative="", show_default=False, group=OF_EVERY_COMMAND,
     help="Print results and warnings only, no progress.",
@@ -157,7 +171,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         say_no_more()
-        resumes = "; the same command resumes" if RESUMING.intersection(given[:1]) else ""
+        resuming = RESUMING.union(*(plugin.RESUMING for plugin in plugins()))
+        resumes = "; the same command resumes" if resuming.intersection(given[:1]) else ""
         print(f"interrupted{resumes}", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # whoever read the output has had enough, as head has

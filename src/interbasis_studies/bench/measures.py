@@ -1,0 +1,167 @@
+"""What is measured: each function returns ratios by name."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from interbasis.data.batches import Batches
+from interbasis.fit.build import build
+from interbasis.fit.edges import EdgeSettings, SectionEdges
+from interbasis.fit.section_jacobian import SectionJacobian
+from interbasis.fit.statistics import Wanted, collect
+from interbasis.network.cores import Attention, StatisticsCore
+from interbasis.network.network import Network, Section
+from interbasis.numerics.integration import rule
+from interbasis.numerics.linalg import haar_rotation
+from interbasis.numerics.random_signs import Sources
+from interbasis_studies.bench.autograd import batched, fused, looped, looped_edges
+from interbasis_studies.bench.records import Measure
+from interbasis_studies.bench.shapes import Shape
+from interbasis_studies.bench.timing import of_times, processor_time, ratio
+
+ROWS = 8
+"""Output features that backward passes are timed for; their time is scaled to all of them."""
+POSITIONS = 16
+"""Output positions of a sequence that edges are sampled from."""
+PHASES = ("survey", "statistics", "Jacobians", "bases", "edges")
+Ratios = dict[str, Measure]
+
+
+def forward_time(network: Network, tokens: Tensor, repeat: int = 3) -> Measure:
+    """One pass of the data through the network: the floor for anything that looks at all data."""
+    with torch.no_grad():
+        return processor_time(lambda: network.activations(tokens)[-1], repeat)
+
+
+def phase_ratios(name: str, shape: Shape, repeat: int) -> Ratios:
+    """Every phase of a build in forward passes, and what norms and MLPs alone take of them."""
+    network, tokens = shape.network(), shape.data()
+    forward = forward_time(network, tokens)
+    times: dict[str, list[float]] = {phase: [] for phase in PHASES}
+    for _ in range(repeat):
+        graph = build(network, tokens, edge_group="positions", edge_sources=1, progress=False)
+        for phase in PHASES:
+            times[phase].append(graph.provenance.processor_timings.get(phase, 0.0))
+    found = {f"phases/{name}/{phase}": ratio(of_times(some), forward) for phase, some in times.items()}
+    found[f"phases/{name}/norms and MLPs, all data"] = ratio(_position_wise(network, tokens), forward)
+    return found
+
+
+def _position_wise(network: Network, tokens: Tensor) -> Measure:
+    """The pass over the data that bases of norms and MLPs are made from: the forward pass is in it."""
+    wanted = Wanted(grams=False)
+    return processor_time(lambda: collect(network, Batches(tokens), wanted), 3)
+
+
+def _sections(network: Network, tokens: Tensor) -> Iterator[tuple[str, Section, Tensor]]:
+    """MLP and attention, with the activations before them."""
+    with torch.no_grad():
+        activations = network.activations(tokens)
+    for section, f in zip(network.sections, activations, strict=False):
+        if isinstance(section.core, Attention):
+            yield "attention", section, f
+        elif section.source.name.startswith("mlp_in"):
+            yield "MLP", section, f
+
+
+def autograd_ratios(name: str, shape: Shape, repeat: int) -> Ratios:
+    """Backward passes, looped and batched over output features, over closed forms, for bases and edges."""
+    found: Ratios = {}
+    for kind, section, f in _sections(shape.network(), shape.data()):
+        transform = haar_rotation(section.target.width, (0, 1))
+        few, scale = transform[:ROWS].float(), section.target.width / ROWS
+        with torch.no_grad():
+            ours = processor_time(lambda: _basis(section, transform, f), repeat)  # noqa: B023
+        one = f[:1]
+        theirs = {
+            "looped": processor_time(lambda: looped(fused(section), few, one), repeat),  # noqa: B023
+            "batched": processor_time(lambda: batched(section, few, one, 4), repeat),  # noqa: B023
+        }
+        for way, took in theirs.items():
+            found[f"autograd/{name}/{kind} basis, {way}"] = ratio(took, ours, scale * len(f))
+        back = haar_rotation(section.source.width, (0, 2)).float()
+        here = section.in_basis(back.T, transform.float())
+        with torch.no_grad():
+            ours = processor_time(lambda: _edges(here, back, f), repeat)  # noqa: B023
+        single = section.in_basis(back.T, few)
+        features = one @ back.T
+        took = processor_time(lambda: looped_edges(fused(single), features), repeat)  # noqa: B023
+        found[f"autograd/{name}/{kind} edges, looped"] = ratio(took, ours, scale * len(f))
+        if kind == "attention" and f.shape[1] > POSITIONS:
+            some = torch.linspace(0, f.shape[1] - 1, POSITIONS).long()
+            with torch.no_grad():
+                ours = processor_time(lambda: _edges(here, back, f, POSITIONS), repeat)  # noqa: B023
+            took = processor_time(lambda: looped_edges(fused(single), features, some), repeat)  # noqa: B023
+            found[f"autograd/{name}/attention edges from {POSITIONS} positions, looped"] = ratio(
+                took, ours, scale * len(f)
+            )
+    return found
+
+
+def _basis(section: Section, transform: Tensor, f: Tensor) -> Tensor:
+    """M′ in float64, sample by sample, with all of its linear algebra."""
+    core, jacobian = section.core, SectionJacobian.of(section, transform)
+    sums: dict[str, Tensor] = {}
+    metric = jacobian.metric
+    for some in f.split(2):
+        u, outputs = section.read_outs(some), section.outputs(some)
+        if isinstance(core, StatisticsCore):
+            batch = core.statistics(u, outputs)
+        else:
+            assert isinstance(core, Attention)
+            batch = core.batch_sums(u, outputs, metric.to(f.dtype), None)
+        sums = {key: sums[key] + total if key in sums else total.double() for key, total in batch.items()}
+    tokens = f.shape[0] * f.shape[1]
+    return jacobian.gram(core.moments(sums, metric), tokens, tokens).K
+
+
+def _edges(section: Section, transform: Tensor, f: Tensor, positions: int | None = None) -> Tensor:
+    """Ê with signed sums over the positions of a sequence, or over so many of them."""
+    settings = EdgeSettings(rule("gradient"), Sources("positions", 1, positions=positions))
+    total = SectionEdges(section, settings, transform, longest=f.shape[1])
+    for first, some in enumerate(f.split(1)):
+        total.add(some, first)
+    return total.sums.edges.rms
+
+
+def rotary_ratios(width: int, positions: int, tokens: int, repeat: int) -> Ratios:
+    """Blocks with rotary positions and grouped keys over blocks without, phase by phase."""
+    heads = width // 64
+    plain = Shape(width, 4 * width, heads, positions=positions, samples=tokens // positions)
+    turned = replace(plain, hidden=8 * width // 3, key_heads=max(1, heads // 3))
+    without, with_turns = (_block_times(shape, repeat) for shape in (plain, turned))
+    name = f"rotary over plain/width {width}, T = {positions}"
+    return {f"{name}/{phase}": ratio(with_turns[phase], without[phase]) for phase in without}
+
+
+def _block_times(shape: Shape, repeat: int) -> dict[str, Measure]:
+    """Statistics of the block, the Jacobian Gram of its attention, edges of all its sections."""
+    network, tokens = shape.network(), shape.data()
+    took = {"statistics": processor_time(lambda: collect(network, Batches(tokens)), repeat)}
+    edges: dict[str, list[Measure]] = {"edges": []}
+    if shape.positions > POSITIONS:
+        edges[f"edges from {POSITIONS} positions"] = []
+    with torch.no_grad():
+        activations = network.activations(tokens)
+        for section, f in zip(network.sections, activations, strict=False):
+            out = haar_rotation(section.target.width, (0, 1))
+            back = haar_rotation(section.source.width, (0, 2)).float()
+            if isinstance(section.core, Attention):
+                metric = SectionJacobian.of(section, out).metric.float()
+                u, outputs, core = section.read_outs(f), section.outputs(f), section.core
+                took["Jacobian, attention"] = processor_time(
+                    lambda: core.batch_sums(u, outputs, metric, None),  # noqa: B023
+                    repeat,
+                )
+            here = section.in_basis(back.T, out.float())
+            for (name, some), positions in zip(edges.items(), (None, POSITIONS), strict=False):
+                some.append(processor_time(lambda: _edges(here, back, f, positions), repeat))  # noqa: B023
+                if isinstance(section.core, Attention):
+                    took[f"{name}, attention"] = some[-1]
+    return took | {name: _sum(some) for name, some in edges.items()}
+
+
+def _sum(some: list[Measure]) -> Measure:
+    return Measure(value=sum(one.value for one in some), spread=max(one.spread for one in some))

@@ -1,0 +1,144 @@
+"""`interbasis train`: the models of the paper, trained here."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from pydantic import Field, JsonValue
+
+from interbasis.cli import common
+from interbasis.runtime.records import Record
+
+
+class TrainRequest(Record):
+    """What is trained, and how long."""
+
+    seed: int = Field(default=0, ge=0)
+    """Seed of the initial weights and of the order of the data."""
+    out: Path | None = None
+    """Checkpoint to write; default: TASK-seedN.safetensors."""
+    data: str | None = None
+    """cifar10 and cifar10-conv only: where the images are, cifar10:PATH."""
+    steps: int | None = Field(default=None, ge=1)
+    """modadd only: at most this many steps."""
+    epochs: int | None = Field(default=None, ge=1)
+    """cifar10 and cifar10-conv only: passes over the images."""
+
+
+class TrainResult(Record):
+    """The checkpoint, with what its metadata say of the training."""
+
+    checkpoint: Path
+    task: str
+    seed: int
+    test_accuracy: float
+    steps_per_second: float
+    recipe: dict[str, JsonValue]
+    """Every setting of the training."""
+
+
+def train(
+    task: Annotated[Literal["modadd", "cifar10", "cifar10-conv"], Parameter(help="What the model learns.")],
+    /,
+    *,
+    request: Annotated[TrainRequest | None, common.Flat] = None,
+    as_json: common.AsJson = False,
+) -> None:
+    """Train a model of the paper, or a small residual network.
+
+    Interrupted training resumes when the same command is run again.
+
+    Example: interbasis train modadd --seed 0 --out modadd.safetensors
+    """
+    from safetensors import safe_open
+
+    from interbasis.runtime.errors import InterbasisError
+    from interbasis.runtime.files import check_writable
+
+    request = request or TrainRequest()
+    path = request.out or Path(f"{task}-seed{request.seed}.safetensors")
+    if path.exists():
+        raise InterbasisError(f"{path} exists already; name another file, or delete it to train again")
+    for option in ("data", "epochs") if task == "modadd" else ("steps",):
+        if getattr(request, option) is not None:
+            raise InterbasisError(f"--{option} is not an option of train {task}")
+    check_writable(path.parent)
+    with _live_line() as line:
+        if task == "modadd":
+            _modadd(request, path, line)
+        else:
+            _images(task, request, path, line)
+    with safe_open(path, "pt") as file:
+        recipe = json.loads(file.metadata()["training"])
+    measured = {name: recipe.pop(name) for name in ("test_accuracy", "steps_per_second")}
+    result = TrainResult(checkpoint=path, task=task, seed=request.seed, recipe=recipe, **measured)
+    common.show(result, as_json, _lines)
+
+
+def _modadd(request: TrainRequest, path: Path, line: "_Line") -> None:
+    from interbasis_studies.training.modadd import Recipe, train
+
+    recipe = Recipe(seed=request.seed)
+    if request.steps is not None:
+        recipe = replace(recipe, steps=request.steps)
+    train(recipe, path, lambda step, loss, accuracy: line(step, recipe.steps, loss, accuracy))
+
+
+def _images(task: str, request: TrainRequest, path: Path, line: "_Line") -> None:
+    from interbasis.run.specs import open_data
+    from interbasis.runtime.errors import InterbasisError
+    from interbasis_studies.training import cifar10, cifar10_conv
+
+    spec = request.data or "cifar10"
+    if not spec.startswith("cifar10"):
+        raise InterbasisError(f"train {task} takes images as cifar10 or cifar10:PATH, not {spec!r}")
+    data = open_data(spec, "train"), open_data(spec, "test")
+    if task == "cifar10":
+        mlp = cifar10.Recipe(seed=request.seed)
+        cifar10.train(replace(mlp, epochs=request.epochs or mlp.epochs), data, path, line)
+    else:
+        conv = cifar10_conv.Recipe(seed=request.seed)
+        cifar10_conv.train(replace(conv, epochs=request.epochs or conv.epochs), data, path, line)
+
+
+class _Line:
+    """The loss as it falls, rewritten in place on a terminal's standard error."""
+
+    def __init__(self, shown: bool):
+        self.shown = shown
+        self.began: tuple[float, int] | None = None
+
+    def __call__(self, step: int, steps: int, loss: float, accuracy: float) -> None:
+        if not self.shown:
+            return
+        now = time.monotonic()
+        start, first = self.began or (now, step)
+        self.began = (start, first)
+        rate = (step - first) / (now - start) if now > start else 0.0
+        speed = f" · {rate:,.0f} steps/s · {(steps - step) / rate:,.0f} s at most" if rate else ""
+        text = f"step {step:,} of {steps:,} · loss {loss:.3g} · test accuracy {accuracy:.2%}{speed}"
+        sys.stderr.write(f"\r\x1b[2K{text}")
+        sys.stderr.flush()
+
+
+@contextmanager
+def _live_line() -> Iterator[_Line]:
+    shown = sys.stderr.isatty()
+    try:
+        yield _Line(shown)
+    finally:
+        if shown:
+            sys.stderr.write("\n")
+
+
+def _lines(result: TrainResult) -> list[str]:
+    return [
+        f"{result.task}, seed {result.seed}: test accuracy {result.test_accuracy:.2%}, "
+        f"{result.steps_per_second:,.0f} steps per second · saved in {result.checkpoint}"
+    ]

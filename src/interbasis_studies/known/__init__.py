@@ -1,0 +1,55 @@
+"""Networks whose structure is known, and scores for how much of it a basis finds."""
+
+from typing import TYPE_CHECKING
+
+from interbasis.runtime.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from interbasis_studies.known.bases import fit
+    from interbasis_studies.known.modular_addition import (
+        ModularAddition,
+        ModularAdditionSpec,
+        score_modular_addition,
+        train_modular_addition,
+    )
+    from interbasis_studies.known.planted import PlantedSpec, plant
+    from interbasis_studies.known.records import Scores
+    from interbasis_studies.known.scores import score
+    from interbasis_studies.known.transformers import plant_transformer
+    from interbasis_studies.known.truth import KnownNetwork, Truth
+    from interbasis_studies.known.two_task_transformer import (
+        TwoTaskTransformerRecipe,
+        train_two_task_transformer,
+    )
+    from interbasis_studies.known.two_tasks import (
+        TwoTaskRecipe,
+        TwoTasks,
+        TwoTaskScores,
+        score_two_tasks,
+        train_two_tasks,
+    )
+
+_HOMES = {
+    "plant": "planted",
+    "PlantedSpec": "planted",
+    "plant_transformer": "transformers",
+    "KnownNetwork": "truth",
+    "Truth": "truth",
+    "fit": "bases",
+    "score": "scores",
+    "Scores": "records",
+    "train_two_tasks": "two_tasks",
+    "score_two_tasks": "two_tasks",
+    "TwoTaskRecipe": "two_tasks",
+    "TwoTasks": "two_tasks",
+    "TwoTaskScores": "two_tasks",
+    "train_two_task_transformer": "two_task_transformer",
+    "TwoTaskTransformerRecipe": "two_task_transformer",
+    "train_modular_addition": "modular_addition",
+    "score_modular_addition": "modular_addition",
+    "ModularAddition": "modular_addition",
+    "ModularAdditionSpec": "modular_addition",
+}
+
+__all__ = list(_HOMES)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,0 +1,189 @@
+"""The scoreboard: every basis against every axis of networks with known structure, over seeds.
+
+A cell is one network of one seed, with the scores of all bases. It is computed with one thread, so that its
+bits do not depend on the machine's cores, and stored as soon as it is known: an interrupted scoreboard
+resumes, and several processes may share the cells.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from threadpoolctl import threadpool_limits
+
+from interbasis.runtime.checkpoints import Checkpoints, State, versions
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.files import check_writable, write_text_atomically
+from interbasis.runtime.locks import only_task
+from interbasis.runtime.progress import progress_bar
+from interbasis_studies.known import scoreboard_axes
+from interbasis_studies.known.bases import fit
+from interbasis_studies.known.modular_addition import (
+    ModularAdditionSpec,
+    score_modular_addition,
+    train_modular_addition,
+)
+from interbasis_studies.known.planted import PlantedSpec, plant
+from interbasis_studies.known.records import (
+    SCORED,
+    Estimate,
+    Row,
+    Scoreboard,
+    ScoreboardRequest,
+    ScoredBasis,
+    Scores,
+)
+from interbasis_studies.known.scoreboard_axes import Spec, Values
+from interbasis_studies.known.scores import score
+from interbasis_studies.known.transformers import plant_transformer
+from interbasis_studies.known.truth import KnownNetwork, Truth
+
+FILE = "scoreboard.json"
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """One network of one seed."""
+
+    spec: Spec
+    seed: int
+    bases: tuple[ScoredBasis, ...]
+
+    @property
+    def key(self) -> str:
+        text = f"{type(self.spec).__name__} {self.spec.to_json()}"
+        return f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.{self.seed}"
+
+
+def run(
+    request: ScoreboardRequest, out: Path, progress: bool | None = None, processes: int = 1
+) -> Scoreboard:
+    """Score all bases at all values of the axes, and write scoreboard.json.
+
+    Args:
+        request: What is scored.
+        out: The folder; unfinished work is stored there while it lasts.
+        progress: Show progress; default: bars on a terminal, else lines.
+        processes: How many networks are scored at a time, each with one thread. The result does not depend
+            on it.
+
+    Returns:
+        The scoreboard.
+
+    Raises:
+        InterbasisError: An axis or a basis is unknown, or the folder cannot be written to.
+    """
+    _, bases = _chosen(request)
+    check_writable(out)
+    out.mkdir(parents=True, exist_ok=True)
+    settings = request.model_dump() | {"bases": list(bases), **versions()}
+    with only_task(out, "scoreboard"):
+        return _score(request, out, settings, progress, processes)
+
+
+def _score(
+    request: ScoreboardRequest, out: Path, settings: dict[str, object], progress: bool | None, processes: int
+) -> Scoreboard:
+    axes, bases = _chosen(request)
+    checkpoints = Checkpoints(out, "scoreboard", settings)
+    checkpoints.begin()
+    every = [_Cell(spec, seed, bases) for _, _, spec in _specs(axes) for seed in range(request.seeds)]
+    cells = {cell.key: cell for cell in every}
+    scores: dict[str, Mapping[str, Scores]] = {}
+    with progress_bar(progress) as advance, _mapping(processes) as mapping:
+        for key, found in zip(cells, mapping(partial(_stored, checkpoints), cells.values()), strict=True):
+            scores[key] = found
+            advance("networks", len(scores), len(cells))
+    rows = []
+    for axis, value, spec in _specs(axes):
+        over_seeds = [scores[_Cell(spec, seed, bases).key] for seed in range(request.seeds)]
+        rows += [
+            Row(axis=axis, value=value, basis=basis, scores=_estimates(basis, over_seeds))
+            for basis in bases
+            if basis in over_seeds[0]
+        ]
+    board = Scoreboard(request=request, versions=versions(), rows=tuple(rows))
+    write_text_atomically(out / FILE, board.to_json(indent=1) + "\n")
+    checkpoints.finish()
+    return board
+
+
+@contextmanager
+def _mapping(processes: int) -> Iterator[Callable[..., Iterable[dict[str, Scores]]]]:
+    """`map` itself, or that of a pool of processes."""
+    if processes == 1:
+        yield map
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        yield pool.map
+
+
+def _stored(checkpoints: Checkpoints, cell: _Cell) -> dict[str, Scores]:
+    """The scores of a cell by basis, from what is stored or computed now."""
+    _, values = checkpoints.remember(cell.key, partial(_state, cell))
+    return {name: Scores(**own) for name, own in values.items()}
+
+
+def _state(cell: _Cell) -> State:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            return {}, {
+                basis: {
+                    name: None if math.isnan(value) else value for name, value in scores.model_dump().items()
+                }
+                for basis, scores in _scores(cell)
+            }
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _scores(cell: _Cell) -> Iterator[tuple[ScoredBasis, Scores]]:
+    """Of all bases that can be scored on this network."""
+    spec, seed = cell.spec, cell.seed
+    if isinstance(spec, ModularAdditionSpec):
+        trained = train_modular_addition(spec, seed)
+        known = KnownNetwork(trained.network, trained.training.inputs, Truth((), (), (), ()))
+        for basis in cell.bases:
+            if basis != "ceiling":  # nothing was planted
+                yield basis, score_modular_addition(trained, fit(known, basis, seed), seed)
+        return
+    known = plant(spec, seed) if isinstance(spec, PlantedSpec) else plant_transformer(seed, spec.sequences)
+    for basis in cell.bases:
+        if basis == "ceiling" and isinstance(spec, PlantedSpec) and spec.crowding > 1:
+            continue  # parts that overlap cannot be told apart by any rotation
+        yield basis, score(known, fit(known, basis, seed), seed)
+
+
+def _estimates(basis: str, over_seeds: Sequence[Mapping[str, Scores]]) -> dict[str, Estimate]:
+    return {
+        name: Estimate.over_seeds([getattr(cell[basis], name) for cell in over_seeds])
+        for name in Scores.model_fields
+    }
+
+
+def _chosen(request: ScoreboardRequest) -> tuple[dict[str, Values], tuple[ScoredBasis, ...]]:
+    usual = scoreboard_axes.QUICK_AXES if request.quick else scoreboard_axes.AXES
+    known = usual if request.quick else scoreboard_axes.AXES | scoreboard_axes.MORE_AXES
+    for name in request.axes or ():
+        if name not in known:
+            raise InterbasisError(f"there is no axis {name!r}; expected some of {'; '.join(known)}")
+    for name in request.bases or ():
+        if name not in SCORED:
+            raise InterbasisError(f"there is no basis {name!r}; expected some of {', '.join(SCORED)}")
+    axes = {name: known[name] for name in request.axes or usual}
+    return axes, tuple(name for name in SCORED if request.bases is None or name in request.bases)
+
+
+def _specs(axes: Mapping[str, Values]) -> Iterator[tuple[str, str, Spec]]:
+    for axis, values in axes.items():
+        for value, spec in values:
+            yield axis, value, spec

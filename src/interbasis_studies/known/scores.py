@@ -1,0 +1,176 @@
+"""How much of what is there a basis finds: features, edges, modules, effects. 1 is all of it.
+
+A recovered feature is read off true features by c = C T; its *share* in a part is what that part contributes
+to its variance (`Truth.shares`), and the part with the largest share is the one the feature is counted for.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import adjusted_mutual_info_score, average_precision_score, roc_auc_score
+from torch import Tensor
+
+from interbasis.ablation.masked_pass import ablate_nodes
+from interbasis.communities.modules import IN_NONE, by_layer, find_modules, leiden_into
+from interbasis.communities.weighted_graph import WeightedGraph
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.network.network import Network
+from interbasis.runtime.errors import InterbasisError
+from interbasis_studies.known.records import Scores
+from interbasis_studies.known.truth import KnownNetwork
+
+Partition = Sequence[np.ndarray]
+"""Per layer, the module of every feature."""
+EFFECT_SAMPLES = 1000
+"""Samples on which modules are ablated."""
+
+
+def score(known: KnownNetwork, graph: InteractionGraph, seed: int = 0) -> Scores:
+    """Compare a graph with the truth.
+
+    Args:
+        known: The network with its truth.
+        graph: A graph of it with edges, in any basis.
+        seed: Seed of the partition into modules.
+
+    Returns:
+        All scores.
+    """
+    truth, inner = known.truth, range(len(graph.layers) - 1)
+    shares = [truth.shares(k, layer.transform[layer.first_feature :]) for k, layer in enumerate(graph.layers)]
+    labels = [share.argmax(1) for share in shares]  # `count` stands for no part
+    read = [share[:, :-1].amax(1) > share[:, -1] for share in shares]
+    best = torch.cat([shares[k].amax(1) for k in inner])
+    found = [{int(part) for part in labels[k][shares[k].amax(1) >= 0.9] if part < truth.count} for k in inner]
+    precision, auroc, false = _edges(graph, labels, truth.acts_on)
+    undefined = dict.fromkeys(("modules", "modules_counted", "module_count", "effects"), math.nan)
+    return Scores(
+        features=best.mean().item(),
+        matched=float(np.mean([_matched(shares[k], truth.parts[k]) for k in inner])),
+        subspaces=float(np.mean([_subspaces(known, graph, k, labels[k]) for k in inner])),
+        coverage=float(np.mean([len(parts) / truth.count for parts in found])),
+        edge_precision=precision,
+        edge_auroc=auroc,
+        false_mass=false,
+        **(_module_scores(known, graph, labels, read, seed) if truth.modular else undefined),
+    )
+
+
+def _module_scores(
+    known: KnownNetwork, graph: InteractionGraph, labels: list[Tensor], read: list[Tensor], seed: int
+) -> dict[str, float]:
+    modules, counted = _modules(graph, seed, known.truth.count)
+    return {
+        "modules": _agreement(modules, labels, read),
+        "modules_counted": _agreement(counted, labels, read),
+        "module_count": (1 + max(int(layer.max(initial=-1)) for layer in modules)) / known.truth.count,
+        "effects": _effects(known, graph, modules),
+    }
+
+
+def _matched(shares: Tensor, parts: Tensor) -> float:
+    """Mean share over the best one-to-one matching of features with true features of the parts."""
+    slots = parts[parts >= 0]
+    gain = shares[:, slots].numpy()
+    rows, columns = linear_sum_assignment(-gain)
+    return float(gain[rows, columns].mean())
+
+
+def _subspaces(known: KnownNetwork, graph: InteractionGraph, layer: int, labels: Tensor) -> float:
+    """Squared canonical correlations between a part's true features and the features counted for it."""
+    truth = known.truth
+    S = truth.covariance(layer)
+    D, U = torch.linalg.eigh(S)
+    root = (U * D.clamp_min(0).sqrt()).T  # S = rootᵀ root; columns are true features
+    c = graph.layers[layer].transform[1:, 1:] @ truth.mixings[layer]
+    values = []
+    for part in range(truth.count):
+        own, mine = truth.parts[layer] == part, labels == part
+        if not mine.any():
+            values.append(0.0)
+            continue
+        a, b = _orthonormal(root[:, own]), _orthonormal(root @ c[mine].T)
+        cosines = torch.linalg.svdvals(a.T @ b)
+        values.append(cosines.square().sum().item() / min(a.shape[1], b.shape[1]))
+    return float(np.mean(values))
+
+
+def _orthonormal(columns: Tensor) -> Tensor:
+    u, s, _ = torch.linalg.svd(columns, full_matrices=False)
+    return u[:, s > 1e-7 * s.max()]
+
+
+def _edges(
+    graph: InteractionGraph, labels: Sequence[Tensor], acts_on: Sequence[Tensor]
+) -> tuple[float, float, float]:
+    """Average precision, area under the ROC curve, and false share of Ê², over all sections."""
+    strengths, true = [], []
+    for k in range(len(graph.edges)):
+        possible = torch.nn.functional.pad(acts_on[k], (0, 1, 0, 1))  # nothing acts on what is in no part
+        strengths.append(graph.inner_edges(k).flatten())
+        true.append(possible[labels[k + 1]][:, labels[k]].flatten())
+    Ê, exists = torch.cat(strengths).numpy(), torch.cat(true).numpy()
+    false = float((Ê[~exists] ** 2).sum() / max((Ê**2).sum(), 1e-300))
+    if exists.all() or not exists.any():
+        return float("nan"), float("nan"), false
+    return float(average_precision_score(exists, Ê)), float(roc_auc_score(exists, Ê)), false
+
+
+def _modules(graph: InteractionGraph, seed: int, count: int) -> tuple[Partition, Partition]:
+    """Modules as `interbasis modules` finds them, and where their number is told."""
+    try:
+        found = find_modules(graph, seed=seed, seeds=0, null_graphs=0, resolutions=())
+    except InterbasisError:  # no edge is larger than another
+        none = [np.full(layer.features, IN_NONE) for layer in graph.layers]
+        return none, none
+    weighted = WeightedGraph.of(graph)
+    return found.assignment, by_layer(leiden_into(weighted, count, seed), weighted)
+
+
+def _agreement(modules: Partition, labels: list[Tensor], read: list[Tensor]) -> float:
+    together = [_flat(modules, labels, read, k) for k in range(len(labels))]
+    mine, theirs = (np.concatenate(column) for column in zip(*together, strict=True))
+    return float(adjusted_mutual_info_score(theirs, mine)) if len(mine) else 0.0
+
+
+def _flat(
+    modules: Sequence[np.ndarray], labels: Sequence[Tensor], read: Sequence[Tensor], layer: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(module, part) of the features of a layer that are in a module and belong to a part."""
+    mine, theirs = modules[layer][-len(labels[layer]) :], labels[layer].numpy()
+    counted = (mine != IN_NONE) & read[layer].numpy()
+    return mine[counted], theirs[counted]
+
+
+def _effects(known: KnownNetwork, graph: InteractionGraph, modules: Sequence[np.ndarray]) -> float:
+    """Ablate every module in all layers before the output; what the outputs of each part lose."""
+    truth, inputs = known.truth, known.inputs[:EFFECT_SAMPLES]
+    lost = damage(known.network, graph, modules, inputs, truth.parts[-1])  # [modules, parts]
+    if not len(lost):
+        return 0.0
+    contrast = lost - (lost.sum(1, keepdims=True) - lost) / max(truth.count - 1, 1)
+    rows, columns = linear_sum_assignment(-contrast)
+    return float(contrast[rows, columns].sum() / truth.count)
+
+
+def damage(
+    network: Network, graph: InteractionGraph, modules: Sequence[np.ndarray], inputs: Tensor, parts: Tensor
+) -> np.ndarray:  # [modules, parts]
+    """Share of each part's output variance that is lost when a module is put at its mean, at most 1.
+
+    ``parts`` are those of the outputs. A module is ablated in all layers before the output at once.
+    """
+    untouched, count = network(inputs), int(parts.max()) + 1
+    spread = untouched.var(0, unbiased=False)
+    rows = []
+    for module in range(1 + max(int(layer.max(initial=-1)) for layer in modules)):
+        keep: dict[int | str, int | Tensor] = {
+            k: torch.from_numpy(modules[k] != module) for k in range(len(graph.layers) - 1)
+        }
+        error = (ablate_nodes(network, graph, inputs, keep) - untouched).square().mean(0)
+        own = [(error[parts == k].sum() / spread[parts == k].sum()).item() for k in range(count)]
+        rows.append([min(1.0, share) for share in own])
+    return np.array(rows).reshape(-1, count)

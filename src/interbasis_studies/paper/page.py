@@ -1,0 +1,125 @@
+"""The report of a reproduction as a Markdown page: verdicts first, then all tables with their figures."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import get_args
+
+from interbasis_studies.paper.claims import Ruling
+from interbasis_studies.paper.markdown import table
+from interbasis_studies.paper.plan import BASIS_LABELS
+from interbasis_studies.paper.records import J, JobResult, Reproduction, SavedFigure, Seconds
+from interbasis_studies.paper.task import Task
+
+
+def write(r: Reproduction[J], task: Task[J]) -> str:
+    """The whole page."""
+    parts = [f"# {task.title}", _head(r, task), task.introduction(r), _verdicts(r, task)]
+    parts += task.sections(r) if r.jobs else []
+    parts = [_with_figures(part, r.figures) for part in parts]
+    parts += [*_other_figures(parts, r.figures), _times(r)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(r: Reproduction[J], task: Task[J]) -> str:
+    done, each = len(r.jobs), "basis" if task.plan.model else "seed and basis"
+    lines = [
+        f"Written on {r.date} from {done} of {done + len(r.missing)} runs (one per {each}) by\n",
+        f"    {r.command}\n",
+    ]
+    waiting = [
+        _basis_with_seeds(BASIS_LABELS[basis], seeds)
+        for basis in r.bases
+        if (seeds := [job.seed for job in r.missing if job.has_model and job.basis == basis])
+    ]
+    if waiting:
+        lines.append(f"**Not finished yet:** {'; '.join(waiting)}. The same command resumes them.\n")
+    if without := sorted({str(job.seed) for job in r.missing if not job.has_model}):
+        lines.append(f"**No weights were given** for seed {', '.join(without)}.\n")
+    if r.quick:
+        lines.append(f"Quick form: {task.quick_form}\n")
+    if done and not r.figures:
+        lines.append("Figures are drawn when all is done, or by the same command with --report-only.\n")
+    return "\n".join(lines).rstrip()
+
+
+def _basis_with_seeds(label: str, seeds: Sequence[int | None]) -> str:
+    numbers = ", ".join(str(seed) for seed in seeds if seed is not None)
+    return f"{label} of seed {numbers}" if numbers else label
+
+
+def _verdicts(r: Reproduction[J], task: Task[J]) -> str:
+    counts = Counter(verdict.ruling for verdict in r.verdicts)
+    summary = ", ".join(f"{counts[ruling]} {ruling}" for ruling in get_args(Ruling) if counts[ruling])
+    rows = [
+        (v.claim, v.statement, v.paper, v.here, f"**{v.ruling}**" + (f": {v.by}" if v.by else ""))
+        for v in r.verdicts
+    ]
+    return (
+        f"## Verdicts\n\n{summary}; {task.scope(r)}. Computed from the numbers below by the rules "
+        "under the table (`interbasis_studies.paper`); nothing is judged by eye.\n\n"
+        + table(("claim", "what it says", "paper", "here", "verdict"), rows)
+        + "\n\nWhat decides:\n\n"
+        + table(("claim", "reproduced where"), [(v.claim, v.rule) for v in r.verdicts])
+    )
+
+
+def _with_figures(part: str, figures: Sequence[SavedFigure]) -> str:
+    """A part of the page, and below its tables the figures that belong to it."""
+    own = [figure for figure in figures if part.startswith(f"## {figure.section}\n")]
+    return "\n\n".join([part, *map(_figure, own)])
+
+
+def _other_figures(parts: Sequence[str], figures: Sequence[SavedFigure]) -> list[str]:
+    """Figures of sections that have no tables, each section under its heading."""
+    shown = "\n\n".join(parts)
+    rest = [figure for figure in figures if f"]({figure.file})" not in shown]
+    return [
+        "\n\n".join([f"## {heading}", *(_figure(figure) for figure in rest if figure.section == heading)])
+        for heading in dict.fromkeys(figure.section for figure in rest)
+    ]
+
+
+def _figure(figure: SavedFigure) -> str:
+    return f"![{figure.caption}]({figure.file})\n\n*{figure.caption}*"
+
+
+def _times(r: Reproduction[J]) -> str:
+    if not r.jobs:
+        return ""
+    stages = list(dict.fromkeys(stage for job in r.jobs for stage in job.times.stages))
+    phases = list(dict.fromkeys(phase for job in r.jobs for phase in job.times.phases))
+    minutes = sum(stage.wall for job in r.jobs for stage in job.times.stages.values()) / 60
+    peaks = [job.times.peak_bytes or 0 for job in r.jobs]
+    memory = f" Peak memory: {max(peaks) / 2**30:.2f} GB a process." if all(peaks) else ""
+    threads = " or ".join(sorted({str(job.times.threads) for job in r.jobs}))
+    return (
+        f"## Times\n\nWall-clock seconds, {minutes:.0f} minutes in all, on a machine shared with other work; "
+        "training is not counted. Of a stage that was killed and resumed, the last part alone is counted. "
+        f"This page was written on {r.machine.processor}, {r.machine.cores} cores, {r.machine.memory}; "
+        f"{r.machine.system}, Python {r.machine.python}, torch {r.machine.torch}; the runs had {threads} of "
+        f"torch's threads.{memory}\n\n"
+        + _seconds(r.jobs, stages, lambda job, stage: _of(job.times.stages.get(stage), "wall"))
+        + "\n\nProcessor seconds, all threads together:\n\n"
+        + _seconds(r.jobs, stages, lambda job, stage: _of(job.times.stages.get(stage), "processor"))
+        + "\n\nThe builds by phase, wall-clock seconds:\n\n"
+        + _seconds(r.jobs, phases, lambda job, phase: job.times.phases.get(phase))
+    )
+
+
+def _of(seconds: Seconds | None, name: str) -> float | None:
+    return None if seconds is None else getattr(seconds, name)
+
+
+def _seconds(
+    jobs: Sequence[J], columns: Sequence[str], seconds: Callable[[JobResult, str], float | None]
+) -> str:
+    """A row per job and one for all of them, a column per stage and one for all of these."""
+    cells = [[seconds(job, column) for column in columns] for job in jobs]
+    cells.append([sum(value or 0 for value in column) for column in zip(*cells, strict=True)])
+    names = [BASIS_LABELS[job.basis] + (f", seed {job.seed}" if job.seed is not None else "") for job in jobs]
+    rows = [
+        (name, *(None if value is None else f"{value:,.0f}" for value in row),
+         f"{sum(value or 0 for value in row):,.0f}")
+        for name, row in zip([*names, "all"], cells, strict=True)
+    ]  # fmt: skip
+    return table(("run", *columns, "all"), rows)

@@ -1,0 +1,123 @@
+"""`interbasis reproduce`: run the jobs of a plan that are missing, and report those that are finished."""
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+from interbasis.ablation import bootstrap
+from interbasis.run.results import load_tensors
+from interbasis.run.stages.ablate import AblationResult
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.files import check_writable, write_text_atomically
+from interbasis.runtime.progress import Progress, progress_bar
+from interbasis_studies.paper.figures import draw_figures
+from interbasis_studies.paper.machine import describe_machine
+from interbasis_studies.paper.page import write
+from interbasis_studies.paper.plan import Plan
+from interbasis_studies.paper.records import ComparedEdges, J, JobResult, MissingJob, Reproduction
+from interbasis_studies.paper.task import Task
+from interbasis_studies.paper.tasks import open_task
+
+JSON, PAGE = "reproduction.json", "report.md"
+
+
+def reproduce(plan: Plan, progress: Progress | bool | None = None) -> Reproduction[JobResult]:
+    """Run the jobs that are missing, and report; after every job the report in the folder is up to date.
+
+    An interrupted call resumes when it is repeated. Bases may be run by processes of their own with the same
+    ``out``, each given one of them.
+    """
+    check_writable(plan.out)
+    task = open_task(plan)
+    with progress_bar(progress) as advance:
+        for job in task.jobs():
+            if job.has_model and task.finished(job) is None:
+                task.run(job, advance)
+                report(plan, figures=False)
+    return report(plan)
+
+
+def report(plan: Plan, figures: bool = True) -> Reproduction[JobResult]:
+    """All finished jobs with their verdicts, written as JSON and as a page in the plan's folder.
+
+    Figures take longer than the rest; between two jobs the page does without them.
+    """
+    if not plan.out.is_dir():
+        raise InterbasisError(f"there is nothing to report in {plan.out}; leave out --report-only")
+    task = open_task(plan)
+    r = _collect(task)
+    if figures:
+        r = r.model_copy(update={"figures": draw_figures(task.pictures(r), r.jobs, plan.out)})
+    text = r.model_dump_json(indent=1, serialize_as_any=True)
+    write_text_atomically(plan.out / JSON, text + "\n")
+    write_text_atomically(plan.out / PAGE, write(r, task))
+    return r
+
+
+def write_page(r: Reproduction[JobResult], plan: Plan, path: Path) -> None:
+    """The page once more, somewhere else; its figures go into a folder beside it that has its name."""
+    check_writable(path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figures = []
+    for figure in r.figures:
+        copy = path.parent / path.stem / Path(figure.file).name
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(plan.out / figure.file, copy)
+        figures.append(figure.model_copy(update={"file": f"{path.stem}/{copy.name}"}))
+    write_text_atomically(path, write(r.model_copy(update={"figures": tuple(figures)}), open_task(plan)))
+
+
+def _collect(task: Task[J]) -> Reproduction[J]:
+    plan, planned = task.plan, task.jobs()
+    results = [(job, task.finished(job)) for job in planned]
+    jobs = tuple(result for _, result in results if result is not None)
+    r = Reproduction[J](
+        task=plan.task,
+        date=datetime.now(UTC).strftime("%-d %B %Y, %H:%M UTC"),
+        command=plan.command,
+        out=str(plan.out),
+        quick=plan.quick,
+        bases=plan.bases,
+        jobs=jobs,
+        missing=tuple(
+            MissingJob(basis=job.basis, seed=job.seed, has_model=job.has_model)
+            for job, result in results
+            if result is None
+        ),
+        machine=describe_machine(),
+        comparison=_compare(jobs, plan.out) if plan.model else (),
+    )
+    return r.model_copy(update={"verdicts": tuple(task.verdicts(r))})
+
+
+def _compare(jobs: tuple[J, ...], out: Path) -> tuple[ComparedEdges, ...]:
+    """LIB's edges required over PCA's, section by section, with the interval of the ratio on paired draws."""
+    if len({(job.ablation.data.fingerprint, job.model_fingerprint) for job in jobs}) > 1:
+        raise InterbasisError("the jobs belong to different models or test data; name another --out")
+    by_basis = {job.basis: job for job in jobs}
+    lib, pca = by_basis.get("lib"), by_basis.get("pca")
+    if lib is None or pca is None:
+        return ()
+    lib_draws, pca_draws = (load_tensors(out / job.run, AblationResult) for job in (lib, pca))
+    rows = []
+    for source, one in lib.ablation.sections.items():
+        other = pca.ablation.sections.get(source)
+        if other is None or one.interval is None or other.interval is None:
+            continue
+        name = f"count_draws.{source}"
+        ratio = lib_draws[name].clamp_min(1) / pca_draws[name].clamp_min(1)
+        rows.append(
+            ComparedEdges(
+                source=source,
+                target=one.target,
+                lib=one.count,
+                lib_possible=one.possible,
+                pca=other.count,
+                pca_possible=other.possible,
+                lib_interval=one.interval,
+                pca_interval=other.interval,
+                ratio=max(one.count, 1) / max(other.count, 1),
+                interval=bootstrap.central(ratio),
+            )
+        )
+    return tuple(rows)

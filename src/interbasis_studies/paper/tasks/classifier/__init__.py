@@ -1,0 +1,167 @@
+"""What modular addition and the image classifiers have in common: models over seeds, measured alike."""
+
+from itertools import product
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+from interbasis.ablation.evaluation import Evaluation
+from interbasis.ablation.records import Sparsity
+from interbasis.ablation.search import DEFAULT_TOLERANCE
+from interbasis.ablation.sparsity import interaction_sparsity
+from interbasis.features.records import Idle
+from interbasis.features.relevance import idle
+from interbasis.graph.settings import BuildRequest
+from interbasis.run.opened import OpenedRun
+from interbasis.run.stages import modules
+from interbasis.run.stages.ablate import AblateRequest
+from interbasis.run.stages.modules import ModulesRequest, ModulesResult
+from interbasis.runtime.errors import InterbasisError
+from interbasis.runtime.progress import Progress
+from interbasis.runtime.records import Record
+from interbasis_studies.paper.jobs import Clock, Job, ablate_missing, common_result
+from interbasis_studies.paper.plan import CENTRAL_BASES, SEEDS, ClassifierSettings
+from interbasis_studies.paper.records import JobResult, Reproduction
+from interbasis_studies.paper.task import Task
+from interbasis_studies.paper.tasks.classifier.weights import Weights
+
+RESOLUTIONS = (0.5, 1.0)
+MAX_EDGES_FOR_MODULES = 100_000
+
+
+class Frequencies(Record):
+    """How far a partition of the features of modular addition is one by frequency."""
+
+    own: tuple[int, ...]
+    """Frequencies that have a module to themselves."""
+    considered: tuple[int, ...]
+    features: int
+    """Features that have both a frequency and a module."""
+    agreement: float
+    """Adjusted mutual information of frequency and module over these."""
+
+
+class Partition(Record):
+    """Modules over the edges required at one resolution, or why there are none."""
+
+    resolution: float
+    result: ModulesResult | None = None
+    problem: str = ""
+    frequencies: Frequencies | None = None
+
+
+class ClassifierResult(JobResult):
+    """A classifier in one basis."""
+
+    train_accuracy: float
+    idle: dict[str, Idle]
+    """By layer; an edge counts from 3 % of its section's largest."""
+    idle_by_need: dict[str, Idle]
+    """By layer; an edge counts from the smallest that the ablation needs."""
+    sparsity: dict[str, Sparsity]
+    """By the name of the section's source layer."""
+    partitions: tuple[Partition, ...]
+    """At each of the resolutions."""
+
+    @property
+    def test_accuracy(self) -> float:
+        return self.ablation.baseline
+
+    def partition(self, resolution: float) -> Partition | None:
+        return next((one for one in self.partitions if one.resolution == resolution), None)
+
+
+C = TypeVar("C", bound=ClassifierResult)
+
+
+class ClassifierTask(Task[C]):
+    """Five models in four bases."""
+
+    quick_form = "fewer seeds and bases, no search for stable counts."
+    build_settings: ClassVar[dict[str, float]] = {}
+    layer_words: ClassVar[dict[str, str]]
+    """What the node layers are called on the page."""
+    section_words: ClassVar[tuple[str, ...]]
+
+    @property
+    def settings(self) -> ClassifierSettings:
+        assert isinstance(self.plan.settings, ClassifierSettings)
+        return self.plan.settings
+
+    @property
+    def weights(self) -> Weights:
+        return Weights(self.plan.task, self.plan.request, self.plan.seeds, self.train)
+
+    def train(self, seed: int, path: Path, progress: Progress) -> None:
+        """Train the model of a seed."""
+        raise NotImplementedError
+
+    def jobs(self) -> list[Job]:
+        given = self.weights.seeds()
+        first = [basis for basis in self.plan.bases if basis in CENTRAL_BASES]
+        others = [basis for basis in self.plan.bases if basis not in CENTRAL_BASES]
+        return [
+            Job(basis, self.plan.out / f"seed{seed}-{basis}", seed, seed in given)
+            for bases in (first, others)
+            for seed, basis in product(self.plan.seeds or SEEDS, bases)
+        ]
+
+    def build_request(self, job: Job, progress: Progress) -> BuildRequest:
+        assert job.seed is not None
+        model = f"{'modadd' if self.plan.task == 'modadd' else 'mlp'}:{self.weights.path(job.seed, progress)}"
+        return BuildRequest(
+            model=model, data=self.plan.data, basis=job.basis, seed=job.seed, **self.build_settings
+        )
+
+    def measure_common(self, job: Job, opened: OpenedRun, clock: Clock) -> ClassifierResult:
+        """What is measured of both tasks' models."""
+        request = AblateRequest(
+            nodes=self.settings.nodes, metric="accuracy", tolerance=DEFAULT_TOLERANCE["accuracy"],
+            stable=self.settings.stable,
+        )  # fmt: skip
+        if ablate_missing(opened, request):
+            clock.stop("ablation")
+        common = common_result(job, opened, self.settings)
+        needed = [section.epsilon for section in common.ablation.sections.values()]
+        train = Evaluation(opened.network, opened.graph, opened.data(None, "train"))
+        return ClassifierResult(
+            **dict(common),
+            train_accuracy=train.baseline.value,
+            idle={one.layer: one for one in idle(opened.graph)},
+            idle_by_need={one.layer: one for one in idle(opened.graph, thresholds=needed)},
+            sparsity={one.source: one for one in interaction_sparsity(opened.graph)},
+            partitions=tuple(
+                _partition(opened, sum(common.counts), resolution, self.settings.null_graphs)
+                for resolution in RESOLUTIONS
+            ),
+        )
+
+    def layer_names(self, r: Reproduction[C]) -> dict[str, str]:
+        """The node layers in words; by their own names where there are other layers."""
+        own = r.jobs[0].layers
+        return self.layer_words if tuple(self.layer_words) == own else {name: name for name in own}
+
+    def section_names(self, r: Reproduction[C]) -> dict[str, str]:
+        """The sections in words, by the names of their source layers."""
+        own = r.jobs[0].ablation.sections
+        words = self.section_words
+        if len(words) != len(own):
+            words = tuple(section.name for section in own.values())
+        return dict(zip(own, words, strict=True))
+
+    def scope(self, r: Reproduction[C]) -> str:
+        count = len(set(r.seeds) & set(SEEDS))
+        if count >= len(SEEDS):
+            return "all five seeds"
+        return f"**{count} of {len(SEEDS)} seeds, so they are provisional**"
+
+
+def _partition(opened: OpenedRun, edges: int, resolution: float, null_graphs: int) -> Partition:
+    """Leiden's modules over the edges required; a graph with next to none, or with very many, has none."""
+    if edges > MAX_EDGES_FOR_MODULES:
+        problem = f"{edges:,} edges are needed, too many to look for modules"
+        return Partition(resolution=resolution, problem=problem)
+    request = ModulesRequest(resolution=resolution, null_graphs=null_graphs, cuts=False)
+    try:
+        return Partition(resolution=resolution, result=modules.run(opened, request))
+    except InterbasisError as error:
+        return Partition(resolution=resolution, problem=str(error))

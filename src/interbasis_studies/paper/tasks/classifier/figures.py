@@ -1,0 +1,150 @@
+"""Figures that both tasks over seeds have."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from matplotlib.figure import Figure
+
+from interbasis import figures
+from interbasis.ablation.records import Trial
+from interbasis.graph.store import load
+from interbasis.run.results import load_tensors
+from interbasis.run.stages.ablate import AblationResult
+from interbasis.runtime.literals import Basis
+from interbasis_studies.paper.figures import Picture
+from interbasis_studies.paper.plan import BASIS_LABELS
+from interbasis_studies.paper.records import Reproduction
+from interbasis_studies.paper.tasks.classifier import C, ClassifierResult
+
+V = TypeVar("V")
+Labels = Mapping[str, Mapping[int, str]]
+"""{layer: {feature: text}}."""
+GRAPHS = "Interaction graphs"
+FEATURES_PER_LAYER = 24
+"""In a graph's picture: with the constant the 25 that the paper looks at."""
+
+
+def counts_of(
+    r: Reproduction[C], counts: Callable[[C], Sequence[int | None]], places: int
+) -> dict[str, list[list[int | None]]]:
+    """{basis by its label: counts [seeds][places]} for a figure, None where a job is missing."""
+    return {
+        BASIS_LABELS[basis]: [
+            [None] * places if job is None else list(counts(job)) for job in r.by_seed(basis)
+        ]
+        for basis in r.finished_bases
+    }
+
+
+def labelled(by_basis: Mapping[Basis, V]) -> dict[str, V]:
+    """The same with the bases' labels as figures have them."""
+    return {BASIS_LABELS[basis]: value for basis, value in by_basis.items()}
+
+
+def seeds_in_words(r: Reproduction[C]) -> str:
+    return f"seed {r.seeds[0]}" if len(r.seeds) == 1 else f"{len(r.seeds)} seeds"
+
+
+def range_in_words(r: Reproduction[C]) -> str:
+    """What bars show."""
+    words = seeds_in_words(r)
+    return f"mean, smallest and largest over {words}" if len(r.seeds) > 1 else words
+
+
+def edges_tried(r: Reproduction[C], names: Mapping[str, str]) -> Iterator[Picture]:
+    """Accuracy against the number of edges, as far as the search went; ``names`` by source layer."""
+
+    def tried(job: C) -> list[figures.Tried | None]:
+        rows = [job.ablation.sections.get(source) for source in names]
+        return [_tried(row.trials, row.count, job.ablation) if row else None for row in rows]
+
+    if figure := _all_tried(r, tried, names.values(), "edges"):
+        yield Picture(
+            "Edges required", "edges-tried",
+            "Test accuracy against the number of edges kept, for every count that the search tried.", figure,
+        )  # fmt: skip
+
+
+def nodes_tried(r: Reproduction[C], names: Mapping[str, str]) -> Iterator[Picture]:
+    """Accuracy against the number of features; ``names`` by layer."""
+
+    def tried(job: C) -> list[figures.Tried | None]:
+        rows = [job.ablation.layers.get(layer) for layer in names]
+        return [_tried(row.trials, row.count, job.ablation) if row else None for row in rows]
+
+    if figure := _all_tried(r, tried, names.values(), "features"):
+        yield Picture(
+            "Nodes required", "nodes-curves",
+            "Test accuracy when a layer keeps its first features only (the paper's ablation curves).", figure,
+        )  # fmt: skip
+
+
+def _tried(trials: Sequence[Trial], count: int | None, ablation: AblationResult) -> figures.Tried:
+    return figures.Tried(trials, count, ablation.baseline - ablation.tolerance)
+
+
+def _all_tried(
+    r: Reproduction[C], tried: Callable[[C], list[figures.Tried | None]], places: Iterable[str], what: str
+) -> Figure | None:
+    rows: dict[str, dict[str, list[figures.Tried | None]]] = {}
+    for job in by_seed_and_basis(r):
+        if any(own := tried(job)):
+            rows.setdefault(f"seed {job.seed}", {})[BASIS_LABELS[job.basis]] = own
+    return figures.tried_counts(rows, list(places), "accuracy", what) if rows else None
+
+
+def by_seed_and_basis(r: Reproduction[C]) -> list[C]:
+    """Seed by seed, bases in the order of the plan."""
+    return sorted(r.by_basis, key=lambda job: job.seed or 0)
+
+
+def modularity(r: Reproduction[C]) -> Iterator[Picture]:
+    """Modularity at both resolutions beside the rewired graphs'."""
+    panels = {
+        f"γ = {one.resolution:g}": {
+            BASIS_LABELS[basis]: [_modularity(job, one.resolution) for job in r.by_seed(basis)]
+            for basis in r.finished_bases
+        }
+        for one in r.jobs[0].partitions
+    }
+    yield Picture(
+        "Modules", "modularity", "Modularity of the needed edges at both resolutions, and of rewired graphs.",
+        figures.modularity_bars(panels, [f"seed {seed}" for seed in r.seeds]),
+    )  # fmt: skip
+
+
+def _modularity(job: ClassifierResult | None, resolution: float) -> figures.Modularity | None:
+    partition = job and job.partition(resolution)
+    result = partition.result if partition else None
+    if result is None or result.null is None:
+        return None
+    return figures.Modularity(result.modularity, result.null.mean, result.null.deviation, result.modules)
+
+
+def graphs(r: Reproduction[C], labels: Callable[[C], Labels]) -> Iterator[Picture]:
+    """The graphs that the paper has: LIB and PCA of every seed, and GIB of the first.
+
+    Drawn are the needed edges, coloured by the modules of γ = 1.
+    """
+    for job in by_seed_and_basis(r):
+        if job.basis in ("lib", "pca") or (job.basis, job.seed) == ("gib", r.seeds[0]):
+            caption = f"Interaction graph of seed {job.seed}, {BASIS_LABELS[job.basis]}; modules at γ = 1."
+            figure = graph_figure(job, Path(r.out), labels(job), 1.0)
+            yield Picture(GRAPHS, f"graph-seed{job.seed}-{job.basis}", caption, figure)
+
+
+def graph_figure(
+    job: ClassifierResult, out: Path, labels: Labels, resolution: float, top: int = FEATURES_PER_LAYER
+) -> Figure:
+    """The graph of a job with its modules at a resolution."""
+    graph = load(out / job.run)
+    masks = load_tensors(out / job.run, AblationResult)
+    needed = {
+        source: masks[name] for source in graph.section_names if (name := f"edge_mask.{source}") in masks
+    }
+    partition = job.partition(resolution)
+    result = partition.result if partition else None
+    return figures.interaction_graph(
+        graph, top=top, needed=needed, labels=labels, modules=None if result is None else result.layers
+    )

@@ -1,0 +1,216 @@
+"""What the page of a language model has beside the common parts."""
+
+from interbasis.run.stages.ablate import SectionEdges
+from interbasis_studies.paper.markdown import Cell, percent, table
+from interbasis_studies.paper.plan import BASIS_LABELS, CENTRAL_BASES, LanguageSettings, Plan
+from interbasis_studies.paper.records import ComparedEdges, Reproduction
+from interbasis_studies.paper.tasks.language.measures import LISTED_FEATURES
+from interbasis_studies.paper.tasks.language.records import Kind, LanguageResult
+
+TITLES = {
+    "tinystories": "A TinyStories model, reproduced (paper 3.3; claims L1 to L5)",
+    "gpt2": "A language model beside the paper's GPT2-small (paper 3.3; claims L1 to L5)",
+}
+KIND_TITLES: dict[Kind, str] = {
+    "attention": "attention", "MLP": "MLP", "norm in": "layer norm, variance",
+    "norm out": "layer norm, division", "other": "other",
+}  # fmt: skip
+R = Reproduction[LanguageResult]
+
+
+def introduction(r: R, plan: Plan, settings: LanguageSettings) -> str:
+    """Model and data."""
+    if not r.jobs:
+        return ""
+    job, tokens = r.jobs[0], r.jobs[0].tokens
+    sampled = "".join(f", {name.replace('_', ' ')} {value}" for name, value in settings.sampling.items())
+    return (
+        f"Model: `{plan.model}`, node layers in {job.dtype}. Bases from {tokens.basis:,} tokens and edges "
+        f"(gradient{sampled}) from {tokens.edges:,} tokens of the training set of `{plan.data}`. Masks are "
+        f"tried on {tokens.test:,} tokens of its test set ({tokens.test_windows} windows, the same for every "
+        f"mask and basis), on which the untouched model has a cross-entropy of {job.ablation.baseline:.4f}; "
+        f"what passes is at most {settings.tolerance:g} above it. {_counted(settings)}"
+    )
+
+
+def _counted(settings: LanguageSettings) -> str:
+    """Which tokens count in bases and edges."""
+    if not settings.skip_positions and not settings.norm_limit:
+        return "All tokens count in bases and edges, as in the paper."
+    parts = [f"the first {settings.skip_positions} positions"] if settings.skip_positions else []
+    if settings.norm_limit:
+        parts.append(f"tokens whose norm exceeds {settings.norm_limit:g} times the median of their layer")
+    return (
+        f"Left out of the sums for bases and edges, and not masked: {' and '.join(parts)}; the cross-entropy "
+        "is over all tokens."
+    )
+
+
+def sections(r: R) -> list[str]:
+    """All tables."""
+    return [
+        _compared_edges(r) if r.comparison else _edges(r), _combined(r), _layers(r), _positions(r), _norms(r),
+        _reach(r), _examples(r),
+    ]  # fmt: skip
+
+
+def _compared_edges(r: R) -> str:
+    parts = [
+        "## Edges required\n\nThe fewest edges that pass, by bisection as in the paper, each section ablated "
+        "alone, of all edges between the features that the basis keeps; the constant's are free. In brackets "
+        "the 95 % bootstrap interval over the windows (1,000 draws, the same for both bases; the count from "
+        "which every larger one that was tried passes). Ratio: LIB's over PCA's, its interval from paired "
+        "draws; **bold** where it excludes 1."
+    ]
+    for kind, title in KIND_TITLES.items():
+        rows = [
+            (
+                row.name, _with_interval(row.lib, row.lib_interval), row.lib_possible,
+                _with_interval(row.pca, row.pca_interval), row.pca_possible,
+                percent(1 - row.lib / row.lib_possible, 1), percent(1 - row.pca / row.pca_possible, 1),
+                _ratio(row),
+            )
+            for row in r.comparison
+            if r.jobs[0].kinds[row.source] == kind
+        ]  # fmt: skip
+        if rows:
+            head = ("section", "LIB", "of", "PCA", "of", "LIB can go", "PCA can go", "ratio")
+            parts.append(f"### {title[0].upper()}{title[1:]}\n\n" + table(head, rows))
+    others = [
+        (BASIS_LABELS[job.basis], section.name, _count(section))
+        for job in r.by_basis
+        if job.basis not in CENTRAL_BASES
+        for section in job.ablation.sections.values()
+    ]
+    if others:
+        parts.append("### Other bases\n\n" + table(("basis", "section", "count [95 %]"), others))
+    return "\n\n".join(parts)
+
+
+def _edges(r: R) -> str:
+    rows = [
+        (BASIS_LABELS[job.basis], section.name, KIND_TITLES[job.kinds[source]], _count(section),
+         section.possible, percent(1 - section.count / section.possible, 1))
+        for job in r.by_basis
+        for source, section in job.ablation.sections.items()
+    ]  # fmt: skip
+    return "## Edges required\n\n" + table(("basis", "section", "kind", "count [95 %]", "of", "can go"), rows)
+
+
+def _count(section: SectionEdges) -> str:
+    return _with_interval(section.count, section.interval) if section.interval else f"{section.count:,}"
+
+
+def _with_interval(count: int, interval: tuple[int, int]) -> str:
+    return f"{count:,} [{interval[0]:,.0f}, {interval[1]:,.0f}]"
+
+
+def _ratio(row: ComparedEdges) -> str:
+    low, high = row.interval
+    text = f"{row.ratio:.2f} [{low:.2f}, {high:.2f}]"
+    return f"**{text}**" if high < 1 or low > 1 else text
+
+
+def _combined(r: R) -> str:
+    rows = [
+        (BASIS_LABELS[job.basis], row.sections, row.number, row.edges, f"{row.value:.4f}",
+         f"{row.value - row.baseline:+.4f}")
+        for job in r.by_basis
+        for row in job.combined
+    ]  # fmt: skip
+    return "## Sections ablated together\n\nEach with the mask that passes alone.\n\n" + table(
+        ("basis", "sections", "how many", "edges kept", "cross-entropy", "above the model"), rows
+    )
+
+
+def _layers(r: R) -> str:
+    rows = []
+    for name, layer in r.by_basis[0].node_layers.items():
+        cells: list[Cell] = [name, layer.summary.width, layer.variance]
+        for job in r.by_basis:
+            one = job.node_layers[name].summary
+            dropped = f"{one.features} (−{one.dropped_as_noise}, −{one.dropped_as_unused})"
+            cells += [dropped, f"{one.effective_features:.1f}"]
+        rows.append(cells)
+    names = [name for job in r.by_basis for name in (f"{BASIS_LABELS[job.basis]}: kept", "effective")]
+    return (
+        "## Node layers\n\nKept: features, the constant counted (directions dropped as noise, and as without "
+        "effect on the next layer). Effective: participation ratio of what ranks the features, Λ in LIB, "
+        "variance in PCA. Variance: of all directions kept.\n\n"
+        + table(("layer", "width", "variance", *names), rows)
+    )
+
+
+def _positions(r: R) -> str:
+    parts = [
+        "## Positional features\n\nShare of a feature's variance that position explains, adjusted for the "
+        "number of positions: the first features of every layer, without the constant and the variance of a "
+        "layer norm."
+    ]
+    for job in r.by_basis:
+        shares = [
+            (name, *(f"{share:.0%}" for share in layer.positional),
+             *(None,) * (LISTED_FEATURES - len(layer.positional)))
+            for name, layer in job.node_layers.items()
+        ]  # fmt: skip
+        head = ("layer", *map(str, range(1, 1 + LISTED_FEATURES)))
+        parts.append(f"### {BASIS_LABELS[job.basis]}\n\n" + table(head, shares))
+    rows = [
+        (BASIS_LABELS[job.basis], job.profiles.layer, row.feature, f"{row.share:.1%}",
+         f"{row.shape.step:.2f}", f"{row.shape.line:.2f}", f"{row.shape.sinusoid:.2f}", row.shape.cycles)
+        for job in r.by_basis if job.profiles
+        for row in job.profiles.features
+    ]  # fmt: skip
+    parts.append(
+        "What the first four look like along the sequence at the start of the middle block: R² of the mean "
+        "activation with a step at position 0, a line, and the best sinusoid (both without position "
+        "0).\n\n"
+        + table(("basis", "layer", "feature", "position", "position 0", "linear", "sinusoid", "cycles"), rows)
+    )
+    return "\n\n".join(parts)
+
+
+def _norms(r: R) -> str:
+    rows = [
+        (BASIS_LABELS[job.basis], row.name, f"{row.own:.1%}", f"{row.own_of_all:.1%}",
+         None if row.first is None else f"feature {row.first} ({row.share:.0%})",
+         None if row.reaches is None else f"{row.reaches:.0%}")
+        for job in r.by_basis
+        for row in job.norms.values()
+    ]  # fmt: skip
+    return (
+        "## Layer norms\n\nOwn edge: the largest edge's share of an output's Ê², median over the first 50 "
+        "outputs (the paper pictures as many) and over all, the variance left out. Heard: the feature that "
+        "drives the variance most, with its share of Ê². Told: the share of the outputs on which the "
+        "variance's edge is at least 1 % of the largest.\n\n"
+        + table(("basis", "section", "own edge, first 50", "all", "variance heard", "variance told"), rows)
+    )
+
+
+def _reach(r: R) -> str:
+    rows = [
+        (BASIS_LABELS[job.basis], row.name,
+         *(f"{share:.0%} (rank {rank})" for share, rank in zip(row.first, row.ranks, strict=True)),
+         f"{row.median:.0%}")
+        for job in r.by_basis
+        for row in job.reach.values()
+    ]  # fmt: skip
+    return (
+        "## Inputs of attention\n\nShare of the outputs to which an input has an edge that is needed.\n\n"
+        + table(("basis", "section", "first input", "second input", "median input"), rows)
+    )
+
+
+def _examples(r: R) -> str:
+    rows = [
+        (BASIS_LABELS[job.basis], row.layer, row.feature, row.label, row.most_positive, row.most_negative)
+        for job in r.by_basis
+        for row in job.examples
+    ]
+    if not rows:
+        return ""
+    return (
+        "## Feature examples\n\nThe most positive and most negative places of some features; the token that "
+        "the value belongs to stands between » and «. All features that were described: `interbasis view "
+        "RUN`.\n\n" + table(("basis", "layer", "feature", "label", "most positive", "most negative"), rows)
+    )
