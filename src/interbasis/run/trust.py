@@ -21,7 +21,7 @@ def trust(run: str | Path) -> None:
     """Trust whoever built a run: the model and data that it names are opened, from now on.
 
     Their names are signed in the run's folder with a key of this user. A model by the name ``python:…`` is
-    code that runs with all rights of the user: look at the names first, `interbasis show` prints them.
+    code that runs with all rights of the user; the message that refuses a run says what it names.
 
     Args:
         run: Folder of the run.
@@ -31,16 +31,12 @@ def trust(run: str | Path) -> None:
     """
     folder = Path(run)
     header = read_header(folder)
-    sources = NamedSources.from_provenance(header.provenance, header.tensors.sha256)
-    if unsafe := sources.unsafe():
-        logger.debug(f"trusting the names in {folder}: {', '.join(unsafe)}")
-    trust_names(folder, sources)
+    trust_names(folder, NamedSources.from_provenance(header.provenance, header.tensors.sha256))
 
 
 def trust_names(folder: Path, sources: NamedSources) -> None:
     """Sign names beside what holds them; where that cannot be stored, they are trusted in this process."""
-    unsafe = sources.unsafe()
-    if not unsafe or standing(folder, sources.content, sources.places) == "signed":
+    if not sources.unsafe() or standing(folder, sources.content, sources.places) == "signed":
         return
     try:
         sign(folder, sources.content, sources.places)

@@ -83,13 +83,13 @@ def compute(
     try:
         with only_task(folder, f"shard {number} of {count}"):
             _build(prepared, folder, ShardJob(folder / SHARDS, number - 1, count), progress)
-    except RoundFinishedError as end:
-        written = StateFile(folder / SHARDS / str(end.file and end.file.name))
-        trust_names(folder / SHARDS, _sources(written))
-        return ShardWritten(
-            file=str(end.file), shard=number, shards=count, round=end.round, rounds=total, passes=end.passes
-        )
-    raise AssertionError("a job ends with its shard")
+    except RoundFinishedError as finished:
+        end = finished
+    assert end.file is not None, "a job ends with its shard"
+    trust_names(folder / SHARDS, _sources(prepared.request, StateFile(end.file)))
+    return ShardWritten(
+        file=str(end.file), shard=number, shards=count, round=end.round, rounds=total, passes=end.passes
+    )
 
 
 def merge(
@@ -124,13 +124,14 @@ def _merge(
             "these shards were computed from Python and do not name their model and data; merge them with "
             "interbasis.build(…, team=interbasis.runtime.shards.ShardMerge(…))"
         )
-    sources, places = _sources(team.first), [folder / SHARDS, *(path.parent for path in files)]
+    request = _request(team.first)
+    sources, places = _sources(request, team.first), [folder / SHARDS, *(path.parent for path in files)]
     signed = [place for place in places if standing(place, sources.content, sources.places) == "signed"]
     place = signed[0] if signed else team.first.path.parent
     if trust:
         trust_names(place, sources)
     require_trust(place, sources, sources.names)
-    prepared = prepare(_request(team.first))
+    prepared = prepare(request)
     merged = team.round
     try:
         graph = _build(prepared, folder, team, progress)
@@ -165,9 +166,9 @@ def _request(shard: StateFile) -> BuildRequest:
         ) from error
 
 
-def _sources(shard: StateFile) -> NamedSources:
+def _sources(request: BuildRequest, shard: StateFile) -> NamedSources:
     settings = json.dumps(shard.header.settings, sort_keys=True).encode()
-    return NamedSources.from_request(_request(shard), hashlib.sha256(settings).hexdigest())
+    return NamedSources.from_request(request, hashlib.sha256(settings).hexdigest())
 
 
 def _rounds(prepared: Prepared) -> int:
