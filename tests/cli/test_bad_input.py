@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import interbasis
-from bad_input import CASES
+from bad_input import CASES, SMALL
 from command_line import run_command
 from interbasis.models import mlp
 from interbasis.runtime.memory import parse_bytes, resident_bytes
