@@ -204,7 +204,7 @@ def cut_config(run):
             ),
             "damaged",
         ),
-        (edit(schema="x"), "schema x"),
+        (edit(schema="x"), "schema 'x'"),
         (edit(tensors={"file": "../../etc/passwd", "sha256": ""}), "not a tensor file of a run"),
         (edit(tensors=None), "tensors: input should be a valid dictionary"),
         (edit(layers=[{"name": "linear.0"}]), "damaged"),

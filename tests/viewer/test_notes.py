@@ -46,16 +46,16 @@ def test_a_write_says_what_it_replaces(server, lib):
 def test_of_writers_at_the_same_moment_one_succeeds(lib):
     """Two servers on one run, as two people start them."""
     with serving(lib) as one, serving(lib) as other:
-        for _ in range(5):
+        for turn in range(5):
             seen = notes_version(lib)
-            writers = [(server, f"writer {k}") for k, server in enumerate([one, other] * 4)]
+            writers = [(server, f"writer {k} in turn {turn}") for k, server in enumerate([one, other] * 4)]
             with ThreadPoolExecutor(len(writers)) as pool:
                 answers = list(
                     pool.map(lambda w: put(w[0], named(w[1]), If_Match=f'"{seen}"'), writers)  # noqa: B023
                 )
             won = [k for k, (status, *_) in enumerate(answers) if status == 200]
             assert sorted(status for status, *_ in answers) == [200] + [409] * 7
-            assert load_result(lib, Notes).names[0].name == f"writer {won[0]}"
+            assert load_result(lib, Notes).names[0].name == writers[won[0]][1]
 
 
 def test_without_a_version_notes_are_replaced(lib):
