@@ -86,7 +86,10 @@ class Pairs:
         orders = [done] if len(done) == 1 else [done, done[::-1]]
         found = state_of(run), {name: output_of(ended[name], run) for name in done}
         assert any(same(found, self._in_order(*order)) for order in orders), (names, wait, found[1])
-        return f"{'the second' if refused == [second] else 'the first'} refused" if refused else "both done"
+        if refused:
+            return "the second refused" if refused == [second] else "the first refused"
+        overlap = max(one.began for one in commands) < min(one.ended for one in commands)
+        return "both done, at the same time" if overlap else "both done, one after the other"
 
 
 def output_of(ended: Ended, run: Path) -> object:
