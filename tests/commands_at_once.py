@@ -21,6 +21,10 @@ SECONDS_TO_WAIT = 120
 class Command:
     """A command in another process, begun at once."""
 
+    began: float
+    ended: float
+    """When it began and ended, in seconds of the system's clock."""
+
     def __init__(self, *arguments: object, wait: float = 0.0, pause: Path | None = None):
         self._answer, answer = CONTEXT.Pipe(duplex=False)
         self._process = CONTEXT.Process(
@@ -39,7 +43,7 @@ class Command:
     def end(self) -> Ended:
         """How it ended."""
         assert self._answer.poll(SECONDS_TO_WAIT), "the command takes too long"
-        ended = self._answer.recv()
+        self.began, self.ended, ended = self._answer.recv()
         self._process.join()
         return ended
 
@@ -56,7 +60,9 @@ def _run(arguments: list[str], wait: float, pause: Path | None, environment: dic
     if pause is not None:
         _pause_at_first_state(pause)
     time.sleep(wait)
-    answer.send(run_command(*arguments))
+    began = time.monotonic()
+    ended = run_command(*arguments)
+    answer.send((began, time.monotonic(), ended))
 
 
 def _pause_at_first_state(flag: Path) -> None:

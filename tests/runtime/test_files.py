@@ -19,7 +19,6 @@ from interbasis.runtime.processes import host
 KILLED_WHILE_WRITING = """
 import sys, time
 from pathlib import Path
-from commands_at_once import Command
 from interbasis.runtime.files import write_atomically
 def write(path):
     path.write_text("half")

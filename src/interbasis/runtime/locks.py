@@ -235,7 +235,7 @@ class _Lock:
 
     def _record(self) -> Holder:
         return Holder(
-            lock=uuid4().hex, group=self.group, task=self.task,
+            lock=uuid4().hex, group=self.group, task=self.task.encode("ascii", "replace").decode()[:200],
             process=os.getpid(), host=host(), boot=boot_id(),
             since=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S"),
         )  # fmt: skip

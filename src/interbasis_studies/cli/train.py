@@ -60,6 +60,7 @@ def train(
 
     from interbasis.runtime.errors import InterbasisError
     from interbasis.runtime.files import check_writable
+    from interbasis.runtime.locks import only_task
 
     request = request or TrainRequest()
     path = request.out or Path(f"{task}-seed{request.seed}.safetensors")
@@ -69,7 +70,7 @@ def train(
         if getattr(request, option) is not None:
             raise InterbasisError(f"--{option} is not an option of train {task}")
     check_writable(path.parent)
-    with _live_line() as line:
+    with only_task(path.parent, f"train {path.name}"), _live_line() as line:
         if task == "modadd":
             _modadd(request, path, line)
         else:
