@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-INPUTS, RUNS = FOLDER / "inputs", FOLDER / "runs"
+INPUTS, RUNS = FOLDER / "inputs", FOLDER / "stored"
 
 ROWS = ["mlp:mlp.safetensors", "--data", "npz:rows.npz"]
 GPT2 = ["hf:gpt2", "--data", "tokens:tokens.uint16,context=8"]
@@ -98,12 +98,12 @@ def make(name: str, folder: Path) -> Path:
 def write_inputs() -> None:
     import numpy as np
     import torch
-    from interbasis_studies.training.modadd import Recipe, initial_weights
     from safetensors.torch import save_file
     from torch import nn
 
     import interbasis
     from cases import normal
+    from interbasis_studies.training.modadd import Recipe, initial_weights
     from tiny_models import random_model
 
     INPUTS.mkdir()
