@@ -106,6 +106,12 @@ def test_numbers_that_no_result_holds_are_refused(cli, run, tmp_path, number):
     assert "run 'interbasis ablate" in told
 
 
+def test_more_isolated_features_than_there_are_are_refused(cli, run):
+    """They were listed one by one, until memory ended."""
+    changed(run, "config.json", lambda config: config["layers"][0].update(isolated=10**15))
+    assert "isolates 1000000000000000 of its" in is_refused(cli, run, "show", run)
+
+
 def test_half_a_surrogate_pair_can_be_told(cli, run):
     """As a name and as a value: what is printed has to be UTF-8."""
     changed(run, "config.json", lambda config: config["provenance"].update(model="mod\udfffel"))

@@ -300,6 +300,12 @@ def _check_shapes(folder: Path, graph: InteractionGraph) -> None:
             f"{folder} is damaged: {len(layers)} layers do not go with {len(graph.edges)} sections of edges "
             f"and {len(graph.edge_errors)} of errors; build the run again"
         )
+    for layer in layers:
+        if not 0 <= layer.isolated <= layer.features:
+            raise InterbasisError(
+                f"{folder} is damaged: {short_repr(layer.name)} isolates {layer.isolated} of its "
+                f"{layer.features} features; build the run again"
+            )
     shapes: dict[str, tuple[Tensor | None, tuple[int, ...]]]
     shapes = {f"layers.{k}.eigenvalues": (v.eigenvalues, (v.features,)) for k, v in enumerate(layers)}
     shapes |= {f"layers.{k}.mean": (v.mean, (v.width,)) for k, v in enumerate(layers)}
