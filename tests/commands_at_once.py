@@ -2,19 +2,27 @@
 
 import multiprocessing
 import os
+import random
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from command_line import Ended, run_command
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["commands_at_once", "interbasis.cli", *(
-    f"interbasis.{name}" for name in (
-        "fit.build", "features.analysis", "ablation.search", "ablation.controls", "communities.modules",
-        "traces.trace", "run.specs",
-    )
-)])  # fmt: skip
+STAGES = ("build", "ablate", "curves", "features", "controls", "modules", "trace", "steer")
+CONTEXT.set_forkserver_preload([
+    "commands_at_once", *(f"interbasis.cli.{name}" for name in STAGES),
+    *(f"interbasis.run.stages.{name}" for name in STAGES), *(f"interbasis.{name}" for name in (
+        "fit.build", "features.analysis", "ablation.search", "ablation.controls", "ablation.curves",
+        "communities.modules", "communities.vertex_cuts", "traces.trace", "traces.steering", "run.specs",
+        "run.prompts", "run.summary", "models.modadd", "data.modadd", "terminal.summary",
+    )),
+])  # fmt: skip
+FILE_OPERATIONS = ("open", "os.", "shutil.", "tempfile.", "fcntl.")
+"""Events of Python's audit hooks at which a command that is slowed down may wait."""
 SECONDS_TO_WAIT = 120
 
 
@@ -25,11 +33,13 @@ class Command:
     ended: float
     """When it began and ended, in seconds of the system's clock."""
 
-    def __init__(self, *arguments: object, wait: float = 0.0, pause: Path | None = None):
+    def __init__(
+        self, *arguments: object, wait: float = 0.0, pause: Path | None = None, slow: "Slow | None" = None
+    ):
         self._answer, answer = CONTEXT.Pipe(duplex=False)
         self._process = CONTEXT.Process(
             target=_run,
-            args=([str(word) for word in arguments], wait, pause, dict(os.environ), answer),
+            args=([str(word) for word in arguments], wait, pause, slow, dict(os.environ), answer),
             daemon=True,
         )
         self._process.start()
@@ -52,7 +62,10 @@ class Command:
         self._process.join()
 
 
-def _run(arguments: list[str], wait: float, pause: Path | None, environment: dict[str, str], answer) -> None:
+def _run(
+    arguments: list[str], wait: float, pause: Path | None, slow: "Slow | None", environment: dict[str, str],
+    answer,
+) -> None:  # fmt: skip
     os.environ.update(environment)
     import torch
 
@@ -60,6 +73,8 @@ def _run(arguments: list[str], wait: float, pause: Path | None, environment: dic
     if pause is not None:
         _pause_at_first_state(pause)
     time.sleep(wait)
+    if slow is not None:
+        slow.install()
     began = time.monotonic()
     ended = run_command(*arguments)
     answer.send((began, time.monotonic(), ended))
@@ -81,6 +96,24 @@ def _pause_at_first_state(flag: Path) -> None:
                 time.sleep(0.01)
 
     Checkpoint.save = paused  # type: ignore[method-assign]
+
+
+class Slow(NamedTuple):
+    """Random waits before file operations in a folder, so that those of two commands come in any order."""
+
+    folder: Path
+    seed: int
+    seconds: float
+    """On average."""
+
+    def install(self) -> None:
+        draw, place = random.Random(self.seed), str(self.folder)
+
+        def wait(event: str, arguments: tuple[object, ...]) -> None:
+            if event.startswith(FILE_OPERATIONS) and place in str(arguments[:2]):
+                time.sleep(draw.expovariate(1 / self.seconds))
+
+        sys.addaudithook(wait)
 
 
 class Paused(Command):

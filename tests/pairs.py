@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from command_line import Ended, run_command
-from commands_at_once import Command
+from commands_at_once import Command, Slow
 
 COMMANDS = {
     "build": "build {model} --threads 1 --out {run}",
@@ -30,7 +30,9 @@ COMMANDS = {
     "trace": "trace {run} --sample 3 --name three --json",
     "steer": "steer {run} --feature unembed:1 --by 2 --sample 3 --json",
 }
-MAX_SECONDS_BETWEEN = 0.5
+MAX_SECONDS_BETWEEN = 1.0
+MEAN_SECONDS = 0.03
+"""Of the waits before file operations."""
 REFUSED = re.compile(
     r"error: \S+ (is in use by .+; wait until that has ended, or use another folder"
     r"|was built again after its graph was loaded, so nothing is stored for the old graph; run this command "
@@ -75,8 +77,8 @@ class Pairs:
         run = self._copy(f"pair-{number}")
         names = first, second
         commands = [
-            Command(*self._words(name, run), wait=pause)
-            for name, pause in zip(names, (0.0, wait), strict=True)
+            Command(*self._words(name, run), wait=wait * k, slow=Slow(run, 2 * number + k, MEAN_SECONDS))
+            for k, name in enumerate(names)
         ]
         ended = dict(zip(names, [command.end() for command in commands], strict=True))
         refused = [name for name, end in ended.items() if REFUSED.search(end.err)]
@@ -135,4 +137,12 @@ def random_pairs(count: int, seed: int) -> list[tuple[str, str, float]]:
 
 
 def run_pairs(pairs: Pairs, chosen: list[tuple[str, str, float]]) -> Counter[str]:
-    return Counter(pairs.check(number, *pair) for number, pair in enumerate(chosen))
+    """How often pairs went which way, if all of them went right."""
+    found, wrong = Counter[str](), []
+    for number, pair in enumerate(chosen):
+        try:
+            found[pairs.check(number, *pair)] += 1
+        except AssertionError as error:
+            wrong.append(str(error).splitlines()[0])
+    assert not wrong, "\n".join([f"{len(wrong)} of {len(chosen)} pairs went wrong:", *wrong])
+    return found

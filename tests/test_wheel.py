@@ -28,16 +28,17 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
         names = {Path(name) for name in archive.namelist()}
         (about,) = {name.parts[0] for name in names if name.parts[0].endswith(".dist-info")}
         metadata = archive.read(f"{about}/METADATA").decode().partition("\n\n")[0]
-    package = ROOT / "src" / "interbasis"
+    packages = {"interbasis", "interbasis_studies"}
     files = {
-        Path("interbasis") / path.relative_to(package)
-        for path in package.rglob("*")
+        path.relative_to(ROOT / "src")
+        for package in packages
+        for path in (ROOT / "src" / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert files == {name for name in names if name.parts[0] == "interbasis"}
+    assert files == {name for name in names if name.parts[0] in packages}
     for required in ("viewer/static/main.js", "report/report.css", "checkpoints/modadd-seed0.safetensors"):
         assert Path("interbasis") / required in files
-    assert {name.parts[0] for name in names} == {"interbasis", about}
+    assert {name.parts[0] for name in names} == {*packages, about}
     needed = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", metadata, re.MULTILINE)
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     assert sorted(needed) == sorted(requirement.partition(">=")[0] for requirement in declared)

@@ -214,8 +214,8 @@ def test_ctrl_c_says_that_the_same_command_resumes(cli, small_addition, tmp_path
 def examples() -> list[str]:
     """Every command that some command's help gives as an example."""
     found = []
-    for name in names():
-        function = getattr(importlib.import_module(f"interbasis.cli.{name}"), name)
+    for package, name in [(package, name) for package, _, group in command_groups() for name in group]:
+        function = getattr(importlib.import_module(f"{package}.{name}"), name)
         lines = [line.strip() for line in inspect.getdoc(function).splitlines()]
         text = "\n".join(lines).partition("Example:")[2].replace("Example:\n", "Example: ").strip()
         assert text.startswith(f"interbasis {name}"), name

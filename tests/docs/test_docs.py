@@ -144,7 +144,7 @@ def test_the_errors_that_are_explained_are_the_code_s():
 
 
 def test_the_files_that_the_method_and_the_architecture_name_are_there():
-    roots = (ROOT, ROOT / "src" / "interbasis")
+    roots = (ROOT, ROOT / "src" / "interbasis", ROOT / "src" / "interbasis_studies")
     for page, fewest in (("method.md", 35), ("architecture.md", 15)):
         text = (DOCS / page).read_text(encoding="utf-8")
         names = set(re.findall(r"`([\w/]+/(?:\w+\.py)?)`", text))
