@@ -303,7 +303,7 @@ def test_progress_in_a_log_file_is_a_line_every_half_minute(capsys, monkeypatch)
 
 
 def test_training_shows_steps_per_second_on_a_terminal(capsys, monkeypatch):
-    from interbasis.cli import train
+    from interbasis_studies.cli import train
 
     seconds = iter([10.0, 12.0])
     monkeypatch.setattr(train.time, "monotonic", lambda: next(seconds))
