@@ -31,8 +31,6 @@ COMMANDS = {
     "steer": "steer {run} --feature unembed:1 --by 2 --sample 3 --json",
 }
 MAX_SECONDS_BETWEEN = 1.0
-MEAN_SECONDS = 0.03
-"""Of the waits before file operations."""
 REFUSED = re.compile(
     r"error: \S+ (is in use by .+; wait until that has ended, or use another folder"
     r"|was built again after its graph was loaded, so nothing is stored for the old graph; run this command "
@@ -47,8 +45,10 @@ Outcome = tuple[State, dict[str, object]]
 class Pairs:
     """Runs pairs of commands, and compares them with the same commands one after the other."""
 
-    def __init__(self, model: Path, folder: Path):
+    def __init__(self, model: Path, folder: Path, seconds: float = 0.03):
         self.model, self.folder = f"modadd:{model}", folder
+        self.seconds = seconds
+        """The mean of the waits before file operations."""
         self._orders: dict[tuple[str, ...], Outcome] = {}
         self.template = folder / "template" / "run"
         assert run_command(*self._words("build", self.template)).code == 0
@@ -77,7 +77,7 @@ class Pairs:
         run = self._copy(f"pair-{number}")
         names = first, second
         commands = [
-            Command(*self._words(name, run), wait=wait * k, slow=Slow(run, 2 * number + k, MEAN_SECONDS))
+            Command(*self._words(name, run), wait=wait * k, slow=Slow(run, 2 * number + k, self.seconds))
             for k, name in enumerate(names)
         ]
         ended = dict(zip(names, [command.end() for command in commands], strict=True))
