@@ -136,4 +136,6 @@ if __name__ == "__main__":
                 os.environ["XDG_CONFIG_HOME"] = folder  # a key for these runs alone
                 made = make(recipe, Path(folder))
                 shutil.rmtree(RUNS / recipe, ignore_errors=True)
-                shutil.copytree(made, RUNS / recipe, ignore=shutil.ignore_patterns("signature.json"))
+                shutil.copytree(
+                    made, RUNS / recipe, ignore=shutil.ignore_patterns("signature.json", "examples.json")
+                )
