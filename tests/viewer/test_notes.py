@@ -37,6 +37,17 @@ def test_a_stale_write_is_refused_with_the_newest_notes(server, lib):
     assert load_result(lib, Notes).names[0].name == "late"
 
 
+def test_notes_on_a_graph_that_was_built_again_are_refused(server, lib):
+    """The page still shows the old graph, whose features are others."""
+    seen = run_payload(lib)
+    fresh = put(server, NOTES, If_Match=f'"{seen.notes_version}"', X_Interbasis_Graph=seen.digest)
+    assert fresh[0] == 200
+    stale = put(server, named("old"), If_Match=fresh[2]["ETag"], X_Interbasis_Graph="0" * 64)
+    assert stale[0] == 400
+    assert b"was built again" in stale[1]
+    assert load_result(lib, Notes).model_dump() == NOTES
+
+
 def test_a_write_says_what_it_replaces(server, lib):
     headers = {"X_Interbasis_Token": server.token, "Content_Type": "application/json"}
     assert ask(server, "PUT", "/notes/0", json.dumps(NOTES).encode(), **headers)[0] == 428

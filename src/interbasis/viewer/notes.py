@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 from pydantic import ConfigDict, Field, ValidationError
 
 from interbasis.graph.store import load
-from interbasis.run.results import Result, load_result, save_result
+from interbasis.run.results import Result, check_same_graph, load_result, save_result
 from interbasis.runtime.errors import InterbasisError
 from interbasis.runtime.files import inside, sha256_of
 from interbasis.runtime.records import Record
@@ -92,22 +92,27 @@ def notes_version(run: Path) -> str:
         raise InterbasisError(f"could not read {file} ({error.strerror or error})") from error
 
 
-def save_notes(run: Path, value: object, version: str | None = None) -> tuple[Notes, str]:
+def save_notes(
+    run: Path, value: object, version: str | None = None, graph: str | None = None
+) -> tuple[Notes, str]:
     """Check notes against a run and save them beside its graph, atomically.
 
     Args:
         run: Folder of the run.
         value: The notes as plain data.
         version: The version that they replace; None replaces whatever is there.
+        graph: Digest of the graph that they were made on; default: the one in the folder.
 
     Returns:
         The notes and their version.
 
     Raises:
         StaleNotesError: The run's notes are of another version.
-        InterbasisError: These are no notes on the run, or they cannot be written.
+        InterbasisError: These are no notes on the run, it was built again since, or they cannot be written.
     """
     notes = read_notes(value)
+    if graph is not None:
+        check_same_graph(run, graph)
     sizes = {layer.name: layer.features for layer in load(run).layers}
     places = [*notes.pinned, *notes.names, *(member for group in notes.groups for member in group.members)]
     for place in places:
@@ -120,7 +125,7 @@ def save_notes(run: Path, value: object, version: str | None = None) -> tuple[No
         newest = notes_version(run)
         if version not in (None, newest):
             raise StaleNotesError(load_result(run, Notes) or Notes(), newest)
-        save_result(run, notes)
+        save_result(run, notes, graph=graph)
         return notes, notes_version(run)
 
 

@@ -27,6 +27,8 @@ from interbasis.viewer.page import PageFiles, html_of_runs
 MAX_NOTES_BYTES = 2_000_000
 """Longest notes that are read."""
 TOKEN_HEADER = "X-Interbasis-Token"
+GRAPH_HEADER = "X-Interbasis-Graph"
+"""SHA-256 of the graph that the page shows, which may have been built again since."""
 TRACES = TraceResult.file
 """Folder of a run whose time changes with every trace that is stored."""
 MAX_WAITING_CONNECTIONS = 1024
@@ -66,10 +68,10 @@ class ViewerServer(ThreadingHTTPServer):
                 self._page = state, html_of_runs(self.runs, self.token, self.files).encode()
             return self._page[1]
 
-    def save(self, k: int, notes: object, version: str) -> tuple[str, str]:
+    def save(self, k: int, notes: object, version: str, graph: str | None) -> tuple[str, str]:
         """Save notes in place of those of this version; they come back as JSON, with their own version."""
         with self._lock:
-            saved, version = save_notes(self.runs[k], notes, version)
+            saved, version = save_notes(self.runs[k], notes, version, graph)
         return saved.to_json(), version
 
 
@@ -114,7 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
         status = HTTPStatus.OK
         try:
             k, notes = places[self._place()], json.loads(body)
-            saved, version = self.server.save(k, notes, version.strip('"'))
+            graph = self.headers.get(GRAPH_HEADER)
+            saved, version = self.server.save(k, notes, version.strip('"'), graph)
         except StaleNotesError as error:
             status, saved, version = HTTPStatus.CONFLICT, error.notes.to_json(), error.version
         except (ValueError, RecursionError) as error:  # InterbasisError is one, and so is broken JSON

@@ -160,7 +160,10 @@ export class NoteBook {
       const sent = this.plain();
       const answer = await fetch(`notes/${this.run.place}`, {
         method: "PUT",
-        headers: { "Content-Type": "application/json", "X-Interbasis-Token": this.token, "If-Match": `"${this.stored}"` },
+        headers: {
+          "Content-Type": "application/json", "X-Interbasis-Token": this.token, "X-Interbasis-Graph": this.run.record.digest,
+          "If-Match": `"${this.stored}"`,
+        },
         body: JSON.stringify(sent),
       });
       if (answer.status === 409 && merges++ < MAX_MERGES) this.merge(await answer.json(), versionOf(answer));
