@@ -18,31 +18,6 @@ ROWS = ["mlp:mlp.safetensors", "--data", "npz:rows.npz"]
 GPT2 = ["hf:gpt2", "--data", "tokens:tokens.uint16,context=8"]
 LLAMA = ["hf:llama", "--data", "tokens:tokens.uint16,context=8", "--dtype", "float64"]
 
-CONV = '''"""A small convolutional network with a residual path."""
-
-import torch
-from torch import nn
-
-import interbasis
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.stem, self.inner = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
-        self.head = nn.Linear(4, 2)
-
-    def forward(self, x):
-        h = torch.relu(self.stem(x))
-        h = h + torch.relu(self.inner(h))
-        return self.head(h.mean((2, 3)))
-
-
-def network():
-    torch.manual_seed(2)
-    return interbasis.from_torch(Block().double(), torch.zeros(1, 2, 6, 6, dtype=torch.float64))
-'''
-
 RECIPES: dict[str, list[list[str]]] = {
     "mlp-lib": [
         ["build", *ROWS, "--edge-method", "exact"],
@@ -106,7 +81,7 @@ def write_inputs() -> None:
     from interbasis_studies.training.modadd import Recipe, initial_weights
     from tiny_models import random_model
 
-    INPUTS.mkdir()
+    INPUTS.mkdir(exist_ok=True)  # conv.py, a network by name, is there
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(6, 9), nn.GELU(), nn.Linear(9, 7), nn.Tanh(), nn.Linear(7, 4)).double()
     interbasis.mlp.save(module, INPUTS / "mlp.safetensors")
@@ -119,7 +94,6 @@ def write_inputs() -> None:
         random_model(name).save_pretrained(INPUTS / name)
     tokens = torch.randint(2, 23, (16 * 9,), generator=torch.Generator().manual_seed(5))
     tokens.numpy().astype("<u2").tofile(INPUTS / "tokens.uint16")
-    (INPUTS / "conv.py").write_text(CONV)
     images = normal(20, 2, 6, 6, seed=6)
     np.savez(INPUTS / "images.npz", x=images.numpy(), y=(images.mean((1, 2, 3)) > 0).long().numpy())
 

@@ -139,8 +139,8 @@ class RobustSearch:
             return self.evaluation.baseline.value
         samples = self._ascent()
         free = ~kept.to(samples[0][0].device)
-        found = [self._ascend(free, samples, start, common=True) for start in range(self.attack.starts)]
-        a = max(found, key=lambda one: one.entropy).mask
+        ascents = [self._ascend(free, samples, start, common=True) for start in range(self.attack.starts)]
+        a = max(ascents, key=lambda ascent: ascent.entropy).mask
         rounded = torch.where(a > self.attack.level / 2, self.attack.level, 0.0).to(a) * free
         worse = max(a, rounded, key=lambda mask: self._entropy(free, mask, samples))
         values = self._value(kept, worse), self.evaluation.edges({self.index: kept}).value
@@ -151,8 +151,8 @@ class RobustSearch:
         worst, counts = [], []
         for f, labels in self._ascent():  # every input has a mask of its own, so lengths are independent
             free, starts = ~kept.to(f.device), range(self.attack.starts)
-            found = [self._ascend(free, [(f, labels)], start, common=False) for start in starts]
-            worst.append(torch.stack([ascent.losses for ascent in found]).amax(0))
+            ascents = [self._ascend(free, [(f, labels)], start, common=False) for start in starts]
+            worst.append(torch.stack([ascent.losses for ascent in ascents]).amax(0))
             counts.append(sample_losses(self.evaluation.metric, self._outputs(f, kept.to(f)), labels)[1])
         return Score(self.evaluation.metric, torch.cat(worst), torch.cat(counts)).value
 

@@ -65,9 +65,9 @@ def plugins() -> list[ModuleType]:
 
 def command_groups() -> list[tuple[str, str, dict[str, str]]]:
     """(package of the commands, title of the group, first line of help by command), in the order of help."""
-    own = [(__name__, title, commands) for title, commands in COMMANDS.items()]
-    others = [(plugin.__name__, *group) for plugin in plugins() for group in plugin.COMMANDS.items()]
-    return [*own, *others]
+    groups = [(__name__, title, commands) for title, commands in COMMANDS.items()]
+    plugged = [(plugin.__name__, *group) for plugin in plugins() for group in plugin.COMMANDS.items()]
+    return [*groups, *plugged]
 
 
 def _app(listing: bool = False) -> App:

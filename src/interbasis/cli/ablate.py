@@ -8,7 +8,7 @@ from interbasis.runtime.records import Record
 
 
 class AblateOptions(Record):
-    """Where the masked passes are computed."""
+    """Device and memory of the masked passes."""
 
     device: str | None = None
     """Device to compute on: cpu, cuda, cuda:1 or mps; default: cpu."""

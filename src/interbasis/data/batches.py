@@ -248,13 +248,13 @@ class Batches:
         """SHA-256 over the labels of data given as tensors; empty for `Samples`, and where there are none."""
         if isinstance(self._batches, Samples) or self.shuffled:
             return ""
-        digest, found = hashlib.sha256(), False
+        digest, labelled = hashlib.sha256(), False
         for _, labels in self._checked():
             if isinstance(labels, Tensor):
                 digest.update(f"{labels.dtype}{list(labels.shape[1:])}".encode())
                 digest.update(labels.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-                found = True
-        return digest.hexdigest() if found else ""
+                labelled = True
+        return digest.hexdigest() if labelled else ""
 
     def _pairs(self, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """(inputs, labels) of every batch; labels [n], or [n, T] where every position has one."""
