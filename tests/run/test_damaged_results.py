@@ -13,7 +13,7 @@ from interbasis.viewer.page import html_of_runs
 from interbasis.viewer.payload import run_payload
 from run import damage
 
-FAST, SLOW = 20, 300
+FAST, SLOW = 10, 300
 READERS = {
     "show": ("show", "{run}"),
     "show as JSON": ("show", "{run}", "--json"),

@@ -21,7 +21,7 @@ from interbasis import InterbasisError
 from interbasis.runtime import signatures
 from interbasis.runtime.files import remove
 
-FAST, SLOW = range(16), range(1000, 1300)
+FAST, SLOW = range(8), range(1000, 1300)
 SECRET = "the-secret-7f3a91"
 HOSTILE = "\x1b]52;c;ZXZpbA==\x07\x9b31m\r\x7f\u202e"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
