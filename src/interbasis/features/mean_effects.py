@@ -45,7 +45,7 @@ class Readout:
     """The first coordinate of y after the constant."""
 
     def moved(self, changes: Tensor, h: Tensor) -> Tensor:  # [n, width] twice -> [n, outputs]
-        """What small changes of h do to y, less the mean over outputs, which a softmax does not notice."""
+        """Derivative of y by h, without the mean over outputs, to which a softmax is blind."""
         if self.weight is not None:
             changes = changes @ self.weight.T
             h = h @ self.weight.T if self.caps else h
@@ -79,7 +79,7 @@ def _matrix(step: Step) -> Tensor | None:  # [d_out, d_in]
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """Where all effects end: h at all tokens, group by group of the samples, and what follows it."""
+    """The layer h at all tokens, by groups of samples, with the readout that follows it."""
 
     readout: Readout
     sizes: Tensor  # [groups], numbers of tokens
@@ -99,7 +99,7 @@ class Ends:
         return mean, (scatter / (count * (count - 1))).sqrt() if count > 1 else mean * torch.nan
 
     def _moved(self, groups: Tensor, gradients: Tensor) -> Iterator[Tensor]:  # [features, outputs] each
-        """What every group adds to the mean over groups."""
+        """Contribution of every group to the mean over groups."""
         readout = self.readout.double()
         if not readout.caps:
             yield from (readout.moved(group, group) for group in groups)

@@ -29,7 +29,7 @@ class NamedSources:
     names: Mapping[str, str]
     """By what they are names of: ``model``, ``request.model``, ``data``, ``jacobian_data``, ``edge_data``."""
     owner: Mapping[str, str]
-    """What binds the names to one graph or one set of shards: hashes of it."""
+    """Hashes that bind the names to one graph or one set of shards."""
 
     @classmethod
     def from_provenance(cls, provenance: Provenance, graph: str) -> "NamedSources":
@@ -46,13 +46,13 @@ class NamedSources:
 
     @property
     def content(self) -> dict[str, str]:
-        """What is signed, apart from places."""
+        """Signed content, apart from the places."""
         named = {f"name of {kind}": name for kind, name in self.names.items()}
         return named | {f"SHA-256 of {part}": digest for part, digest in self.owner.items()}
 
     @property
     def places(self) -> dict[str, str]:
-        """Where the names lead from this working folder, without importing or reading anything."""
+        """Places that the names mean in this working folder, found without importing or reading anything."""
         return {kind: place_of(name) for kind, name in self.names.items()}
 
     def unsafe(self, kinds: Iterable[str] | None = None) -> list[str]:

@@ -22,7 +22,7 @@ from interbasis.models.own_output import converted
 STEPS = {torch.float64: (1e-6, 1e-4), torch.float32: (1e-3, 2e-2)}
 """ε in deviations of x, and the relative error allowed, by the shortest type that the module computes in."""
 SHARE_MOVED = 0.1
-"""How far x is moved from the example, in its deviations."""
+"""Distance of x from the example, in standard deviations of the example."""
 ROUNDING = 1e-8
 """Error allowed beside it, of the size of the outputs."""
 DRAWS = 2

@@ -118,7 +118,7 @@ def compare(one: str | Path, other: str | Path) -> Comparison:
 
 
 def _difference(a: AblationResult | None, b: AblationResult | None) -> str | None:
-    """How the conditions of two ablations differ, in a sentence; None where their counts can be compared."""
+    """Sentence about how the conditions of two ablations differ; None where their counts can be compared."""
     if a is None or b is None or a.conditions == b.conditions:
         return None
     metrics = [result.metric.replace("_", "-") for result in (a, b)]

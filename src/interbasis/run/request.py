@@ -42,7 +42,7 @@ def requested(
     trusted: bool = False,
     same_data: bool = False,
 ) -> BuildRequest:
-    """What was given, and for the rest what a config or a run says.
+    """Settings that were given, completed by those of a config or a run.
 
     Args:
         given: Settings by name.
@@ -80,7 +80,7 @@ def _values_of(header: GraphHeader, run: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any] | GraphHeader:
-    """What a file of settings holds, or the header of a run: of its folder, or of config.json in it."""
+    """Values of a file of settings, or the header of a run, named by its folder or its config.json."""
     if path.is_dir():
         return read_header(path)
     if not path.is_file():

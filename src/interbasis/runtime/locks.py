@@ -40,16 +40,16 @@ LOCK = re.compile(r"\.[\w.-]+\.lock")
 GRAPH = "graph"
 READERS = "readers of the graph"
 SECONDS_TO_SETTLE = 2.0
-"""How long a file may be locked by a process that only writes its record."""
+"""Longest time that a process locks a file only to write its record."""
 SECONDS_BETWEEN_BEATS = 10.0
 SECONDS_WITHOUT_BEAT = 35.0
 """After which the holder of a lock on another machine is taken to be gone."""
 UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
-"""What file systems without locks answer."""
+"""Errors of file systems without locks."""
 
 
 Text = Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]
-"""What may be printed on a terminal: a run may come from a stranger."""
+"""Text that is safe on a terminal: a run may come from a stranger."""
 
 
 class Holder(Record):

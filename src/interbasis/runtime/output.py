@@ -15,7 +15,7 @@ ASCII = {
     "γ": "gamma", "δ": "delta", "ε": "eps", "λ": "lambda", "σ": "sigma", "Δ": "Delta", "Λ": "Lambda",
     "‘": "'", "’": "'", "“": '"', "”": '"', "✓": "yes", "✗": "no",
 }  # fmt: skip
-"""What is printed for characters that a terminal does not have; of other letters, without their accents."""
+"""Replacements of characters that a terminal lacks; other letters lose their accents."""
 DEGRADE = "interbasis-degrade"
 """Name of the handler of encoding errors."""
 
@@ -113,7 +113,7 @@ OUT_OF_MEMORY = (
     "can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory", "bad_alloc",
     "failed to map segment", "can't start new thread",
 )  # fmt: skip
-"""What libraries say when they run out of memory, in lower case."""
+"""Messages of libraries that run out of memory, in lower case."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -57,7 +57,7 @@ class SignatureFile(Record):
 
 
 _trusted: set[str] = set()
-"""What was signed or trusted in this process, which holds where no signature can be stored."""
+"""Identities signed or trusted in this process; they hold where no signature can be stored."""
 
 
 def sign(folder: Path, content: Content, places: Content) -> None:

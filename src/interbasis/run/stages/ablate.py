@@ -96,7 +96,7 @@ class LayerNodes(Record):
 
 
 class Conditions(NamedTuple):
-    """What counts of edges and nodes were measured with: only those of equal conditions can be compared."""
+    """Conditions that edges and nodes were counted under; only counts of equal conditions can be compared."""
 
     metric: Metric
     tolerance: float
@@ -131,7 +131,7 @@ class AblationResult(Result):
 
     @property
     def conditions(self) -> "Conditions":
-        """What has to agree before counts are compared."""
+        """Conditions that must agree before counts are compared."""
         return Conditions(
             self.metric, self.tolerance, self.all_tokens, self.data.fingerprint, self.data.labels
         )
