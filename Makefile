@@ -17,7 +17,7 @@ demo: $(RUNS)  ## from a trained modular-addition transformer to its graph, a re
 	$(BIN)/interbasis demo --out runs/demo
 
 test: $(READY) lint  ## linters, types, tests; a file's tests stay in one process, long files come first
-	$(BIN)/python tests/viewer/chromium.py
+	$(BIN)/python tests/show/viewer/chromium.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)  ## style and types

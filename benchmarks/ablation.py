@@ -13,10 +13,10 @@ from torch import Tensor
 import interbasis
 from common import machine, report, seconds
 from interbasis import modadd
-from interbasis.ablation import evaluation
-from interbasis.ablation.masked_pass import top_edges
-from interbasis.fit.attributions import sections_in_bases
-from interbasis.run.specs import SHIPPED
+from interbasis.analysis.ablation import evaluation
+from interbasis.analysis.ablation.masked_pass import top_edges
+from interbasis.graph.named_models import SHIPPED
+from interbasis.lib.attributions import sections_in_bases
 
 SECTION = 0
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from common import machine, report
-from interbasis.fit.stencils import StencilJacobian, by_class, class_moments
+from interbasis.lib.stencils import StencilJacobian, by_class, class_moments
 from interbasis.network.cores import Elementwise
 from interbasis.network.network import NodeLayer
 from interbasis.network.stencil import Stencil

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from interbasis.costs import calibration
+from interbasis.analysis.costs import calibration
 from interbasis_studies.bench.costs import CALIBRATED_ON, SEEN, UNSEEN, Case, agreement
 
 

@@ -16,10 +16,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from interbasis import build, from_hf
 from interbasis.data.batches import Batches
-from interbasis.fit.attributions import sections_in_bases
-from interbasis.fit.counted_tokens import CountedTokens
-from interbasis.fit.edges import EdgeSettings, measure
 from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.lib.attributions import sections_in_bases
+from interbasis.lib.counted_tokens import CountedTokens
+from interbasis.lib.edges import EdgeSettings, measure
 from interbasis.network.cores import Attention
 from interbasis.network.network import Network
 from interbasis.numerics.integration import rule

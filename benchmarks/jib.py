@@ -9,7 +9,7 @@ import time
 import torch
 
 import interbasis
-from interbasis.ablation.search import edges_required
+from interbasis.analysis.ablation.search import edges_required
 
 
 def main(*names: str) -> None:

@@ -13,10 +13,10 @@ from math import sqrt
 from pathlib import Path
 
 import interbasis
-from interbasis.features.labels import MIN_SHARE
-from interbasis.features.records import Evidence
-from interbasis.run.results import load_result
-from interbasis.run.stages.features import FeaturesResult
+from interbasis.analysis.features.labels import MIN_SHARE
+from interbasis.analysis.features.records import Evidence
+from interbasis.analysis.stages.features import FeaturesResult
+from interbasis.analysis.stored_results import load_result
 
 
 def wilson(successes: int, trials: int, z: float = 1.96) -> tuple[float, float, float]:

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 import interbasis
-from interbasis.ablation.robust import Attack
-from interbasis.ablation.scrambling import reinitialised, shuffled
-from interbasis.communities.modules import Modules, find_modules
+from interbasis.analysis.ablation.robust import Attack
+from interbasis.analysis.ablation.scrambling import reinitialised, shuffled
+from interbasis.analysis.modules.modules import Modules, find_modules
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
 from interbasis_studies.known import TwoTaskRecipe, TwoTasks, score_two_tasks, train_two_tasks

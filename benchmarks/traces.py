@@ -18,12 +18,12 @@ from statistics import median
 import torch
 
 import interbasis
+from interbasis.analysis.prompts import Prompt, named_output, prompt_of
+from interbasis.analysis.traces.checks import agreement_of
+from interbasis.analysis.traces.records import Trace
+from interbasis.analysis.traces.targets import TargetRequest
+from interbasis.analysis.traces.trace import Computation, Tracing
 from interbasis.data.batches import Batches
-from interbasis.run.prompts import Prompt, named_output, prompt_of
-from interbasis.traces.checks import agreement_of
-from interbasis.traces.records import Trace
-from interbasis.traces.targets import TargetRequest
-from interbasis.traces.trace import Computation, Tracing
 
 PROMPTS: dict[str, tuple[tuple[str, str, str | None, str | None], ...]] = {
     "stories": (

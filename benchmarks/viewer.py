@@ -13,15 +13,15 @@ from pathlib import Path
 import torch
 
 from common import machine, report
+from interbasis.analysis.stages.modules import ModulesResult
+from interbasis.analysis.stored_results import save_result
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.settings import BuildConfig
-from interbasis.run.results import save_result
-from interbasis.run.stages.modules import ModulesResult
-from interbasis.viewer.page import write_page
+from interbasis.show.viewer.page import write_page
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from viewer.chromium import browser
+from show.viewer.chromium import browser
 
 LAYERS, FEATURES = 50, 100
 REDRAW = """(at) => new Promise((done) => {

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from viewer.chromium import browser
+from show.viewer.chromium import browser
 
 DOCS = Path(__file__).parent
 SETTLED = "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 600)))"

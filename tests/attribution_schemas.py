@@ -1,4 +1,4 @@
-"""Attribution graphs against the schemas of Neuronpedia and circuit-tracer, in tests/export/schemas."""
+"""Attribution graphs against the schemas of Neuronpedia and circuit-tracer, in tests/show/export/schemas."""
 
 import json
 from pathlib import Path

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import interbasis
-from interbasis.fit.section_jacobian import SectionJacobian
+from interbasis.lib.section_jacobian import SectionJacobian
 from interbasis.models import modadd
 from interbasis.network.cores import Attention, AttentionShape, Core, General, Moments, PassCore
 from interbasis.network.network import Network, NodeLayer, Section

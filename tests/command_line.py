@@ -33,7 +33,7 @@ def run_command(*arguments: object) -> Ended:
         with (
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
-            patch("interbasis.runtime.progress.SECONDS_BETWEEN_LINES", SECONDS_BETWEEN_LINES),
+            patch("interbasis.base.progress.SECONDS_BETWEEN_LINES", SECONDS_BETWEEN_LINES),
         ):
             main([str(argument) for argument in arguments])
     except SystemExit as stop:

@@ -15,7 +15,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 STAGES = ("build", "ablate", "curves", "features", "controls", "modules", "trace", "steer")
 CONTEXT.set_forkserver_preload([
     "commands_at_once", *(f"interbasis.cli.{name}" for name in STAGES),
-    *(f"interbasis.run.stages.{name}" for name in STAGES), *(f"interbasis.{name}" for name in (
+    *(f"interbasis.analysis.stages.{name}" for name in STAGES), *(f"interbasis.{name}" for name in (
         "fit.build", "features.analysis", "ablation.search", "ablation.controls", "ablation.curves",
         "communities.modules", "communities.vertex_cuts", "traces.trace", "traces.steering", "run.specs",
         "run.prompts", "run.summary", "models.modadd", "data.modadd", "terminal.summary",
@@ -82,7 +82,7 @@ def _run(
 
 def _pause_at_first_state(flag: Path) -> None:
     """Wait in the middle of the work, until the file that says so is removed."""
-    from interbasis.runtime.checkpoints import Checkpoint
+    from interbasis.compute.checkpoints import Checkpoint
 
     save: Callable[..., None] = Checkpoint.save
 

@@ -19,12 +19,12 @@ SHARED_DATA = Path(os.environ.get("INTERBASIS_SHARED_DATA") or Path(__file__).pa
 REAL_MODELS = Path(os.environ.get("INTERBASIS_MODELS") or Path(__file__).parents[2] / "models")
 
 LONG_FILES = (
-    "cli/test_demo.py", "viewer/test_browser.py", "runtime/test_team.py",
-    "studies/paper/test_edges_required.py", "docs/test_docs.py", "viewer/test_new_user.py",
+    "cli/test_demo.py", "show/viewer/test_browser.py", "compute/test_team.py",
+    "studies/paper/test_edges_required.py", "docs/test_docs.py", "show/viewer/test_new_user.py",
     "studies/paper/test_language.py", "network/cores/test_cores.py",
-    "studies/paper/test_reproduction_figures.py", "fit/test_edges.py", "viewer/test_schema.py",
-    "data/test_padding.py", "viewer/test_prompts.py", "studies/paper/test_stored_graphs.py",
-    "viewer/test_needed_edges.py", "runtime/test_kills.py", "communities/test_modules.py",
+    "studies/paper/test_reproduction_figures.py", "lib/test_edges.py", "show/viewer/test_schema.py",
+    "data/test_padding.py", "show/viewer/test_prompts.py", "studies/paper/test_stored_graphs.py",
+    "show/viewer/test_needed_edges.py", "compute/test_kills.py", "analysis/modules/test_modules.py",
     "test_notebooks.py",
 )  # fmt: skip
 """The files that take longest, the longest first: begun early, no process waits long for another's last.
@@ -85,7 +85,7 @@ def cli() -> Callable[..., Ended]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """A real Chromium, one per process: playwright cannot be started twice in one."""
-    from viewer import chromium
+    from show.viewer import chromium
 
     if reason := chromium.why_not():
         pytest.skip(reason)
@@ -141,7 +141,7 @@ def paper_graph(shared, made_once) -> Callable[..., "InteractionGraph"]:
 def shipped_run(made_once) -> Callable[[str], Path]:
     """shipped_run(basis): a run of the shipped modular-addition model, which nobody writes to."""
     from interbasis import build
-    from interbasis.run.specs import open_model
+    from interbasis.graph.named_models import open_model
 
     def run(basis: str) -> Path:
         def make(folder: Path) -> None:
@@ -156,7 +156,7 @@ def shipped_run(made_once) -> Callable[[str], Path]:
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Passes over the data in chunks of a few samples, as over data that do not fit in memory."""
-    from interbasis.fit import statistics
+    from interbasis.lib import statistics
 
     monkeypatch.setattr(statistics, "CHUNK_BYTES", 3000)
     monkeypatch.setattr(statistics, "FINE_CHUNK_BYTES", 2000)
@@ -165,7 +165,7 @@ def small_chunks(monkeypatch):
 @pytest.fixture
 def in_blocks(monkeypatch):
     """Small data summed in many blocks, as large data are."""
-    from runtime.in_blocks import sum_in_blocks
+    from compute.in_blocks import sum_in_blocks
 
     sum_in_blocks(monkeypatch.setattr)
 

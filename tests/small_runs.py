@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 import interbasis
 from cases import mlp, modular_addition, normal
+from interbasis.analysis.workspace import OpenedRun, open_run
 from interbasis.data.samples import Samples
-from interbasis.run.opened import OpenedRun, open_run
 
 CLASSES = ("ant", "bee", "cat", "dog")
 

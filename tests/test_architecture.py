@@ -15,8 +15,7 @@ from pages import ROOT
 
 PACKAGE, STUDIES = ROOT / "src" / "interbasis", ROOT / "src" / "interbasis_studies"
 ORDER = (
-    "runtime", "numerics", "network", "data", "models", "graph", "fit", "ablation", "communities", "features",
-    "traces", "run", "costs", "terminal", "figures", "viewer", "report", "export", "cli",
+    "base", "numerics", "network", "compute", "data", "models", "graph", "lib", "analysis", "show", "cli",
 )  # fmt: skip
 """Every package may import itself and those before it."""
 ORDER_OF_STUDIES = ("training", "known", "paper", "bench", "cli")
@@ -26,9 +25,8 @@ AT_THE_ROOT = {"__init__.py", "__main__.py", "py.typed", "checkpoints"}
 """The public surface, `python -m interbasis`, the mark of a typed package, and the shipped weights."""
 
 ALLOWED_BACK_EDGES = {
-    ("graph/interaction_graph.py", "viewer"),  # _repr_html_: a graph shows itself in a notebook, as a page
-    ("graph/interaction_graph.py", "run"),  # graph.label, .ablate, .trace: one-liners that open its run
-    ("graph/interaction_graph.py", "traces"),  # the type of what graph.trace returns
+    ("graph/interaction_graph.py", "show"),  # _repr_html_: a graph shows itself in a notebook, as a page
+    ("graph/interaction_graph.py", "analysis"),  # graph.label, .ablate, .trace: one-liners that open its run
 }
 
 
@@ -80,34 +78,34 @@ def test_the_library_does_not_know_the_studies():
 def test_a_back_edge_is_seen(tmp_path):
     for name in ORDER:
         (tmp_path / name).mkdir()
-    (tmp_path / "fit" / "edges.py").write_text("def f():\n    from interbasis.run.opened import x\n")
+    (tmp_path / "lib" / "edges.py").write_text("def f():\n    from interbasis.analysis.workspace import x\n")
     (tmp_path / "cli" / "show.py").write_text(
-        "from interbasis import fit, nothing\nimport interbasis.runtime.errors"
+        "from interbasis import lib, nothing\nimport interbasis.base.errors"
     )
-    assert back_edges(tmp_path) == {("fit/edges.py", "run"), ("cli/show.py", "nothing")}
+    assert back_edges(tmp_path) == {("lib/edges.py", "analysis"), ("cli/show.py", "nothing")}
 
 
 FREE_FORM_JSON = {
-    "runtime/checkpoints.py": 5,  # settings and states of any work, as JSON holds them
-    "fit/build.py": 1,  # what decides a graph, for its checkpoints
-    "fit/execution.py": 1,  # keywords before they are validated
-    "fit/slices.py": 1,  # a state of a checkpoint
-    "ablation/controls.py": 1,  # keywords before they are validated
-    "run/request.py": 4,  # what a config file says before it is validated
+    "compute/checkpoints.py": 5,  # settings and states of any work, as JSON holds them
+    "lib/build.py": 1,  # what decides a graph, for its checkpoints
+    "lib/execution.py": 1,  # keywords before they are validated
+    "lib/slices.py": 1,  # a state of a checkpoint
+    "analysis/ablation/controls.py": 1,  # keywords before they are validated
+    "graph/request.py": 4,  # what a config file says before it is validated
     "training/state.py": 4,  # the recipe of any training, compared field by field
     "models/mlp.py": 4,  # arguments of torch modules, which differ by their type
     "models/own_output.py": 2,  # the dictionaries of a torch module
-    "figures/style.py": 2,  # keywords of matplotlib
-    "figures/curves.py": 1,  # keywords of matplotlib
-    "export/neuronpedia.py": 1,  # the schema of somebody else
+    "show/figures/style.py": 2,  # keywords of matplotlib
+    "show/figures/curves.py": 1,  # keywords of matplotlib
+    "show/export/neuronpedia.py": 1,  # the schema of somebody else
 }
 """How often a file says `dict[str, Any]`, each with the reason why its keys cannot be known."""
 
 NOT_FOR_VIEWING = (
-    "interbasis.fit", "interbasis.ablation", "interbasis.models.hf",
+    "interbasis.lib", "interbasis.analysis.ablation", "interbasis.models.hf",
     *(f"interbasis_studies.{name}" for name in ORDER_OF_STUDIES if name != "cli"),
 )  # fmt: skip
-RECORDS = {"interbasis.ablation", "interbasis.ablation.records"}
+RECORDS = {"interbasis.analysis.ablation", "interbasis.analysis.ablation.records"}
 """What ablations measured; reading it computes nothing."""
 
 
@@ -124,7 +122,7 @@ VIEW = """
 import json, sys, threading, urllib.request
 from pathlib import Path
 import interbasis.cli.view
-from interbasis.viewer import ViewerServer, write_page
+from interbasis.show.viewer import ViewerServer, write_page
 with ViewerServer([Path(sys.argv[1])]) as server:
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     page = urllib.request.urlopen(server.url).read().decode()

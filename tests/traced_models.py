@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 import interbasis
 from cases import mlp, modular_addition
+from interbasis.analysis.traces.records import Trace
+from interbasis.analysis.traces.targets import TargetRequest
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
-from interbasis.traces.records import Trace
-from interbasis.traces.targets import TargetRequest
 from tiny_models import random_model, tokens
 
 ALL = {"max_nodes": 10**6, "node_threshold": 1.0, "edge_threshold": 1.0}

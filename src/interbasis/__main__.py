@@ -1,6 +1,6 @@
 """`python -m interbasis`."""
 
-from interbasis.runtime.signals import say_when_ended
+from interbasis.compute.signals import say_when_ended
 
 say_when_ended()  # torchrun may end this process while the rest is imported
 

@@ -20,8 +20,8 @@ from torch import nn
 import interbasis
 from bad_input import CASES, SMALL
 from command_line import run_command
+from interbasis.base.memory import parse_bytes, resident_bytes
 from interbasis.models import mlp
-from interbasis.runtime.memory import parse_bytes, resident_bytes
 from interbasis_studies.training.modadd import Recipe, initial_weights
 from tiny_models import random_model
 

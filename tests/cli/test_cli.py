@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 
 import interbasis
 import interbasis_studies.cli
+from interbasis.analysis.summary import summarise
 from interbasis.cli import app, command_groups
-from interbasis.run.summary import summarise
-from interbasis.terminal import summary_tables
+from interbasis.show.terminal import summary_tables
 from interbasis_studies.training.modadd import Recipe, initial_weights
 
 
@@ -203,7 +203,7 @@ def test_ctrl_c_says_that_the_same_command_resumes(cli, small_addition, tmp_path
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("interbasis.run.stages.build.run", interrupted)
+    monkeypatch.setattr("interbasis.analysis.stages.build.run", interrupted)
     monkeypatch.setattr("interbasis.graph.store.load", interrupted)
     build = cli("build", f"modadd:{small_addition}", "--out", tmp_path / "run")
     assert (build.code, build.err) == (130, "interrupted; the same command resumes\n")
@@ -247,7 +247,7 @@ def test_examples_that_are_cheap_work_and_print_one_document(cli, small_addition
 
 
 def test_exit_codes(small_addition, tmp_path):
-    code = "import sys, interbasis.fit.build as p, interbasis.cli as c\n"
+    code = "import sys, interbasis.lib.build as p, interbasis.cli as c\n"
     code += "def fail(*a, **k): raise {}\np.build = fail\nc.main(sys.argv[1:])"
     arguments = ["build", f"modadd:{small_addition}", "--out", str(tmp_path / "run")]
     for error, expected, text in (("KeyboardInterrupt", 130, ""), ("RuntimeError('odd')", 1, "odd")):
@@ -274,7 +274,7 @@ def test_a_reader_that_has_had_enough_is_no_traceback(small_addition, tmp_path):
 
 
 def test_progress_with_the_time_left_on_a_terminal_alone(capsys, monkeypatch):
-    from interbasis.runtime.progress import progress_bar
+    from interbasis.base.progress import progress_bar
 
     for terminal in (False, True):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
@@ -288,7 +288,7 @@ def test_progress_with_the_time_left_on_a_terminal_alone(capsys, monkeypatch):
 
 
 def test_progress_in_a_log_file_is_a_line_every_half_minute(capsys, monkeypatch):
-    from interbasis.runtime import progress
+    from interbasis.base import progress
 
     seconds = iter([0.0, 10.0, 31.0, 40.0, 62.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(seconds))

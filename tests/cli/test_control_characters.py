@@ -9,8 +9,8 @@ from shutil import copytree
 import pytest
 
 from interbasis import InterbasisError, load
-from interbasis.runtime.messages import logger
-from interbasis.runtime.printable import printable
+from interbasis.base.messages import logger
+from interbasis.base.printable import printable
 
 CLIPBOARD = "\x1b]52;c;ZXZpbA==\x07"
 """OSC 52: a terminal that knows it puts this into the clipboard."""
@@ -116,7 +116,7 @@ def test_log_records_hold_none(caplog):
 
 
 def test_progress_holds_none(capsys):
-    from interbasis.runtime.progress import progress_bar
+    from interbasis.base.progress import progress_bar
 
     with progress_bar(True) as advance:
         advance(f"[red]{CLIPBOARD}", 1, 2)

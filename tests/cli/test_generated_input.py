@@ -20,8 +20,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 import interbasis
+from interbasis.graph.named_models import open_model
 from interbasis.models import mlp
-from interbasis.run.specs import open_model
 from interbasis_studies.training.modadd import Recipe, initial_weights
 from tiny_models import random_model
 

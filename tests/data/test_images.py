@@ -6,9 +6,9 @@ import torch
 from PIL import Image
 
 from interbasis import InterbasisError
-from interbasis.features.contexts import Images, Place
-from interbasis.features.names import renderings
-from interbasis.run.specs import open_data
+from interbasis.analysis.features.contexts import Images, Place
+from interbasis.analysis.features.names import renderings
+from interbasis.graph.named_models import open_data
 
 
 def picture(seed: int, size=(6, 5), mode="RGB") -> Image.Image:

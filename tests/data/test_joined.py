@@ -8,7 +8,7 @@ import torch
 
 from interbasis import InterbasisError
 from interbasis.data import Batches
-from interbasis.run.specs import open_data
+from interbasis.graph.named_models import open_data
 
 TOKENS = np.random.default_rng(0).integers(0, 50, 1000).astype(np.uint16)
 CUTS = (0, 130, 131, 500, 1000)

@@ -14,7 +14,7 @@ import torch
 
 from interbasis import InterbasisError
 from interbasis.data import Batches, cifar10, download
-from interbasis.run.specs import open_data
+from interbasis.graph.named_models import open_data
 
 
 @pytest.fixture(autouse=True)

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from interbasis import build, edges_required, from_hf, sparsity_curves
-from interbasis.ablation.controls import own_answers
+from interbasis.analysis.ablation.controls import own_answers
 from interbasis.data.batches import Batches
 from interbasis.data.samples import Samples
-from interbasis.fit.edges import edges, estimate_edges
+from interbasis.graph.named_models import open_data
+from interbasis.lib.edges import edges, estimate_edges
 from interbasis.numerics.random_signs import Sources
-from interbasis.run.specs import open_data
 from reference import jacobian_gram, relative_error
 from tiny_models import random_model, tokens
 

@@ -6,7 +6,7 @@ import pytest
 
 from interbasis import InterbasisError
 from interbasis.data.text import open_tokenizer
-from interbasis.run.specs import open_data
+from interbasis.graph.named_models import open_data
 
 WORDS = ["[UNK]", "<|endoftext|>", "<s>", "<|user|>", "<|model|>", *(f"w{k}" for k in range(20))]
 

@@ -8,15 +8,15 @@ import torch
 
 import interbasis
 from cases import CASES
+from compute.torchrun import TESTS, ended, torchrun
 from data.hub_server import Hub, hub
 from data.test_named_data import word_tokenizer
 from graphs import assert_same_graph
 from interbasis import InterbasisError
+from interbasis.compute.team import Team
 from interbasis.data import Batches, hub_files, windows
-from interbasis.fit import survey
-from interbasis.run.specs import at_one_commit, open_data
-from interbasis.runtime.team import Team
-from runtime.torchrun import TESTS, ended, torchrun
+from interbasis.graph.named_models import at_one_commit, open_data
+from interbasis.lib import survey
 from tiny_models import SMALL, random_model
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from interbasis.costs import profile
-from interbasis.costs.models import SHAPES
-from interbasis.costs.plan import make_plan
-from interbasis.costs.request import PlanRequest
+from interbasis.analysis.costs import profile
+from interbasis.analysis.costs.models import SHAPES
+from interbasis.analysis.costs.plan import make_plan
+from interbasis.analysis.costs.request import PlanRequest
 from pages import DOCS, README
 
 FIGURES = {

@@ -10,8 +10,8 @@ from torch import nn
 import interbasis
 from cases import mlp, modular_addition
 from interbasis import InterbasisError, build
+from interbasis.base.files import sha256_of
 from interbasis.graph.interaction_graph import Provenance
-from interbasis.runtime.files import sha256_of
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def test_folders_that_are_no_runs_are_refused(tmp_path):
 
 
 def test_folders_one_may_not_use_are_refused(graph, tmp_path, monkeypatch):
-    from interbasis.runtime import files
+    from interbasis.base import files
 
     def forbidden(*_, **__):
         raise PermissionError(13, "Permission denied")

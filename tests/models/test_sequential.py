@@ -8,7 +8,7 @@ from torch.nn.utils import parametrizations, parametrize
 
 from cases import normal
 from interbasis import InterbasisError, build, from_torch
-from interbasis.fit.section_jacobian import SectionJacobian
+from interbasis.lib.section_jacobian import SectionJacobian
 from interbasis.network.cores import StatisticsCore
 from reference import jacobian_gram, relative_error
 

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import interbasis
+from interbasis.base.errors import InterbasisError
 from interbasis.network.stored_section import StoredBlocks, StoredSection
-from interbasis.runtime.errors import InterbasisError
 from tiny_models import random_model
 
 FAMILIES = (

@@ -3,8 +3,8 @@
 import pytest
 
 from cases import modular_addition
+from interbasis.base.errors import InterbasisError
 from interbasis.network.hooks import hook_names, node_layer, own_name
-from interbasis.runtime.errors import InterbasisError
 
 PARTS = ("ln1", "ln1_out", "attn_in", "ln2", "ln2_out", "mlp_in")
 LAYERS = [f"{part}.{k}" for k in (4, 5) for part in PARTS] + ["ln_final", "ln_final_out", "unembed", "output"]

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from interbasis.runtime.tensor_file import Entry, write_tensors
+from interbasis.base.tensor_file import Entry, write_tensors
 
 pytestmark = pytest.mark.slow
 
 MEASURED = """
 import atexit, json, sys
 from interbasis.cli import main
-from interbasis.runtime.memory import peak_bytes
+from interbasis.base.memory import peak_bytes
 atexit.register(lambda: print(json.dumps({"peak": peak_bytes()})))  # main ends the process
 main(sys.argv[1:])
 """

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from command_line import run_command
+from compute.torchrun import children, ended, torchrun
 from graphs import assert_same_graph, tensors_of
-from interbasis.run.results import load_result
-from interbasis.run.stages.ablate import AblationResult
-from runtime.torchrun import children, ended, torchrun
+from interbasis.analysis.stages.ablate import AblationResult
+from interbasis.analysis.stored_results import load_result
 from tiny_models import random_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]

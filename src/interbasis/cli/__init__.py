@@ -121,8 +121,8 @@ app = _app()
 @contextmanager
 def _messages(quiet: bool, verbose: bool) -> Iterator[None]:
     """What is printed beside the result: warnings alone, notes, or everything with the time it took."""
-    from interbasis.runtime.errors import InterbasisError
-    from interbasis.runtime.messages import logger, printed_messages
+    from interbasis.base.errors import InterbasisError
+    from interbasis.base.messages import logger, printed_messages
 
     quiet = quiet or os.environ.get("RANK", "0") != "0"  # of the processes of torchrun, the first one tells
     level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
@@ -140,10 +140,10 @@ def _messages(quiet: bool, verbose: bool) -> Iterator[None]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; bad input ends with one sentence on standard error and exit code 2."""
-    from interbasis.runtime.errors import InterbasisError
-    from interbasis.runtime.messages import clear_line, show_line
-    from interbasis.runtime.output import discard_output, is_out_of_memory, output_failure, prepare_streams
-    from interbasis.runtime.signals import say_no_more, say_when_ended, torchrun_number
+    from interbasis.base.errors import InterbasisError
+    from interbasis.base.messages import clear_line, show_line
+    from interbasis.base.output import discard_output, is_out_of_memory, output_failure, prepare_streams
+    from interbasis.compute.signals import say_no_more, say_when_ended, torchrun_number
 
     prepare_streams()
     atexit.register(gc.freeze)  # Python need not look through everything for unused objects when it ends
@@ -193,7 +193,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _check_characters(given: list[str]) -> None:
     """Refuse what the system could not take as the name of a file."""
-    from interbasis.runtime.errors import InterbasisError
+    from interbasis.base.errors import InterbasisError
 
     for argument in given:
         try:
@@ -208,7 +208,7 @@ def _check_characters(given: list[str]) -> None:
 
 
 def _print_error(sentence: str, process: int) -> None:
-    from interbasis.runtime.printable import printable
+    from interbasis.base.printable import printable
 
     where = f" in process {process + 1}" if process else ""
     Console(stderr=True, soft_wrap=True).print(
@@ -222,8 +222,8 @@ def _shortened(name: str) -> str:
 
 def _check_memory() -> None:
     """PyTorch fits into the memory that this process may use."""
-    from interbasis.runtime.errors import InterbasisError
-    from interbasis.runtime.output import can_load_torch
+    from interbasis.base.errors import InterbasisError
+    from interbasis.base.output import can_load_torch
 
     if not can_load_torch():
         raise InterbasisError(

@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
+from interbasis.analysis.stages.ablate import AblateRequest
+from interbasis.base.records import Record
 from interbasis.cli import common
-from interbasis.run.stages.ablate import AblateRequest
-from interbasis.runtime.records import Record
 
 
 class AblateOptions(Record):
@@ -33,8 +33,8 @@ def ablate(
 
     Example: interbasis ablate runs/lib --edges --nodes
     """
-    from interbasis.run.stages import ablate as stage
-    from interbasis.terminal import ablation_tables
+    from interbasis.analysis.stages import ablate as stage
+    from interbasis.show.terminal import ablation_tables
 
     request = request or AblateRequest()
     if request.nodes and "edges" not in request.model_fields_set:

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from interbasis.base.errors import InterbasisError
 from interbasis.cli import common
+from interbasis.compute.resources import Resources
 from interbasis.graph.settings import BuildRequest
-from interbasis.run.resources import Resources
-from interbasis.runtime.errors import InterbasisError
 
 
 class BuildOptions(BuildRequest):
@@ -54,13 +54,13 @@ def build(
 
     The same run again, bit for bit: interbasis build --config runs/lib --out runs/again
     """
-    from interbasis.run.request import requested
-    from interbasis.run.stages import build as stage
-    from interbasis.run.stages import shards
-    from interbasis.run.summary import summarise
-    from interbasis.runtime.shards import read_shard_number
-    from interbasis.terminal import summary_tables
-    from interbasis.terminal.shards import written_tables
+    from interbasis.analysis.stages import build as stage
+    from interbasis.analysis.stages import shards
+    from interbasis.analysis.summary import summarise
+    from interbasis.compute.shards import read_shard_number
+    from interbasis.graph.request import requested
+    from interbasis.show.terminal import summary_tables
+    from interbasis.show.terminal.shards import written_tables
 
     given = {} if options is None else options.model_dump(include=options.model_fields_set)
     if model is not None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 from cyclopts import Parameter
 from rich.console import RenderableType
 
-from interbasis.runtime.messages import clear_line
-from interbasis.runtime.printable import printable
-from interbasis.runtime.records import Record
+from interbasis.base.messages import clear_line
+from interbasis.base.printable import printable
+from interbasis.base.records import Record
 
 if TYPE_CHECKING:
-    from interbasis.run.opened import OpenedRun
+    from interbasis.analysis.workspace import OpenedRun
 
 R = TypeVar("R", bound=Record)
 
@@ -43,19 +43,23 @@ AsJson = Annotated[
 
 def open_run(run: Path, model: str | None, trust: bool, memory: str | None = None) -> "OpenedRun":
     """A run with its model and data: those that it names, if it is the user's or trusted."""
-    from interbasis.run import opened
-    from interbasis.run.trust import trust as trust_run
+    from interbasis.analysis import workspace
+    from interbasis.graph.trust import trust as trust_run
 
     if trust:
         trust_run(run)
-    return opened.open_run(run, model=model) if memory is None else opened.open_run_within(memory, run, model)
+    return (
+        workspace.open_run(run, model=model)
+        if memory is None
+        else workspace.open_run_within(memory, run, model)
+    )
 
 
 def show(
     result: R, as_json: bool, tables: Callable[[R], Iterable[RenderableType]], run: Path | None = None
 ) -> None:
     """A result as JSON for machines, with the run it belongs to, or as tables for people."""
-    from interbasis.terminal.tables import print_parts
+    from interbasis.show.terminal.tables import print_parts
 
     if as_json:
         values = json.loads(result.to_json())

@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
+from interbasis.analysis.stages.controls import ControlsRequest
 from interbasis.cli import common
-from interbasis.run.stages.controls import ControlsRequest
 
 
 def controls(
@@ -23,8 +23,8 @@ def controls(
 
     Example: interbasis controls runs/lib
     """
-    from interbasis.run.stages import controls as stage
-    from interbasis.terminal import control_tables
+    from interbasis.analysis.stages import controls as stage
+    from interbasis.show.terminal import control_tables
 
     result = stage.run(common.open_run(run, model, trust).on(device), request or ControlsRequest())
     common.show(result, as_json, control_tables, run)

@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
+from interbasis.analysis.stages.curves import CurvesRequest
 from interbasis.cli import common
-from interbasis.run.stages.curves import CurvesRequest
 
 
 def curves(
@@ -22,8 +22,8 @@ def curves(
 
     Example: interbasis curves runs/lib
     """
-    from interbasis.run.stages import curves as stage
-    from interbasis.terminal import curve_tables
+    from interbasis.analysis.stages import curves as stage
+    from interbasis.show.terminal import curve_tables
 
     result = stage.run(common.open_run(run, model, trust).on(device), request or CurvesRequest())
     common.show(result, as_json, curve_tables, run)

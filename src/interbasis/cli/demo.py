@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from interbasis.analysis.stages.ablate import AblationResult
+from interbasis.base.records import Record
 from interbasis.cli import common
-from interbasis.run.stages.ablate import AblationResult
-from interbasis.runtime.records import Record
 
 if TYPE_CHECKING:
-    from interbasis.features.records import Feature
-    from interbasis.run.stages.features import FeaturesResult
+    from interbasis.analysis.features.records import Feature
+    from interbasis.analysis.stages.features import FeaturesResult
 
 
 class DemoResult(Record):
@@ -39,11 +39,11 @@ def demo(
 
     Example: interbasis demo --out runs/demo
     """
-    from interbasis.report import write_report
-    from interbasis.run.request import make_request
-    from interbasis.run.stages import build
-    from interbasis.runtime.messages import logger
-    from interbasis.viewer import write_page
+    from interbasis.analysis.stages import build
+    from interbasis.base.messages import logger
+    from interbasis.graph.request import make_request
+    from interbasis.show.report import write_report
+    from interbasis.show.viewer import write_page
 
     def step(number: int, name: str) -> None:
         logger.info(f"{number}/7 {name} …")
@@ -76,7 +76,7 @@ def demo(
 
 
 def _carriers(folder: Path, features: "FeaturesResult") -> "list[Feature]":
-    from interbasis.run.results import load_tensors
+    from interbasis.analysis.stored_results import load_tensors
 
     needed = load_tensors(folder, AblationResult)["edge_mask.unembed"].any(0)  # [features_in]
     described = features.layers["unembed"].features  # the constant, feature 0, is not among them

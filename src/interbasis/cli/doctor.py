@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from interbasis.base.records import Record
 from interbasis.cli import common
-from interbasis.runtime.records import Record
 
 if TYPE_CHECKING:
     from interbasis.data.download import Remote
@@ -83,10 +83,10 @@ def doctor(
     """
     import torch
 
+    from interbasis.base.connection import can_connect
     from interbasis.data.cifar10 import ARCHIVE
     from interbasis.data.download import cache_folder
     from interbasis.data.mnist import FILES
-    from interbasis.runtime.connection import can_connect
 
     cache = cache_folder()
     remotes = [ARCHIVE, *FILES["train"], *FILES["test"]]

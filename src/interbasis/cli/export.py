@@ -6,8 +6,8 @@ from typing import Annotated
 from cyclopts import Parameter
 from pydantic import Field
 
+from interbasis.base.records import Record
 from interbasis.cli import common
-from interbasis.runtime.records import Record
 
 
 class ExportRequest(Record):
@@ -50,7 +50,7 @@ def export(
 
     Example: interbasis export runs/lib --graphml lib.graphml --parquet lib-tables --neuronpedia lib.json
     """
-    from interbasis.runtime.errors import InterbasisError
+    from interbasis.base.errors import InterbasisError
 
     request = request or ExportRequest()
     tables = request.graphml, request.parquet, request.neuronpedia
@@ -63,7 +63,7 @@ def export(
     files: list[Path] = []
     left_out = ""
     if request.html is not None:
-        from interbasis.viewer import write_page
+        from interbasis.show.viewer import write_page
 
         files.append(write_page([run] if other is None else [run, other], request.html))
     if any(tables):
@@ -76,7 +76,7 @@ def export(
 
 
 def _tables(run: Path, request: ExportRequest) -> tuple[list[Path], str]:
-    from interbasis.export import plain_graph, write_graphml, write_neuronpedia, write_parquet
+    from interbasis.show.export import plain_graph, write_graphml, write_neuronpedia, write_parquet
 
     graph = plain_graph(run, request.edges or None)
     files: list[Path] = []

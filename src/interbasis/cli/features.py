@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from interbasis.analysis.stages.features import FeaturesRequest, FeaturesResult
 from interbasis.cli import common
-from interbasis.run.stages.features import FeaturesRequest, FeaturesResult
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,13 +27,13 @@ def features(
 
     Example: interbasis features runs/lib
     """
-    from interbasis.run.stages import features as stage
+    from interbasis.analysis.stages import features as stage
 
     result = stage.run(common.open_run(run, model, trust).on(device), request or FeaturesRequest())
     common.show(result, as_json, lambda result: _tables(result, run), run)
 
 
 def _tables(result: FeaturesResult, run: Path) -> "list[RenderableType]":
-    from interbasis.terminal import feature_tables
+    from interbasis.show.terminal import feature_tables
 
     return [*feature_tables(result), f"\nStored as features.json and examples.json in {run}."]

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from interbasis.base.records import Record
 from interbasis.cli import common
-from interbasis.runtime.records import Record
 
 
 class FiguresResult(Record):
@@ -27,9 +27,9 @@ def figures(
 
     Example: interbasis figures runs/lib --format pdf --out figures
     """
-    from interbasis.figures.saving import known_formats
-    from interbasis.report import write_figures
-    from interbasis.runtime.progress import progress_bar
+    from interbasis.base.progress import progress_bar
+    from interbasis.show.figures.saving import known_formats
+    from interbasis.show.report import write_figures
 
     formats = known_formats([name.strip() for name in format.split(",")])
     with progress_bar() as advance:

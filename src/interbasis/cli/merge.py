@@ -26,10 +26,10 @@ def merge(
 
     Example: interbasis merge runs/lib/shards --out runs/lib
     """
-    from interbasis.run.stages import shards as stage
-    from interbasis.run.summary import summarise
-    from interbasis.terminal import summary_tables
-    from interbasis.terminal.shards import merged_tables
+    from interbasis.analysis.stages import shards as stage
+    from interbasis.analysis.summary import summarise
+    from interbasis.show.terminal import summary_tables
+    from interbasis.show.terminal.shards import merged_tables
 
     result = stage.merge(shards, out, trust=trust)
     if isinstance(result, stage.RoundMerged):

@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
+from interbasis.analysis.stages.modules import ModulesRequest
 from interbasis.cli import common
-from interbasis.run.stages.modules import ModulesRequest
 
 
 def modules(
@@ -20,10 +20,10 @@ def modules(
 
     Example: interbasis modules runs/lib
     """
+    from interbasis.analysis.stages import modules as stage
+    from interbasis.analysis.workspace import RunGraph
     from interbasis.graph.store import load
-    from interbasis.run.opened import RunGraph
-    from interbasis.run.stages import modules as stage
-    from interbasis.terminal import module_tables
+    from interbasis.show.terminal import module_tables
 
     result = stage.run(RunGraph(graph=load(run), folder=run), request or ModulesRequest())
     common.show(result, as_json, module_tables, run)

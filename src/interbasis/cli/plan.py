@@ -4,8 +4,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from interbasis.analysis.costs.request import PlanRequest
 from interbasis.cli import common
-from interbasis.costs.request import PlanRequest
 
 
 def plan(
@@ -30,7 +30,7 @@ def plan(
 
     Example: interbasis plan gpt2-small --tokens 512000 --edge-group positions
     """
-    from interbasis.costs.plan import make_plan
-    from interbasis.terminal import plan_tables
+    from interbasis.analysis.costs.plan import make_plan
+    from interbasis.show.terminal import plan_tables
 
     common.show(make_plan(model, request or PlanRequest(), measure_again), as_json, plan_tables)

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from interbasis.base.records import Record
 from interbasis.cli import common
-from interbasis.runtime.records import Record
 
 
 class ReportResult(Record):
@@ -19,7 +19,7 @@ class ReportResult(Record):
 
 def report(
     *runs: Annotated[Path, Parameter(help="Folders of runs, side by side in the report.")],
-    out: Annotated[Path, Parameter(help="Folder for report.html and figures/.")],
+    out: Annotated[Path, Parameter(help="Folder for report.html and show/figures/.")],
     as_json: common.AsJson = False,
 ) -> None:
     """Write a report: the numbers, the figures, and what may be claimed from them.
@@ -28,8 +28,8 @@ def report(
 
     Example: interbasis report runs/lib runs/pca --out report
     """
-    from interbasis.report import write_report
-    from interbasis.runtime.progress import progress_bar
+    from interbasis.base.progress import progress_bar
+    from interbasis.show.report import write_report
 
     with progress_bar() as advance:
         page = write_report(runs, out, advance)

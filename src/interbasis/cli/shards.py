@@ -5,9 +5,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from interbasis.base.records import Record
 from interbasis.cli import common
 from interbasis.cli.build import BuildOptions
-from interbasis.runtime.records import Record
 
 
 class JobOptions(Record):
@@ -38,9 +38,9 @@ def shards(
 
     Example: interbasis shards modadd --shards 16 --slurm --out runs/lib
     """
-    from interbasis.run.request import requested
-    from interbasis.run.shard_jobs import shard_jobs
-    from interbasis.terminal.shards import job_list
+    from interbasis.graph.request import requested
+    from interbasis.lib.shard_jobs import shard_jobs
+    from interbasis.show.terminal.shards import job_list
 
     given = {} if options is None else options.model_dump(include=options.model_fields_set)
     given |= {} if model is None else {"model": model}

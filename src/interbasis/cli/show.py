@@ -31,11 +31,11 @@ def show(
 
     For a model: interbasis show modadd
     """
+    from interbasis.analysis.summary import summarise
+    from interbasis.graph.named_models import MODEL_FAMILIES, open_model
     from interbasis.graph.store import load
     from interbasis.network.summary import describe
-    from interbasis.run.specs import MODEL_FAMILIES, open_model
-    from interbasis.run.summary import summarise
-    from interbasis.terminal import section_tables, summary_tables
+    from interbasis.show.terminal import section_tables, summary_tables
 
     if not Path(run).is_dir() and run.partition(":")[0] in MODEL_FAMILIES:
         described = describe(open_model(run).network)

@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
+from interbasis.analysis.stages.steer import SteerRequest
 from interbasis.cli import common
-from interbasis.run.stages.steer import SteerRequest
 
 
 def steer(
@@ -22,7 +22,7 @@ def steer(
 
     Example: interbasis steer runs/lib --feature mlp_in.3:17 --by 4 --prompt "Once upon a time"
     """
-    from interbasis.run.stages import steer as stage
-    from interbasis.terminal import steer_tables
+    from interbasis.analysis.stages import steer as stage
+    from interbasis.show.terminal import steer_tables
 
     common.show(stage.run(common.open_run(run, model, trust), request), as_json, steer_tables, run)

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from interbasis.analysis.stages.trace import TraceRequest, TraceResult
 from interbasis.cli import common
-from interbasis.run.stages.trace import TraceRequest, TraceResult
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,17 +22,17 @@ def trace(
     """Trace one computation: which features, at which positions, made an output what it is.
 
     Signed edges between positions, scores, and predictions beside what interventions measured. Stored as
-    traces/NAME.json in the run.
+    analysis/traces/NAME.json in the run.
 
     Example: interbasis trace runs/lib --prompt "Once upon a time"
     """
-    from interbasis.run.stages import trace as stage
+    from interbasis.analysis.stages import trace as stage
 
     result = stage.run(common.open_run(run, model, trust), request or TraceRequest())
     common.show(result, as_json, lambda result: _tables(result, run), run)
 
 
 def _tables(result: TraceResult, run: Path) -> "list[RenderableType]":
-    from interbasis.terminal import trace_tables
+    from interbasis.show.terminal import trace_tables
 
     return [*trace_tables(result), f"\nStored as {result.stem()}.json in {run}."]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from interbasis.base.errors import InterbasisError
+from interbasis.base.memory import format_bytes
 from interbasis.data.samples import IGNORED_LABEL, Pair, Samples, Split
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.memory import format_bytes
 
 NAMES = (("x", "y"), ("inputs", "labels"), ("data", "targets"))
 """What arrays of inputs and labels are called; with _train or _test where there are both."""

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler
 
+from interbasis.base.errors import InterbasisError
+from interbasis.base.progress import Progress
+from interbasis.compute.team import ALONE, Team
 from interbasis.data.next_tokens import next_tokens, require_next_token_labels
 from interbasis.data.samples import Samples
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.progress import Progress
-from interbasis.runtime.team import ALONE, Team
 
 Batch = Tensor | tuple[Tensor, Tensor]
 Data = Batch | Sequence[Batch] | DataLoader | Dataset | np.ndarray | Samples

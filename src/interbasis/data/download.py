@@ -6,9 +6,9 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.files import sha256_of
-from interbasis.runtime.progress import progress_bar
+from interbasis.base.errors import InterbasisError
+from interbasis.base.files import sha256_of
+from interbasis.base.progress import progress_bar
 
 BYTES_PER_BLOCK = 2**18
 """Bytes that are read at a time."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from interbasis.base.errors import InterbasisError
 from interbasis.data.download import cache_folder
-from interbasis.runtime.errors import InterbasisError
 
 TOKENS_PER_BLOCK = 2**22
 """Tokens that are looked through at a time."""

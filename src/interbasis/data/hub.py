@@ -3,9 +3,9 @@
 from pathlib import Path, PurePath
 from typing import TypeVar
 
+from interbasis.base.connection import hub_is_out_of_reach
+from interbasis.base.errors import InterbasisError
 from interbasis.data.samples import Split
-from interbasis.runtime.connection import hub_is_out_of_reach
-from interbasis.runtime.errors import InterbasisError
 
 File = TypeVar("File", bound=PurePath)
 WORDS = {"train": ("train",), "test": ("test", "validation", "valid")}

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
+from interbasis.base.connection import hub_is_out_of_reach
+from interbasis.base.errors import InterbasisError
 from interbasis.data.download import TIMEOUT
-from interbasis.runtime.connection import hub_is_out_of_reach
-from interbasis.runtime.errors import InterbasisError
 
 ATTEMPTS = 4
 """Of a read, before it counts as failed."""

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 
+from interbasis.base.errors import InterbasisError
 from interbasis.data.samples import Pair, Samples, Split, scale_pixels
-from interbasis.runtime.errors import InterbasisError
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 MODES = {"L": 1, "RGB": 3}

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from interbasis.base.errors import InterbasisError
 from interbasis.data.flat import Flat
 from interbasis.data.tokens import (
     COLUMNS,
@@ -24,7 +25,6 @@ from interbasis.data.tokens import (
     open_tokens,
     tokens_in_footer,
 )
-from interbasis.runtime.errors import InterbasisError
 
 SUFFIXES = (*RAW, ".npy", ".parquet")
 MAX_OPEN_FILES = 16

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from interbasis.base.errors import InterbasisError
 from interbasis.data.arrays import open_npz
 from interbasis.data.download import Remote, fetch
 from interbasis.data.samples import Pair, Samples, Split, scale_pixels
-from interbasis.runtime.errors import InterbasisError
 
 HOMES = (
     "https://storage.googleapis.com/cvdf-datasets/mnist/",

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from interbasis.runtime.errors import InterbasisError
+from interbasis.base.errors import InterbasisError
 
 
 class Labelled(NamedTuple):

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from interbasis.base.errors import InterbasisError
 from interbasis.data.samples import IGNORED_LABEL
-from interbasis.runtime.errors import InterbasisError
 
 
 def next_tokens(tokens: Tensor) -> Tensor:  # [n, T] -> [n, T]

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from interbasis.base.errors import InterbasisError
 from interbasis.data.flat import Flat
 from interbasis.data.hub_files import HubFile, PinnedDataset
 from interbasis.data.joined import JoinedTokens
 from interbasis.data.tokens import COLUMNS, column_of, flat_tokens, parquet_module, tokens_in_footer
-from interbasis.runtime.errors import InterbasisError
 
 MAX_HELD_BYTES = 2**26
 """Tokens of row groups that a process keeps; data that are larger are read again in every pass."""

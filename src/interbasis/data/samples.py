@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from interbasis.runtime.errors import InterbasisError
+from interbasis.base.errors import InterbasisError
 
 Split = Literal["train", "test"]
 Pair = tuple[Tensor, Tensor]

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from interbasis.base.errors import InterbasisError
 from interbasis.data.flat import Flat
 from interbasis.data.hub import files_of_split, parquet_files
 from interbasis.data.hub_files import pinned
@@ -34,7 +35,6 @@ from interbasis.data.text import Tokenizer, open_rows, open_text, open_tokenizer
 from interbasis.data.tokens import COLUMNS, open_parquet, open_parquets, open_tokens
 from interbasis.data.windows import Windows, samples, stride
 from interbasis.data.windows import split as split_documents
-from interbasis.runtime.errors import InterbasisError
 
 TEST_WORDS = ("test", "validation", "valid", "val")
 OWN_OPTIONS = ("part", "column", "tokenizer", "stream", "revision")

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from interbasis.base.connection import hub_is_out_of_reach
+from interbasis.base.errors import InterbasisError
 from interbasis.data.flat import Flat, converted, identity_of
 from interbasis.data.tokens import column_of, open_parquet
-from interbasis.runtime.connection import hub_is_out_of_reach
-from interbasis.runtime.errors import InterbasisError
 
 SEPARATOR = "<|endoftext|>"
 COLUMNS = ("text", "content", "story", "messages", "conversation")

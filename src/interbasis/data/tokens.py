@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from interbasis.base.errors import InterbasisError
 from interbasis.data.flat import Flat, converted, identity_of
-from interbasis.runtime.errors import InterbasisError
 
 RAW = {".uint16": np.uint16, ".u16": np.uint16, ".bin": np.uint16, ".uint32": np.uint32, ".u32": np.uint32}
 COLUMNS = ("input_ids", "tokens", "token_ids", "ids")

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
+from interbasis.base.errors import InterbasisError
 from interbasis.data.flat import Flat
 from interbasis.data.samples import IGNORED_LABEL, Pair, Samples, Split
-from interbasis.runtime.errors import InterbasisError
 
 TOKENS_PER_READ = 2**16
 """Of a pass over the samples."""

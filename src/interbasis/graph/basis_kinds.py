@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from interbasis.runtime.literals import Basis
+from interbasis.base.literals import Basis
 
 RankedBy = Literal["lambda", "variance"]
 
 
 @dataclass(frozen=True)
 class BasisKind:
-    """A kind of basis as settings, tables and pages speak of it; `interbasis.fit.bases` fits them."""
+    """A kind of basis as settings, tables and pages speak of it; `interbasis.lib.bases` fits them."""
 
     name: Basis
     title: str

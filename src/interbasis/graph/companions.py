@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from interbasis.base.records import Record
 from interbasis.data.batches import Data
 from interbasis.network.network import Network
-from interbasis.runtime.records import Record
 
 if TYPE_CHECKING:
     from interbasis.graph.interaction_graph import InteractionGraph

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
+from interbasis.base.printable import printable
+from interbasis.base.records import Record, require
 from interbasis.graph.largest_direction import LargestDirection
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.settings import BuildConfig, BuildRequest
-from interbasis.runtime.printable import printable
-from interbasis.runtime.records import Record, require
 
 if TYPE_CHECKING:
-    from interbasis.run.stages.ablate import AblationResult
-    from interbasis.run.stages.features import FeaturesResult
-    from interbasis.traces.records import Trace
+    from interbasis.analysis.stages.ablate import AblationResult
+    from interbasis.analysis.stages.features import FeaturesResult
+    from interbasis.analysis.traces.records import Trace
 
 
 class Provenance(Record):
@@ -99,7 +99,7 @@ class InteractionGraph:
 
     def _repr_html_(self) -> str:
         """The graph as a page inside a notebook."""
-        from interbasis.viewer import html_of_graph
+        from interbasis.show.viewer import html_of_graph
 
         return html_of_graph(self)
 
@@ -115,7 +115,7 @@ class InteractionGraph:
         Raises:
             InterbasisError: It cannot be written.
         """
-        from interbasis.viewer import write_graph
+        from interbasis.show.viewer import write_graph
 
         return write_graph(self, file)
 
@@ -131,7 +131,7 @@ class InteractionGraph:
         Raises:
             InterbasisError: The graph was loaded from a run that does not name its model.
         """
-        from interbasis.run.opened import open_graph
+        from interbasis.analysis.workspace import open_graph
 
         return open_graph(self).features(**settings)
 
@@ -147,7 +147,7 @@ class InteractionGraph:
         Raises:
             InterbasisError: The graph was loaded from a run that does not name its model.
         """
-        from interbasis.run.opened import open_graph
+        from interbasis.analysis.workspace import open_graph
 
         return open_graph(self).ablate(**settings)
 
@@ -164,7 +164,7 @@ class InteractionGraph:
         Raises:
             InterbasisError: There is no tokenizer, output, feature or sample of that name.
         """
-        from interbasis.run.opened import open_graph
+        from interbasis.analysis.workspace import open_graph
 
         return open_graph(self).trace(prompt, **settings).trace
 

@@ -1,6 +1,6 @@
 """How much of a layer's variance its largest direction holds, and which positions and tokens carry it."""
 
-from interbasis.runtime.records import Record
+from interbasis.base.records import Record
 
 
 class Carrier(Record):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from interbasis.base.errors import InterbasisError
 from interbasis.numerics.linalg import Cut
-from interbasis.runtime.errors import InterbasisError
 
 MAX_DENSE_IDENTITY = 2**13
 """Widest layer whose identity matrix is made when it is asked for."""

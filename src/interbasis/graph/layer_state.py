@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pydantic import StrictBool, StrictStr
 from torch import Tensor
 
+from interbasis.base.records import Record
+from interbasis.compute.checkpoints import State
 from interbasis.graph.layer_basis import IdentityBasis, LayerBasis
 from interbasis.numerics.linalg import Cut
-from interbasis.runtime.checkpoints import State
-from interbasis.runtime.records import Record
 
 TENSORS_PER_LAYER = ("transform", "inverse", "mean", "eigenvalues", "variances", "eigenvalue_errors")
 

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
+from interbasis.base.literals import Basis, Dtype, Method
+from interbasis.base.records import Record, SomeNames
 from interbasis.graph.basis_kinds import BASIS_KINDS, BasisKind
-from interbasis.runtime.literals import Basis, Dtype, Method
-from interbasis.runtime.records import Record, SomeNames
 
 if TYPE_CHECKING:
     import torch

@@ -17,6 +17,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
+from interbasis.base.errors import InterbasisError, first_problem, short_repr
+from interbasis.base.files import inside, remove, sha256_of, write_atomically, write_text_atomically
+from interbasis.base.json_text import parse_json
+from interbasis.base.messages import logger
+from interbasis.base.records import Record
+from interbasis.base.signatures import SIGNATURE, NoKeyError, sign, standing
+from interbasis.base.tensor_file import Entry, write_tensors
+from interbasis.compute.checkpoints import FOLDER, Checkpoints, unfinished_tasks
+from interbasis.compute.locks import LOCK, building
+from interbasis.compute.shards import SHARDS
 from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import LayerBasis
@@ -24,16 +34,6 @@ from interbasis.graph.layer_state import TENSORS_PER_LAYER, LayerHeader, header_
 from interbasis.graph.named_sources import NamedSources
 from interbasis.graph.settings import BuildConfig
 from interbasis.graph.stored_basis import StoredBasis, StoredTensors
-from interbasis.runtime.checkpoints import FOLDER, Checkpoints, unfinished_tasks
-from interbasis.runtime.errors import InterbasisError, first_problem, short_repr
-from interbasis.runtime.files import inside, remove, sha256_of, write_atomically, write_text_atomically
-from interbasis.runtime.json_text import parse_json
-from interbasis.runtime.locks import LOCK, building
-from interbasis.runtime.messages import logger
-from interbasis.runtime.records import Record
-from interbasis.runtime.shards import SHARDS
-from interbasis.runtime.signatures import SIGNATURE, NoKeyError, sign, standing
-from interbasis.runtime.tensor_file import Entry, write_tensors
 
 FORMAT = "interbasis-graph"
 SCHEMA = 1

@@ -6,8 +6,8 @@ from typing import overload
 
 from torch import Tensor
 
+from interbasis.base.tensor_file import read_tensor
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.runtime.tensor_file import read_tensor
 
 
 class StoredBasis(LayerBasis):

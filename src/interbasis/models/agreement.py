@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.own_output import own_output, parts_with_hooks
 from interbasis.network.network import Network
-from interbasis.runtime.errors import InterbasisError
 
 if TYPE_CHECKING:
     from interbasis.models.sequential import Rows

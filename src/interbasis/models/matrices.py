@@ -12,8 +12,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from interbasis.base.errors import InterbasisError
 from interbasis.network.network import Change
-from interbasis.runtime.errors import InterbasisError
 
 LINEAR_MAPS = (nn.Linear, nn.Bilinear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 UNCHANGED = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)

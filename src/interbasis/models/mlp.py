@@ -19,11 +19,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from interbasis.base.errors import InterbasisError
+from interbasis.base.files import write_atomically
 from interbasis.models.module import from_torch
 from interbasis.models.sequential import ELEMENTWISE, FAMILY, IDENTITIES
 from interbasis.network.network import Network
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.files import write_atomically
 
 __all__ = ["load", "load_module", "save"]
 

@@ -20,12 +20,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from interbasis.base.errors import InterbasisError
 from interbasis.data.modadd import pairs, split
 from interbasis.models.matrices import changed_matrices
 from interbasis.network.cores import Attention, AttentionShape, Elementwise, Linear
 from interbasis.network.network import Network, NodeLayer, Prefix, Section
 from interbasis.network.prefix import with_constant
-from interbasis.runtime.errors import InterbasisError
 
 __all__ = ["from_weights", "load", "modulus", "pairs", "split"]
 

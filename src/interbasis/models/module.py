@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models import sequential
 from interbasis.models.agreement import made_up_inputs
 from interbasis.models.custom_backward import has_custom_backward
@@ -17,7 +18,6 @@ from interbasis.models.matrices import changed_copy
 from interbasis.models.own_output import check_no_global_hooks, check_own_forwards
 from interbasis.network.cores import General
 from interbasis.network.network import Change, Network
-from interbasis.runtime.errors import InterbasisError
 
 
 def from_torch(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as every_module
 
-from interbasis.runtime.errors import InterbasisError
+from interbasis.base.errors import InterbasisError
 
 
 @contextmanager

@@ -5,10 +5,10 @@ import math
 import torch
 from torch import Tensor, nn
 
+from interbasis.base.errors import InterbasisError
 from interbasis.network.network import Prefix
 from interbasis.network.prefix import with_constant
 from interbasis.network.window import Grid
-from interbasis.runtime.errors import InterbasisError
 
 
 class Pixels(Prefix):

@@ -22,6 +22,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from interbasis.base.errors import InterbasisError
+from interbasis.base.files import write_atomically
 from interbasis.models.matrices import changed_copy
 from interbasis.models.pixels import Pixels
 from interbasis.network.cores import Elementwise
@@ -38,8 +40,6 @@ from interbasis.network.stencil_section import (
     patch_matrix,
 )
 from interbasis.network.window import Grid, Window
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.files import write_atomically
 
 FAMILY = "residual convolutional network"
 

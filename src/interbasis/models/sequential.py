@@ -13,6 +13,7 @@ from typing import TypeGuard, cast
 import torch
 from torch import Tensor, nn
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.agreement import check_agreement
 from interbasis.models.own_output import evaluation_mode
 from interbasis.network.cores import Core, Elementwise, General, Linear
@@ -20,7 +21,6 @@ from interbasis.network.cores.activations import bare
 from interbasis.network.cores.per_feature import PerFeatureNorm, PerFeaturePReLU
 from interbasis.network.network import Network, NodeLayer, Prefix, Section
 from interbasis.network.prefix import with_constant
-from interbasis.runtime.errors import InterbasisError
 
 ELEMENTWISE = (
     nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.Softplus,

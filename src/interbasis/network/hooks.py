@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
-from interbasis.runtime.errors import InterbasisError
+from interbasis.base.errors import InterbasisError
 
 NORMED = {
     "ln1": "hook_resid_pre",

@@ -20,6 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interbasis.base.devices import near_sums, sums_device
+from interbasis.base.errors import InterbasisError
+from interbasis.base.literals import Dtype
 from interbasis.network.cores import Core, SamplesQueries, positions_of
 from interbasis.network.hooks import node_layer
 from interbasis.network.prefix import Prefix
@@ -27,9 +30,6 @@ from interbasis.network.prefix import with_constant as with_constant
 from interbasis.network.shapes import Shapes
 from interbasis.network.structured_matmul import applier
 from interbasis.network.window import Grid
-from interbasis.runtime.devices import near_sums, sums_device
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.literals import Dtype
 
 Change = Callable[[Tensor], Tensor]
 """What becomes of a weight matrix; the shape stays."""

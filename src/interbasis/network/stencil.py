@@ -22,8 +22,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from interbasis.base.errors import InterbasisError
 from interbasis.network.window import Grid, Window, combined
-from interbasis.runtime.errors import InterbasisError
 
 MAX_DENSE_ELEMENTS = 2**24
 """Elements of the taps' weights over all pixels that are held at once while overlaps are computed."""

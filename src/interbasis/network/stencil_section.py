@@ -26,12 +26,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interbasis.base.devices import near_sums
+from interbasis.base.errors import InterbasisError
 from interbasis.network.cores import Largest, Linear
 from interbasis.network.network import NodeLayer, Section
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_matmul import stencil_applier
-from interbasis.runtime.devices import near_sums
-from interbasis.runtime.errors import InterbasisError
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
+from interbasis.base.memory import release_memory
 from interbasis.network.network import Section
 from interbasis.network.shapes import Shapes
-from interbasis.runtime.memory import release_memory
 
 
 class StoredBlocks:

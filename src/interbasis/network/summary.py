@@ -2,10 +2,10 @@
 
 from math import prod
 
+from interbasis.base.records import Record
 from interbasis.network.cores import General, PassCore
 from interbasis.network.hooks import hook_names
 from interbasis.network.network import Head, Network, Section
-from interbasis.runtime.records import Record
 
 
 class SectionSummary(Record):

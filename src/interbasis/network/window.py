@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from interbasis.runtime.errors import InterbasisError
+from interbasis.base.errors import InterbasisError
 
 Grid = tuple[int, ...]
 """The shape of a grid of positions, (length,), (height, width) or (depth, height, width), the last dimension

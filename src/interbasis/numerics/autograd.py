@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from interbasis.base.devices import batch_sums, double
 from interbasis.numerics.integration import Rule
 from interbasis.numerics.linalg import symmetric_product
-from interbasis.runtime.devices import batch_sums, double
 
 Function = Callable[[Tensor], Tensor]  # [n, T, c_in] -> [n, S, c_out]
 Weights = tuple[Tensor, Tensor]

@@ -5,8 +5,8 @@ from typing import get_args
 
 import numpy as np
 
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.literals import Method
+from interbasis.base.errors import InterbasisError
+from interbasis.base.literals import Method
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from interbasis.runtime.errors import InterbasisError, first_problem
+from interbasis.base.errors import InterbasisError, first_problem
 from interbasis_studies.bench.records import VERSION, BenchResult, Change, Comparison, Measure
 
 TOLERANCE = 0.25

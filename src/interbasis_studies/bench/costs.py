@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from interbasis.costs.calibration import SHARES
-from interbasis.costs.operations import Workload
-from interbasis.costs.profile import machine_profile, seconds
-from interbasis.fit.build import build
+from interbasis.analysis.costs.calibration import SHARES
+from interbasis.analysis.costs.operations import Workload
+from interbasis.analysis.costs.profile import machine_profile, seconds
+from interbasis.base.records import Record
 from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig
-from interbasis.runtime.records import Record
+from interbasis.lib.build import build
 from interbasis_studies.bench.measures import PHASES, forward_time
 from interbasis_studies.bench.shapes import Shape
 

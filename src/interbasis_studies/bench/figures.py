@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from interbasis.figures.style import COLOURS, DASHES, MARKERS, WIDTH, styled
+from interbasis.show.figures.style import COLOURS, DASHES, MARKERS, WIDTH, styled
 from interbasis_studies.bench.records import BenchResult, Sweep
 
 

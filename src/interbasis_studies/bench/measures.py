@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from interbasis.data.batches import Batches
-from interbasis.fit.build import build
-from interbasis.fit.edges import EdgeSettings, SectionEdges
-from interbasis.fit.section_jacobian import SectionJacobian
-from interbasis.fit.statistics import Wanted, collect
+from interbasis.lib.build import build
+from interbasis.lib.edges import EdgeSettings, SectionEdges
+from interbasis.lib.section_jacobian import SectionJacobian
+from interbasis.lib.statistics import Wanted, collect
 from interbasis.network.cores import Attention, StatisticsCore
 from interbasis.network.network import Network, Section
 from interbasis.numerics.integration import rule

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from interbasis.figures.saving import save
-from interbasis.runtime.files import write_text_atomically
-from interbasis.runtime.memory import format_bytes
+from interbasis.base.files import write_text_atomically
+from interbasis.base.memory import format_bytes
+from interbasis.show.figures.saving import save
 from interbasis_studies.bench.figures import sweeps_figure
 from interbasis_studies.bench.records import BenchResult, Comparison, Measure
 

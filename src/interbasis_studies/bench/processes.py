@@ -10,15 +10,15 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from interbasis.runtime.errors import InterbasisError
+from interbasis.base.errors import InterbasisError
 from interbasis_studies.bench.records import Scaling
 from interbasis_studies.bench.shapes import VOCABULARY, Shape
 
 PEAK = """
 import json, sys
 from interbasis_studies.bench.shapes import Shape
-from interbasis.fit.build import build
-from interbasis.runtime.memory import peak_bytes
+from interbasis.lib.build import build
+from interbasis.base.memory import peak_bytes
 shape = Shape(**json.loads(sys.argv[1]))
 build(shape.network(), shape.data(), edge_group="positions", edge_sources=1, progress=False)
 print(peak_bytes())

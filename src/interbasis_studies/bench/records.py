@@ -1,6 +1,6 @@
 """What a benchmark has measured."""
 
-from interbasis.runtime.records import Record
+from interbasis.base.records import Record
 
 VERSION = 1
 

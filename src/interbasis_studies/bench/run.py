@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import torch
 
-from interbasis.runtime.checkpoints import Checkpoints, environment, versions
-from interbasis.runtime.progress import Progress, silent
-from interbasis.runtime.records import Record
+from interbasis.base.progress import Progress, silent
+from interbasis.base.records import Record
+from interbasis.compute.checkpoints import Checkpoints, environment, versions
 from interbasis_studies.bench.measures import Ratios, autograd_ratios, phase_ratios, rotary_ratios
 from interbasis_studies.bench.processes import peak_memory, strong_scaling
 from interbasis_studies.bench.records import BenchResult, Machine, Measure, Scaling, Sweep

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from interbasis.fit.build import build
+from interbasis.lib.build import build
 from interbasis_studies.bench.measures import PHASES, forward_time
 from interbasis_studies.bench.records import Sweep
 from interbasis_studies.bench.shapes import Shape

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+from interbasis.base.records import Record
 from interbasis.cli import common
-from interbasis.runtime.records import Record
 
 
 class BenchOptions(Record):
@@ -31,9 +31,9 @@ def bench(
     Example: interbasis bench --out bench
     Compared with an older one: interbasis bench --out now --baseline bench/bench.json
     """
-    from interbasis.runtime.files import write_text_atomically
-    from interbasis.runtime.locks import only_task
-    from interbasis.runtime.progress import progress_bar
+    from interbasis.base.files import write_text_atomically
+    from interbasis.base.progress import progress_bar
+    from interbasis.compute.locks import only_task
     from interbasis_studies.bench.compare import compare, read_result
     from interbasis_studies.bench.page import write_page
     from interbasis_studies.bench.run import run

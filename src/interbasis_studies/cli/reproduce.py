@@ -40,7 +40,7 @@ def reproduce(
 
     Example: interbasis reproduce modadd --quick --out reproduced
     """
-    from interbasis.terminal.tables import print_parts
+    from interbasis.show.terminal.tables import print_parts
     from interbasis_studies.paper import runner
     from interbasis_studies.paper.plan import Plan
 
@@ -55,7 +55,7 @@ def reproduce(
 
 
 def _tables(result: "Reproduction[JobResult]") -> "Iterable[RenderableType]":
-    from interbasis.terminal.tables import Column, make_table
+    from interbasis.show.terminal.tables import Column, make_table
 
     texts = (Column(name, text=True) for name in ("paper", "here", "verdict"))
     table = make_table("Claims of the paper", "claim", *texts)

@@ -40,7 +40,7 @@ def scoreboard(
 
 
 def _tables(board: Scoreboard, page: Path) -> Iterator[RenderableType]:
-    from interbasis.terminal.tables import Column, make_table
+    from interbasis.show.terminal.tables import Column, make_table
     from interbasis_studies.known.conclusions import row_conclusion
 
     for axis in board.axes:

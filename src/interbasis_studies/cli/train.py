@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from pydantic import Field, JsonValue
 
+from interbasis.base.records import Record
 from interbasis.cli import common
-from interbasis.runtime.records import Record
 
 
 class TrainRequest(Record):
@@ -58,9 +58,9 @@ def train(
     """
     from safetensors import safe_open
 
-    from interbasis.runtime.errors import InterbasisError
-    from interbasis.runtime.files import check_writable
-    from interbasis.runtime.locks import only_task
+    from interbasis.base.errors import InterbasisError
+    from interbasis.base.files import check_writable
+    from interbasis.compute.locks import only_task
 
     request = request or TrainRequest()
     path = request.out or Path(f"{task}-seed{request.seed}.safetensors")
@@ -92,8 +92,8 @@ def _modadd(request: TrainRequest, path: Path, line: "_Line") -> None:
 
 
 def _images(task: str, request: TrainRequest, path: Path, line: "_Line") -> None:
-    from interbasis.run.specs import open_data
-    from interbasis.runtime.errors import InterbasisError
+    from interbasis.base.errors import InterbasisError
+    from interbasis.graph.named_models import open_data
     from interbasis_studies.training import cifar10, cifar10_conv
 
     spec = request.data or "cifar10"

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from interbasis.runtime.lazy import lazy_names
+from interbasis.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from interbasis_studies.known.bases import fit

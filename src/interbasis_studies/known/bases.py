@@ -10,11 +10,11 @@ from sklearn.decomposition import FastICA
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from interbasis.fit.build import build
-from interbasis.fit.edges import edges
+from interbasis.base.literals import Basis
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.runtime.literals import Basis
+from interbasis.lib.build import build
+from interbasis.lib.edges import edges
 from interbasis_studies.known.records import ScoredBasis
 from interbasis_studies.known.truth import KnownNetwork
 

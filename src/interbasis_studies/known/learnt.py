@@ -16,15 +16,15 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_mutual_info_score
 from torch import Tensor
 
-from interbasis.ablation.masked_pass import top_edges
-from interbasis.ablation.robust import Attack, RobustSearch
-from interbasis.ablation.search import Search
-from interbasis.communities.modules import IN_NONE, Modules, find_modules
-from interbasis.fit.build import build
+from interbasis.analysis.ablation.masked_pass import top_edges
+from interbasis.analysis.ablation.robust import Attack, RobustSearch
+from interbasis.analysis.ablation.search import Search
+from interbasis.analysis.modules.modules import IN_NONE, Modules, find_modules
+from interbasis.base.literals import Basis
+from interbasis.base.records import Measured, Record
 from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.lib.build import build
 from interbasis.network.network import Network
-from interbasis.runtime.literals import Basis
-from interbasis.runtime.records import Measured, Record
 
 CARRIED = 0.99
 """Leading features that carry this share of a layer's variance are compared, the others are not."""

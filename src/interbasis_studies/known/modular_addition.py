@@ -22,14 +22,14 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_mutual_info_score
 from torch import Tensor
 
-from interbasis.communities.modules import IN_NONE, find_modules
+from interbasis.analysis.features.fourier_labels import surfaces
+from interbasis.analysis.modules.modules import IN_NONE, find_modules
+from interbasis.base.errors import InterbasisError
+from interbasis.base.records import Record
 from interbasis.data.modadd import Labelled, pairs, split
-from interbasis.features.fourier_labels import surfaces
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.models.modadd import Embedding, load
 from interbasis.network.network import Network
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.records import Record
 from interbasis_studies.known.records import Scores
 from interbasis_studies.training.modadd import Recipe, train
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from interbasis.figures.style import GREY, INK, STYLE, grid_of, looks, note, styled
-from interbasis.report.html import document, element, heading, paragraph, picture, table
-from interbasis.runtime.files import write_text_atomically
+from interbasis.base.files import write_text_atomically
+from interbasis.show.figures.style import GREY, INK, STYLE, grid_of, looks, note, styled
+from interbasis.show.report.html import document, element, heading, paragraph, picture, table
 from interbasis_studies.known.conclusions import axis_conclusions, judged_by, row_conclusion
 from interbasis_studies.known.planted import PlantedSpec
 from interbasis_studies.known.records import TITLES, Estimate, Scoreboard, Scores
@@ -85,7 +85,7 @@ def _rows(board: Scoreboard, axis: str, name: str) -> list[list[str]]:
 
 def page(board: Scoreboard) -> str:
     """The HTML; the same scoreboard gives the same text."""
-    css = files("interbasis.report").joinpath("report.css").read_text(encoding="utf-8")
+    css = files("interbasis.show.report").joinpath("report.css").read_text(encoding="utf-8")
     title = "Scoreboard: which basis finds what is there?"
     parts = [_breakdowns(board), *(_axis(board, axis) for axis in board.axes)]
     return document(title, css, _about(board), parts)

@@ -17,11 +17,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from interbasis.base.errors import InterbasisError
+from interbasis.base.records import Record
 from interbasis.network.cores import Elementwise, Linear
 from interbasis.network.network import Network, NodeLayer, Prefix, Section
 from interbasis.network.prefix import with_constant
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.records import Record
 from interbasis_studies.known.truth import NO_PART, KnownNetwork, Truth
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "tanh": nn.Tanh}

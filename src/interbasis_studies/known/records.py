@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from interbasis.runtime.records import Measured, Record, SomeNames
+from interbasis.base.records import Measured, Record, SomeNames
 
 ScoredBasis = Literal["lib", "jib", "gib", "pca", "ica", "neuron", "random", "unwhitened", "ceiling"]
 SCORED: tuple[ScoredBasis, ...] = get_args(ScoredBasis)

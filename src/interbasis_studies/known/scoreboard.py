@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 from threadpoolctl import threadpool_limits
 
-from interbasis.runtime.checkpoints import Checkpoints, State, versions
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.files import check_writable, write_text_atomically
-from interbasis.runtime.locks import only_task
-from interbasis.runtime.progress import progress_bar
+from interbasis.base.errors import InterbasisError
+from interbasis.base.files import check_writable, write_text_atomically
+from interbasis.base.progress import progress_bar
+from interbasis.compute.checkpoints import Checkpoints, State, versions
+from interbasis.compute.locks import only_task
 from interbasis_studies.known import scoreboard_axes
 from interbasis_studies.known.bases import fit
 from interbasis_studies.known.modular_addition import (

@@ -13,12 +13,12 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_mutual_info_score, average_precision_score, roc_auc_score
 from torch import Tensor
 
-from interbasis.ablation.masked_pass import ablate_nodes
-from interbasis.communities.modules import IN_NONE, by_layer, find_modules, leiden_into
-from interbasis.communities.weighted_graph import WeightedGraph
+from interbasis.analysis.ablation.masked_pass import ablate_nodes
+from interbasis.analysis.modules.modules import IN_NONE, by_layer, find_modules, leiden_into
+from interbasis.analysis.modules.weighted_graph import WeightedGraph
+from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
-from interbasis.runtime.errors import InterbasisError
 from interbasis_studies.known.records import Scores
 from interbasis_studies.known.truth import KnownNetwork
 

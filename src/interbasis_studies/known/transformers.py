@@ -16,10 +16,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from interbasis.base.records import Record
 from interbasis.network.cores import Attention, AttentionShape, Elementwise, Linear
 from interbasis.network.network import Network, NodeLayer, Prefix, Section
 from interbasis.network.prefix import with_constant
-from interbasis.runtime.records import Record
 from interbasis_studies.known.planted import Draws
 from interbasis_studies.known.truth import KnownNetwork, Truth
 

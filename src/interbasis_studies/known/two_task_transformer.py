@@ -12,9 +12,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from interbasis.base.records import Record
 from interbasis.models.modadd import from_weights
 from interbasis.network.network import Network
-from interbasis.runtime.records import Record
 from interbasis_studies.known.two_tasks import TwoTasks
 from interbasis_studies.training.modadd import Recipe, Weights, initial_weights
 

@@ -14,12 +14,12 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from interbasis.ablation.masked_pass import ablate_nodes
-from interbasis.communities.modules import find_modules
+from interbasis.analysis.ablation.masked_pass import ablate_nodes
+from interbasis.analysis.modules.modules import find_modules
+from interbasis.base.records import Measured, Record
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.models.module import from_torch
 from interbasis.network.network import Network
-from interbasis.runtime.records import Measured, Record
 from interbasis_studies.known.scores import damage
 
 CLASSES = 10

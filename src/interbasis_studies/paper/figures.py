@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from interbasis import figures as library
-from interbasis.runtime.files import write_text_atomically
-from interbasis.runtime.records import Record
+from interbasis.base.files import write_text_atomically
+from interbasis.base.records import Record
 from interbasis_studies.paper.records import SavedFigure
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def draw_figures(
     drawn = _drawn(file)
     if drawn and drawn.made_of == made_of and all((out / one.file).is_file() for one in drawn.figures):
         return drawn.figures
-    from interbasis.figures import save
+    from interbasis.show.figures import save
 
     figures = []
     for picture in pictures:

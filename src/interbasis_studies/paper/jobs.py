@@ -10,13 +10,13 @@ from pathlib import Path
 
 import torch
 
-from interbasis.fit.counted_tokens import CountedTokens
-from interbasis.run.opened import OpenedRun
-from interbasis.run.records import DataUsed
-from interbasis.run.results import load_result, save_result
-from interbasis.run.stages import ablate
-from interbasis.run.stages.ablate import AblateRequest, AblationResult
-from interbasis.runtime.literals import Basis
+from interbasis.analysis.result import DataUsed
+from interbasis.analysis.stages import ablate
+from interbasis.analysis.stages.ablate import AblateRequest, AblationResult
+from interbasis.analysis.stored_results import load_result, save_result
+from interbasis.analysis.workspace import OpenedRun
+from interbasis.base.literals import Basis
+from interbasis.lib.counted_tokens import CountedTokens
 from interbasis_studies.paper.plan import Settings
 from interbasis_studies.paper.records import JobResult, JobTimes, Seconds
 

@@ -6,10 +6,10 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
+from interbasis.base.errors import InterbasisError
+from interbasis.base.literals import Basis
+from interbasis.base.records import Record, SomeNames
 from interbasis.graph.basis_kinds import BASIS_KINDS
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.literals import Basis
-from interbasis.runtime.records import Record, SomeNames
 
 TaskName = Literal["modadd", "cifar10", "tinystories", "gpt2"]
 LANGUAGE_TASKS = ("tinystories", "gpt2")

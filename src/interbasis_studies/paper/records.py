@@ -4,10 +4,10 @@ from typing import ClassVar, Generic, TypeVar
 
 from pydantic import Field
 
-from interbasis.run.results import Result
-from interbasis.run.stages.ablate import AblationResult
-from interbasis.runtime.literals import Basis
-from interbasis.runtime.records import Record
+from interbasis.analysis.stages.ablate import AblationResult
+from interbasis.analysis.stored_results import Result
+from interbasis.base.literals import Basis
+from interbasis.base.records import Record
 from interbasis_studies.paper.claims import Verdict
 from interbasis_studies.paper.plan import Settings, TaskName
 

@@ -4,12 +4,12 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
-from interbasis.ablation import bootstrap
-from interbasis.run.results import load_tensors
-from interbasis.run.stages.ablate import AblationResult
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.files import check_writable, write_text_atomically
-from interbasis.runtime.progress import Progress, progress_bar
+from interbasis.analysis.ablation import bootstrap
+from interbasis.analysis.stages.ablate import AblationResult
+from interbasis.analysis.stored_results import load_tensors
+from interbasis.base.errors import InterbasisError
+from interbasis.base.files import check_writable, write_text_atomically
+from interbasis.base.progress import Progress, progress_bar
 from interbasis_studies.paper.figures import draw_figures
 from interbasis_studies.paper.machine import describe_machine
 from interbasis_studies.paper.page import write

@@ -4,11 +4,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar, Generic
 
+from interbasis.analysis.stages import build
+from interbasis.analysis.stored_results import load_result
+from interbasis.analysis.workspace import OpenedRun
+from interbasis.base.progress import Progress, silent
 from interbasis.graph.settings import BuildRequest
-from interbasis.run.opened import OpenedRun
-from interbasis.run.results import load_result
-from interbasis.run.stages import build
-from interbasis.runtime.progress import Progress, silent
 from interbasis_studies.paper.claims import Verdict
 from interbasis_studies.paper.figures import Picture
 from interbasis_studies.paper.jobs import Clock, Job

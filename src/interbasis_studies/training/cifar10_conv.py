@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from interbasis.base.errors import InterbasisError
 from interbasis.data.samples import Samples
 from interbasis.models.residual import Residual, save
-from interbasis.runtime.errors import InterbasisError
 from interbasis_studies.training.cifar10 import Report
 from interbasis_studies.training.state import discard_state, restore_state, save_state
 

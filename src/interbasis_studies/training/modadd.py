@@ -20,9 +20,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from interbasis.base.files import write_atomically
 from interbasis.data.modadd import split
 from interbasis.models.modadd import FAMILY
-from interbasis.runtime.files import write_atomically
 from interbasis_studies.training.state import discard_state, restore_state, save_state
 
 Weights = dict[str, Tensor]

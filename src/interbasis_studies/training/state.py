@@ -10,9 +10,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.files import clear_left_over, write_atomically
-from interbasis.runtime.tensor_file import digest_of
+from interbasis.base.errors import InterbasisError
+from interbasis.base.files import clear_left_over, write_atomically
+from interbasis.base.tensor_file import digest_of
 
 Weights = Mapping[str, Tensor]
 

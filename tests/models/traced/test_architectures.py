@@ -6,8 +6,8 @@ from torch import nn
 
 from cases import normal
 from interbasis import InterbasisError, build, from_torch
-from interbasis.ablation.masked_pass import ablated
-from interbasis.fit.attributions import sections_in_bases
+from interbasis.analysis.ablation.masked_pass import ablated
+from interbasis.lib.attributions import sections_in_bases
 from interbasis.network.cores import General
 from interbasis.network.network import Section
 from models.traced import networks
@@ -82,7 +82,7 @@ def test_a_general_section_is_named_with_its_line_and_is_exact():
 
 
 def _check_gram(section: Section, f: torch.Tensor) -> None:
-    from interbasis.fit.section_jacobian import SectionJacobian
+    from interbasis.lib.section_jacobian import SectionJacobian
 
     core, identity = section.core, torch.eye(section.target.width, dtype=torch.float64)
     assert isinstance(core, General)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from cases import normal
 from interbasis import from_torch
-from interbasis.fit.section_jacobian import SectionJacobian
+from interbasis.lib.section_jacobian import SectionJacobian
 from interbasis.network.cores import General, PassCore
 from interbasis.network.network import Section
 from interbasis.network.stencil_section import StencilSection

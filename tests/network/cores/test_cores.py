@@ -17,9 +17,9 @@ from cases import (
     batch_moments,
     normal,
 )
-from interbasis.fit.attributions import token_attributions
-from interbasis.fit.section_jacobian import SectionJacobian
-from interbasis.fit.square_sums import SquareSums
+from interbasis.lib.attributions import token_attributions
+from interbasis.lib.section_jacobian import SectionJacobian
+from interbasis.lib.square_sums import SquareSums
 from interbasis.models.sequential import ELEMENTWISE
 from interbasis.network.cores import AttentionShape, Elementwise, Gated, Linear, Normalize, Rotary, Variance
 from interbasis.network.cores.core import into_groups

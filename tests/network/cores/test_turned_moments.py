@@ -16,7 +16,7 @@ from cases import (
     normal,
     seeded,
 )
-from interbasis.fit.section_jacobian import SectionJacobian
+from interbasis.lib.section_jacobian import SectionJacobian
 from interbasis.network.cores import Attention, AttentionShape, Rotary
 from interbasis.network.cores.attention import core as attention_core
 from interbasis.network.cores.attention import key_brackets, key_levels

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from interbasis.runtime.errors import InterbasisError
+from interbasis.base.errors import InterbasisError
 from interbasis_studies.bench import measures, processes, run, sweeps
 from interbasis_studies.bench.compare import compare, read_result
 from interbasis_studies.bench.page import write_page

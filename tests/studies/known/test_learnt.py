@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import interbasis
-from interbasis.ablation.robust import Attack
-from interbasis.communities.modules import find_modules, leiden_into
-from interbasis.communities.weighted_graph import WeightedGraph
+from interbasis.analysis.ablation.robust import Attack
+from interbasis.analysis.modules.modules import find_modules, leiden_into
+from interbasis.analysis.modules.weighted_graph import WeightedGraph
 from interbasis_studies.known import PlantedSpec, fit, plant
 from interbasis_studies.known.learnt import edge_counts, halves, own_answers, shared
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from interbasis.runtime.checkpoints import NO_CHECKPOINTS, Checkpoints
+from interbasis.compute.checkpoints import NO_CHECKPOINTS, Checkpoints
 from interbasis_studies.cli.scoreboard import _tables
 from interbasis_studies.known import PlantedSpec, scoreboard_axes
 from interbasis_studies.known import scoreboard as module

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import interbasis
-from interbasis.run.opened import open_run
-from interbasis.run.results import load_result, load_tensors
-from interbasis.run.stages import ablate, build, features
-from interbasis.run.stages.ablate import AblationResult
-from interbasis.run.stages.features import FeaturesResult
+from interbasis.analysis.stages import ablate, build, features
+from interbasis.analysis.stages.ablate import AblationResult
+from interbasis.analysis.stages.features import FeaturesResult
+from interbasis.analysis.stored_results import load_result, load_tensors
+from interbasis.analysis.workspace import open_run
 from interbasis_studies.paper import runner
 from interbasis_studies.paper.plan import make_plan
 from interbasis_studies.paper.tasks.language.measures import kinds, shape

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import interbasis
-from interbasis.features.fourier_labels import FourierLabel, Term
-from interbasis.run.opened import open_run
-from interbasis.run.results import FORMAT, load_result
-from interbasis.run.stages import ablate, build, modules
-from interbasis.run.stages.modules import ModulesResult
+from interbasis.analysis.features.fourier_labels import FourierLabel, Term
+from interbasis.analysis.stages import ablate, build, modules
+from interbasis.analysis.stages.modules import ModulesResult
+from interbasis.analysis.stored_results import FORMAT, load_result
+from interbasis.analysis.workspace import open_run
 from interbasis_studies.paper import runner
 from interbasis_studies.paper.plan import make_plan
 from interbasis_studies.paper.records import SavedFigure

@@ -10,8 +10,8 @@ from safetensors import safe_open
 from cases import normal
 from interbasis import InterbasisError
 from interbasis.data.samples import Samples
+from interbasis.graph.named_models import open_model
 from interbasis.models import mlp
-from interbasis.run.specs import open_model
 from interbasis_studies.training import cifar10 as training
 from interbasis_studies.training.cifar10 import Recipe, epoch_order, measure_accuracy, train
 

@@ -9,8 +9,8 @@ from safetensors import safe_open
 
 from interbasis import InterbasisError
 from interbasis.data.samples import Samples
+from interbasis.graph.named_models import SHIPPED_CONV, open_data, open_model
 from interbasis.models import residual
-from interbasis.run.specs import SHIPPED_CONV, open_data, open_model
 from interbasis_studies.training import cifar10_conv as training
 from interbasis_studies.training.cifar10_conv import Recipe, augmented, train
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 import interbasis
 from cases import plain_transformer
 from interbasis import modadd
-from interbasis.run.specs import SHIPPED
+from interbasis.graph.named_models import SHIPPED
 from reference import edges as reference_edges
 from reference import jacobian_gram, relative_error
 

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.traced.load import network_of
 from interbasis.network.network import Network
-from interbasis.runtime.errors import InterbasisError
 
 Head = Literal["tokens", "mean", "pooled"]
 TOKENS = 8

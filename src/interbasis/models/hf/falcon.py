@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.hf.norms import norm
 from interbasis.models.hf.parts import (
     GENERAL,
@@ -18,7 +19,6 @@ from interbasis.models.hf.parts import (
 )
 from interbasis.models.hf.positions import context, rotary
 from interbasis.network.cores import Attention, AttentionShape, Elementwise
-from interbasis.runtime.errors import InterbasisError
 
 
 def parts(model: Any) -> Model:

@@ -6,6 +6,7 @@ every head's queries and keys.
 
 from typing import Any
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.hf.llama import grouped, mlp
 from interbasis.models.hf.parts import (
     GENERAL,
@@ -19,7 +20,6 @@ from interbasis.models.hf.parts import (
 )
 from interbasis.models.hf.positions import context, rotary
 from interbasis.network.cores import Attention, AttentionShape
-from interbasis.runtime.errors import InterbasisError
 
 
 def parts(model: Any) -> Model:

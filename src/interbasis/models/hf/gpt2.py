@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.hf.parts import (
     GENERAL,
     Affine,
@@ -17,7 +18,6 @@ from interbasis.models.hf.parts import (
     weights,
 )
 from interbasis.network.cores import Attention, AttentionShape, Elementwise
-from interbasis.runtime.errors import InterbasisError
 
 
 def parts(model: Any) -> Model:

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.hf.norms import norm
 from interbasis.models.hf.parts import (
     Affine,
@@ -16,7 +17,6 @@ from interbasis.models.hf.parts import (
     weights,
 )
 from interbasis.network.cores import Attention, AttentionShape, Elementwise, Rotary
-from interbasis.runtime.errors import InterbasisError
 
 BASE = 10000
 PARTS = 4

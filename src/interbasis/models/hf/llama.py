@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.hf.norms import norm
 from interbasis.models.hf.parts import (
     GENERAL,
@@ -29,7 +30,6 @@ from interbasis.models.hf.parts import (
 )
 from interbasis.models.hf.positions import context, rotary
 from interbasis.network.cores import Attention, AttentionShape, Elementwise, Gated
-from interbasis.runtime.errors import InterbasisError
 
 ONE_WINDOW = ("mistral", "ministral3", "phi3", "starcoder2")
 """Families that name one window for all layers."""

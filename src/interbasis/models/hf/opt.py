@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.hf.parts import (
     GENERAL,
     Affine,
@@ -14,7 +15,6 @@ from interbasis.models.hf.parts import (
     weights,
 )
 from interbasis.network.cores import Attention, AttentionShape, Elementwise
-from interbasis.runtime.errors import InterbasisError
 
 
 def parts(model: Any) -> Model:

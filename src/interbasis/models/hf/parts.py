@@ -7,10 +7,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from interbasis.base.errors import InterbasisError
 from interbasis.network.cores import Attention, Core
 from interbasis.network.network import Prefix
 from interbasis.network.prefix import with_constant
-from interbasis.runtime.errors import InterbasisError
 
 GENERAL = (
     "build the interbasis.Network from sections whose core is "

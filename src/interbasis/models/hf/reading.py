@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import nn
 
+from interbasis.base.connection import hub_is_out_of_reach
+from interbasis.base.errors import InterbasisError
+from interbasis.base.memory import collecting_later
 from interbasis.models.hf.families import FAMILIES
 from interbasis.models.hf.stored import parameters_without_memory
-from interbasis.runtime.connection import hub_is_out_of_reach
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.memory import collecting_later
 
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 """Settings that are whole numbers of at least 1 in every family."""

@@ -18,11 +18,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.hf.assemble import around, block_sections
 from interbasis.models.hf.parts import Model
 from interbasis.network.network import Network, Section
 from interbasis.network.stored_section import StoredBlocks, StoredSection
-from interbasis.runtime.errors import InterbasisError
 
 OTHER_NAMES = {"lm_head.weight": "embed_out.weight"}
 """Names in files of weights that have another name in the model's code (GPT-NeoX)."""

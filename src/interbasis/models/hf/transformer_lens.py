@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.hf.parts import (
     GENERAL,
     Affine,
@@ -19,7 +20,6 @@ from interbasis.models.hf.parts import (
     weights,
 )
 from interbasis.network.cores import Attention, AttentionShape, Elementwise, Gated, Rotary
-from interbasis.runtime.errors import InterbasisError
 
 UNSUPPORTED = {
     "clip_qkv": "clipped queries, keys and values",

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.traced.cuts import Step
 from interbasis.models.traced.names import computed
 from interbasis.models.traced.sections import composed
 from interbasis.network.network import NodeLayer, Section
 from interbasis.network.prefix import with_constant
-from interbasis.runtime.errors import InterbasisError
 
 
 def chosen(

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from interbasis.base.errors import InterbasisError
+from interbasis.base.messages import logger
 from interbasis.models.custom_backward import has_custom_backward
 from interbasis.models.own_output import own_output
 from interbasis.models.traced.chosen import chosen
@@ -23,8 +25,6 @@ from interbasis.models.traced.values import Early
 from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.network.network import Head, Network, NodeLayer, Section
 from interbasis.network.stencil_section import StencilSection
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.messages import logger
 
 FAMILY = "traced"
 MAX_RELATIVE_ERROR = 1e-9

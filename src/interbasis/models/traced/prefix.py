@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, fx, nn
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.traced.recognise import op_name
 from interbasis.models.traced.streams import Given, Stream
 from interbasis.models.traced.trace import Traced, place
 from interbasis.network.network import Prefix
 from interbasis.network.prefix import with_constant
-from interbasis.runtime.errors import InterbasisError
 
 SILENT = {
     "sym_size",

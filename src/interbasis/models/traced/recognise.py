@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.traced import wires
 from interbasis.models.traced.streams import CoreOp, Flattened, Gathered, Given, Op, Stream, in_order
 from interbasis.models.traced.trace import Traced, callers, place
@@ -20,7 +21,6 @@ from interbasis.models.traced.values import Early, Integers, Keywords, Known, Sc
 from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.network.stencil import Stencil
 from interbasis.network.window import Grid
-from interbasis.runtime.errors import InterbasisError
 
 MOVES = {
     "view", "reshape", "permute", "transpose", "flatten", "unflatten", "unsqueeze", "squeeze", "expand",

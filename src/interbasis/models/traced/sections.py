@@ -7,6 +7,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.traced.cuts import Cut, Step
 from interbasis.models.traced.expressions import Expression, Term
 from interbasis.models.traced.streams import (
@@ -34,7 +35,6 @@ from interbasis.network.cores import (
 from interbasis.network.network import NodeLayer, Section
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import StencilSection, add_taps, patch_matrix
-from interbasis.runtime.errors import InterbasisError
 
 
 def section(step: Step, source: NodeLayer, target: NodeLayer) -> Section:

@@ -28,8 +28,8 @@ from torch.export import Dim, ExportedProgram, export
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.own_output import evaluation_mode
-from interbasis.runtime.errors import InterbasisError
 
 SAMPLES = (3, 5, 7, 11, 13)
 """Numbers of samples that are traced: the first that no dimension of the example has."""

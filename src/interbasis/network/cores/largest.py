@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from interbasis.base.devices import double
 from interbasis.network.cores.core import Moments, StatisticsCore, Sums
 from interbasis.numerics.integration import Rule
-from interbasis.runtime.devices import double
 
 
 class Largest(StatisticsCore):

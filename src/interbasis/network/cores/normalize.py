@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from interbasis.base.devices import double, double_sum
 from interbasis.network.cores.abilities import ClosedFormSquares
 from interbasis.network.cores.core import Moments, StatisticsCore, Sums
 from interbasis.network.cores.squares import Squares
 from interbasis.numerics.integration import Rule
 from interbasis.numerics.linalg import symmetric_product
-from interbasis.runtime.devices import double, double_sum
 
 if TYPE_CHECKING:
     from interbasis.network.network import Section

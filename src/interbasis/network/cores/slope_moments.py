@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from interbasis.base.devices import double_sum
 from interbasis.network.cores.core import Moments, Sums
 from interbasis.numerics.linalg import symmetric_product
-from interbasis.runtime.devices import double_sum
 
 MAX_DENSE_WIDTH = 2048
 """Most read-outs for which both matrices are made."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from interbasis.runtime.devices import double, sums_device
+from interbasis.base.devices import double, sums_device
 
 if TYPE_CHECKING:
     from interbasis.network.network import Section

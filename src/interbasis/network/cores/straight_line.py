@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from interbasis.base.devices import double
 from interbasis.numerics.integration import rule
-from interbasis.runtime.devices import double
 
 Function = Callable[[Tensor], Tensor]
 

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from interbasis.base.devices import double_sum
 from interbasis.network.cores.abilities import ClosedFormSquares
 from interbasis.network.cores.core import Moments, StatisticsCore, Sums
 from interbasis.network.cores.squares import Squares, VarianceSquares
 from interbasis.numerics.integration import Rule
 from interbasis.numerics.linalg import symmetric_product
-from interbasis.runtime.devices import double_sum
 
 if TYPE_CHECKING:
     from interbasis.network.network import Section

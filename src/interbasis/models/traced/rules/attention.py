@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.traced.recognise import Recogniser, known
 from interbasis.models.traced.rules.linear import mixed
 from interbasis.models.traced.streams import Attended, selection
@@ -13,7 +14,6 @@ from interbasis.models.traced.trace import place
 from interbasis.models.traced.values import Early, Keywords, Scores, Value
 from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.network.cores import AttentionShape
-from interbasis.runtime.errors import InterbasisError
 
 NEGLIGIBLE = -1e4
 """Masks add this or less to scores that are not to count."""

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from interbasis.base.errors import InterbasisError
 from interbasis.models.traced import wires
 from interbasis.models.traced.recognise import Recogniser, default_axis, op_name
 from interbasis.models.traced.streams import Foreign, Stream
 from interbasis.models.traced.trace import Traced, place
 from interbasis.models.traced.values import Early, Integers, Keywords, Known, Scores, Several, Value
 from interbasis.models.traced.wires import MisplacedError, Wire
-from interbasis.runtime.errors import InterbasisError
 
 
 def _replaced(tensor: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:

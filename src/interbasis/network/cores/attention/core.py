@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from interbasis.base.memory import elements_within
 from interbasis.network.cores.abilities import FastAblation, SamplesQueries
 from interbasis.network.cores.attention import edges, folded, key_levels, table
 from interbasis.network.cores.attention.heads import AttentionShape, Heads
@@ -13,7 +14,6 @@ from interbasis.network.cores.attention.sums import HeadSums
 from interbasis.network.cores.attention.turned_moments import add_key_terms
 from interbasis.network.cores.core import Counted, Moments, PassCore, Sums
 from interbasis.numerics.integration import Rule
-from interbasis.runtime.memory import elements_within
 
 MAX_QUERIES_PER_BLOCK = 128
 """Queries handled at once: bounds the memory, and lets causal attention skip keys that none of them sees."""

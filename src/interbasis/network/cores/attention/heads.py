@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from interbasis.base.errors import InterbasisError
 from interbasis.network.cores.attention.rotary import Rotary
 from interbasis.network.cores.core import Counted
-from interbasis.runtime.errors import InterbasisError
 
 
 @dataclass(frozen=True)

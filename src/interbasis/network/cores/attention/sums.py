@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from interbasis.base.devices import batch_sums
 from interbasis.network.cores.attention.heads import AttentionShape
 from interbasis.network.cores.core import Moments
-from interbasis.runtime.devices import batch_sums
 
 
 @dataclass

@@ -5,9 +5,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from interbasis.run.opened import OpenedRun
-from interbasis.run.specs import open_data
-from interbasis.runtime.progress import Progress, progress_bar
+from interbasis.analysis.workspace import OpenedRun
+from interbasis.base.progress import Progress, progress_bar
+from interbasis.graph.named_models import open_data
 from interbasis_studies.paper.claims import Verdict
 from interbasis_studies.paper.figures import Picture
 from interbasis_studies.paper.jobs import Clock, Job

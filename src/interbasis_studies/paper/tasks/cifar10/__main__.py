@@ -2,7 +2,7 @@
 
 import argparse
 
-from interbasis.runtime.progress import progress_bar
+from interbasis.base.progress import progress_bar
 from interbasis_studies.paper.tasks.cifar10.directions import animal_direction, table
 
 

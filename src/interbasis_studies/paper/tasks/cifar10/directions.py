@@ -15,18 +15,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from interbasis.analysis.features.activations import collect, of
+from interbasis.analysis.features.interventions import intervene
+from interbasis.analysis.features.probes import auroc, best, explained_variance, separation
+from interbasis.base.literals import Basis
+from interbasis.base.progress import Progress, silent
+from interbasis.base.records import Record
 from interbasis.data import cifar10
 from interbasis.data.samples import Split
-from interbasis.features.activations import collect, of
-from interbasis.features.interventions import intervene
-from interbasis.features.probes import auroc, best, explained_variance, separation
-from interbasis.fit.build import build
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.lib.build import build
 from interbasis.models import mlp
 from interbasis.network.network import Network
-from interbasis.runtime.literals import Basis
-from interbasis.runtime.progress import Progress, silent
-from interbasis.runtime.records import Record
 from interbasis_studies.paper.plan import CENTRAL_BASES
 from interbasis_studies.paper.tasks.classifier import ClassifierResult
 

@@ -4,20 +4,20 @@ from itertools import product
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
-from interbasis.ablation.evaluation import Evaluation
-from interbasis.ablation.records import Sparsity
-from interbasis.ablation.search import DEFAULT_TOLERANCE
-from interbasis.ablation.sparsity import interaction_sparsity
-from interbasis.features.records import Idle
-from interbasis.features.relevance import idle
+from interbasis.analysis.ablation.evaluation import Evaluation
+from interbasis.analysis.ablation.records import Sparsity
+from interbasis.analysis.ablation.search import DEFAULT_TOLERANCE
+from interbasis.analysis.ablation.sparsity import interaction_sparsity
+from interbasis.analysis.features.records import Idle
+from interbasis.analysis.features.relevance import idle
+from interbasis.analysis.stages import modules
+from interbasis.analysis.stages.ablate import AblateRequest
+from interbasis.analysis.stages.modules import ModulesRequest, ModulesResult
+from interbasis.analysis.workspace import OpenedRun
+from interbasis.base.errors import InterbasisError
+from interbasis.base.progress import Progress
+from interbasis.base.records import Record
 from interbasis.graph.settings import BuildRequest
-from interbasis.run.opened import OpenedRun
-from interbasis.run.stages import modules
-from interbasis.run.stages.ablate import AblateRequest
-from interbasis.run.stages.modules import ModulesRequest, ModulesResult
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.progress import Progress
-from interbasis.runtime.records import Record
 from interbasis_studies.paper.jobs import Clock, Job, ablate_missing, common_result
 from interbasis_studies.paper.plan import CENTRAL_BASES, SEEDS, ClassifierSettings
 from interbasis_studies.paper.records import JobResult, Reproduction

@@ -7,11 +7,11 @@ from typing import TypeVar
 from matplotlib.figure import Figure
 
 from interbasis import figures
-from interbasis.ablation.records import Trial
+from interbasis.analysis.ablation.records import Trial
+from interbasis.analysis.stages.ablate import AblationResult
+from interbasis.analysis.stored_results import load_tensors
+from interbasis.base.literals import Basis
 from interbasis.graph.store import load
-from interbasis.run.results import load_tensors
-from interbasis.run.stages.ablate import AblationResult
-from interbasis.runtime.literals import Basis
 from interbasis_studies.paper.figures import Picture
 from interbasis_studies.paper.plan import BASIS_LABELS
 from interbasis_studies.paper.records import Reproduction

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from interbasis.run.stages.ablate import SectionEdges
-from interbasis.run.stages.modules import NullModularity
-from interbasis.runtime.literals import Basis
+from interbasis.analysis.stages.ablate import SectionEdges
+from interbasis.analysis.stages.modules import NullModularity
+from interbasis.base.literals import Basis
 from interbasis_studies.paper.markdown import Cell, percent, table
 from interbasis_studies.paper.plan import BASIS_LABELS
 from interbasis_studies.paper.records import Reproduction

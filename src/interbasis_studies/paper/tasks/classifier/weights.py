@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from interbasis.run.specs import SHIPPED
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.progress import Progress, silent
+from interbasis.base.errors import InterbasisError
+from interbasis.base.progress import Progress, silent
+from interbasis.graph.named_models import SHIPPED
 from interbasis_studies.paper.plan import SEEDS, ReproduceRequest, TaskName
 
 

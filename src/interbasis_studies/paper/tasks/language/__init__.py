@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from interbasis.analysis.stages import features
+from interbasis.analysis.stages.ablate import AblateRequest
+from interbasis.analysis.stages.features import ExamplesResult, FeaturesRequest, FeaturesResult
+from interbasis.analysis.workspace import OpenedRun
+from interbasis.base.errors import InterbasisError
+from interbasis.base.progress import Progress
 from interbasis.data.samples import Samples, Split
+from interbasis.graph.named_models import Model, first_of, open_model
 from interbasis.graph.settings import BuildRequest
 from interbasis.network.network import Network
-from interbasis.run.opened import OpenedRun
-from interbasis.run.specs import Model, first_of, open_model
-from interbasis.run.stages import features
-from interbasis.run.stages.ablate import AblateRequest
-from interbasis.run.stages.features import ExamplesResult, FeaturesRequest, FeaturesResult
-from interbasis.runtime.errors import InterbasisError
-from interbasis.runtime.progress import Progress
 from interbasis_studies.paper.claims import Verdict
 from interbasis_studies.paper.figures import Picture
 from interbasis_studies.paper.jobs import Clock, Job, ablate_missing, common_result

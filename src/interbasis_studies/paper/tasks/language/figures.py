@@ -6,13 +6,13 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from interbasis.figures import eigenvalue_spectra, interaction_graph, position_profiles
-from interbasis.figures.style import INK, grid_of, look, note, plain, styled
+from interbasis.analysis.stages.ablate import AblationResult
+from interbasis.analysis.stages.features import FeaturesResult
+from interbasis.analysis.stored_results import load_result, load_tensors
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.store import load
-from interbasis.run.results import load_result, load_tensors
-from interbasis.run.stages.ablate import AblationResult
-from interbasis.run.stages.features import FeaturesResult
+from interbasis.show.figures import eigenvalue_spectra, interaction_graph, position_profiles
+from interbasis.show.figures.style import INK, grid_of, look, note, plain, styled
 from interbasis_studies.paper.figures import Picture
 from interbasis_studies.paper.plan import BASIS_LABELS
 from interbasis_studies.paper.records import Reproduction

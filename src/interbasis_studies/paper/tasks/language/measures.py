@@ -6,16 +6,16 @@ Edges Ê are [features out, features in]; feature 0 is the constant, and 1 the v
 import torch
 from torch import Tensor
 
-from interbasis.ablation.evaluation import Evaluation
-from interbasis.features.records import Band, TokenExample
+from interbasis.analysis.ablation.evaluation import Evaluation
+from interbasis.analysis.features.records import Band, TokenExample
+from interbasis.analysis.stages.ablate import AblationResult
+from interbasis.analysis.stages.features import ExamplesResult, FeaturesResult
+from interbasis.analysis.summary import summarise
+from interbasis.analysis.workspace import OpenedRun
+from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.cores import Attention, Core, Elementwise, Gated, Normalize, Variance
 from interbasis.network.network import Network
-from interbasis.run.opened import OpenedRun
-from interbasis.run.stages.ablate import AblationResult
-from interbasis.run.stages.features import ExamplesResult, FeaturesResult
-from interbasis.run.summary import summarise
-from interbasis.runtime.errors import InterbasisError
 from interbasis_studies.paper.jobs import Clock
 from interbasis_studies.paper.tasks.language.records import (
     CENTRAL_KINDS,

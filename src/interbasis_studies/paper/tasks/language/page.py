@@ -1,6 +1,6 @@
 """What the page of a language model has beside the common parts."""
 
-from interbasis.run.stages.ablate import SectionEdges
+from interbasis.analysis.stages.ablate import SectionEdges
 from interbasis_studies.paper.markdown import Cell, percent, table
 from interbasis_studies.paper.plan import BASIS_LABELS, CENTRAL_BASES, LanguageSettings, Plan
 from interbasis_studies.paper.records import ComparedEdges, Reproduction

@@ -2,10 +2,10 @@
 
 from typing import ClassVar, Literal
 
-from interbasis.run.results import Result
-from interbasis.run.summary import LayerSummary
-from interbasis.runtime.literals import Dtype
-from interbasis.runtime.records import Record
+from interbasis.analysis.stored_results import Result
+from interbasis.analysis.summary import LayerSummary
+from interbasis.base.literals import Dtype
+from interbasis.base.records import Record
 from interbasis_studies.paper.records import JobResult
 
 Kind = Literal["attention", "MLP", "norm in", "norm out", "other"]

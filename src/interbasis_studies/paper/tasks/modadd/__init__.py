@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from interbasis.run.opened import OpenedRun
-from interbasis.runtime.progress import Progress
+from interbasis.analysis.workspace import OpenedRun
+from interbasis.base.progress import Progress
 from interbasis_studies.paper.claims import Verdict
 from interbasis_studies.paper.figures import Picture
 from interbasis_studies.paper.jobs import Clock, Job

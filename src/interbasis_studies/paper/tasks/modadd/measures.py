@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from sklearn.metrics import adjusted_mutual_info_score
 
-from interbasis.features.fourier_labels import FourierLabel, fourier
-from interbasis.features.monosemanticity import monosemantic
-from interbasis.features.records import MonosemanticCount
-from interbasis.run.opened import OpenedRun
+from interbasis.analysis.features.fourier_labels import FourierLabel, fourier
+from interbasis.analysis.features.monosemanticity import monosemantic
+from interbasis.analysis.features.records import MonosemanticCount
+from interbasis.analysis.workspace import OpenedRun
 from interbasis_studies.paper.tasks.classifier import ClassifierResult, Frequencies
 
 ATTENTION, MLP, UNEMBEDDING = "attn_in.0", "mlp_in.0", "unembed"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from interbasis.features.monosemanticity import compare
+from interbasis.analysis.features.monosemanticity import compare
 from interbasis_studies.paper import published
 from interbasis_studies.paper.markdown import Cell, table
 from interbasis_studies.paper.plan import BASIS_LABELS

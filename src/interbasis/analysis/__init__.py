@@ -1,0 +1,1 @@
+"""Measurements on a graph: a frozen request and a frozen result each."""

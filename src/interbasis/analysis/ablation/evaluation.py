@@ -1,0 +1,171 @@
+"""A metric over data, for a network whose features act on each other through some edges or nodes only."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from interbasis.analysis.ablation.masked_pass import Before, MaskedNetwork
+from interbasis.analysis.ablation.memory import UNLIMITED, AblationPlan
+from interbasis.analysis.ablation.metrics import Score, as_metric, default_metric, passes, sample_losses
+from interbasis.analysis.ablation.token_table import Table
+from interbasis.base.errors import InterbasisError
+from interbasis.base.literals import Metric
+from interbasis.data.batches import Batches, Data
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.lib.statistics import chunk_size
+from interbasis.network.network import Network
+from interbasis.network.stencil_section import StencilSection
+
+
+@dataclass(frozen=True, eq=False)
+class _Chunk:
+    """A chunk of data, and a node layer at it."""
+
+    inputs: Tensor
+    labels: Tensor
+    before: Before
+
+
+class Evaluation:
+    """Scores of one network, graph, data set and metric, over one ablation after another.
+
+    Without a metric it is the network's (`metrics.default_metric`). Language models take tokens alone.
+    Data are passed over in chunks; a pass stops as soon as a limit cannot be met any more. The features of
+    the layer where ablations begin are held in memory, as a table of different tokens where these repeat.
+    Scores are over all tokens; masks act on those that the graph describes, or with ``all_tokens`` on all.
+    A ``plan`` says how much is held at once, where memory is limited; there are no tables then, since making
+    one takes more than it saves.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        graph: InteractionGraph,
+        data: Data,
+        metric: Metric | None = None,
+        all_tokens: bool = False,
+        plan: AblationPlan | None = None,
+    ):
+        metric = default_metric(network) if metric is None else metric
+        if metric not in ("accuracy", "cross_entropy"):
+            raise InterbasisError(f"the metric is accuracy or cross_entropy, not {metric!r}")
+        self.plan = plan
+        self.masked = MaskedNetwork.of(network, graph, all_tokens, one_by_one=plan is not None)
+        self.network = self.masked.network
+        self.graph = graph
+        self.metric: Metric = metric
+        self.batches = Batches(data, predicts_next=network.predicts_next)
+        self._cached_layer = -1
+        self._cached: list[_Chunk] = []
+
+    @cached_property
+    def baseline(self) -> Score:
+        """The untouched model's."""
+        score = self._score(self._untouched())
+        if not score.counts.sum():
+            raise InterbasisError("the data have no usable label; at least one is required")
+        return score
+
+    def _untouched(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Outputs and labels; inputs or outputs that are not finite would count as wrong answers."""
+        for first, inputs, labels in self._numbered_chunks():
+            outputs = self.network(inputs)
+            for what, values in (("inputs", inputs), ("the model's outputs", outputs)):
+                bad = ~values.isfinite().flatten(1).all(1)
+                if bad.any():
+                    sample = first + int(bad.int().argmax())
+                    raise InterbasisError(
+                        f"{what} are not finite (NaN or infinite), first for sample {sample} of the "
+                        f"{self.batches.name}; look at that input or at the model's weights"
+                    )
+            yield outputs, labels
+
+    def edges(self, masks: Mapping[int, Tensor], limit: float | None = None) -> Score:
+        """With the masks of some sections in force, broken off once ``limit`` is missed for certain."""
+        return self._score(self._through_edges(masks), limit)
+
+    def nodes(self, layer: int, keep: int | Tensor) -> Score:
+        """With some features of a layer kept only."""
+        return self._score(self._through_nodes(layer, keep))
+
+    @property
+    def all_tokens(self) -> bool:
+        """Whether masks act on all tokens."""
+        return self.masked.counted.all
+
+    def activations_and_labels(self, layer: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """f of a node layer, labels and inputs of all data, in chunks."""
+        return [
+            (self.network.activations_at(layer, inputs), labels, inputs) for inputs, labels in self._chunks()
+        ]
+
+    def _score(self, outputs: Iterator[tuple[Tensor, Tensor]], limit: float | None = None) -> Score:
+        losses: list[Tensor] = []
+        counts: list[Tensor] = []
+        total, everything = 0.0, 0.0 if limit is None else self.baseline.counts.sum().item()
+        with torch.no_grad():
+            for result, labels in outputs:
+                loss, count = sample_losses(self.metric, result, labels)
+                losses.append(loss)
+                counts.append(count)
+                total += loss.sum().item()
+                if limit is not None and not passes(
+                    self.metric, as_metric(self.metric, total / everything), limit
+                ):
+                    return self._broken_off(losses)
+        return Score(self.metric, torch.cat(losses), torch.cat(counts))
+
+    def _broken_off(self, losses: list[Tensor]) -> Score:
+        """As if all that was not looked at were perfect; it cannot be better than that."""
+        counts = self.baseline.counts
+        known = torch.cat(losses)
+        padded = torch.nn.functional.pad(known, (0, len(counts) - len(known)))
+        return Score(self.metric, padded, counts, complete=len(known) == len(counts))
+
+    def _through_edges(self, masks: Mapping[int, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        for chunk in self._chunks_at(min(masks)):
+            f = self.masked.through_edges(chunk.before, masks)
+            yield self.network.finish(f, chunk.inputs), chunk.labels
+
+    def _through_nodes(self, layer: int, keep: int | Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        for chunk in self._chunks_at(layer):
+            f = self.masked.through_nodes(chunk.before, {layer: keep})
+            yield self.network.finish(f, chunk.inputs), chunk.labels
+
+    def _chunks_at(self, layer: int) -> Iterator[_Chunk]:
+        """The data at a node layer, held in memory for the next ablation there if they fit."""
+        if self._cached_layer == layer:
+            yield from self._cached
+            return
+        self._cached_layer, self._cached = -1, []
+        cached: list[_Chunk] = []
+        size = 0
+        stencil = any(isinstance(section, StencilSection) for section in self.network.sections[layer:][:1])
+        tabulated, room = not stencil and self.plan is None, (self.plan or UNLIMITED).cache_bytes
+        for inputs, labels in self._chunks():
+            chunk = _Chunk(inputs, labels, self.masked.before(layer, inputs, tabulated))
+            size += _bytes(chunk.before)
+            if size <= room:
+                cached.append(chunk)
+            yield chunk
+        if size <= room:
+            self._cached_layer, self._cached = layer, cached
+
+    def _chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for _, inputs, labels in self._numbered_chunks():
+            yield inputs, labels
+
+    def _numbered_chunks(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Index of the first sample, inputs, labels; padding stays where no position sees it."""
+        size = min(chunk_size(self.network, self.batches), (self.plan or UNLIMITED).samples)
+        for first, inputs, labels in self.batches.labelled_chunks(size, padded=self.network.predicts_next):
+            yield first, inputs.to(self.network.device), labels
+
+
+def _bytes(before: Before) -> int:
+    features, tensors = before.features, [] if before.f is None else [before.f]
+    tensors += [features.rows, features.index] if isinstance(features, Table) else [features]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -1,0 +1,391 @@
+"""Edge and node ablation: what the network does when features act on each other through few edges.
+
+Output feature i of a section sees the input features its mask m_i keeps, all others at 0, their mean:
+
+    f̂_out,i = P̂_i (m_i ∘ f̂) + B̂_i · core(Â (m_i ∘ f̂)),
+
+then the rest of the network runs on. Only the kept columns of  enter, and output features with equal masks
+share one pass through the core, so the work goes with the number of kept edges. A node ablation keeps some
+features of a layer and puts the others at their mean, f' = C⁺_K C_K f. Tokens that the graph leaves out stay
+as they are (`whole_tokens`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+from interbasis.analysis.ablation.token_table import Table, tabulate
+from interbasis.analysis.ablation.whole_tokens import WholeTokens
+from interbasis.base.errors import InterbasisError
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.lib.attributions import check_bases, section_in_bases, sections_in_bases
+from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
+from interbasis.network.cores import Core, Elementwise, FastAblation, Linear
+from interbasis.network.network import Network, Section
+from interbasis.network.stencil_matmul import stencil_applier
+from interbasis.network.stencil_section import StencilSection
+
+MAX_FOLDED_POSITIONS = 32
+"""Positions of a sequence up to which attention is taken straight from few features; its patterns, which that
+writes down, are too many in longer ones."""
+
+Masks = Mapping[int | str, Tensor] | Sequence[Tensor | None]
+"""Masks by section: {index or name of the source layer: mask}, or one per section with None for all edges."""
+
+
+@torch.no_grad()
+def ablate_edges(network: Network, graph: InteractionGraph, inputs: Tensor, masks: Masks) -> Tensor:
+    """Run the model with some sections computing through the kept edges only.
+
+    Args:
+        network: The network that the graph was built from.
+        graph: Its interaction graph.
+        inputs: A batch of inputs.
+        masks: Masks [features_out, features_in] of sections, True for an edge that is kept: a dictionary by
+            index or name of the source layer, or one mask (or None) per section. Column 0, the constant's, is
+            kept by `top_edges` and taken as it is here. Several masks act together. Tokens that the graph
+            leaves out (``norm_limit``, ``skip_positions``) are not masked.
+
+    Returns:
+        The model's output.
+
+    Raises:
+        InterbasisError: A mask is not boolean, has another shape, or belongs to no section.
+    """
+    masked = MaskedNetwork.of(network, graph)
+    chosen = _by_section(masks, masked.network, graph)
+    if not chosen:
+        return masked.network(inputs.to(masked.network.device))
+    before = masked.before(min(chosen), inputs.to(masked.network.device))
+    return masked.network.output_from(masked.through_edges(before, chosen), inputs)
+
+
+@torch.no_grad()
+def ablate_nodes(
+    network: Network, graph: InteractionGraph, inputs: Tensor, keep: Mapping[int | str, int | Tensor]
+) -> Tensor:
+    """Run the model with some features of layers only, the others being at their mean.
+
+    Args:
+        network: The network that the graph was built from.
+        graph: Its interaction graph.
+        inputs: A batch of inputs.
+        keep: By index or name of a node layer, how many features are kept (the first ones, the constant
+            counted) or which ones (their indices, or a boolean mask).
+
+    Returns:
+        The model's output.
+
+    Raises:
+        InterbasisError: There is no such node layer.
+    """
+    masked = MaskedNetwork.of(network, graph)
+    chosen = {_layer_index(key, network.layers): value for key, value in keep.items()}
+    if not chosen:
+        return masked.network(inputs.to(masked.network.device))
+    before = masked.before(min(chosen), inputs.to(masked.network.device))
+    return masked.network.output_from(masked.through_nodes(before, chosen), inputs)
+
+
+class OneInBases(Sequence[Section]):
+    """Sections in the coordinates of their bases, of which the one that was asked for last is held."""
+
+    def __init__(self, network: Network, layers: Sequence[LayerBasis]):
+        check_bases(network, layers)
+        self._network, self._layers = network, layers
+        self._held: tuple[int, Section] | None = None
+
+    def __len__(self) -> int:
+        return len(self._network.sections)
+
+    @overload
+    def __getitem__(self, index: int) -> Section: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Section]: ...
+    def __getitem__(self, index: int | slice) -> Section | Sequence[Section]:
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(len(self)))]
+        if self._held is None or self._held[0] != index:
+            self._held = None
+            self._held = index, section_in_bases(self._network, self._layers, index)
+        return self._held[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Before:
+    """A node layer that an ablation begins with, for some samples."""
+
+    features: Tensor | Table  # f̂ [n, T, r]
+    f: Tensor | None = None  # [n, T, d]
+    """The activations; needed where some tokens are not masked."""
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedNetwork:
+    """A network and bases of its node layers, for passes through some edges or nodes only."""
+
+    network: Network
+    layers: Sequence[LayerBasis]
+    sections: Sequence[Section]
+    """In the coordinates of the bases."""
+    counted: CountedTokens = ALL_TOKENS
+    """The tokens that masks act on."""
+
+    @classmethod
+    def of(
+        cls, network: Network, graph: InteractionGraph, all_tokens: bool = False, one_by_one: bool = False
+    ) -> "MaskedNetwork":
+        """The network in the dtype of the graph's build, in its bases, every feature counted from its mean.
+
+        Masks act on the tokens that counted in the build, or on all of them. Sections are taken to their
+        bases now or, ``one_by_one``, when they are ablated, and then one is held.
+        """
+        network = network.to(graph.config.torch_dtype)
+        counted = ALL_TOKENS if all_tokens else CountedTokens.of_graph(network, graph)
+        made = OneInBases if one_by_one else sections_in_bases
+        layers = graph.centred_layers()
+        return cls(network, layers, made(network, layers), counted)
+
+    def before(self, layer: int, inputs: Tensor, tabulated: bool = False) -> Before:
+        """A node layer, untouched; as a table of its different tokens where that is asked for and shorter."""
+        f, basis = self.network.activations_at(layer, inputs), self.layers[layer]
+        if not self.counted.all:
+            return Before(basis.features_of(f), f)
+        table = tabulate(f) if tabulated else None
+        return Before(basis.features_of(f) if table is None else table.map(basis.features_of))
+
+    def through_edges(self, before: Before, masks: Mapping[int, Tensor]) -> Tensor:
+        """Activations of the last node layer, from what is before the first section with a mask."""
+        first = min(masks)
+        counted = self.counted_tokens(before.f, first, max(masks) + 1)
+        f = self._through_mask(first, before, masks[first], counted)
+        for k in range(first + 1, len(self.network.sections)):
+            if k in masks:
+                f = self._through_mask(k, Before(self.layers[k].features_of(f), f), masks[k], counted)
+            else:
+                f = self.network.sections[k](f)
+        return f
+
+    def counted_tokens(self, f: Tensor | None, first: int, last: int) -> dict[int, Tensor]:
+        """By node layer from ``first`` to ``last``, the tokens that masks act on [n, T]; {} is all of them.
+
+        Which tokens are massive is a matter of the untouched network, which has f at the first layer.
+        """
+        if self.counted.all or f is None:
+            return {}
+        counted = {first: self.counted.at(first, self.network.nodes[first], f)}
+        for k in range(first, last):
+            f = self.network.sections[k](f)
+            counted[k + 1] = self.counted.at(k + 1, self.network.nodes[k + 1], f)
+        return counted
+
+    def whole_tokens(self, k: int, f: Tensor | None, counted: Mapping[int, Tensor]) -> WholeTokens | None:
+        """The tokens that are not masked in section k, before which is f; None where there are none."""
+        if f is None or not counted or (counted[k].all() and counted[k + 1].all()):
+            return None
+        return WholeTokens.of(self.network.sections[k], self.layers[k + 1], f, (counted[k], counted[k + 1]))
+
+    def _through_mask(self, k: int, before: Before, mask: Tensor, counted: Mapping[int, Tensor]) -> Tensor:
+        """Section k in the bases, and back to the network's coordinates."""
+        whole = self.whole_tokens(k, before.f, counted)
+        following = ablated(self.sections[k], before.features, mask.to(self.network.device), whole)
+        f = self.layers[k + 1].back(following)
+        return f if whole is None else whole.among_outputs(f)
+
+    def through_nodes(self, before: Before, keep: Mapping[int, int | Tensor]) -> Tensor:
+        """Activations of the last node layer, from the first layer that keeps some of its features only."""
+        first, features = min(keep), before.features
+        counted = self.counted_tokens(before.f, first, max(keep))
+        if isinstance(features, Table):
+            features = features.rows[features.index]
+        f = self._only(first, Before(features, before.f), keep[first], counted)
+        for k, section in enumerate(self.network.sections[first:], first + 1):
+            f = section(f)
+            if k in keep:
+                f = self._only(k, Before(self.layers[k].features_of(f), f), keep[k], counted)
+        return f
+
+    def _only(self, k: int, before: Before, keep: int | Tensor, counted: Mapping[int, Tensor]) -> Tensor:
+        """Layer k with some of its features, in the network's coordinates."""
+        assert isinstance(before.features, Tensor)
+        some = self.layers[k].back(only(before.features, keep))
+        return some if not counted or before.f is None else torch.where(counted[k][..., None], some, before.f)
+
+
+def only(features: Tensor, keep: int | Tensor) -> Tensor:  # [n, T, features]
+    """The features to keep, the first so many or those named, and 0 for the others."""
+    chosen = slice(0, keep) if isinstance(keep, int) else keep
+    result = torch.zeros_like(features)
+    result[..., chosen] = features[..., chosen]
+    return result
+
+
+def ablated(section: Section, f: Tensor | Table, mask: Tensor, whole: WholeTokens | None = None) -> Tensor:
+    """The section's outputs [n, S, r_out] through the kept edges, all in the coordinates of the bases.
+
+    f is [n, T, r_in], or, where no tokens are whole, a table of the tokens it is made of.
+    """
+    if isinstance(section, StencilSection):
+        assert isinstance(f, Tensor)
+        return _ablated_stencil(section, f, mask)
+    if isinstance(f, Table):
+        outputs = section.positions_out(f.index.shape[1])
+        tokens = f.rows @ (section.skip * mask).T
+        result = tokens[f.index[:, outputs]]
+    else:
+        outputs = section.outputs(f)
+        result = f[:, outputs] @ (section.skip * mask).T
+    if whole is not None:
+        result = whole.among_skipped(result)
+    if isinstance(section.core, Linear):
+        return result
+    read_outs = _ReadOuts(f.rows if isinstance(f, Table) else f, section.read)
+    for columns, rows in equal_masks(mask):
+        rows = rows[section.write[rows].any(1)]  # the others see the input by the skip alone
+        if not len(rows):
+            continue
+        write, row = section.write[rows], mask[rows[0]]
+        if isinstance(f, Table):
+            part = _of_table(section.core, Table(read_outs.of(row), f.index), outputs, write)
+        elif whole is not None:
+            part = section.core(whole.among_read_outs(read_outs.of(row)), outputs) @ write.T
+        elif (short_cut := _of_few(section, f, columns, write)) is not None:
+            part = short_cut
+        else:
+            part = section.core(read_outs.of(row), outputs) @ write.T
+        result[..., rows] += part
+    return result
+
+
+def _ablated_stencil(section: StencilSection, f: Tensor, mask: Tensor) -> Tensor:  # -> [n, S, r_out]
+    """The same for a section that reads a stencil: a feature that is masked is so at all taps."""
+    result = stencil_applier(section.stencil, _masked(section, section.skip, mask))(f).contiguous()
+    if isinstance(section.core, Linear):
+        return result
+    outputs, whole = section.outputs(f), None
+    if isinstance(section.core, Elementwise) and (section.write != 0).sum(0).max() <= 1:
+        seen_by = (section.write != 0).int().argmax(0)  # one output for every unit, as in the neuron basis
+        read = _masked(section, section.read, mask[seen_by])
+        u = stencil_applier(section.stencil, read)(f)
+        return result + section.core(u, outputs) @ section.write.T
+    for columns, rows in equal_masks(mask):
+        rows = rows[section.write[rows].any(1)]  # the others see the input by the skip alone
+        if not len(rows):
+            continue
+        few = 2 * len(columns) <= mask.shape[1]
+        if few:
+            u = _read_columns(section, f, mask[rows[0]])
+        else:
+            whole = section.read_outs(f) if whole is None else whole
+            u = whole if len(columns) == mask.shape[1] else whole - _read_columns(section, f, ~mask[rows[0]])
+        result[..., rows] += section.core(u, outputs) @ section.write[rows].T
+    return result
+
+
+def _masked(section: StencilSection, matrix: Tensor, mask: Tensor) -> Tensor:  # [c, 1 + K·r], [c, r]
+    """A matrix over patches whose rows see some of the features; the bias belongs to the constant."""
+    by_tap = section.taps_of(matrix) * mask[:, None]
+    return torch.cat([matrix[:, :1] * mask[:, :1], by_tap.flatten(1)], dim=1)
+
+
+def _read_columns(section: StencilSection, f: Tensor, mask: Tensor) -> Tensor:  # -> [n, S, c_in]
+    """The read-outs of some features; the bias belongs to the constant, feature 0."""
+    columns = torch.cat([mask.new_zeros(1, dtype=torch.int64), 1 + mask[1:].nonzero()[:, 0]])
+    by_tap = section.taps_of(section.read)[..., columns]
+    bias = section.read[:, :1]
+    if not mask[0]:
+        by_tap, bias = by_tap.clone(), torch.zeros_like(bias)
+        by_tap[..., 0] = 0
+    matrix = torch.cat([bias, by_tap.flatten(1)], dim=1)
+    return stencil_applier(section.stencil, matrix)(f[..., columns])
+
+
+def _of_table(core: Core, u: Table, outputs: slice, write: Tensor) -> Tensor:
+    """B · core(u) for read-outs u, some rows B of the write matrix."""
+    if isinstance(core, FastAblation):
+        result = core.written_from_table(u.rows, u.index, outputs, write)
+        if result is not None:
+            return result
+    if core.mixes_positions:
+        return core(u.rows[u.index], outputs) @ write.T
+    return (core(u.rows[:, None], slice(0, 1)) @ write.T)[:, 0][u.index[:, outputs]]
+
+
+def _of_few(section: Section, f: Tensor, columns: Tensor, write: Tensor) -> Tensor | None:
+    """The same straight from few input features, if that is cheaper."""
+    few = 2 * len(columns) <= f.shape[2] and f.shape[1] <= MAX_FOLDED_POSITIONS
+    if not few or not isinstance(section.core, FastAblation):
+        return None
+    return section.core.written_from(f[..., columns], section.read[:, columns], section.outputs(f), write)
+
+
+@dataclass(frozen=True, eq=False)
+class _ReadOuts:
+    """Â (m ∘ f̂) for one mask after another."""
+
+    f: Tensor  # [..., r]
+    read: Tensor  # Â [c_in, r]
+
+    @cached_property
+    def whole(self) -> Tensor:  # [..., c_in]
+        return self.f @ self.read.T
+
+    def of(self, mask: Tensor) -> Tensor:  # [r] -> [..., c_in]
+        """From the columns of the mask, or from the others if these are fewer."""
+        if 2 * mask.sum() <= len(mask):
+            return self._of_columns(mask)
+        return self.whole - self._of_columns(~mask)
+
+    def _of_columns(self, mask: Tensor) -> Tensor:
+        columns = mask.nonzero()[:, 0]
+        return self.f[..., columns] @ self.read[:, columns].T
+
+
+def equal_masks(mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """(kept columns, rows) for every different row of a mask [r_out, r_in]; rows that keep nothing are 0."""
+    different, which = mask.unique(dim=0, return_inverse=True)
+    for k, row in enumerate(different):
+        if row.any():
+            yield row.nonzero()[:, 0], (which == k).nonzero()[:, 0]
+
+
+def top_edges(edges: Tensor, count: int, constant: bool = True) -> Tensor:
+    """The mask of the ``count`` largest edges of Ê [r_out, r_in], with those from the constant for free."""
+    free = int(constant)
+    candidates = edges[:, free:]
+    order = candidates.flatten().argsort(descending=True, stable=True)
+    mask = torch.zeros(candidates.numel(), dtype=torch.bool, device=edges.device)
+    mask[order[:count]] = True
+    return torch.nn.functional.pad(mask.view_as(candidates), (free, 0), value=True)
+
+
+def _by_section(masks: Masks, network: Network, graph: InteractionGraph) -> dict[int, Tensor]:
+    if not isinstance(masks, Mapping):
+        if len(masks) != len(network.sections):
+            raise InterbasisError(
+                f"expected a mask or None for each of the {len(network.sections)} sections, "
+                f"received {len(masks)}; to mask some sections only, pass a dictionary"
+            )
+        masks = {k: mask for k, mask in enumerate(masks) if mask is not None}
+    chosen = {_layer_index(key, network.layers[:-1]): mask for key, mask in masks.items()}
+    for k, mask in chosen.items():
+        expected = [graph.layers[k + 1].features, graph.layers[k].features]
+        if list(mask.shape) != expected or mask.dtype != torch.bool:
+            raise InterbasisError(
+                f"the mask of section {network.layers[k]} → {network.layers[k + 1]} is boolean of shape "
+                f"{expected}, features out × features in; received {mask.dtype} of shape {list(mask.shape)}"
+            )
+    return chosen
+
+
+def _layer_index(key: Any, names: Sequence[str]) -> int:
+    if key in names:
+        return names.index(key)
+    if isinstance(key, int) and 0 <= key < len(names):
+        return key
+    raise InterbasisError(f"expected one of {', '.join(names)}, or its index, received {key!r}")

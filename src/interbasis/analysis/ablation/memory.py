@@ -1,0 +1,150 @@
+"""What an ablation takes in memory, from shapes alone, and how many samples it takes at once to fit a limit.
+
+Beside the process with its model:
+
+    once        the section that is ablated in its bases, its edges and their order, the bases of two layers
+    a sample    where it takes most: the untouched network's activations, the masked section's features,
+                read-outs and outputs, or the logits
+    the cache   features of the layer before the section, for all samples or as many as there is room for
+
+Masks are tried one after the other, and act on all samples that are taken at once. Factors were fitted to
+measured peaks (docs/costs.md).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from interbasis.base.errors import InterbasisError
+from interbasis.base.memory import (
+    format_bytes,
+    release_memory,
+    resident_bytes,
+    return_freed_memory,
+    sufficient_memory,
+)
+from interbasis.data.batches import Batches
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.lib.memory import READING_A_BLOCK, RESERVE, block_bytes
+from interbasis.network.cores import Attention
+from interbasis.network.network import Network, Section
+from interbasis.network.stored_section import StoredSection
+
+MAX_CACHE_BYTES = 2**30
+"""Activations of one layer are kept between ablations up to this; beyond it they are computed again."""
+BYTES_PER_EDGE = 48
+"""Ê in float64, sorted with its order; the mask, and its rows sorted to find equal ones."""
+COPIES_OF_LOGITS = 4
+"""The logits, with a constant in front, and those of their log-sum-exp."""
+COPIES_OF_PATTERNS = 3
+"""Of attention whose patterns are written down."""
+SHARE_OF_SAMPLES = 0.5
+"""Of the room, what samples that are taken at once may use; the rest is for the cache."""
+
+
+@dataclass(frozen=True)
+class AblationPlan:
+    """How an ablation fits a limit."""
+
+    samples: int
+    """That are taken at once, at most."""
+    cache_bytes: int = MAX_CACHE_BYTES
+    """What the cache may weigh."""
+    peak: int = 0
+    """Bytes that the process is expected to hold at most, the cache being full."""
+
+    @classmethod
+    def within(
+        cls, limit: int, network: Network, graph: InteractionGraph, batches: Batches, sections: Sequence[int]
+    ) -> "AblationPlan":
+        """For ablations of some sections, as many samples as fit.
+
+        Raises:
+            InterbasisError: Not even one sample fits.
+        """
+        usable, dtype = int((1 - RESERVE) * limit), graph.config.torch_dtype
+        return_freed_memory()
+        release_memory()
+        held = resident_bytes() + copied_bytes(network, dtype)
+        largest = max(sections, key=lambda k: section_bytes(network, graph, k))
+        once = section_bytes(network, graph, largest)
+        positions = network.prefix(batches.first().to(network.device)).shape[1]
+        sample = sample_bytes(network, graph, positions)
+        room = usable - held - once
+        if room < sample:
+            needed = int((held + once + sample) / (1 - RESERVE))
+            raise InterbasisError(
+                f"--memory {format_bytes(limit)} is too little for this ablation, which requires about "
+                f"{format_bytes(needed)}: {format_bytes(held)} for the process and the model, "
+                f"{format_bytes(once)} for section {graph.section_names[largest]} in its bases, and "
+                f"{format_bytes(sample)} for one sample of {positions} positions; give --memory "
+                f"{sufficient_memory(needed)} or more, or {_remedy(once, sample)}"
+            )
+        samples = max(1, int(SHARE_OF_SAMPLES * room) // sample)
+        samples = min(samples, len(batches))
+        cache = min(MAX_CACHE_BYTES, room - samples * sample)
+        return cls(samples, cache, held + once + samples * sample + cache)
+
+
+UNLIMITED = AblationPlan(samples=2**62)
+"""Without a limit on memory, data are cut into chunks by their activations alone."""
+
+
+def copied_bytes(network: Network, dtype: torch.dtype) -> int:
+    """What computing in a dtype adds to a network that is open: copies, and a block that is read."""
+    prefix = sum(tensor.numel() for tensor in network.prefix.tensors()) * dtype.itemsize
+    block = int((1 + READING_A_BLOCK) * block_bytes(network))
+    if network.dtype == dtype:
+        return prefix + block
+    steps = [step for step in (*network.sections, *network.tail) if not isinstance(step, StoredSection)]
+    return prefix + block + dtype.itemsize * sum(t.numel() for step in steps for t in step.tensors())
+
+
+def section_bytes(network: Network, graph: InteractionGraph, k: int) -> int:
+    """What is held or made once while a section is ablated: the section in its bases, edges, two bases."""
+    section, itemsize = network.sections[k], graph.config.torch_dtype.itemsize
+    r_in, r_out = graph.layers[k].features, graph.layers[k + 1].features
+    (_, w), (c_in, _), (d, c_out) = section.shapes.skip, section.shapes.read, section.shapes.write
+    taps = max(1, section.shapes.read[1] // max(1, section.source.width))
+    in_bases = itemsize * (taps * r_in * (r_out + c_in) + r_out * c_out)
+    bases = max(
+        (8 + itemsize) * (0 if graph.layers[k].identity else r_in * min(w, section.source.width)),
+        (8 + itemsize) * (0 if graph.layers[k + 1].identity else r_out * d),
+    )
+    making = itemsize * taps * r_in * d
+    return in_bases + bases + making + BYTES_PER_EDGE * r_out * r_in
+
+
+def sample_bytes(network: Network, graph: InteractionGraph, positions: int) -> int:
+    """What one sample takes, where it takes most."""
+    itemsize, most = graph.config.torch_dtype.itemsize, 0
+    for k, section in enumerate(network.sections):
+        after = section.count_out(positions)
+        masked = graph.layers[k].features, graph.layers[k + 1].features
+        most = max(most, _numbers(section, positions, after, masked))
+        positions = after
+    for step in network.tail:
+        width = step.target.width
+        most = max(most, positions * COPIES_OF_LOGITS * width + positions * step.source.width)
+    most = max(most, positions * COPIES_OF_LOGITS * network.output_layer.width)
+    return itemsize * most
+
+
+def _numbers(section: Section, positions: int, after: int, features: tuple[int, int]) -> int:
+    """Numbers of one sample on its way through a masked section, beside which tokens may stay as they are."""
+    (c_in, _), (d, c_out) = section.shapes.read, section.shapes.write
+    before = positions * (2 * section.source.width + 2 * features[0] + 4 * c_in)
+    patterns = 0
+    if isinstance(section.core, Attention):
+        before += positions * c_in  # queries and keys that are turned
+        if section.core.shape.cap is not None or section.core.shape.window is not None:
+            patterns = COPIES_OF_PATTERNS * section.core.shape.heads * positions * after
+    return before + patterns + after * (3 * c_out + 3 * features[1] + 3 * d)
+
+
+def _remedy(once: int, sample: int) -> str:
+    """What else makes the larger part smaller."""
+    if once > sample:
+        return "choose narrower sections with --sections"
+    return "shorter samples (--data …,context=N)"

@@ -1,0 +1,236 @@
+"""Harder than random halves: the worst mask within the edges that were declared unneeded.
+
+Every unneeded edge gets a number a between 0, its input at the mean, and the level ρ, where 1 is its input as
+it is; needed edges keep 1. Output feature i then sees the inputs m_i ∘ f̂ with real m,
+
+    f̂_out,i = P̂_i (m_i ∘ f̂) + B̂_i · core(Â (m_i ∘ f̂)).
+
+Gradient ascent on the cross-entropy looks for the worst a: by signs of the gradient, within [0, ρ], from
+several starts, on some of the samples. What the mask found costs, as it is or rounded to 0 and ρ, is measured
+on all data. One mask for all inputs, or one for every input, which is harder still. An edge count is
+*robust at level ρ* where no mask found costs more than the tolerance. ρ = 0 is the plain ablation.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from interbasis.analysis.ablation.evaluation import Evaluation
+from interbasis.analysis.ablation.metrics import Score, passes, sample_losses
+from interbasis.analysis.ablation.records import RobustCount
+from interbasis.analysis.ablation.trials import logarithmic
+from interbasis.analysis.ablation.whole_tokens import WholeTokens
+from interbasis.base.progress import Progress, silent
+from interbasis.network.cores import Linear
+from interbasis.network.network import Section
+
+STEPS = 12
+STARTS = 3
+"""From 0 (the plain ablation), from ρ/2, and from random numbers."""
+FIRST_STEP = 0.4
+"""Of the level; steps shrink linearly to a tenth of it."""
+ASCENT_SAMPLES = 128
+"""Samples on which a mask is sought; what a common mask costs is measured on all data."""
+MAX_BLOCK_ELEMENTS = 2**23
+"""Read-outs held at once in a pass without gradients."""
+
+
+Chunks = list[tuple[Tensor, Tensor]]
+"""Activations [n, T, width] and labels of samples of one length, for one length after another."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What the search for a bad mask may do."""
+
+    level: float = 1.0
+    steps: int = STEPS
+    starts: int = STARTS
+    samples: int = ASCENT_SAMPLES
+    seed: int = 0
+
+
+def soft_ablated(
+    section: Section, f: Tensor, mask: Tensor, whole: WholeTokens | None = None
+) -> Tensor:  # [n, T, r_in] -> [n, S, r_out]
+    """The section through a real mask [r_out, r_in], or one for every sample [n, r_out, r_in].
+
+    Section and f are in the coordinates of the bases. Differentiable in the mask.
+    """
+    outputs = section.outputs(f)
+    mask = mask.expand(len(f), *mask.shape[-2:])
+    result = torch.einsum("nsj,nij,ij->nsi", f[:, outputs], mask, section.skip)
+    if whole is not None:
+        result = whole.among_skipped(result)
+    if isinstance(section.core, Linear):
+        return result
+    rows = section.write.any(1).nonzero()[:, 0]  # the others see the input by the skip alone
+    seen = mask[:, rows, None] * f[:, None]  # [n, rows, T, r_in]
+    u = seen @ section.read.T
+    if whole is not None:
+        u = whole.among_read_outs(u)
+    core = section.core(u.flatten(0, 1), outputs).unflatten(0, (len(f), len(rows)))  # [n, rows, S, c_out]
+    written = torch.einsum("nisc,ic->nsi", core, section.write[rows])
+    return result.index_add(2, rows, written)
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Where one ascent ended."""
+
+    mask: Tensor
+    entropy: float
+    """Summed over the samples of the ascent."""
+    losses: Tensor
+    """Of every sample, the largest met on the way, [samples]."""
+
+
+class RobustSearch:
+    """Attacks on one section, whose edges are ranked by Ê."""
+
+    def __init__(self, evaluation: Evaluation, section: int, limit: float, attack: Attack | None = None):
+        self.evaluation, self.index, self.limit = evaluation, section, limit
+        self.attack = attack or Attack()
+        self._chunks = evaluation.activations_and_labels(section)
+
+    def count(
+        self, plain: int, mask: Callable[[int], Tensor], candidates: int, progress: Progress = silent
+    ) -> RobustCount:
+        """The fewest edges that no mask found breaks, on a logarithmic grid from the plain count on.
+
+        ``mask(n)`` keeps the n largest edges of ``candidates``. The grid is bisected, as if more edges were
+        never worse.
+        """
+        grid = [n for n in sorted(logarithmic(candidates, plain)) if n >= plain]
+        worst: dict[int, float] = {}
+
+        def passed(place: int) -> bool:
+            kept = grid[place]
+            if kept not in worst:
+                worst[kept] = self.worst_common(mask(kept))
+                progress(f"robust edges of section {self.index}", len(worst), len(grid))
+            return passes(self.evaluation.metric, worst[kept], self.limit)
+
+        low, high = -1, len(grid) - 1  # all edges leave nothing to attack
+        if passed(0):
+            high = 0
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if passed(middle) else (middle, high)
+        passed(high)
+        return RobustCount(
+            level=self.attack.level,
+            count=grid[high],
+            plain=plain,
+            worst_at_plain=worst[plain],
+            worst_per_input=self.worst_per_input(mask(plain)),
+            worst_at_count=worst[grid[high]],
+            limit=self.limit,
+            starts=self.attack.starts,
+            steps=self.attack.steps,
+            ascent_samples=sum(len(f) for f, _ in self._ascent()),
+        )
+
+    def worst_common(self, kept: Tensor) -> float:
+        """The metric over all data with the worst mask found, the same for all inputs."""
+        if kept.all():
+            return self.evaluation.baseline.value
+        samples = self._ascent()
+        free = ~kept.to(samples[0][0].device)
+        ascents = [self._ascend(free, samples, start, common=True) for start in range(self.attack.starts)]
+        a = max(ascents, key=lambda ascent: ascent.entropy).mask
+        rounded = torch.where(a > self.attack.level / 2, self.attack.level, 0.0).to(a) * free
+        worse = max(a, rounded, key=lambda mask: self._entropy(free, mask, samples))
+        values = self._value(kept, worse), self.evaluation.edges({self.index: kept}).value
+        return min(values) if self.evaluation.metric == "accuracy" else max(values)
+
+    def worst_per_input(self, kept: Tensor) -> float:
+        """The metric over the ascent's samples where every input has the worst mask found for it."""
+        worst, counts = [], []
+        for f, labels in self._ascent():  # every input has a mask of its own, so lengths are independent
+            free, starts = ~kept.to(f.device), range(self.attack.starts)
+            ascents = [self._ascend(free, [(f, labels)], start, common=False) for start in starts]
+            worst.append(torch.stack([ascent.losses for ascent in ascents]).amax(0))
+            counts.append(sample_losses(self.evaluation.metric, self._outputs(f, kept.to(f)), labels)[1])
+        return Score(self.evaluation.metric, torch.cat(worst), torch.cat(counts)).value
+
+    def _ascend(self, free: Tensor, samples: Chunks, start: int, *, common: bool) -> "_Found":
+        """The numbers a with the largest cross-entropy met, and the largest loss of every sample."""
+        number = sum(len(f) for f, _ in samples)
+        level, shape = self.attack.level, free.shape if common else (number, *free.shape)
+        a = self._start(start, shape).to(samples[0][0]) * free
+        best, best_loss = a, -torch.inf
+        worst = torch.zeros(number, dtype=torch.float64)
+        for step in range(self.attack.steps + 1):
+            a.requires_grad_()
+            mask = torch.where(free, a, 1.0)
+            chunks = [(self._outputs(f, mask), labels) for f, labels in samples]
+            with torch.no_grad():
+                losses = [sample_losses(self.evaluation.metric, *chunk)[0] for chunk in chunks]
+                worst = torch.maximum(worst, torch.cat(losses))
+            total = torch.cat([sample_losses("cross_entropy", *chunk)[0] for chunk in chunks]).sum()
+            if total.item() > best_loss:
+                best, best_loss = a.detach().clone(), total.item()
+            if step == self.attack.steps:
+                break
+            (slope,) = torch.autograd.grad(total, a)
+            size = level * FIRST_STEP * (1 - 0.9 * step / self.attack.steps)
+            a = (a.detach() + size * slope.sign()).clamp(0, level) * free
+        return _Found(best, best_loss, worst)
+
+    @torch.no_grad()
+    def _entropy(self, free: Tensor, a: Tensor, samples: Chunks) -> float:
+        mask = torch.where(free, a, 1.0)
+        losses = [sample_losses("cross_entropy", self._outputs(f, mask), labels)[0] for f, labels in samples]
+        return torch.cat(losses).sum().item()
+
+    def _start(self, number: int, shape: tuple[int, ...]) -> Tensor:
+        if number < 2:
+            return torch.full(shape, number * self.attack.level / 2, dtype=torch.float64)
+        generator = torch.Generator().manual_seed(self.attack.seed * 1000 + number)
+        return self.attack.level * torch.rand(shape, generator=generator, dtype=torch.float64)
+
+    def _outputs(self, f: Tensor, mask: Tensor) -> Tensor:
+        """The model's outputs with this section behind a real mask; gradients flow into the mask."""
+        k, masked = self.index, self.evaluation.masked
+        whole = masked.whole_tokens(k, f, masked.counted_tokens(f, k, k + 1))
+        features = soft_ablated(masked.sections[k], masked.layers[k].features_of(f), mask, whole)
+        following = masked.layers[k + 1].back(features)
+        following = following if whole is None else whole.among_outputs(following)
+        for section in masked.network.sections[k + 1 :]:
+            following = section(following)
+        return masked.network.finish(following, self._inputs)
+
+    @torch.no_grad()
+    def _value(self, kept: Tensor, a: Tensor) -> float:
+        """The metric over all data with one mask."""
+        mask = torch.where(kept.to(a.device), 1.0, a)
+        losses, counts = [], []
+        section = self.evaluation.masked.sections[self.index]
+        for f, labels, _ in self._chunks:
+            size = max(1, MAX_BLOCK_ELEMENTS // (f.shape[1] * len(mask) * max(1, len(section.read))))
+            for rows, own in zip(f.split(size), labels.split(size), strict=True):
+                loss, count = sample_losses(self.evaluation.metric, self._outputs(rows, mask.to(rows)), own)
+                losses.append(loss)
+                counts.append(count)
+        return Score(self.evaluation.metric, torch.cat(losses), torch.cat(counts)).value
+
+    def _ascent(self) -> Chunks:
+        """The first samples, on which masks are sought, with their labels; those of one length together."""
+        chunks: Chunks = []
+        left = self.attack.samples
+        for f, labels, _ in self._chunks:
+            if not left:
+                break
+            f, labels = f[:left], labels[:left]
+            left -= len(f)
+            if chunks and chunks[-1][0].shape[1:] == f.shape[1:]:
+                f, labels = (torch.cat(parts) for parts in zip(chunks.pop(), (f, labels), strict=True))
+            chunks.append((f, labels))
+        return chunks
+
+    @property
+    def _inputs(self) -> Tensor:
+        return self._chunks[0][2]

@@ -1,0 +1,185 @@
+"""Two runs of one model beside each other: features, edges, ablations and modules."""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from interbasis.analysis.result import Result
+from interbasis.analysis.stages.ablate import AblationResult
+from interbasis.analysis.stages.modules import ModulesResult
+from interbasis.analysis.stored_results import load_result
+from interbasis.analysis.summary import LayerSummary, RunSummary, SectionSummary, summarise
+from interbasis.base.errors import InterbasisError
+from interbasis.base.records import Record
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.store import load
+
+R = TypeVar("R", bound=Result)
+
+
+class ComparedRun(Record):
+    """One of the two runs."""
+
+    run: str
+    """Its folder."""
+    summary: RunSummary
+    modules: int | None
+    """None where they have not been looked for."""
+    modularity: float | None
+
+
+class ComparedLayer(Record):
+    """One node layer in both runs; pairs are in the order of the runs."""
+
+    name: str
+    width: int
+    summaries: tuple[LayerSummary, LayerSummary]
+    shared_subspace: float
+    """How much of the space that the smaller set of features reads is read by the other, too, 0 to 1."""
+    nodes_required: tuple[int | None, int | None]
+    """None where the run was not ablated there."""
+
+
+class ComparedSection(Record):
+    """One section in both runs."""
+
+    name: str
+    summaries: tuple[SectionSummary, SectionSummary]
+    edges_required: tuple[int | None, int | None]
+    """None where the run was not ablated there."""
+
+
+class Comparison(Record):
+    """Two runs of one model; layers by name, sections by the name of their source layer."""
+
+    runs: tuple[ComparedRun, ComparedRun]
+    model: str
+    same_data: bool
+    different_settings: dict[str, tuple[Any, Any]]
+    """Settings of the builds that differ, of whatever type they are."""
+    layers: dict[str, ComparedLayer]
+    sections: dict[str, ComparedSection]
+    not_compared: str | None = None
+    """Why edges and nodes required are left out; None where both runs were ablated alike."""
+
+
+def compare(one: str | Path, other: str | Path) -> Comparison:
+    """What is known of two runs of the same model, side by side.
+
+    Args:
+        one: Folder of a run.
+        other: Folder of another run.
+
+    Returns:
+        Both runs, layer by layer and section by section.
+
+    Raises:
+        InterbasisError: The runs are of different models or have different node layers.
+    """
+    graphs = load(one), load(other)
+    _require_same_model(one, other, *graphs)
+    a, b = summarise(graphs[0]), summarise(graphs[1])
+    ablated = [
+        load_result(run, AblationResult, graph) for run, graph in zip((one, other), graphs, strict=True)
+    ]
+    not_compared = _difference(*ablated)
+    if not_compared:
+        ablated = [None, None]
+    layers = {
+        name: ComparedLayer(
+            name=name,
+            width=a.layers[name].width,
+            summaries=(a.layers[name], b.layers[name]),
+            shared_subspace=_overlap(graphs[0].layers[k], graphs[1].layers[k]),
+            nodes_required=(_nodes(ablated[0], name), _nodes(ablated[1], name)),
+        )
+        for k, name in enumerate(a.layers)
+    }
+    sections = {
+        source: ComparedSection(
+            name=a.sections[source].name,
+            summaries=(a.sections[source], b.sections[source]),
+            edges_required=(_edges(ablated[0], source), _edges(ablated[1], source)),
+        )
+        for source in a.sections
+        if source in b.sections
+    }
+    return Comparison(
+        runs=(_run(one, graphs[0], a), _run(other, graphs[1], b)),
+        model=a.model,
+        same_data=graphs[0].provenance.data_fingerprints == graphs[1].provenance.data_fingerprints,
+        different_settings=_differences(*graphs),
+        layers=layers,
+        sections=sections,
+        not_compared=not_compared,
+    )
+
+
+def _difference(a: AblationResult | None, b: AblationResult | None) -> str | None:
+    """Sentence about how the conditions of two ablations differ; None where their counts can be compared."""
+    if a is None or b is None or a.conditions == b.conditions:
+        return None
+    metrics = [result.metric.replace("_", "-") for result in (a, b)]
+    pairs = {
+        "metric": (metrics[0], metrics[1]),
+        "tolerance": (f"{a.tolerance:g}", f"{b.tolerance:g}"),
+        "tokens masked": tuple("all" if result.all_tokens else "counted" for result in (a, b)),
+        "samples": (f"{a.data.samples:,}", f"{b.data.samples:,}"),
+        "inputs": (a.data.fingerprint[:8], b.data.fingerprint[:8]),
+        "labels": (a.data.labels[:8] or "as the data say", b.data.labels[:8] or "as the data say"),
+    }
+    different = ", ".join(f"{name} {x} / {y}" for name, (x, y) in pairs.items() if x != y)
+    return (
+        f"edges and nodes required are not compared, since the runs were ablated differently ({different}); "
+        "ablate both with the same tolerance and data"
+    )
+
+
+def _run(folder: str | Path, graph: InteractionGraph, summary: RunSummary) -> ComparedRun:
+    partition = load_result(folder, ModulesResult, graph)
+    modules, modularity = (None, None) if partition is None else (partition.modules, partition.modularity)
+    return ComparedRun(run=str(folder), summary=summary, modules=modules, modularity=modularity)
+
+
+def _nodes(ablation: AblationResult | None, layer: str) -> int | None:
+    row = ablation and ablation.layers.get(layer)
+    return row.count if row else None
+
+
+def _edges(ablation: AblationResult | None, source: str) -> int | None:
+    row = ablation and ablation.sections.get(source)
+    return row.count if row else None
+
+
+def _require_same_model(one: str | Path, other: str | Path, a: InteractionGraph, b: InteractionGraph) -> None:
+    if a.provenance.model_fingerprint != b.provenance.model_fingerprint:
+        raise InterbasisError(
+            f"{one} and {other} are runs of different models ({a.provenance.model or a.provenance.family} "
+            f"and {b.provenance.model or b.provenance.family}, whose weights differ); compare two runs of "
+            "one model"
+        )
+    if a.layer_names != b.layer_names:
+        raise InterbasisError(
+            f"{one} and {other} have different node layers ({', '.join(a.layer_names)} and "
+            f"{', '.join(b.layer_names)}); build them with the same ones"
+        )
+
+
+def _differences(a: InteractionGraph, b: InteractionGraph) -> dict[str, tuple[Any, Any]]:
+    first, second = a.config.model_dump(), b.config.model_dump()
+    return {name: (first[name], second[name]) for name in first if first[name] != second[name]}
+
+
+def _overlap(one: LayerBasis, other: LayerBasis) -> float:
+    """‖Q₁Q₂ᵀ‖² / min(r₁, r₂) for orthonormal bases Q of the rows of C, the constant left out of both."""
+    if one.identity or other.identity:  # reads everything, at a vocabulary's width too
+        return float(min(one.features, other.features) > 0)
+    spaces = []
+    for transform in (one.transform, other.transform):
+        rows = transform[1:, 1:] if transform[0, 1:].abs().sum() == 0 else transform
+        rows = rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-300)
+        spaces.append(torch.linalg.qr(rows.T.double()).Q)
+    least = min(space.shape[1] for space in spaces)
+    return ((spaces[0].T @ spaces[1]).square().sum() / max(least, 1)).item()

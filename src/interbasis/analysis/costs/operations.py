@@ -1,0 +1,396 @@
+"""Operations of a build, from the shapes of its sections alone.
+
+Floating-point operations are counted by how fast they run: large products in the network's dtype (``single``)
+and in float64 (``double``), products of single heads (``small``), eigendecompositions (``eigen``, the cube of
+their width). What is done to every number by itself is counted in ``bytes`` that are read or written, and
+``calls`` of PyTorch count where matrices are small.
+"""
+
+from dataclasses import dataclass, fields
+
+from interbasis.graph.settings import BuildConfig
+from interbasis.lib.build import BLOCKS, sums_are_small
+from interbasis.lib.statistics import CHUNK_BYTES, FINE_CHUNK_BYTES, LAYERS_AT_ONCE, TOKENS_PER_CHUNK
+from interbasis.lib.survey import MAX_DECOMPOSED, MAX_TOKENS
+from interbasis.network.cores import (
+    Attention,
+    AttentionShape,
+    Elementwise,
+    Gated,
+    Linear,
+    Normalize,
+    Variance,
+)
+from interbasis.network.cores.attention import few_queries, function_sums, key_levels, slow_turns
+from interbasis.network.cores.attention.core import MAX_QUERIES_PER_BLOCK, MIN_QUERIES_PER_BLOCK
+from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH
+from interbasis.network.network import Network, Section, sections_before
+from interbasis.network.structured_matmul import multiplications
+
+CALLS = {
+    "survey": 500, "statistics": 500, "Jacobian": 500, "attention": 900, "head": 280, "turned pair": 400,
+    "basis": 800, "edges": 300, "edges of a chunk": 450,
+}  # fmt: skip
+"""Calls of PyTorch, with the Python around them, of a section: once, with every chunk of the data
+(``statistics``, ``edges of a chunk``), and in attention's Jacobian with every chunk, by head and by turned
+pair of groups. Measured on networks so small that nothing else counts."""
+PASSES_OVER_SUMS = 13.5
+"""Over the sums of a block of data, in float64: made, added to, filled, merged. Fitted."""
+
+
+@dataclass(frozen=True)
+class Operations:
+    """How much of each kind."""
+
+    single: float = 0.0
+    double: float = 0.0
+    small: float = 0.0
+    eigen: float = 0.0
+    bytes: float = 0.0
+    calls: float = 0.0
+
+    def __add__(self, other: "Operations") -> "Operations":
+        return Operations(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def __mul__(self, factor: float) -> "Operations":
+        return Operations(*(factor * getattr(self, f.name) for f in fields(self)))
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations; an eigendecomposition takes about 9 times the cube of its width."""
+        return self.single + self.double + self.small + 9 * self.eigen
+
+
+NOTHING = Operations()
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A network on so many tokens, in sequences of so many positions."""
+
+    network: Network
+    tokens: int
+    positions: int
+    config: BuildConfig
+    centred: bool = True
+    """Whether norms take the mean away; told where matrices do not exist."""
+
+    @property
+    def itemsize(self) -> int:
+        return self.config.torch_dtype.itemsize
+
+    @property
+    def limited(self) -> bool:
+        """Whether massive tokens are left out, so that passes run sections twice."""
+        return self.network.predicts_next and self.config.norm_limit != 0
+
+    def features(self, width: int) -> int:
+        """Most features that a layer can have."""
+        return min(width, self.tokens)
+
+    def chunks(self, fine: bool) -> float:
+        """Passes over the data cut them into so many chunks."""
+        per_position = sum(s.source.width + s.shapes.read[0] for s in self.network.sections)
+        per_position += self.network.nodes[-1].width
+        few = max(1, FINE_CHUNK_BYTES // (8 * per_position * self.positions))
+        samples = few if fine else max(1, CHUNK_BYTES // (8 * per_position * self.positions))
+        if not fine:
+            widest = max(s.source.width + s.shapes.read[0] for s in self.network.sections)
+            most = LAYERS_AT_ONCE * CHUNK_BYTES // (8 * widest * self.positions)
+            samples = max(samples, min(-(-TOKENS_PER_CHUNK // self.positions), most))
+        blocks = min(BLOCKS, self.tokens / (few * self.positions)) if sums_are_small(self.network) else 1
+        return max(1.0, blocks, self.tokens / (samples * self.positions))
+
+    def multiplications(self, section: Section) -> tuple[int, int, int]:
+        """Of a token with P, A and B, which are mostly zeros or copies."""
+        (d, w), (c_in, _), (_, c_out) = section.shapes
+        if not section.like.is_meta:
+            return (
+                multiplications(section.skip),
+                multiplications(section.read),
+                multiplications(section.write),
+            )
+        stream = self.network.nodes[0].width - 1
+        if isinstance(section.core, Variance | Normalize):
+            return d, c_in * (2 if self.centred else 1), d
+        if isinstance(section.core, Linear):
+            return d * w, 0, 0
+        return d, c_in * stream, min(d, stream) * c_out
+
+    def causal(self, block: int, queries: float | None = None) -> float:
+        """The share of keys that blocks of queries see; ``queries`` of a sequence, or all of them."""
+        return min(1.0, (1 + block / (queries or self.positions)) / 2)
+
+    @property
+    def queries(self) -> int:
+        """Of a sequence, that attention's Jacobians look at: all, or two halves that were sampled."""
+        wanted = self.config.jacobian_queries
+        return self.positions if wanted is None else min(self.positions, wanted)
+
+    @property
+    def samples_queries(self) -> bool:
+        return self.queries < self.positions
+
+    @property
+    def outputs(self) -> int:
+        """Positions of a sequence whose attributions are summed with signs."""
+        return min(self.positions, self.config.edge_positions or self.positions)
+
+    def forward(self, section: Section) -> Operations:
+        """Of a token through a section."""
+        (d, w), (c_in, _), _ = section.shapes
+        total = Operations(
+            single=2.0 * sum(self.multiplications(section)), bytes=self.itemsize * (2 * w + 4 * c_in + 5 * d)
+        )
+        if isinstance(section.core, Attention):
+            heads, h, T = section.core.shape.heads, section.core.shape.width, self.positions
+            total += Operations(small=4 * heads * h * T, bytes=self.itemsize * 8 * heads * T)
+        return total
+
+    def statistics(self, section: Section) -> Operations:
+        """Of a token: the pass to the next layer, the Gram of this one, and the core's sums."""
+        c_in, w = section.shapes.read[0], section.source.width - 1
+        total = self.forward(section) + self.gram(section.source.name, w)
+        if isinstance(section.core, Elementwise | Gated | Variance | Normalize):
+            total += Operations(single=float(c_in**2), bytes=8.0 * self.itemsize * c_in)
+        return total
+
+    def gram(self, name: str, w: int) -> Operations:
+        """Of a token: what of a layer is not a copy of the layer before is multiplied with everything."""
+        nodes = [node.name for node in self.network.nodes]
+        before = nodes.index(name) - 1
+        fresh = w
+        if before >= 0:
+            section = self.network.sections[before]
+            new = w
+            if isinstance(section.core, Variance | Normalize):
+                new = section.shapes.write[1]
+            fresh = min(w, new)
+        double = fresh**2 + 2 * fresh * (w - fresh)
+        return Operations(double=float(double), bytes=8.0 * 6 * w)
+
+    def statistics_by_chunk(self, section: Section) -> Operations:
+        """Merging a chunk's sums."""
+        c_in, w = section.shapes.read[0], section.source.width
+        sums = c_in**2 if isinstance(section.core, Elementwise | Gated | Variance | Normalize) else 0
+        return Operations(bytes=8.0 * PASSES_OVER_SUMS * (w**2 + sums), calls=CALLS["statistics"])
+
+    def jacobian(self, section: Section) -> Operations:
+        """Once: linear algebra in float64."""
+        (d, w), (c_in, _), (_, c_out) = section.shapes
+        r = self.features(d)
+        products, calls = r * c_out**2 + r * d * c_out + r * d * w, CALLS["Jacobian"]
+        tiled = isinstance(section.core, Elementwise | Gated) and c_in > MAX_DENSE_WIDTH
+        inner = r * c_in if tiled else r * c_out * c_in
+        if r + c_in < w:
+            return Operations(double=2.0 * (products + inner), bytes=8.0 * 6 * (r + c_in) ** 2, calls=calls)
+        seen = self.columns_read(section)
+        outer = c_in**2 * seen * (0.5 if tiled else 1.0) + c_in * seen**2  # AᵀΣNᵀQN A
+        outer += r * c_in * seen + w * r * seen + r * w**2  # PᵀB ΣN A, PᵀP
+        sums = 8.0 * 6 * (c_in**2 + w**2) + 8.0 * 4 * w * (c_in + d)
+        return Operations(double=2.0 * (products + inner + outer), bytes=sums, calls=calls)
+
+    def columns_read(self, section: Section) -> int:
+        """Coordinates that a section's read-outs depend on: of a branch, one stream of several."""
+        stream = self.network.nodes[0].width - 1
+        if not section.like.is_meta:
+            first, end = section.columns_read
+            return end - first
+        if isinstance(section.core, Normalize):  # the variance beside the stream
+            return stream + 1
+        return 0 if isinstance(section.core, Linear) else stream
+
+    def jacobian_pass(self, section: Section) -> Operations:
+        """Of a token: attention's sums by pairs of heads, and what leads to them."""
+        if not isinstance(section.core, Attention):
+            return NOTHING
+        shape, T, e = section.core.shape, self.positions, self.itemsize
+        H, h, looked_at = shape.heads, shape.width, self.queries / self.positions
+        total = self.forward(section) * (2.0 if self.limited else 1.0)
+        halves = 2 if self.samples_queries else 1
+        block = max(MIN_QUERIES_PER_BLOCK, MAX_QUERIES_PER_BLOCK * self.queries // (halves * T))
+        causal = self.causal(min(MAX_QUERIES_PER_BLOCK, block), self.queries / halves)
+        keys = causal * T * H * looked_at
+        covariances = 2 * keys * h**2
+        pairs = 2.0 * H * (H + 1) * h**3 * looked_at
+        products = 2.0 * H**2 * h**2 * halves + 6.0 * H**2 * h**2 * looked_at  # of values, and of queries
+        moved = e * H * h**2 * (3.0 * looked_at + 3.0 * halves)
+        total += Operations(single=covariances + pairs, small=products, bytes=moved)
+        if shape.rotary is None:
+            total += Operations(small=2 * keys * (H + 1) * (h + 1), bytes=e * 2 * keys * H)
+        else:
+            pairs = H + shape.shared  # with each head: those of k,k, twice; v,k has all H
+            total += Operations(
+                single=keys / H * shape.groups**2 * self._brackets(shape),
+                small=keys * (pairs + 2 * H) * (2 * h + 1),
+                bytes=e * keys * (3 * H + 4 * pairs),
+            )
+        return total
+
+    def _brackets(self, shape: AttentionShape) -> float:
+        """Multiplications of k,k per query, key and pair of groups."""
+        keys = min(self.positions, key_levels.KEYS_PER_BLOCK)
+        kind = key_levels.angles_of(shape), keys, shape.shared, self.config.torch_dtype
+        return key_levels.operations(*kind, key_levels.level_bounds(*kind)) / keys
+
+    def jacobian_by_chunk(self, section: Section) -> Operations:
+        """Calls of attention's sums; blocks of queries of long sequences make some of them again."""
+        if not isinstance(section.core, Attention):
+            return NOTHING
+        H, groups = section.core.shape.heads, section.core.shape.groups
+        calls = CALLS["attention"] + H * CALLS["head"]
+        if section.core.shape.rotary is not None:
+            calls += groups * (groups + 1) // 2 * CALLS["turned pair"]
+        halves = 2 if self.samples_queries else 1
+        return Operations(calls=calls * halves * max(1.0, self.queries / halves / MAX_QUERIES_PER_BLOCK))
+
+    def jacobians(self) -> Operations:
+        """All of them; where queries are sampled, layers before have two of each, for the error."""
+        sections = self.network.sections
+        sampled = [
+            k for k, s in enumerate(sections) if isinstance(s.core, Attention) and self.samples_queries
+        ]
+        total = NOTHING
+        for k, section in enumerate(sections):
+            total += self.jacobian(section) * (2.0 if sampled and k <= sampled[-1] else 1.0)
+            total += self.jacobian_pass(section) * self.tokens
+            total += self.jacobian_by_chunk(section) * self.chunks(fine=True)
+        return total
+
+    def basis(self, section: Section) -> Operations:
+        """Once: decompositions of the Gram and of the Jacobian Gram, and whitening."""
+        (d, _), (c_in, _), _ = section.shapes
+        w = section.source.width - 1
+        r = self.features(w)
+        inner = min(w, self.features(d) + c_in)
+        factor = inner * w * r if inner < w else 0
+        terms = r * (w * self.features(d) + self.columns_read(section) * c_in)
+        double = 2.0 * (factor + inner**2 * r + inner * r**2 + 4 * r**2 * w + terms)
+        return Operations(
+            double=double, eigen=float(w**3 + min(r, inner) ** 3), bytes=8.0 * 30 * w**2, calls=CALLS["basis"]
+        )
+
+    def edges(self, section: Section) -> Operations:
+        """Of a token; groups of tokens share what is done once for a group.
+
+        Where positions are sampled, only attention's keys look at the others.
+        """
+        (d, w), (c_in, _), (_, c_out) = section.shapes
+        r_in, r_out, e = self.features(w), self.features(d), self.itemsize
+        total = Operations(single=2.0 * (w * r_in + c_in * r_in), bytes=e * 3.0 * (w + c_in))
+        group, signs, looked_at = self.group, float(self.config.edge_sources), self.outputs / self.positions
+        if isinstance(section.core, Variance | Normalize):
+            return (total + Operations(single=2.0 * c_out * r_out, bytes=8.0 * 8 * r_in)) * looked_at
+        if isinstance(section.core, Attention):
+            inner, group = self._attention_edges(section.core, r_in), min(group, self.outputs)
+            signs = 1.0 if group == 1 else signs
+            total += inner * signs
+        else:
+            total += Operations(single=2.0 * signs * c_in * r_in if group > 1 else 0.0)
+            total *= looked_at
+        signs = 1.0 if group == 1 else signs
+        written = Operations(
+            single=2.0 * r_out * c_out * r_in,
+            bytes=e * (5.0 * c_in * r_in + 3.0 * r_out * r_in)
+            + (8.0 * 4 * r_out * r_in if group > 1 else 0.0),
+            calls=2.0,
+        )
+        return total + written * (signs * looked_at / group)
+
+    def _attention_edges(self, core: Attention, r: int) -> Operations:
+        H, h, T, e = core.shape.heads, core.shape.width, self.positions, self.itemsize
+        looked_at = self.outputs / T
+        if self.group == 1:
+            keys = T * (2.0 if core.shape.rotary is not None else 1.0)
+            per_head = Operations(small=2 * keys * h * r + 2 * T * h**2 + 2 * h**2 * r, bytes=e * 5 * h * r)
+            return (per_head * H + Operations(calls=H * 20 / 8)) * looked_at
+        causal = self.causal(512, self.outputs)
+        groups = max(
+            1.0, causal * self.outputs / self.group
+        )  # of a sequence: each sums over keys that it sees
+        per_head = Operations(
+            single=8 * causal * self.outputs * r, small=4 * groups * h * r, bytes=e * (5 + 5 * groups) * r
+        )
+        if core.shape.rotary is not None:
+            if few_queries.save_operations(
+                core.shape, min(self.group, self.outputs), (T, T), r, self.config.torch_dtype
+            ):
+                per_head = self._few_queries(core.shape, r, groups)
+                return per_head * H + Operations(calls=H * 60 * looked_at / min(self.outputs, self.group))
+            turned = self.causal(MAX_QUERIES_PER_BLOCK, self.outputs)
+            first, functions = slow_turns.split(core.shape, (T, T), r, self.config.torch_dtype)
+            fast, sides = 2 * first * h, looked_at + groups  # of queries and of keys
+            per_head = Operations(single=4 * turned * self.outputs * fast + 2 * sides * r * fast)
+            slow = turned * self.outputs * r + sides / 2 * (h - 2 * first) * r
+            per_head += Operations(single=4 * functions * slow, bytes=e * (6.0 * fast + 6.0 * functions * r))
+            per_head += Operations(small=2.0 * causal * self.outputs * r)
+        return per_head * H + Operations(calls=H * 40 * looked_at / min(self.outputs, self.group))
+
+    def _few_queries(self, shape: AttentionShape, r: int, groups: float) -> Operations:
+        """Signed sums of one head over few queries at a time, per token of the sequence."""
+        h, looked_at = shape.width, self.outputs / self.positions
+        functions = slow_turns.count_all(shape, self.positions, self.config.torch_dtype)
+        seen = self.causal(function_sums.MIN_POSITIONS, self.outputs)
+        by_keys = 2 * functions * r * (seen * self.outputs + looked_at * h) + 4 * groups * h * r
+        by_queries = 2 * h**2 * (seen * self.outputs + looked_at * r)
+        stored = functions * looked_at * (5 * r + 2 * seen * self.positions) + 4 * groups * r
+        return Operations(single=by_keys + by_queries, bytes=self.itemsize * stored)
+
+    @property
+    def group(self) -> int:
+        """Tokens whose attributions are summed with signs; 1 is none."""
+        given = self.config.edge_group
+        return 1 if given is None else self.outputs if given == "positions" else given
+
+    def edges_once(self, section: Section) -> Operations:
+        """Changing to the bases, and what is done with every chunk."""
+        (d, w), (c_in, _), (_, c_out) = section.shapes
+        r_in, r_out = self.features(w), self.features(d)
+        to_bases = 2.0 * (d * w * r_in + r_out * d * r_in + c_in * w * r_in + r_out * d * c_out)
+        closed_form = isinstance(section.core, Variance | Normalize)  # multiplied out at the end
+        once, chunk = (28.0, 0.0) if closed_form else (0.0, 3.0)
+        by_chunk = Operations(bytes=8 * chunk * r_in * r_out, calls=CALLS["edges of a chunk"])
+        by_section = Operations(single=to_bases, bytes=8 * once * r_in * r_out, calls=CALLS["edges"])
+        return by_section + by_chunk * self.chunks(fine=True)
+
+    def forward_to_edges(self) -> Operations:
+        """Of a token through all sections; after the last attention, at the positions looked at."""
+        sections, looked_at = self.network.sections, self.outputs / self.positions
+        mixing = [k for k, section in enumerate(sections) if section.core.mixes_positions]
+        after = len(sections) if self.limited else max(mixing, default=-1) + 1
+        everywhere = sum((self.forward(section) for section in sections[:after]), NOTHING)
+        return everywhere + sum((self.forward(s) for s in sections[after:]), NOTHING) * looked_at
+
+    def survey(self, section: Section, tokens: int) -> Operations:
+        """Of the tokens that are looked at: a Gram, or that of the tokens where they are fewer, twice."""
+        w = section.source.width
+        small = min(w, tokens)
+        each = self.forward(section) + Operations(single=4.0 * w * small, bytes=8.0 * 14 * w)
+        once = float(2 * small**3) if small <= MAX_DECOMPOSED else 0.0
+        return each * tokens + Operations(eigen=once, calls=CALLS["survey"])
+
+    def phases(self) -> dict[str, Operations]:
+        """Operations of every phase of a build; `forward` is one pass of the data through the network."""
+        sections, tokens = self.network.sections, self.tokens
+
+        def total(parts: list[Operations]) -> Operations:
+            return sum(parts, NOTHING)
+
+        surveyed = min(MAX_TOKENS, tokens)
+        chunks = self.chunks(fine=False)
+        before = total([self.forward(s) for s in sections_before(self.network)])
+        result = {
+            "forward": (before + total([self.forward(s) for s in sections])) * tokens,
+            "survey": before * surveyed + total([self.survey(s, surveyed) for s in sections]),
+            "statistics": (before + total([self.statistics(s) for s in sections])) * tokens
+            + total([self.statistics_by_chunk(s) for s in sections]) * chunks,
+        }
+        if self.config.basis in ("lib", "random"):
+            result["Jacobians"] = self.jacobians()
+        result["bases"] = total([self.basis(s) for s in sections])
+        if self.config.edge_method is not None:
+            result["edges"] = (
+                (total([self.edges(s) for s in sections]) + self.forward_to_edges()) * tokens
+                + total([self.edges_once(s) for s in sections])
+            )  # fmt: skip
+        return result

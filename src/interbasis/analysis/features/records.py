@@ -1,0 +1,249 @@
+"""What is known about features, as records; layers and features by name and index."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from interbasis.base.records import Record, require
+
+ExampleKind = Literal["tokens", "images", "rows"]
+
+
+class Histogram(Record):
+    """Counts between neighbouring edges; one edge more than counts."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+
+    @model_validator(mode="after")
+    def _counts_lie_between_edges(self) -> Self:
+        require(len(self.edges) == len(self.counts) + 1, "a histogram needs one edge more than counts")
+        return self
+
+
+class Push(Record):
+    """How far a feature moves one output."""
+
+    name: str
+    value: float
+
+
+class Effects(Record):
+    """The outputs that one feature pushes most, for one standard deviation of it where that is known."""
+
+    up: tuple[Push, ...]
+    down: tuple[Push, ...]
+    share: float
+    """Of its squared effect on all outputs, the part on the first of ``up`` and the first of ``down``."""
+
+
+class MeanPush(Record):
+    """How far a feature moves one output on average, with the estimate's standard error."""
+
+    name: str
+    value: float
+    error: float
+
+
+class MeanEffects(Record):
+    """The outputs that a feature moves most at its own position, averaged over the data."""
+
+    up: tuple[MeanPush, ...]
+    down: tuple[MeanPush, ...]
+    share: float
+    """Of its squared effect on all outputs, the part on the first of ``up`` and the first of ``down``, less
+    squares of standard errors. 0 where either is within two standard errors of 0."""
+
+
+class FourierTerm(Record):
+    """One trigonometric term of a feature of modular addition."""
+
+    text: str
+    share: float
+    """Of the feature's power."""
+    frequencies: tuple[int, int]
+    """(k_x, k_y), 0 where the variable does not occur."""
+    phases: tuple[float, ...]
+    """Radians: of the sum form's cosine; of x and y in a product, and in cos(kx)+cos(ky)."""
+    amplitudes: tuple[float, ...]
+
+
+class FourierTerms(Record):
+    """What a feature is made of, the largest share first."""
+
+    form: Literal["sum", "product"]
+    terms: tuple[FourierTerm, ...]
+
+
+class ClassStatistics(Record):
+    """What a feature says about the classes of the samples; all tuples have one entry per class."""
+
+    names: tuple[str, ...]
+    means: tuple[float, ...]
+    auroc: tuple[Annotated[float, Field(ge=0, le=1)], ...]
+    """Of the class against the others; 0.1 separates as well as 0.9."""
+    explained: float
+    """Share of the feature's variance that the class explains, adjusted for the number of classes."""
+
+    @model_validator(mode="after")
+    def _one_entry_per_class(self) -> Self:
+        lengths = {len(self.names), len(self.means), len(self.auroc)}
+        require(len(lengths) == 1 and lengths != {0}, "names, means and auroc need an entry for every class")
+        return self
+
+
+class PositionStatistics(Record):
+    """How a feature depends on the position in the sequence."""
+
+    means: Annotated[tuple[float, ...], Field(min_length=1)]
+    share: float
+    """Share of the feature's variance that the position explains, adjusted for the number of positions."""
+
+
+EvidenceKind = Literal[
+    "position",
+    "variance",
+    "token",
+    "previous",
+    "next",
+    "context",
+    "class",
+    "fourier",
+    "direct effect",
+    "mean effect",
+]
+
+
+class Evidence(Record):
+    """Something that explains a part of a feature: what it responds to, or what it does to the outputs."""
+
+    kind: EvidenceKind
+    text: str
+    """For people: "position 1", "“ Lily / Tom”", "after “the”", "↑ “ Lily” ↓ “ he”"."""
+    share: float
+    """Of the feature's variance, adjusted for how many tokens, positions or classes there are; of what it
+    does, share of its squared effect on all outputs."""
+
+
+class Feature(Record):
+    """One feature; what does not apply to its network or data is None."""
+
+    index: int
+    label: str
+    """The one line that says most; empty where nothing is known."""
+    histogram: Histogram
+    fourier: FourierTerms | None = None
+    classes: ClassStatistics | None = None
+    positions: PositionStatistics | None = None
+    effects: Effects | None = None
+    """Along the path that no core bends."""
+    mean_effects: MeanEffects | None = None
+    """Through all blocks above, averaged over the data."""
+    evidence: tuple[Evidence, ...] = ()
+    """What explains the feature, the largest share first; the label is the first where it explains enough."""
+
+
+class MonosemanticCount(Record):
+    """How many of a layer's first features are mostly one Fourier term."""
+
+    paper: int
+    """Among the first ``top`` features, the constant included: the paper's way."""
+    without_constant: int
+    """Among the first ``top`` features after the constant."""
+    top: int
+
+
+class LayerFeatures(Record):
+    """The features of one layer that were looked at."""
+
+    name: str
+    features: tuple[Feature, ...]
+    monosemantic: MonosemanticCount | None = None
+
+    def by_index(self) -> dict[int, Feature]:
+        return {feature.index: feature for feature in self.features}
+
+
+class Idle(Record):
+    """Features of one layer that have incoming edges and no outgoing ones."""
+
+    layer: str
+    considered: int
+    """How many features were looked at, the constant left out."""
+    features: tuple[int, ...]
+    incoming: float
+    """Threshold of Ê on the way in."""
+    outgoing: float
+    """Threshold of Ê on the way out."""
+
+    @property
+    def count(self) -> int:
+        return len(self.features)
+
+
+class TokenExample(Record):
+    """A place in a text."""
+
+    value: float
+    sample: int
+    position: int
+    """In the sample's inputs."""
+    tokens: tuple[str, ...]
+    activations: tuple[float, ...]
+    """The feature's value at each of the tokens."""
+    active: int
+    """Which of the tokens the example is about."""
+
+    @model_validator(mode="after")
+    def _every_token_has_an_activation(self) -> Self:
+        require(len(self.tokens) == len(self.activations), "an example needs an activation for every token")
+        require(0 <= self.active < len(self.tokens), "an example is about none of its tokens")
+        return self
+
+
+class ImageExample(Record):
+    """An image, as a PNG data URI."""
+
+    value: float
+    sample: int
+    image: str
+    """A thumbnail; where there is a field, the rest of the picture is dimmed."""
+    label: str
+    field: tuple[float, float, float, float] | None = None
+    """What the value depends on, (left, top, right, bottom) as shares of the picture; None is all of it."""
+
+
+class RowExample(Record):
+    """The first inputs of a sample."""
+
+    value: float
+    sample: int
+    inputs: tuple[float, ...]
+    label: str
+
+
+Example = TokenExample | ImageExample | RowExample
+
+
+class Band(Record):
+    """Examples of similar activation: one of the ends, or a quantile band in between."""
+
+    name: str
+    examples: tuple[Example, ...]
+
+
+class FeatureExamples(Record):
+    """The examples of one feature, from the most positive band to the most negative."""
+
+    index: int
+    bands: tuple[Band, ...]
+
+
+class Examples(Record):
+    """Dataset examples of the features of a layer."""
+
+    kind: ExampleKind
+    features: tuple[FeatureExamples, ...]
+
+    def by_index(self) -> dict[int, FeatureExamples]:
+        return {feature.index: feature for feature in self.features}

@@ -1,0 +1,83 @@
+"""How well modules are separated: the fewest features whose removal cuts all paths between two of them.
+
+By Menger's theorem that is the largest number of paths from one module to the other that share no feature,
+found by maximum flow: every feature may be passed once, every edge as often as one likes. Features of the two
+modules may be removed too, since an edge may lead straight from one to the other.
+"""
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+from interbasis.analysis.modules.modules import Modules
+from interbasis.analysis.modules.weighted_graph import WeightedGraph
+from interbasis.base.errors import InterbasisError
+from interbasis.graph.interaction_graph import InteractionGraph
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The fewest features that separate two modules."""
+
+    modules: tuple[int, int]
+    features: tuple[tuple[str, int], ...]
+    """(layer, feature) of each."""
+
+    @property
+    def size(self) -> int:
+        return len(self.features)
+
+
+def vertex_cuts(
+    graph: InteractionGraph, modules: Modules, pairs: list[tuple[int, int]] | None = None
+) -> list[Cut]:
+    """Minimum vertex cuts between pairs of modules; edges above ε count.
+
+    Args:
+        graph: The graph that the modules were found in.
+        modules: What `find_modules` returned.
+        pairs: Pairs of modules; default: all pairs.
+
+    Returns:
+        The fewest features that separate each pair.
+
+    Raises:
+        InterbasisError: A pair is not two different modules of the partition.
+    """
+    weighted = WeightedGraph.of(graph, modules.epsilons)
+    labels = np.concatenate(modules.assignment)
+    for pair in pairs or []:
+        if len(set(pair)) != 2 or not all(0 <= module < modules.count for module in pair):
+            raise InterbasisError(f"expected two different modules below {modules.count}, received {pair}")
+    wanted = list(combinations(range(modules.count), 2)) if pairs is None else pairs
+    return [_cut(weighted, labels, modules, pair) for pair in wanted]
+
+
+def _cut(weighted: WeightedGraph, labels: np.ndarray, modules: Modules, pair: tuple[int, int]) -> Cut:
+    """Of the smallest cuts, the one nearest to the second module: its nodes' ends still reach the sink.
+
+    Node k is the arc k → n + k of capacity 1, source 2n and sink 2n + 1; no more than n paths share no node,
+    so n + 1 is as good as infinite.
+    """
+    nodes, n = weighted.connected, len(weighted.connected)
+    a, b = np.searchsorted(nodes, (weighted.sources, weighted.targets))
+    one, two = (np.flatnonzero(labels[nodes] == module) for module in pair)
+    source, sink = np.full(len(one), 2 * n), np.full(len(two), 2 * n + 1)
+    rows = np.concatenate([np.arange(n), n + a, n + b, source, n + two])
+    columns = np.concatenate([n + np.arange(n), b, a, one, sink])
+    capacities = np.where(np.arange(len(rows)) < n, 1, n + 1).astype(np.int32)
+    arcs = csr_array((capacities, (rows, columns)), shape=(2 * n + 2, 2 * n + 2))
+    left = csr_array(arcs - maximum_flow(arcs, 2 * n, 2 * n + 1).flow)
+    left.eliminate_zeros()
+    reaching = np.zeros(2 * n + 2, dtype=bool)
+    reaching[breadth_first_order(csr_array(left.T), 2 * n + 1, return_predecessors=False)] = True
+    found = nodes[~reaching[:n] & reaching[n : 2 * n]]
+    return Cut(pair, tuple(_named(node, weighted, modules) for node in found.tolist()))
+
+
+def _named(node: int, weighted: WeightedGraph, modules: Modules) -> tuple[str, int]:
+    layer = int(np.searchsorted(weighted.offsets, node, side="right")) - 1
+    return modules.layers[layer], node - weighted.offsets[layer]

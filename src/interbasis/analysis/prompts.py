@@ -1,0 +1,144 @@
+"""A prompt of a run: text made into tokens as the model's data are, or one sample of the data."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from interbasis.base.errors import InterbasisError
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.network.hooks import own_name
+
+if TYPE_CHECKING:
+    from interbasis.analysis.workspace import OpenedRun
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """One sample, and what its tokens and the model's outputs are called."""
+
+    text: str
+    inputs: Tensor  # [positions], or one row of numbers
+    names: Sequence[str] | None = None
+    encode: Callable[[str], list[int]] | None = None
+
+    def name_of(self, output: int) -> str:
+        """What an output is called; its number where it has no name."""
+        known = self.names is not None and 0 <= output < len(self.names)
+        return self.names[output] if known and self.names is not None else str(output)
+
+
+def prompt_of(opened: "OpenedRun", text: str | None, sample: int | None, data: str | None = None) -> Prompt:
+    """The sample that a prompt or a sample's number names, of the run's data or of those named.
+
+    Raises:
+        InterbasisError: Both or neither are given, there is no tokenizer, or no such sample.
+    """
+    if (text is None) == (sample is None):
+        raise InterbasisError("expected either a prompt or the number of a sample: --prompt or --sample")
+    if text is not None and data is not None:
+        raise InterbasisError("--data is where a --sample is taken from; leave it out, or name a sample")
+    if text is not None:
+        return _from_text(opened, text)
+    assert sample is not None
+    return _from_sample(opened, sample, data)
+
+
+def _from_text(opened: "OpenedRun", text: str) -> Prompt:
+    from interbasis.data.text import open_tokenizer
+
+    folder = _tokenizer_of(opened)
+    if not folder:
+        raise InterbasisError(
+            "a prompt requires a tokenizer, and this run's model and data have none; name a sample of the "
+            "data with --sample"
+        )
+    tokenizer = open_tokenizer(folder)
+
+    def encode(words: str) -> list[int]:
+        return tokenizer.encode([words])[0]
+
+    tokens = encode(text)
+    if not tokens:
+        raise InterbasisError("the prompt is empty; expected at least one token")
+    if tokenizer.bos is not None and tokens[0] != tokenizer.bos:
+        tokens = [tokenizer.bos, *tokens]
+    return Prompt(text, torch.tensor(tokens), _names(opened, folder), encode)
+
+
+def _from_sample(opened: "OpenedRun", sample: int, spec: str | None) -> Prompt:
+    from interbasis.data.batches import Batches
+
+    data = opened.data(spec, "train")
+    batches = data if isinstance(data, Batches) else Batches(data)
+    if sample >= len(batches):
+        raise InterbasisError(f"the data have samples 0 to {len(batches) - 1}, received {sample}")
+    _, inputs = next(batches.chunks(1, sample))
+    folder = _tokenizer_of(opened)
+    names = _names(opened, folder) or tuple(getattr(data, "classes", ())) or None
+    row = inputs[0]
+    tokens = not row.is_floating_point() and names is not None and opened.network.predicts_next
+    text = "".join(names[int(token)] for token in row) if tokens and names else f"sample {sample}"
+    return Prompt(text, row, names)
+
+
+def _tokenizer_of(opened: "OpenedRun") -> str:
+    if opened.model is not None and opened.model.tokenizer:
+        return opened.model.tokenizer
+    return str(getattr(opened.train_data, "tokenizer", None) or "")
+
+
+def _names(opened: "OpenedRun", folder: str) -> Sequence[str] | None:
+    from interbasis.analysis.features.names import vocabulary
+
+    names = opened.network.token_names or (vocabulary(Path(folder)) if folder else [])
+    outputs = opened.network.output_layer.width - opened.network.output_layer.first_coordinate
+    if not names:
+        return None
+    # a model may have more outputs than its tokenizer has tokens
+    return [*names, *(str(k) for k in range(len(names), outputs))]
+
+
+def named_output(prompt: Prompt, word: str | None) -> int | None:
+    """The output that a user names: its text, or its number.
+
+    Raises:
+        InterbasisError: The text is not one token or class.
+    """
+    if word is None:
+        return None
+    for candidate in (word, f" {word}"):
+        if prompt.names is not None and candidate in prompt.names:
+            return list(prompt.names).index(candidate)
+    tokens = prompt.encode(word) if prompt.encode is not None else []
+    # a tokenizer may have a token for all that it does not know
+    if len(tokens) == 1 and prompt.name_of(tokens[0]).strip() == word.strip():
+        return tokens[0]
+    if word.isdecimal():
+        return int(word)
+    raise InterbasisError(
+        f"{word!r} is not an output of the model; expected the text of one token or class, or its number"
+    )
+
+
+def feature_of(graph: InteractionGraph, text: str) -> tuple[LayerBasis, int]:
+    """`mlp_in.3:17`, or `blocks.3.ln2.hook_normalized:17`, as the basis of a layer and a number.
+
+    Raises:
+        InterbasisError: It is not of this form, or there is no such layer or feature.
+    """
+    named, colon, number = text.rpartition(":")
+    layer = own_name(named, graph.layer_names)
+    if not colon or not number.isdecimal() or layer not in graph.layer_names:
+        names = ", ".join(graph.layer_names)
+        raise InterbasisError(
+            f"expected a feature as LAYER:NUMBER with a layer of {names}, received {text!r}"
+        )
+    basis = graph.layers[graph.layer_names.index(layer)]
+    if int(number) >= basis.features:
+        raise InterbasisError(f"{layer!r} has features 0 to {basis.features - 1}, received {number}")
+    return basis, int(number)

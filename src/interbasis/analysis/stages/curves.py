@@ -1,0 +1,124 @@
+"""Curves: the metric at fractions of the edges kept. Stored as `curves.json`."""
+
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from interbasis.analysis.ablation.records import Curves, Sparsity
+from interbasis.analysis.result import DataUsed, Result, unknown_layer
+from interbasis.base.literals import Metric
+from interbasis.base.records import Record, require
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from interbasis.analysis.ablation.robust import RobustSearch
+    from interbasis.analysis.workspace import OpenedRun
+    from interbasis.compute.checkpoints import Checkpoints, State
+    from interbasis.data.batches import Data
+    from interbasis.graph.interaction_graph import InteractionGraph
+
+
+class CurvesRequest(Record):
+    """What the metric is measured on."""
+
+    data: str | None = None
+    """Data to evaluate on; default: the test set of what the run was built on."""
+    metric: Metric | None = None
+    """accuracy or cross_entropy; default: cross_entropy for language models, else accuracy."""
+    seed: int = Field(0, ge=0)
+    """Seed of the bootstrap."""
+    robust: bool = False
+    """Add, per section, the metric with the worst mask found within the edges that are not kept."""
+
+
+class CurvesResult(Result):
+    """Curves of every section and of all at once, with the sparsity of the edges."""
+
+    file: ClassVar[str] = "curves"
+    made_by: ClassVar[str] = "curves"
+
+    data: DataUsed
+    curves: Curves
+    sparsity: dict[str, Sparsity]
+    """By the name of the section's source layer."""
+    worst: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    """By section, the metric at each fraction with the worst mask found within the edges left out."""
+
+    @model_validator(mode="after")
+    def _every_curve_has_its_sparsity(self) -> Self:
+        require(self.sparsity.keys() >= self.curves.sections.keys(), "the sparsity of a section is missing")
+        lengths = {len(values) for values in self.worst.values()}
+        require(lengths <= {len(self.curves.fractions)}, "worst lacks the value of a fraction")
+        return self
+
+    def misfit(self, graph: "InteractionGraph") -> str:
+        return unknown_layer([*self.curves.sections, *self.sparsity, *self.worst], graph.section_names)
+
+
+def run(opened: "OpenedRun", request: CurvesRequest) -> CurvesResult:
+    """Measure the curves of a run.
+
+    Args:
+        opened: A run with its network and data.
+        request: Metric and data.
+
+    Returns:
+        The result, which is stored in the run's folder, if it has one.
+
+    Raises:
+        InterbasisError: The graph has no edges.
+    """
+    with opened.working("curves"):
+        return _run(opened, request)
+
+
+def _run(opened: "OpenedRun", request: CurvesRequest) -> CurvesResult:
+    from interbasis.analysis.ablation.curves import sparsity_curves
+    from interbasis.analysis.ablation.sparsity import interaction_sparsity
+
+    data = opened.data(request.data)
+    used = DataUsed.from_data(data)
+    checkpoints = opened.checkpoints("curves", request, fingerprint=used.fingerprint, labels=used.labels)
+    curves = sparsity_curves(
+        opened.network, opened.graph, data, request.metric,
+        seed=request.seed, checkpoints=checkpoints, progress=opened.progress, team=opened.team,
+    )  # fmt: skip
+    sparsity = {section.source: section for section in interaction_sparsity(opened.graph)}
+    worst = _worst(opened, curves, data, checkpoints) if request.robust else {}
+    result = CurvesResult(data=used, curves=curves, sparsity=sparsity, worst=worst)
+    opened.store(result)
+    opened.finish(checkpoints, result.file)
+    return result
+
+
+def _worst(
+    opened: "OpenedRun", curves: Curves, data: "Data", checkpoints: "Checkpoints"
+) -> dict[str, tuple[float, ...]]:
+    """Attacks on what every point of the curves leaves out, section by section."""
+    from interbasis.analysis.ablation.evaluation import Evaluation
+    from interbasis.analysis.ablation.masked_pass import top_edges
+    from interbasis.analysis.ablation.robust import RobustSearch
+
+    graph = opened.graph
+    evaluation = Evaluation(opened.network, graph, data, curves.metric)
+
+    def section(name: str) -> "State":
+        k = graph.section_names.index(name)
+        search = RobustSearch(evaluation, k, limit=curves.baseline)
+        values = []
+        for count in curves.sections[name].counts:
+            _, found = checkpoints.remember(
+                f"worst.{k}.{count}",
+                partial(_attacked, search, top_edges(graph.edges[k], count, graph.layers[k].constant)),
+            )
+            values.append(found["value"])
+        return {}, {"values": values}
+
+    found = opened.team.collected(graph.section_names, section)
+    return {name: tuple(values["values"]) for name, (_, values) in found.items()}
+
+
+def _attacked(search: "RobustSearch", kept: "Tensor") -> "State":
+    return {}, {"value": search.worst_common(kept)}

@@ -1,0 +1,139 @@
+"""Features: what they respond to and what they do. Stored as `features.json`, examples as `examples.json`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from interbasis.analysis.features.records import ExampleKind, FeatureExamples, Idle, LayerFeatures
+from interbasis.analysis.result import DataUsed, Result, unknown_feature
+from interbasis.base.progress import progress_bar
+from interbasis.base.records import Record
+
+if TYPE_CHECKING:
+    from interbasis.analysis.workspace import OpenedRun
+    from interbasis.compute.checkpoints import State
+    from interbasis.graph.interaction_graph import InteractionGraph
+
+
+class FeaturesRequest(Record):
+    """How many features, and how many examples of each."""
+
+    data: str | None = None
+    """Data to use; default: what the run was built on."""
+    top: int = Field(32, ge=1)
+    """Number of features to describe in each layer, not counting the constant."""
+    ends: int = Field(8, ge=1)
+    """Number of most positive, and of most negative, examples of each feature."""
+    bands: int = Field(4, ge=0)
+    """Number of quantile bands between them, from which more examples are drawn."""
+    per_band: int = Field(4, ge=1)
+    """Number of examples from each band."""
+    mean_effect_samples: int = Field(64, ge=0)
+    """Samples over which effects on a language model's outputs through all blocks above are averaged; 0 for
+    none."""
+    seed: int = Field(0, ge=0, lt=2**63)
+    """Seed of the examples drawn from the bands."""
+
+
+class FeaturesResult(Result):
+    """Labels, statistics and direct effects of features, by layer."""
+
+    file: ClassVar[str] = "features"
+    made_by: ClassVar[str] = "features"
+
+    data: DataUsed
+    layers: dict[str, LayerFeatures]
+    idle: tuple[Idle, ...] = ()
+
+    def misfit(self, graph: "InteractionGraph") -> str:
+        problems = (unknown_feature(name, layer.by_index(), graph) for name, layer in self.layers.items())
+        return next(filter(None, problems), "")
+
+
+class ExamplesResult(Result):
+    """Dataset examples of features, by layer."""
+
+    file: ClassVar[str] = "examples"
+    made_by: ClassVar[str] = "features"
+
+    kind: ExampleKind
+    layers: dict[str, tuple[FeatureExamples, ...]]
+
+    def misfit(self, graph: "InteractionGraph") -> str:
+        problems = (
+            unknown_feature(name, [one.index for one in examples], graph)
+            for name, examples in self.layers.items()
+        )
+        return next(filter(None, problems), "")
+
+
+def run(opened: "OpenedRun", request: FeaturesRequest) -> FeaturesResult:
+    """Find out what the features of a run respond to and what they do.
+
+    Args:
+        opened: A run with its network and data.
+        request: How many features and examples.
+
+    Returns:
+        The result, which is stored in the run's folder, if it has one, with the examples beside it.
+
+    Raises:
+        InterbasisError: The data do not fit the network.
+    """
+    with opened.working("features"):
+        return _run(opened, request)
+
+
+def _run(opened: "OpenedRun", request: FeaturesRequest) -> FeaturesResult:
+    features, examples = analyse(opened, request)
+    opened.store(features)
+    opened.store(examples)
+    checkpoints = opened.checkpoints("features", request, fingerprint=features.data.fingerprint)
+    opened.finish(checkpoints, features.file, examples.file)
+    return features
+
+
+def analyse(opened: "OpenedRun", request: FeaturesRequest) -> tuple[FeaturesResult, ExamplesResult]:
+    """The results without storing them, of some layers by each process, in one pass over the data."""
+    from interbasis.analysis.features.analysis import Analysis, Presentation
+    from interbasis.analysis.features.dataset_examples import Plan
+    from interbasis.data.batches import Batches
+
+    data, team = opened.data(request.data, "train"), opened.team
+    used = DataUsed.from_data(data)
+    plan = Plan(ends=request.ends, bands=request.bands, per_band=request.per_band, seed=request.seed)
+    batches = data if isinstance(data, Batches) else Batches(data)
+    presentation = Presentation.of(opened.network, data, batches)
+    analysis = Analysis(
+        opened.graph, opened.network, request.top, plan, presentation, request.mean_effect_samples
+    )
+    checkpoints = opened.checkpoints("features", request, fingerprint=used.fingerprint)
+    if team.size > 1:
+        checkpoints = checkpoints.within(f"{team.rank}.of.{team.size}")
+
+    def of_layers(numbers: Sequence[int]) -> "State":
+        described = analysis.run(batches, advance, checkpoints, numbers)
+        shown = analysis.examples(numbers)
+        return {}, {
+            name: _Described(features=features, examples=shown[name]).model_dump(mode="json")
+            for name, features in described.items()
+        }
+
+    with progress_bar(opened.progress) as advance:
+        _, values = team.shared("features", len(opened.graph.layers), of_layers)
+    layers = {name: _Described.model_validate(values[name]) for name in opened.graph.layer_names}
+    examples = {name: layer.examples for name, layer in layers.items()}
+    return (
+        FeaturesResult(
+            data=used, layers={name: layer.features for name, layer in layers.items()}, idle=analysis.idle()
+        ),
+        ExamplesResult(kind=presentation.rendering.kind, layers=examples),
+    )
+
+
+class _Described(Record):
+    """One layer, as a process sends it to the others."""
+
+    features: LayerFeatures
+    examples: tuple[FeatureExamples, ...]

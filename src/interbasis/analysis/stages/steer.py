@@ -1,0 +1,126 @@
+"""Steering: a feature is changed, and what the model says is put beside what it said. Nothing is stored."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from interbasis.analysis.result import Result
+from interbasis.base.records import Record
+
+if TYPE_CHECKING:
+    from interbasis.analysis.workspace import OpenedRun
+
+
+class SteerRequest(Record):
+    """Which feature, how far, on which prompt."""
+
+    feature: str
+    """The feature, as LAYER:NUMBER; TransformerLens names of layers are accepted."""
+    by: float = Field(allow_inf_nan=False)
+    """How much is added at every position, in standard deviations over the data of the build."""
+    prompt: str | None = None
+    """Text, for a model with a tokenizer."""
+    sample: int | None = Field(None, ge=0)
+    """A sample of the data that the run was built on, instead of a prompt."""
+    data: str | None = None
+    """Data to take the sample from; default: what the run was built on."""
+    start: int = Field(0, ge=0)
+    """The first position that is changed, of a sequence or of the layer's pixels and patches."""
+    top: int = Field(10, ge=1)
+    """Outputs shown: those that change most."""
+    tokens: int = Field(20, ge=0)
+    """Length of the continuations of a language model, in tokens, as far as its context reaches."""
+
+
+class SteeredOutput(Record):
+    """An output at the last position, without the change and with it."""
+
+    index: int
+    name: str
+    before: float
+    """Logit."""
+    after: float
+    probability_before: float
+    probability_after: float
+
+
+class SteerResult(Result):
+    """What a change of one feature does to the next token and to the text that follows."""
+
+    file: ClassVar[str] = "steer"
+    made_by: ClassVar[str] = "steer"
+
+    prompt: str
+    layer: str
+    feature: int
+    label: str
+    by: float
+    """In standard deviations."""
+    unit: float
+    """One standard deviation of the feature; 1 where it is not known."""
+    outputs: tuple[SteeredOutput, ...]
+    """Those whose logit changes most, counted from the mean change; the largest rise first."""
+    continuation: str | None = None
+    """Without the change."""
+    steered: str | None = None
+    """With it."""
+
+
+def run(opened: "OpenedRun", request: SteerRequest) -> SteerResult:
+    """Change a feature on one prompt.
+
+    Args:
+        opened: A run with its network.
+        request: Which feature, how far, on which prompt.
+
+    Returns:
+        The outputs that change most, and continuations with and without the change.
+
+    Raises:
+        InterbasisError: There is no such feature, no tokenizer for a prompt, or no such position.
+    """
+    from interbasis.analysis.prompts import feature_of, prompt_of
+    from interbasis.analysis.stages.features import FeaturesResult
+    from interbasis.analysis.traces.steering import Steering
+
+    basis, feature = feature_of(opened.graph, request.feature)
+    layer = basis.name
+    prompt = prompt_of(opened, request.prompt, request.sample, request.data)
+    unit = basis.deviation(feature)
+    network = opened.network.to(opened.graph.config.torch_dtype)
+    steering = Steering(network, basis, feature, request.by * unit, request.start)
+    before, after = (outputs[0, -1].double() for outputs in steering.outputs(prompt.inputs[None]))
+    change = (after - before) - (after - before).mean()
+    most = change.abs().topk(min(request.top, len(change))).indices
+    chosen = most[change[most].argsort(descending=True)].tolist()
+    shares = before.softmax(0), after.softmax(0)
+    told = opened.stored(FeaturesResult)
+    labelled = told.layers[layer].by_index() if told and layer in told.layers else {}
+    texts: tuple[str | None, str | None] = (None, None)
+    if network.predicts_next and request.tokens and prompt.names is not None:
+        left = request.tokens
+        if opened.model is not None and opened.model.context is not None:
+            left = min(left, opened.model.context + 1 - len(prompt.inputs))
+        plain, steered = steering.continuations(prompt.inputs, max(0, left))
+        texts = "".join(map(prompt.name_of, plain)), "".join(map(prompt.name_of, steered))
+    return SteerResult(
+        prompt=prompt.text,
+        layer=layer,
+        feature=feature,
+        label=labelled[feature].label if feature in labelled else "",
+        by=request.by,
+        unit=unit,
+        outputs=tuple(
+            SteeredOutput(
+                index=k,
+                name=prompt.name_of(k),
+                before=before[k].item(),
+                after=after[k].item(),
+                probability_before=shares[0][k].item(),
+                probability_after=shares[1][k].item(),
+            )
+            for k in chosen
+        ),
+        continuation=texts[0],
+        steered=texts[1],
+    )

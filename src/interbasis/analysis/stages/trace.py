@@ -1,0 +1,141 @@
+"""One computation of a run's model: stored as `analysis/traces/NAME.json`, several beside each other."""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from interbasis.analysis.result import Result, unknown_feature, unknown_layer
+from interbasis.analysis.stages.features import FeaturesResult
+from interbasis.analysis.stages.modules import ModulesResult
+from interbasis.analysis.traces.records import NodeGroup, Trace, TraceNode, TraceSettings
+from interbasis.base.errors import InterbasisError
+
+if TYPE_CHECKING:
+    from interbasis.analysis.workspace import OpenedRun
+    from interbasis.graph.interaction_graph import InteractionGraph
+
+MAX_NAME = 48
+"""Characters of a trace's name that are made from its prompt."""
+
+
+class TraceRequest(TraceSettings):
+    """What to trace: a prompt or a sample of the data, and the output or feature to explain."""
+
+    prompt: str | None = None
+    """Text, for a model with a tokenizer."""
+    sample: int | None = Field(None, ge=0)
+    """A sample of the data that the run was built on, instead of a prompt."""
+    data: str | None = None
+    """Data to take the sample from; default: what the run was built on."""
+    output: str | None = None
+    """The token or class to explain, as text or number; default: the largest output."""
+    minus: str | None = None
+    """Another one, whose logit is subtracted; default: the mean of all logits."""
+    feature: str | None = None
+    """A feature to explain instead, as LAYER:NUMBER; TransformerLens names of layers are accepted."""
+    position: int = -1
+    """Position of what is explained; -1 is the last."""
+    name: str | None = None
+    """Name of the trace in the run; default: made from the prompt."""
+
+
+class TraceResult(Result):
+    """A trace, with the run's labels and modules."""
+
+    file: ClassVar[str] = "traces"
+    made_by: ClassVar[str] = "trace"
+
+    name: str
+    trace: Trace
+
+    def stem(self) -> str:
+        return f"{self.file}/{self.name}"
+
+    def misfit(self, graph: "InteractionGraph") -> str:
+        trace = self.trace
+        problems = (
+            unknown_layer([layer.name for layer in trace.layers], graph.layer_names),
+            *(unknown_feature(node.layer, [node.feature], graph) for node in trace.nodes),
+            unknown_layer([node.layer for node in trace.errors], graph.layer_names),
+        )
+        return next(filter(None, problems), "")
+
+
+def run(opened: "OpenedRun", request: TraceRequest) -> TraceResult:
+    """Trace one computation, and name its nodes by what the run knows about features and modules.
+
+    Args:
+        opened: A run with its network.
+        request: What to trace.
+
+    Returns:
+        The trace, which is stored in the run's folder, if it has one.
+
+    Raises:
+        InterbasisError: There is no tokenizer for a prompt, or no such output, feature or sample.
+    """
+    with opened.working("trace", alone=False):
+        return _run(opened, request)
+
+
+def _run(opened: "OpenedRun", request: TraceRequest) -> TraceResult:
+    from interbasis.analysis.prompts import feature_of, named_output, prompt_of
+    from interbasis.analysis.traces.targets import TargetRequest
+    from interbasis.analysis.traces.trace import trace
+
+    prompt = prompt_of(opened, request.prompt, request.sample, request.data)
+    if request.feature is not None:
+        basis, number = feature_of(opened.graph, request.feature)
+        target = TargetRequest(layer=basis.name, feature=number, position=request.position)
+    else:
+        output, minus = (named_output(prompt, word) for word in (request.output, request.minus))
+        target = TargetRequest(output=output, minus=minus, position=request.position)
+    settings = TraceSettings.model_validate(request.model_dump(include=set(TraceSettings.model_fields)))
+    traced = trace(opened.network, opened.graph, prompt.inputs, target, settings=settings, names=prompt.names)
+    traced = traced.model_copy(
+        update={
+            "prompt": prompt.text,
+            "nodes": _labelled(traced.nodes, opened.stored(FeaturesResult)),
+            "groups": _groups(traced.nodes, opened.stored(ModulesResult)),
+        }
+    )
+    result = TraceResult(name=request.name or _name(prompt.text, request), trace=traced)
+    opened.store(result)
+    return result
+
+
+def _labelled(nodes: Sequence[TraceNode], features: FeaturesResult | None) -> tuple[TraceNode, ...]:
+    if features is None:
+        return tuple(nodes)
+    labels = {
+        (layer, feature.index): feature.label
+        for layer, described in features.layers.items()
+        for feature in described.features
+    }
+    return tuple(
+        node.model_copy(update={"label": labels.get((node.layer, node.feature), "")}) for node in nodes
+    )
+
+
+def _groups(nodes: Sequence[TraceNode], modules: ModulesResult | None) -> tuple[NodeGroup, ...]:
+    """The modules of the run that occur among the nodes."""
+    if modules is None:
+        return ()
+    members: dict[int, list[str]] = {}
+    for node in nodes:
+        module = modules.module_of(node.layer, node.feature)
+        if module is not None:
+            members.setdefault(module, []).append(node.name)
+    return tuple(NodeGroup(name=f"module {m}", nodes=tuple(members[m])) for m in sorted(members))
+
+
+def _name(text: str, request: TraceRequest) -> str:
+    """Letters and digits of the prompt, and what is explained where that was chosen."""
+    chosen = [request.feature, request.output, request.minus]
+    words = " ".join([text if request.sample is None else f"sample {request.sample}", *filter(None, chosen)])
+    name = re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
+    if not name:
+        raise InterbasisError("the prompt has no letters or digits to name the trace by; give it a name")
+    return name[-MAX_NAME:].lower().strip("-")

@@ -1,0 +1,223 @@
+"""Results of stages, stored beside the graph they belong to: `NAME.json`, with tensors in `NAME.safetensors`.
+
+Every result names its graph by the hash of the graph's tensors. A run that was built again has another graph,
+and results of the old one are not taken for its own.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from interbasis.analysis.result import Result
+from interbasis.base.errors import InterbasisError, first_problem, short_repr
+from interbasis.base.files import inside, sha256_of, write_atomically, write_text_atomically
+from interbasis.base.json_text import parse_json
+from interbasis.base.records import Record
+from interbasis.graph.companions import companion
+from interbasis.graph.store import graph_digest
+
+if TYPE_CHECKING:
+    from interbasis.graph.interaction_graph import InteractionGraph
+
+FORMAT = "interbasis-result"
+SCHEMA = 2
+
+
+R = TypeVar("R", bound=Result)
+
+
+class ResultHeader(Record):
+    """What a result's file says before the result itself."""
+
+    format: str
+    schema_version: int
+    graph: str
+    """SHA-256 of the tensors of the graph that it belongs to."""
+    tensors: str | None = None
+    """SHA-256 of the result's own tensors, if it has any."""
+    result: Any
+    """Free-form until it is known to be of this version and this graph."""
+
+
+def save_result(
+    run: str | Path, result: Result, tensors: dict[str, Tensor] | None = None, graph: str | None = None
+) -> Path:
+    """Write a result beside a run's graph, in place of an older one; the JSON comes last.
+
+    Args:
+        run: Folder of the run.
+        result: The result.
+        tensors: Tensors that go with it.
+        graph: Digest of the graph that it was measured on; default: the one in the folder.
+
+    Returns:
+        The JSON file.
+
+    Raises:
+        InterbasisError: The run holds another graph by now, or cannot be written to.
+    """
+    run, digest = Path(run), None
+    path = inside(run, f"{result.stem()}.json")
+    graph = graph or graph_digest(run)
+    check_same_graph(run, graph)
+    if tensors:
+        plain = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in tensors.items()}
+        file = inside(run, f"{result.stem()}.safetensors")
+        write_atomically(file, lambda path: save_file(plain, path))
+        digest = sha256_of(file)
+    header = ResultHeader(format=FORMAT, schema_version=SCHEMA, graph=graph, tensors=digest, result=result)
+    path.parent.mkdir(exist_ok=True)
+    write_text_atomically(path, header.to_json(indent=1) + "\n")
+    return path
+
+
+def check_same_graph(run: Path, graph: str) -> None:
+    """The run holds the graph that was loaded from it.
+
+    Raises:
+        InterbasisError: It was built again since.
+    """
+    if graph_digest(run) != graph:
+        raise InterbasisError(
+            f"{run} was built again after its graph was loaded, so nothing is stored for the old graph; run "
+            "this command again"
+        )
+
+
+def load_result(run: str | Path, kind: type[R], graph: "InteractionGraph | None" = None) -> R | None:
+    """A result of this run; None where there is none, or one of another graph.
+
+    Args:
+        run: Folder of the run.
+        kind: Which result.
+        graph: The run's graph; if given, a result that does not fit it is refused.
+
+    Returns:
+        The result.
+
+    Raises:
+        InterbasisError: The result is damaged, or of another version.
+    """
+    run = Path(run)
+    return _load(run, kind, kind.file, _digest(run, graph), graph)
+
+
+def names_of(run: str | Path, kind: type[Result]) -> list[str]:
+    """Names of results of a kind of which several are kept, the newest first; none of them is read."""
+    try:
+        with os.scandir(inside(Path(run), kind.file)) as entries:
+            files = [(-entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise InterbasisError(
+            f"could not look into {Path(run) / kind.file} ({error.strerror}); {kind.remedy(run)}"
+        ) from error
+    return [name.removesuffix(".json") for _, name in sorted(files) if name.endswith(".json")]
+
+
+def load_named(
+    run: str | Path,
+    kind: type[R],
+    names: Iterable[str] | None = None,
+    graph: "InteractionGraph | None" = None,
+    on_problem: Callable[[InterbasisError], None] | None = None,
+) -> dict[str, R]:
+    """Results of a kind of which several are kept, by name: those of this run's graph.
+
+    Args:
+        run: Folder of the run.
+        kind: Which results.
+        names: Those to read; default: all.
+        graph: The run's graph; if given, results that do not fit it are refused.
+        on_problem: Told of results that cannot be read, which are left out; default: the first one is raised.
+
+    Returns:
+        The results in the order of their names.
+
+    Raises:
+        InterbasisError: A result is damaged, or of another version.
+    """
+    run = Path(run)
+    digest, loaded = _digest(run, graph), {}
+    for name in sorted(names_of(run, kind) if names is None else names):
+        try:
+            result = _load(run, kind, f"{kind.file}/{name}", digest, graph)
+        except InterbasisError as error:
+            if on_problem is None:
+                raise
+            on_problem(error)
+            continue
+        if result is not None:
+            loaded[name] = result
+    return loaded
+
+
+def _digest(run: Path, graph: "InteractionGraph | None") -> str:
+    """SHA-256 of the tensors of a graph that was loaded from a run, or else of the one that is there now."""
+    known = None if graph is None else companion(graph).digest
+    return known or graph_digest(run)
+
+
+def _load(
+    run: Path, kind: type[R], stem: str, digest: str, graph: "InteractionGraph | None" = None
+) -> R | None:
+    header = _header(run, kind, stem, digest)
+    if header is None:
+        return None
+    try:
+        result = kind.model_validate(header.result)
+    except ValidationError as error:
+        problem = first_problem(error)
+    else:
+        problem = "" if graph is None else result.misfit(graph)
+        if not problem:
+            return result
+    raise InterbasisError(f"{run / stem}.json is damaged: {problem}; {kind.remedy(run)}")
+
+
+def load_tensors(
+    run: str | Path, kind: type[Result], graph: "InteractionGraph | None" = None
+) -> dict[str, Tensor]:
+    """The tensors that go with a result; none where it has none."""
+    run = Path(run)
+    header = _header(run, kind, kind.file, _digest(run, graph))
+    if header is None or header.tensors is None:
+        return {}
+    path = inside(run, f"{kind.file}.safetensors")
+    try:
+        if sha256_of(path) == header.tensors:
+            return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InterbasisError(f"could not read {path} ({error}); {kind.remedy(run)}") from error
+    raise InterbasisError(f"{path} does not belong to {kind.file}.json beside it; {kind.remedy(run)}")
+
+
+def _header(run: Path, kind: type[Result], stem: str, digest: str) -> ResultHeader | None:
+    path = inside(run, f"{stem}.json")
+    if not path.is_file():
+        return None
+    try:
+        values = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InterbasisError(f"{path} is not readable ({error}); {kind.remedy(run)}") from error
+    if isinstance(values, dict) and values.get("format") == FORMAT and values.get("schema") == 1:
+        if values.get("graph") != digest:
+            return None
+        raise InterbasisError(f"{path} was written by an older version of interbasis; {kind.remedy(run)}")
+    try:
+        header = ResultHeader.model_validate(values)
+    except ValidationError as error:
+        raise InterbasisError(f"{path} is damaged: {first_problem(error)}; {kind.remedy(run)}") from error
+    if header.format != FORMAT or header.schema_version != SCHEMA:
+        raise InterbasisError(
+            f"{path} has format {short_repr(header.format)}, schema {header.schema_version}; this version "
+            f"reads {FORMAT!r}, schema {SCHEMA}: upgrade interbasis, or {kind.remedy(run)}"
+        )
+    return header if header.graph == digest else None

@@ -1,0 +1,206 @@
+"""A graph in a few numbers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from interbasis.base.literals import Basis, Method
+from interbasis.base.records import Record
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.largest_direction import LargestDirection
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.named_models import split_options
+from interbasis.graph.settings import BuildRequest
+from interbasis.network.hooks import hook_names
+from interbasis.numerics.linalg import Cut
+
+
+class LayerSummary(Record):
+    """One node layer."""
+
+    name: str
+    hook: str | None
+    """What TransformerLens calls the place; None where it has no name for it."""
+    width: int
+    """Coordinates before any were dropped, the constant among them."""
+    features: int
+    dropped_as_noise: int
+    """Directions whose variance is rounding."""
+    dropped_as_unused: int
+    """Directions without effect on the next layer."""
+    last_kept_over_floor: float | None
+    """How many times the noise floor the last kept value is; near 1, the cut runs through a continuum."""
+    effective_features: float
+    """Participation ratio of what ranks the features, (Σλ)² / Σλ²."""
+    largest: float | None
+    eigenvalue_error: float | None
+    """Relative standard error of Λ, root mean square over the features; None where nothing was sampled."""
+    largest_direction: LargestDirection | None
+    """Share of the variance along the largest direction, and what carries it; None in runs of version 0.1."""
+
+
+class SectionSummary(Record):
+    """The edges of one section, the constant's left out."""
+
+    source: str
+    target: str
+    edges: int
+    largest: float | None
+    edges_for_90_percent: int
+    """How many of the largest edges carry 90 % of Ê²."""
+    edges_for_99_percent: int
+    median_relative_error: float | None
+    """Of Ê; None where edges are exact."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.source} → {self.target}"
+
+
+class RunSummary(Record):
+    """What a run holds; layers by name, sections by the name of their source layer."""
+
+    model: str
+    family: str
+    basis: Basis
+    edge_method: Method | None
+    samples: dict[str, int]
+    """Of data, jacobian_data and edge_data."""
+    skip_positions: int
+    """First positions that do not count in sums over the data."""
+    norm_limit: float | None
+    """Tokens with more than so many times the median norm do not count; 0 is no limit."""
+    isolate_largest: bool
+    """Whether the largest direction of every layer is a feature of its own."""
+    token_texts: dict[int, str]
+    """What the tokens that carry largest directions are called, where a tokenizer says so."""
+    seconds: dict[str, float]
+    """Per phase of the build."""
+    versions: dict[str, str]
+    layers: dict[str, LayerSummary]
+    sections: dict[str, SectionSummary]
+
+
+def summarise(graph: InteractionGraph) -> RunSummary:
+    """What a graph holds, in a few numbers."""
+    widths, directions = graph.provenance.widths, graph.provenance.largest_directions
+    hooks = hook_names(graph.layer_names)
+    errors: Sequence[Tensor | None] = graph.edge_errors or [None] * len(graph.edges)
+    sections = [
+        _section(edges, error, *graph.layers[k : k + 2])
+        for k, (edges, error) in enumerate(zip(graph.edges, errors, strict=True))
+    ]
+    return RunSummary(
+        model=graph.provenance.model,
+        family=graph.provenance.family,
+        basis=graph.config.basis,
+        edge_method=graph.config.edge_method,
+        samples=graph.provenance.samples,
+        skip_positions=graph.config.skip_positions,
+        norm_limit=graph.config.norm_limit,
+        isolate_largest=graph.config.isolate_largest,
+        token_texts=_token_texts(graph),
+        seconds={phase: round(t, 3) for phase, t in graph.provenance.timings.items()},
+        versions=graph.provenance.versions,
+        layers={
+            layer.name: _layer(layer, width, hooks.get(layer.name), directions.get(layer.name))
+            for layer, width in zip(graph.layers, widths, strict=True)
+        },
+        sections={section.source: section for section in sections},
+    )
+
+
+def _token_texts(graph: InteractionGraph) -> dict[int, str]:
+    directions = graph.provenance.largest_directions.values()
+    tokens = {carrier.index for direction in directions for carrier in direction.tokens}
+    folder = _tokenizer(graph.provenance.request)
+    if not tokens or folder is None:
+        return {}
+    from interbasis.analysis.features.names import vocabulary
+
+    texts = vocabulary(folder)
+    return {token: texts[token] for token in sorted(tokens) if token < len(texts)}
+
+
+def _tokenizer(request: BuildRequest | None) -> Path | None:
+    """The folder of the tokenizer that the data or the model name."""
+    if request is None:
+        return None
+    for spec, option in ((request.data or "", "tokenizer"), (request.model, "")):
+        family, _, rest = spec.partition(":")
+        name, options = split_options(rest)
+        folder = Path(options.get(option, name if family == "hf" else ""))
+        if (folder / "tokenizer.json").is_file():
+            return folder
+    return None
+
+
+def _layer(layer: LayerBasis, width: int, hook: str | None, largest: LargestDirection | None) -> LayerSummary:
+    first = layer.first_feature
+    ranking = layer.eigenvalues[first:] if layer.eigenvalues is not None else torch.zeros(0)
+    return LayerSummary(
+        name=layer.name,
+        hook=hook,
+        width=width,
+        features=layer.features,
+        dropped_as_noise=_dropped(layer.variance_cut),
+        dropped_as_unused=_dropped(layer.jacobian_cut),
+        last_kept_over_floor=_margin(layer.jacobian_cut or layer.variance_cut),
+        effective_features=_participation(ranking),
+        largest=ranking.max().item() if len(ranking) else None,
+        eigenvalue_error=_eigenvalue_error(layer),
+        largest_direction=largest,
+    )
+
+
+def _eigenvalue_error(layer: LayerBasis) -> float | None:
+    """Relative standard error of Λ, root mean square over the features weighted by Λ; None where not sampled.
+
+    A single feature's error has one degree of freedom; all of them together say more.
+    """
+    if layer.eigenvalue_errors is None or layer.eigenvalues is None:
+        return None
+    first = layer.first_feature
+    Λ, errors = layer.eigenvalues[first:], layer.eigenvalue_errors[first:]
+    return ((errors.square() / Λ).sum() / Λ.sum()).sqrt().item() if len(Λ) else 0.0
+
+
+def _section(edges: Tensor, error: Tensor | None, source: LayerBasis, target: LayerBasis) -> SectionSummary:
+    inner = edges[target.first_feature :, source.first_feature :]
+    squares = inner.square().flatten().sort(descending=True).values
+    shares = squares.cumsum(0) / squares.sum()
+
+    def carrying(share: float) -> int:
+        """How many of the largest edges; none where all are 0."""
+        return int((shares < share).sum()) + 1 if squares.numel() and squares[0] > 0 else 0
+
+    median = None
+    if error is not None:
+        relative = (error[-inner.shape[0] :, -inner.shape[1] :] / inner)[inner > 0]
+        median = relative.median().item() if len(relative) else 0.0
+    return SectionSummary(
+        source=source.name,
+        target=target.name,
+        edges=inner.numel(),
+        largest=inner.max().item() if inner.numel() else None,
+        edges_for_90_percent=carrying(0.9),
+        edges_for_99_percent=carrying(0.99),
+        median_relative_error=median,
+    )
+
+
+def _dropped(cut: Cut | None) -> int:
+    return cut.dropped if cut else 0
+
+
+def _margin(cut: Cut | None) -> float | None:
+    """How many times the floor the last kept value is; near 1 means the cut runs through a continuum."""
+    return cut.smallest_kept / cut.floor if cut and cut.smallest_kept and cut.floor else None
+
+
+def _participation(values: Tensor) -> float:
+    """(Σλ)² / Σλ²: how many features there would be if all were as important as each other."""
+    values = values.clamp_min(0)
+    return (values.sum().square() / values.square().sum().clamp_min(1e-300)).item()

@@ -1,0 +1,86 @@
+"""Change a feature at every position, run on, and see what the model says."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from interbasis.base.errors import InterbasisError
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.network.network import Head, Network
+
+
+@dataclass(frozen=True, eq=False)
+class Steering:
+    """A model with ``by`` added to a feature of a node layer, at all positions or from one on."""
+
+    network: Network
+    basis: LayerBasis
+    feature: int
+    by: float
+    """In units of the feature."""
+    first: int = 0
+    """The first position that is changed: of a sequence's inputs, or of the layer's pixels and patches."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.feature < self.basis.features:
+            raise InterbasisError(
+                f"{self.basis.name!r} has features 0 to {self.basis.features - 1}, received {self.feature}"
+            )
+        if self.basis.constant and self.feature == 0:
+            raise InterbasisError("feature 0 is the constant, which cannot be changed; expected another one")
+
+    @torch.no_grad()
+    def outputs(self, inputs: Tensor) -> tuple[Tensor, Tensor]:  # [n, …] -> [n, positions, outputs] twice
+        """The model's outputs without the change and with it, per sample and position.
+
+        Raises:
+            InterbasisError: The layer's positions are those of a picture or a row, and end before ``first``.
+        """
+        network, inputs = self.network, inputs.to(self.network.device)
+        f = network.activations_at(network.layers.index(self.basis.name), inputs)
+        changed = f.clone()
+        changed[:, self._start(inputs, f) :] += self.by * self._direction(f)
+        return self._run_on(f), self._run_on(changed)
+
+    @torch.no_grad()
+    def continuations(self, tokens: Tensor, count: int) -> tuple[list[int], list[int]]:  # [T]
+        """The most likely ``count`` tokens after a prompt, one after the other, without the change and
+        with."""
+        return self._continued(tokens, count, 0), self._continued(tokens, count, 1)
+
+    def _continued(self, tokens: Tensor, count: int, which: int) -> list[int]:
+        made: list[int] = []
+        for _ in range(count):
+            sequence = torch.cat([tokens, tokens.new_tensor(made)])
+            made.append(int(self.outputs(sequence[None])[which][0, -1].argmax()))
+        return made
+
+    def _start(self, inputs: Tensor, f: Tensor) -> int:
+        """The first of the layer's positions that is changed."""
+        if self.first == 0:
+            return 0
+        prefix = self.network.prefix
+        while isinstance(prefix, Head):
+            prefix = prefix.prefix
+        node = self.network.nodes[self.network.layers.index(self.basis.name)]
+        if node.grid is None and prefix.has_positions(inputs):
+            # behind a section that puts out the last position alone, a layer has the last of the sequence
+            return max(0, self.first - (prefix(inputs).shape[1] - f.shape[1]))
+        if self.first >= f.shape[1]:
+            raise InterbasisError(
+                f"expected the first position that is changed among 0 to {f.shape[1] - 1}, which "
+                f"{self.basis.name!r} has, received {self.first}"
+            )
+        return self.first
+
+    def _direction(self, f: Tensor) -> Tensor:  # [width]
+        if not self.basis.identity:
+            return self.basis.inverse[:, self.feature].to(f)
+        return torch.nn.functional.one_hot(torch.tensor(self.feature), self.basis.width).to(f)
+
+    def _run_on(self, f: Tensor) -> Tensor:
+        index = self.network.layers.index(self.basis.name)
+        for step in (*self.network.sections[index:], *self.network.tail):
+            f = step(f)
+        return f[..., self.network.output_layer.first_coordinate :]

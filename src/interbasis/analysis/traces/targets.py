@@ -1,0 +1,136 @@
+"""What a trace explains: an output of the model, the difference of two, or a feature, at one position."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from interbasis.base.errors import InterbasisError
+from interbasis.base.records import Record
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.network.hooks import own_name
+from interbasis.network.network import Network, Section
+from interbasis.numerics.integration import Rule
+
+
+class TargetRequest(Record):
+    """What to explain; default: the largest output at the last position."""
+
+    output: int | None = None
+    """A token or class: its logit, counted from the mean of all logits."""
+    minus: int | None = None
+    """Another one, whose logit is taken away instead of the mean."""
+    layer: str | None = None
+    """A node layer, by our name or TransformerLens', for one of its features."""
+    feature: int | None = None
+    position: int = -1
+    """Position in the input; −1 is the last."""
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A number made of the activations of a node layer."""
+
+    network: Network
+    index: int
+    """The node layer that it is read from."""
+    position: int
+    """The input position."""
+    basis: LayerBasis | None = None
+    feature: int = 0
+    output: int = 0
+    minus: int | None = None
+
+    def value_of(self, f: Tensor, first: int) -> Tensor:  # [n, T, width], the layer's first position -> [n]
+        """What it is for these activations of its layer."""
+        return self._of(f, self.position - first)
+
+    def row(self, f: Tensor, first: int, rule: Rule) -> Tensor:  # [T, width] -> [T, width]
+        """∫dα of its gradient at α f."""
+        total = torch.zeros_like(f)
+        for node, weight in zip(rule.nodes, rule.weights, strict=True):
+            with torch.enable_grad():
+                at = (node * f).detach().requires_grad_()
+                value = self._of(at[None], self.position - first).sum()
+            total += weight * torch.autograd.grad(value, at)[0]
+        return total
+
+    def outputs(self, f: Tensor, position: int) -> Tensor:  # [n, T, width] -> [n, outputs]
+        """The model's outputs at one position."""
+        if not any(_mixes(step) for step in self.network.tail):
+            f, position = f[:, position : position + 1], 0
+        for step in self.network.tail:
+            f = step(f)
+        return f[:, position if f.shape[1] > position else -1, self.network.output_layer.first_coordinate :]
+
+    def _of(self, f: Tensor, position: int) -> Tensor:
+        if self.basis is not None:
+            if self.basis.identity:
+                return f[:, position, self.feature]
+            return f[:, position] @ self.basis.transform[self.feature].to(f)
+        outputs = self.outputs(f, position)
+        less = outputs.mean(1) if self.minus is None else outputs[:, self.minus]
+        return outputs[:, self.output] - less
+
+
+def _mixes(step: object) -> bool:
+    return isinstance(step, Section) and (step.core.mixes_positions or step.last_only)
+
+
+def resolve(
+    network: Network, graph: InteractionGraph, request: TargetRequest, last: Tensor, positions: int
+) -> Target:
+    """The target that a request names; ``last`` [T, width] are the activations of the last node layer.
+
+    Raises:
+        InterbasisError: There is no such output, layer, feature or position.
+    """
+    position = request.position + positions if request.position < 0 else request.position
+    if not 0 <= position < positions:
+        raise InterbasisError(
+            f"expected a position from {-positions} to {positions - 1}, received {request.position}"
+        )
+    if request.layer is not None or request.feature is not None:
+        return _feature(network, graph, request, position)
+    target = Target(network, len(network.sections), position)
+    first = positions - len(last)
+    if position < first:
+        raise InterbasisError(f"outputs exist at the last position only, received position {position}")
+    with torch.no_grad():
+        outputs = target.outputs(last[None], position - first)[0]
+    for name, index in (("output", request.output), ("minus", request.minus)):
+        if index is not None and not 0 <= index < len(outputs):
+            raise InterbasisError(f"expected {name} from 0 to {len(outputs) - 1}, received {index}")
+    output = int(outputs.argmax()) if request.output is None else request.output
+    return Target(network, len(network.sections), position, output=output, minus=request.minus)
+
+
+def _feature(network: Network, graph: InteractionGraph, request: TargetRequest, position: int) -> Target:
+    names, feature = graph.layer_names, request.feature
+    layer = None if request.layer is None else own_name(request.layer, names)
+    if (
+        layer is None
+        or layer not in names[1:]
+        or feature is None
+        or request.output is not None
+        or request.minus is not None
+    ):
+        raise InterbasisError(
+            f"a feature is named by its layer, one of {', '.join(names[1:])}, and its number, without an "
+            f"output; received layer {request.layer!r}, feature {feature}"
+        )
+    index = names.index(layer)
+    basis = graph.layers[index]
+    if not 0 <= feature < basis.features:
+        raise InterbasisError(f"{layer!r} has features 0 to {basis.features - 1}, received {feature}")
+    return Target(network, index, position, basis=basis, feature=feature)
+
+
+def target_name(target: Target, names: Sequence[str] | None) -> str:
+    """For people."""
+    if target.basis is not None:
+        return f"{target.basis.name}:{target.feature}"
+    words = [str(i) if names is None else names[i] for i in (target.output, target.minus) if i is not None]
+    return " − ".join(f"“{word}”" for word in words)

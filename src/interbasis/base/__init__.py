@@ -1,0 +1,1 @@
+"""Errors, files, records: what every other package uses."""

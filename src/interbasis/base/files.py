@@ -1,0 +1,145 @@
+"""Writing so that a reader sees the old file or the new one, never half of either."""
+
+import glob
+import hashlib
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from interbasis.base.errors import InterbasisError
+from interbasis.base.messages import logger
+from interbasis.base.processes import host, is_running
+
+ABANDONED = re.compile(r"\..+\.(?P<host>[^/]+)-(?P<process>\d+)-\w+\.tmp")
+"""Names of temporary folders: of which file, on which machine, by which process."""
+SECONDS_OF_A_WRITE = 86_400.0
+"""After which a temporary folder of another machine has been left by a process that ended."""
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a file in a temporary folder beside ``path``, flush it and rename it into place.
+
+    A folder, because safetensors makes temporary files of its own beside the one it is told to write: killed
+    at any moment, what is left has a name that says what it is, and the next write beside it removes it.
+    """
+    place: Path | None = None
+    try:
+        _clear_abandoned(path.parent)
+        prefix = f".{path.name}.{host()}-{os.getpid()}-"
+        place = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=path.parent))
+        _places.add(place)
+        temporary = place / path.name
+        temporary.touch()
+        mode = temporary.stat().st_mode  # as the umask leaves it; safetensors would make a file of its own
+        write(temporary)
+        temporary.chmod(stat.S_IMODE(mode))
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        logger.debug(f"wrote {path} ({path.stat().st_size:,} bytes)")
+    except (OSError, SafetensorError) as error:  # safetensors has an error of its own for a full disk
+        reason = getattr(error, "strerror", None) or error
+        raise InterbasisError(
+            f"could not write {path} ({reason}); what was there before is untouched; "
+            "free some space or choose another folder"
+        ) from error
+    finally:
+        if place is not None:
+            remove(place)
+            _places.discard(place)
+
+
+_places: set[Path] = set()
+"""Temporary folders in which this process is writing."""
+
+
+def _clear_abandoned(folder: Path) -> None:
+    """Remove temporary folders of processes of this machine that have ended, and all of an earlier day."""
+    for path in folder.glob(".*.tmp"):
+        name = ABANDONED.fullmatch(path.name)
+        if name is None or path in _places or path.is_symlink() or not path.is_dir():
+            continue
+        process = int(name["process"])
+        ended = name["host"] == host() and (process == os.getpid() or not is_running(process))
+        with suppress(OSError):
+            if ended or time.time() - path.stat().st_mtime > SECONDS_OF_A_WRITE:
+                remove(path)
+
+
+def inside(run: Path, name: str) -> Path:
+    """The path of a file or folder in a run, reached without a symbolic link: a run may be a stranger's.
+
+    The run's folder itself may be a link; the user named it.
+
+    Raises:
+        InterbasisError: The path leads out of the run, or a part of it below the run's folder is a link.
+    """
+    parts = Path(name).parts
+    if ".." in parts or Path(name).is_absolute():
+        raise InterbasisError(
+            f"expected the name of a file in {run}, received {name!r}, which leads out of it"
+        )
+    path = run
+    for part in parts:
+        path = path / part
+        if path.is_symlink():
+            raise InterbasisError(
+                f"{path} is a link, and links in a run are not followed; put the file or folder itself "
+                "there, or delete the link"
+            )
+    return path
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a folder with all that is in it, or a link, but not what it leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def clear_left_over(folder: Path, *names: str) -> None:
+    """Remove what processes that were killed while writing files of these names have left beside them."""
+    for name in names:
+        for left_over in folder.glob(f".{glob.escape(name)}.*.tmp"):
+            remove(left_over)
+
+
+def check_writable(folder: Path) -> None:
+    """A folder can be made, or written to where it is there, as far as that can be known without trying."""
+    place = folder.absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        reason = "is a file" if place.is_file() else "cannot be written to"
+        raise InterbasisError(f"could not write to {folder}, since {place} {reason}; choose another folder")
+
+
+def make_folder(folder: Path) -> None:
+    """A folder and those above it, where they are not there yet."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or error
+        raise InterbasisError(f"could not make the folder {folder} ({reason}); choose another one") from error
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    write_atomically(path, lambda temporary: _write_text(temporary, text))
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def sha256_of(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,30 @@
+"""Names of a package that are imported when they are first used."""
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(
+    package: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package.
+
+    Args:
+        package: Its ``__name__``.
+        homes: The module, relative to the package, that holds each name; the name may be a module of it.
+
+    Returns:
+        The two functions, to be assigned in the package's ``__init__.py``.
+    """
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(f"{package}.{homes[name]}")
+        value = getattr(module, name) if hasattr(module, name) else import_module(f"{module.__name__}.{name}")
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return get, lambda: sorted(homes)

@@ -1,0 +1,94 @@
+"""Records: what travels between stages, frozen, complete, and refusing what they do not know."""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
+
+from interbasis.base.errors import InterbasisError
+
+MAX_SHOWN = 200
+"""Characters of a value that a message shows."""
+
+
+class Record(BaseModel):
+    """A frozen record; the docstrings of its fields are their descriptions."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=()
+    )
+
+    def to_json(self, indent: int | None = None) -> str:
+        """JSON in ASCII, with null for NaN; text may hold half a surrogate pair, which has no UTF-8."""
+        try:
+            values = self.model_dump(mode="json", by_alias=True, serialize_as_any=True)
+        except UnicodeEncodeError:  # pydantic cannot write such text where it is a key
+            values = self.model_dump(by_alias=True, serialize_as_any=True)
+        separators = (",", ":") if indent is None else None
+        return json.dumps(
+            _null_for_nan(values), allow_nan=False, indent=indent, separators=separators, default=str
+        )
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """Validate, with one sentence for the first thing that is wrong.
+
+        Raises:
+            InterbasisError: A name is unknown or a value is out of range.
+        """
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0]) if first["loc"] else cls.__name__
+            if first["type"] == "extra_forbidden":
+                known = ", ".join(cls.model_fields)
+                raise InterbasisError(f"there is no setting {name!r}; the settings are {known}") from error
+            reason = first["msg"][0].lower() + first["msg"][1:]
+            received = repr(first["input"])
+            if len(received) > MAX_SHOWN:  # a tensor, say
+                received = f"what was given, of type {type(first['input']).__name__}"
+            raise InterbasisError(f"the setting {name} cannot be {received}: {reason}") from error
+
+
+def require(fits: bool, reason: str) -> None:
+    """Refuse a record whose fields do not fit together; called by validators."""
+    if not fits:
+        raise PydanticCustomError("inconsistent", "{reason}", {"reason": reason})
+
+
+def _null_for_nan(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _null_for_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_null_for_nan(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _nan_for_null(value: object) -> object:
+    return math.nan if value is None else value
+
+
+def _split_at_commas(value: object) -> object:
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, Sequence) or not all(isinstance(part, str) for part in parts):
+        return value
+    return tuple(name for part in parts for name in part.split(",") if name)
+
+
+def _split_to_some(value: object) -> object:
+    names = _split_at_commas(value)
+    if names == ():
+        raise ValueError("expected names separated by commas, or no such option for all of them")
+    return names
+
+
+Measured = Annotated[float, BeforeValidator(_nan_for_null)]
+"""A number that may be undefined: NaN in Python, null in JSON."""
+Names = Annotated[tuple[str, ...], BeforeValidator(_split_at_commas)]
+"""Names; text is split at commas."""
+SomeNames = Annotated[tuple[str, ...], BeforeValidator(_split_to_some)]
+"""Names where none stands for all: empty text names none, and is refused."""

@@ -1,0 +1,1 @@
+"""Where and how sums over data run: blocks, processes, shards, checkpoints, locks."""

@@ -1,0 +1,85 @@
+"""Trust in what a run names: a model or data by a stranger's name may be any code and any file.
+
+A run that this user built is signed (`base/signatures.py`), and its names are opened without a word. The
+names of any other run are opened after `trust`, which signs them, or not at all: the user names a model and
+data in their place.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from interbasis.base.errors import InterbasisError
+from interbasis.base.messages import logger
+from interbasis.base.signatures import NoKeyError, sign, standing, why_no_key
+from interbasis.graph.companions import companion
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.named_sources import NamedSources
+from interbasis.graph.store import graph_digest, read_header
+
+
+def trust(run: str | Path) -> None:
+    """Trust whoever built a run: the model and data that it names are opened, from now on.
+
+    Their names are signed in the run's folder with a key of this user. A model by the name ``python:…`` is
+    code that runs with all rights of the user; the message that refuses a run says what it names.
+
+    Args:
+        run: Folder of the run.
+
+    Raises:
+        InterbasisError: There is no run.
+    """
+    folder = Path(run)
+    header = read_header(folder)
+    trust_names(folder, NamedSources.from_provenance(header.provenance, header.tensors.sha256))
+
+
+def trust_names(folder: Path, sources: NamedSources) -> None:
+    """Sign names beside what holds them; where that cannot be stored, they are trusted in this process."""
+    if not sources.unsafe() or standing(folder, sources.content, sources.places) == "signed":
+        return
+    try:
+        sign(folder, sources.content, sources.places)
+    except (NoKeyError, InterbasisError) as error:
+        logger.warning(
+            f"what {folder} names is trusted this time only, since it could not be signed: {error}"
+        )
+
+
+def require_trust_of_graph(graph: InteractionGraph, folder: Path | None, kinds: Iterable[str]) -> None:
+    """Names of a graph may be opened: it was built in this process, or its run is trusted.
+
+    Raises:
+        InterbasisError: They may not.
+    """
+    kept = companion(graph)
+    if kept.network is not None or not NamedSources.from_provenance(graph.provenance, "").unsafe(kinds):
+        return
+    place = folder or kept.folder
+    digest = "" if place is None else graph_digest(place)
+    require_trust(place, NamedSources.from_provenance(graph.provenance, digest), kinds)
+
+
+def require_trust(folder: Path | None, sources: NamedSources, kinds: Iterable[str]) -> None:
+    """Names of certain kinds may be opened: they are public, or this user has signed all that are there.
+
+    Raises:
+        InterbasisError: They may not; the message says what would be opened, and what to do.
+    """
+    unsafe = sources.unsafe(kinds)
+    state = standing(folder, sources.content, sources.places) if unsafe else "signed"
+    if state == "signed":
+        return
+    here = folder or "this graph"
+    would = " and ".join(f"{'run' if name.startswith('python:') else 'read'} {name}" for name in unsafe)
+    if state == "elsewhere":
+        raise InterbasisError(
+            f"{here} was signed when its names meant other files than they mean from this working folder, "
+            f"where it would {would}; change to the folder where it was built, name other sources with "
+            "--model and --data, or add --trust once"
+        )
+    raise InterbasisError(
+        f"{here} has no signature of yours (somebody else, another machine or version 0.1 built it"
+        f"{why_no_key()}), so what it names is not opened: it would {would}; name sources yourself with "
+        "--model and --data, or, if you trust whoever built it, add --trust once (interbasis.trust in Python)"
+    )

@@ -1,0 +1,17 @@
+"""The Global Interaction Basis: LIB with Jacobians to the last layer in place of the next one."""
+
+from interbasis.graph.basis_kinds import GIB
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.lib.bases.basis import JacobianSource
+from interbasis.lib.bases.lib import LocalInteractionBasis
+from interbasis.lib.bases.whitened import GramOfLayer
+
+
+class GlobalInteractionBasis(LocalInteractionBasis):
+    """V of the Gram of J = ∂f̂_last/∂f̃."""
+
+    kind = GIB
+
+    def grams(self, jacobians: JacobianSource, last: LayerBasis) -> GramOfLayer:
+        to_end = jacobians.to_end(last.transform)
+        return lambda index, following, deviation: to_end[index]

@@ -1,0 +1,113 @@
+"""Bases that turn whitened activations: LIB, GIB and the random control.
+
+Walking from the last node layer to the first, the Local Interaction Basis is
+
+    G = E[(Hf)(Hf)ᵀ] = Uᵀ D U              centred Gram of the layer           (H takes the mean away)
+    f̃ = D^-½ U H f                          whitened, noise dropped
+    M = (1/nT) Σ JᵀJ = Vᵀ Λ V               Gram of J = ∂f̂_next/∂f̃             (from closed forms)
+    f̂ = C f,   C = Λ^½ V D^-½ U H,   C⁺ = H⁻¹ Uᵀ D^½ Vᵀ Λ^-½
+
+with the constant kept out of both decompositions. C⁺ puts dropped directions at their mean; it is not the
+pseudo-inverse of C. GIB differs in J, which runs to the last node layer, and the random control in V.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from interbasis.compute.checkpoints import State
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.layer_state import layers_of, state_of
+from interbasis.lib.bases.basis import FeatureBasis, FitSettings, JacobianSource
+from interbasis.lib.bases.principal import Principal, last_layer
+from interbasis.lib.covariance import Covariance
+from interbasis.lib.jacobian_gram import JacobianGram
+from interbasis.network.network import NodeLayer
+from interbasis.numerics.linalg import Floor
+
+GramOfLayer = Callable[[int, LayerBasis, Tensor | None], JacobianGram]
+"""(index of a node layer, features of the one after it, how far these may be off) to the layer's M′."""
+
+
+class WhitenedBasis(FeatureBasis):
+    """f̂ = Λ^½ V D^-½ U H f, for one V or another."""
+
+    needs_jacobians = True
+    turned_by_jacobians: bool = True
+    """Whether V depends on M as a matrix, so that an error of M turns the features too."""
+
+    @abstractmethod
+    def turn(
+        self, principal: Principal, gram: JacobianGram, floor: Floor, key: tuple[int, int]
+    ) -> LayerBasis:
+        """The features of one layer; ``key`` (seed, layer) is for whatever is random."""
+
+    def grams(self, jacobians: JacobianSource, last: LayerBasis) -> GramOfLayer:
+        """Where M′ comes from: Jacobians to the features of the next layer."""
+        return lambda index, following, deviation: jacobians.to_next(
+            index, None if following.identity else following.transform, deviation
+        )
+
+    def fit(
+        self,
+        nodes: Sequence[NodeLayer],
+        covariances: Sequence[Covariance],
+        jacobians: JacobianSource,
+        settings: FitSettings,
+    ) -> list[LayerBasis]:
+        team = settings.team
+        if settings.end is None:
+            end = partial(last_layer, nodes[-1], covariances[-1], settings.rotate_last)
+            layers = layers_of(team.once("last layer", lambda: state_of([end()])))
+        else:
+            layers = [settings.end]
+        gram_of = self.grams(jacobians, layers[0])
+        deviation: Tensor | None = None
+        for index in reversed(range(len(nodes) - 1)):
+            name = f"layer {index}"
+            state = team.recalled(name)
+            if state is None:
+                gram = gram_of(index, layers[0], deviation)
+                make = partial(self._layer, nodes[index], covariances[index], gram, settings, index)
+                state = team.once(name, make)
+            layers = layers_of(state) + layers
+            deviation = state[0].get("deviation")
+        return layers
+
+    def _layer(
+        self, node: NodeLayer, covariance: Covariance, gram: JacobianGram, settings: FitSettings, index: int
+    ) -> State:
+        """One layer, and how far it may be off, as a state.
+
+        One process makes it for all: decompositions on other processors may differ in their last bits, and
+        eigenvectors of nearly equal eigenvalues by far more.
+        """
+        principal = Principal.of(node, covariance, settings.variance_floor)
+        if settings.isolate_largest:
+            principal = principal.with_largest_alone()
+        layer = self.turn(principal, gram, settings.jacobian_floor, (settings.seed, settings.first + index))
+        layer, deviation = with_errors(layer, gram, self.turned_by_jacobians)
+        tensors, values = state_of([layer])
+        return tensors if deviation is None else tensors | {"deviation": deviation}, values
+
+
+def with_errors(
+    layer: LayerBasis, gram: JacobianGram, rotated: bool = True
+) -> tuple[LayerBasis, Tensor | None]:
+    """The layer with standard errors of Λ, and E [features, features]: CᵀC may be off by CᵀEC.
+
+    In features M is the identity and E_jj = δΛ_j/Λ_j. Only what was decomposed depends on M as a matrix: an
+    isolated coordinate, or a feature that was not ``rotated`` by M, depends on its own entry alone.
+    """
+    first = layer.first_feature
+    E = gram.deviations(layer.inverse[first:, first:].T)
+    if E is None or layer.eigenvalues is None:
+        return layer, None
+    own, alone = torch.diag(E.diagonal()), layer.isolated
+    E = torch.block_diag(own[:alone, :alone], E[alone:, alone:]) if rotated else own
+    E = torch.nn.functional.pad(E, (first, 0, first, 0))
+    return replace(layer, eigenvalue_errors=E.diagonal().abs() * layer.eigenvalues), E

@@ -1,0 +1,175 @@
+"""Jacobians over slices of the data: samples on one side of a plane through the first node layer.
+
+A slice s of the data has its own Gram M̂_s = E_s[ĴᵀĴ] and its own mean Jacobian J̄_s = E_s[Ĵ], both in the
+features of two bases. Both come from the cores' sums over the slice, so one pass over the data serves all
+slices and layers, once the bases are known.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interbasis.base.devices import double, near_sums, sums_device
+from interbasis.compute.checkpoints import State
+from interbasis.compute.team import Pass
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.lib.jacobian import Jacobians, added
+from interbasis.lib.section_jacobian import SectionJacobian
+from interbasis.network.cores import Moments, PassCore, StatisticsCore, Sums
+from interbasis.network.network import Network, Section
+from interbasis.numerics.linalg import haar_rotation
+
+SLICED = "slices"
+"""The pass that this is."""
+SLICES = 16
+"""Planes, each of which makes a slice of the samples on one side of it; all samples are a slice as well."""
+
+
+@dataclass(frozen=True, eq=False)
+class SlicedSection:
+    """Jacobians of one section in every slice that has samples, in features without the constant."""
+
+    grams: Tensor
+    """M̂_s [slices, r_in, r_in]."""
+    means: Tensor
+    """J̄_s [slices, r_out, r_in], at the output's own position."""
+
+
+@torch.no_grad()
+def jacobians_on_slices(jacobians: Jacobians, layers: Sequence[LayerBasis]) -> list[SlicedSection]:
+    """Of every section, over the data of ``jacobians``, between these bases."""
+    network, batches = jacobians.network, jacobians.batches
+    planes = _planes(layers[0], jacobians.seed).to(network.device, network.dtype)
+    blocks = batches.blocks()
+
+    def of_block(number: int) -> State:
+        return _state(_of_block(replace(jacobians, batches=blocks[number]), layers, planes))
+
+    state = batches.team.sums(Pass(SLICED, len(blocks), of_block, _merged))[0]
+    return [
+        section.jacobians(source, target)
+        for section, source, target in zip(
+            _sections(network, layers, len(planes) + 1, state), layers, layers[1:], strict=False
+        )
+    ]
+
+
+def _sections(
+    network: Network, layers: Sequence[LayerBasis], slices: int, state: State
+) -> "list[_SumsOfSlices]":
+    """The sums of every section, as a state has them."""
+    sections = [
+        _SumsOfSlices(section, None if layer.identity else layer.transform, slices)
+        for section, layer in zip(network.sections, layers[1:], strict=True)
+    ]
+    for number, section in enumerate(sections):
+        section.restore(number, *state)
+    return sections
+
+
+def _state(sections: "Sequence[_SumsOfSlices]") -> State:
+    tensors = {name: t for k, section in enumerate(sections) for name, t in section.tensors(k).items()}
+    return tensors, {"counts": [section.counts for section in sections]}
+
+
+def _of_block(
+    jacobians: Jacobians, layers: Sequence[LayerBasis], planes: Tensor
+) -> "list[_SumsOfSlices]":  # [planes, width]
+    batches = jacobians.batches
+    checkpoint = jacobians.checkpoints.checkpoint(f"slices{batches.mark}", len(batches))
+    saved = checkpoint.tensors, checkpoint.values
+    sections = _sections(jacobians.network, layers, len(planes) + 1, saved)
+    for _, f in jacobians.activations(0, SLICED, checkpoint, partial(_state, sections)):
+        side = f.mean(1) @ planes.T > 0  # [n, planes]
+        everything = torch.ones_like(side[:, :1])
+        members = torch.cat([everything, side], dim=1).T  # [slices, n]
+        for section in sections:
+            f = section.add(f, members)
+    return sections
+
+
+def _merged(one: State, other: State) -> State:
+    tensors, _ = added(one, other)
+    pairs = zip(one[1]["counts"], other[1]["counts"], strict=True)
+    return tensors, {"counts": [(torch.tensor(a) + torch.tensor(b)).tolist() for a, b in pairs]}
+
+
+def _planes(layer: LayerBasis, seed: int) -> Tensor:  # [planes, width]
+    """Normals of planes through the mean: random mixtures of the layer's features, each at variance 1."""
+    first = layer.first_feature
+    C = layer.transform[first:]
+    assert layer.eigenvalues is not None
+    standard = C / layer.eigenvalues[first:].clamp_min(torch.finfo(torch.float64).tiny).sqrt()[:, None]
+    turns = [haar_rotation(len(C), (seed, 2**32 + k)) for k in range(-(-SLICES // max(len(C), 1)))]
+    return torch.cat(turns)[:SLICES] @ standard
+
+
+class _SumsOfSlices:
+    """The core's sums of one section, slice by slice."""
+
+    def __init__(self, section: Section, transform: Tensor | None, slices: int):
+        self.section, self.slices = section, slices
+        self.jacobian = SectionJacobian.of(section, transform)
+        self.metric = self.jacobian.metric
+        self.sums: list[Sums] = [{} for _ in range(slices)]
+        self.counts = [[0, 0] for _ in range(slices)]  # input positions, output positions
+
+    def add(self, f: Tensor, members: Tensor) -> Tensor:  # [n, T, d], [slices, n]
+        """Take in a chunk; gives the activations of the next layer."""
+        section, u = self.section, self.section.read_outs(f)
+        outputs, core = section.outputs(f), section.core
+        for number, member in enumerate(members):
+            count = int(member.sum())
+            if not count:
+                continue
+            self.counts[number][0] += count * f.shape[1]
+            self.counts[number][1] += count * (outputs.stop - outputs.start)
+            if isinstance(core, StatisticsCore):
+                own = u[member][:, outputs].flatten(0, 1)[:, None]
+                more = core.statistics(own, slice(0, 1))
+            else:
+                assert isinstance(core, PassCore)
+                more = core.batch_sums(u[member], outputs, self.metric.to(u), None)
+            totals = self.sums[number]
+            for name, total in more.items():
+                totals[name] = totals[name] + near_sums(total) if name in totals else double(total)
+        return section.from_read_outs(f, u)
+
+    def jacobians(self, source: LayerBasis, target: LayerBasis) -> SlicedSection:
+        first, out = source.first_feature, target.first_feature
+        directions = source.inverse[first:, first:].T  # [r, w]
+        grams, means = [], []
+        for (inputs, outputs), sums in zip(self.counts, self.sums, strict=True):
+            if not inputs:
+                continue
+            moments: Moments = self.section.core.moments(sums, self.metric)
+            gram = self.jacobian.gram(moments, outputs, inputs)
+            inner = gram.inner(directions)
+            grams.append(inner @ gram.K @ inner.T)
+            local = moments.local.to("cpu", torch.float64) / outputs
+            skip, read = (matrix.cpu().double() for matrix in (self.section.skip, self.section.read))
+            mean = skip if self.jacobian.transform is None else self.jacobian.transform.cpu() @ skip
+            mean = (mean + self.jacobian.write.cpu() @ local @ read) @ source.inverse
+            means.append(mean[out:, first:])
+        return SlicedSection(torch.stack(grams), torch.stack(means))
+
+    def tensors(self, number: int) -> dict[str, Tensor]:
+        return {
+            f"{number}.{slice_}.{name}": total
+            for slice_, sums in enumerate(self.sums)
+            for name, total in sums.items()
+        }
+
+    def restore(self, number: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Take up the sums of this section, the number-th, from a state, where there is one."""
+        if not values:
+            return
+        self.counts = values["counts"][number]
+        for name, total in tensors.items():
+            section, slice_, key = name.split(".", 2)
+            if int(section) == number:
+                self.sums[int(slice_)][key] = total.to(sums_device(self.section.skip.device))

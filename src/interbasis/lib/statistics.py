@@ -1,0 +1,350 @@
+"""One streaming pass over the data: means, centred Grams, and the cores' sufficient statistics.
+
+All of it is sums that merge, so data may be split over batches, processes and machines. They are float64
+whatever the network computes in; within a chunk, the cores' products are in the network's dtype. Grams are
+centred as they grow (Chan, Golub & LeVeque 1979), so a mean that is a million times the spread costs no
+digits.
+"""
+
+import math
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from interbasis.base.devices import near_sums, sums_device
+from interbasis.base.errors import InterbasisError
+from interbasis.base.progress import Progress, silent
+from interbasis.compute.checkpoints import NO_CHECKPOINTS, Checkpoints, State
+from interbasis.compute.team import Pass
+from interbasis.data.batches import Batches
+from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
+from interbasis.lib.covariance import Covariance, known_columns
+from interbasis.lib.stencils import by_class
+from interbasis.network.cores import StatisticsCore, Sums
+from interbasis.network.network import Network, Section
+from interbasis.network.stencil_section import StencilSection
+
+CHUNK_BYTES = 2**26
+"""What the activations of one chunk of samples may weigh: large, for Grams of wide layers."""
+
+LAYERS_AT_ONCE = 4
+"""A single layer of a chunk may weigh so many times as much."""
+TOKENS_PER_CHUNK = 2048
+"""Tokens that are summed before they are added to the sums of a large network, which takes a while."""
+
+FINE_CHUNK_BYTES = 2**23
+"""The same for passes that do more with every sample, so that progress is shown often."""
+
+
+@dataclass
+class Statistics:
+    """What one pass over the data has collected."""
+
+    samples: int = 0
+    layers: list[Covariance] = field(default_factory=list)
+    """Per node layer, over samples and positions, the constant left out."""
+    cores: list[Sums] = field(default_factory=list)
+    """Per section, the sums of its core; empty for cores that need a pass of their own."""
+    pairs: list[int] = field(default_factory=list)
+    """Per section, positions that count as input and as output."""
+
+    def merge(self, other: "Statistics") -> None:
+        """Take in the statistics of other data, which are left as they are."""
+        if not other.samples:
+            return
+        for k, layer in enumerate(other.layers):
+            self.add_layer(k, layer)
+        for k, (sums, pairs) in enumerate(zip(other.cores, other.pairs, strict=True)):
+            self.add_core(k, sums, pairs)
+        self.samples += other.samples
+
+    def add_layer(self, index: int, layer: Covariance) -> None:
+        """Take in more of one node layer; layers come in order when they come first."""
+        if index == len(self.layers):
+            self.layers.append(deepcopy(layer))
+        else:
+            self.layers[index].merge(layer)
+
+    def add_core(self, index: int, sums: Sums, pairs: int) -> None:
+        """Take in more of the core of one section."""
+        if index == len(self.cores):
+            self.cores.append(
+                {name: near_sums(total).to(torch.float64, copy=True) for name, total in sums.items()}
+            )
+            self.pairs.append(pairs)
+            return
+        for name, total in self.cores[index].items():
+            total += near_sums(sums[name])  # float64, whatever the other is
+        self.pairs[index] += pairs
+
+    def state(self) -> State:
+        """All of it, to go on from."""
+        tensors: dict[str, Tensor] = {}
+        for k, layer in enumerate(self.layers):
+            tensors |= {f"layers.{k}.mean": layer.mean, f"layers.{k}.scatter": layer.scatter}
+            if layer.root is not None:
+                tensors[f"layers.{k}.root"] = layer.root
+        for k, sums in enumerate(self.cores):
+            tensors |= {f"cores.{k}.{name}": total for name, total in sums.items()}
+        counts, names = [layer.count for layer in self.layers], [list(sums) for sums in self.cores]
+        return tensors, {"samples": self.samples, "counts": counts, "names": names, "pairs": self.pairs}
+
+    @classmethod
+    def restored(cls, state: State) -> "Statistics":
+        """From a state; empty where there is none."""
+        saved, values = state
+        if not values.get("samples"):
+            return cls()
+        layers = [
+            Covariance(
+                count, saved[f"layers.{k}.mean"], saved[f"layers.{k}.scatter"], saved.get(f"layers.{k}.root")
+            )
+            for k, count in enumerate(values["counts"])
+        ]
+        cores = [
+            {name: saved[f"cores.{k}.{name}"] for name in names} for k, names in enumerate(values["names"])
+        ]
+        return cls(values["samples"], layers, cores, values["pairs"])
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a pass collects beside counts and means."""
+
+    grams: bool = True
+    """Centred Grams of the node layers; else their diagonals."""
+    last_gram: bool = True
+    """The last layer's too; a vocabulary's would be enormous."""
+    cores: bool = True
+    """The sums of the cores that have any."""
+    counted: CountedTokens = ALL_TOKENS
+    """The tokens that count in all of it."""
+
+
+def collect(
+    network: Network,
+    batches: Batches,
+    wanted: Wanted | None = None,
+    progress: Progress = silent,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
+) -> Statistics:
+    """Pass once over the data; all there is to collect unless something else is wanted."""
+    collected = statistics_pass(network, batches, wanted or Wanted(), progress, checkpoints)
+    return counted_statistics(network, batches, batches.team.sums(collected)[0])
+
+
+def statistics_name(data: str) -> str:
+    """The pass over some data."""
+    return f"statistics of the {data}"
+
+
+def statistics_pass(
+    network: Network, batches: Batches, wanted: Wanted, progress: Progress, checkpoints: Checkpoints
+) -> Pass:
+    """The pass that `collect` makes."""
+    blocks = batches.blocks()
+
+    def of_block(number: int) -> State:
+        return _of_block(network, blocks[number], wanted, progress, checkpoints).state()
+
+    return Pass(statistics_name(batches.name), len(blocks), of_block, _merged)
+
+
+def _merged(one: State, other: State) -> State:
+    result = Statistics.restored(one)
+    result.merge(Statistics.restored(other))
+    return result.state()
+
+
+def counted_statistics(network: Network, batches: Batches, state: State) -> Statistics:
+    """What a pass has collected, if some tokens count at every layer."""
+    result = Statistics.restored(state)
+    for node, layer in zip(network.nodes, result.layers, strict=True):
+        if not layer.count:
+            raise InterbasisError(
+                f"{batches.name}: no token counts at node layer {node.name!r}; leave out fewer positions "
+                "than samples have (skip_positions), or choose a larger norm_limit"
+            )
+    return result
+
+
+@torch.no_grad()
+def _of_block(
+    network: Network, batches: Batches, wanted: Wanted, progress: Progress, checkpoints: Checkpoints
+) -> Statistics:
+    checkpoint = checkpoints.checkpoint(f"statistics.{batches.name}{batches.mark}", len(batches))
+    home = sums_device(network.device)
+    saved = {name: tensor.to(home) for name, tensor in checkpoint.tensors.items()}
+    result = Statistics.restored((saved, checkpoint.values))
+    ragged = batches.ragged_chunks(_samples_at_once(network, batches), checkpoint.done)
+    save = partial(checkpoint.save, state=result.state)
+    for first, runs in batches.tracked(ragged, "statistics", progress, save):
+        fs = [network.prefix(inputs.to(network.device)) for inputs in runs]
+        _Pass(network, wanted, result, batches.name).through(fs, first)
+        result.samples += sum(map(len, runs))
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class _Pass:
+    """What one pass adds to, layer by layer: of a large network no second copy of the sums is made."""
+
+    network: Network
+    wanted: Wanted
+    result: Statistics
+    name: str
+    """Of the data."""
+
+    def through(self, fs: list[Tensor], first: int, index: int = 0) -> None:
+        """Some samples in a row, in runs of one length, from a node layer on."""
+        known = None
+        while True:
+            if len(halves := self._halves(fs, index)) > 1:
+                for half in halves:
+                    self.through(half, first, index)
+                    first += sum(map(len, half))
+                return
+            last, node = index == len(self.network.sections), self.network.nodes[index]
+            counts = self._counts(index, fs)
+            x = near_sums(_rows([f[..., node.first_coordinate :] for f in fs], counts))
+            full = self.wanted.grams and (self.wanted.last_gram or not last)
+            covariance = Covariance.of(x, full, known)
+            if covariance.count and not covariance.finite:
+                check_runs(node.name, fs, self.name, first)
+            self.result.add_layer(index, covariance)
+            if last:
+                return
+            section = self.network.sections[index]
+            known = None if isinstance(section, StencilSection) else known_columns(section, x, covariance)
+            fs = self._section(index, fs, counts)
+            index += 1
+
+    def _halves(self, fs: list[Tensor], index: int) -> list[list[Tensor]]:
+        """The same samples, in two parts where those are many for what comes next (a vocabulary's logits)."""
+        per_position = self.network.nodes[index].width
+        if index < len(self.network.sections):
+            section = self.network.sections[index]
+            per_position += len(section.read) + section.target.width
+        positions = sum(f.shape[0] * f.shape[1] for f in fs)
+        if 8 * per_position * positions <= LAYERS_AT_ONCE * CHUNK_BYTES:
+            return [fs]
+        if len(fs) > 1:
+            return [fs[: len(fs) // 2], fs[len(fs) // 2 :]]
+        return [[half] for half in fs[0].split(-(-len(fs[0]) // 2))]
+
+    def _section(self, index: int, fs: list[Tensor], counts: list[Tensor] | None) -> list[Tensor]:
+        """The activations of the next layer; the core's sums are added up."""
+        section, wanted = self.network.sections[index], self.wanted
+        us = [section.read_outs(f) for f in fs]
+        outputs = [section.outputs(f) for f in fs]
+        following = [section.from_read_outs(f, u) for f, u in zip(fs, us, strict=True)]
+        both = None
+        if counts is not None:
+            ends = [wanted.counted.at(index + 1, section.target, f) for f in following]
+            both = [c[:, out] & end for c, out, end in zip(counts, outputs, ends, strict=True)]
+        sums: Sums = {}
+        if wanted.cores and isinstance(section.core, StatisticsCore):
+            out = [u[:, some] for some, u in zip(outputs, us, strict=True)]
+            sums = _core_sums(section, section.core, out, both)
+        pairs = sum(f.shape[0] * f.shape[1] for f in following) if both is None else _number(both)
+        self.result.add_core(index, sums, pairs)
+        return following
+
+    def _counts(self, index: int, fs: list[Tensor]) -> list[Tensor] | None:
+        """Which tokens count, where not all do."""
+        counted = self.wanted.counted
+        return None if counted.all else [counted.at(index, self.network.nodes[index], f) for f in fs]
+
+
+def _core_sums(
+    section: Section, core: StatisticsCore, out: list[Tensor], counts: list[Tensor] | None
+) -> Sums:
+    """The core's sums over all output positions, or over those of every class of a stencil's."""
+    if isinstance(section, StencilSection):
+        return by_class(section, torch.cat(out), partial(core.statistics, outputs=slice(0, 1)))
+    return core.statistics(_rows(out, counts)[:, None], slice(0, 1))
+
+
+def _rows(runs: list[Tensor], counts: list[Tensor] | None) -> Tensor:  # [n, T, w] each -> [tokens, w]
+    """Tokens in a row, of those that count [n, T] where that is said."""
+    if counts is None:
+        rows = [f.flatten(0, 1) for f in runs]
+    else:
+        rows = [f.flatten(0, 1) if c.all() else f[c] for f, c in zip(runs, counts, strict=True)]
+    return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+
+def _number(counts: list[Tensor]) -> int:
+    return sum(int(count.sum()) for count in counts)
+
+
+def check_runs(layer: str, runs: list[Tensor], name: str, first: int) -> None:
+    """`check_finite` for the first run that holds such a sample; the last one if none does."""
+    for f in runs[:-1]:
+        if not f.isfinite().all():
+            check_finite(layer, f, name, first)
+        first += len(f)
+    check_finite(layer, runs[-1], name, first)
+
+
+def check_finite(layer: str, f: Tensor, name: str, first: int) -> None:
+    """Say at which layer and for which sample activations f [n, T, width] are not finite, or too large."""
+    bad = (~f.isfinite()).flatten(1).any(1)
+    sample = first + int(bad.int().argmax())
+    which = f"first for sample {sample}" if bad.any() else "or too large to be squared, in a sample"
+    raise InterbasisError(
+        f"activations at node layer {layer!r} are not finite (NaN or infinite), {which} of the {name}; "
+        "look at that input or at the model's weights"
+    )
+
+
+def chunks(
+    network: Network, batches: Batches, multiple_of: int = 1, *, fine: bool = False, start: int = 0
+) -> Iterator[tuple[int, Tensor]]:
+    """Chunks of samples that fit in memory, on the network's device: (index of the first, inputs).
+
+    ``start`` samples are left out, for a pass that is resumed.
+    """
+    samples = chunk_size(network, batches, fine)
+    for first, inputs in batches.chunks(max(1, samples // multiple_of) * multiple_of, start):
+        yield first, inputs.to(network.device)
+
+
+def _samples_at_once(network: Network, batches: Batches) -> int:
+    """How many samples the pass takes at once, which holds one layer's activations at a time."""
+    if batches.chunk_bytes is not None:
+        return chunk_size(network, batches)
+    positions = _positions(network, batches)
+    widest = max(section.source.width + section.shapes.read[0] for section in network.sections)
+    enough = min(-(-TOKENS_PER_CHUNK // positions), LAYERS_AT_ONCE * CHUNK_BYTES // (8 * widest * positions))
+    return max(chunk_size(network, batches), enough)
+
+
+def chunk_size(network: Network, batches: Batches, fine: bool = False) -> int:
+    """How many samples fit in memory at once, with the activations of all their layers."""
+    size = FINE_CHUNK_BYTES if fine else CHUNK_BYTES
+    size = min(size, batches.chunk_bytes or size)
+    return max(1, size // (8 * _coordinates(network, _positions(network, batches))))
+
+
+def _positions(network: Network, batches: Batches) -> int:
+    """Of a sample at the first node layer."""
+    positions = network.prefix(batches.first().to(network.device)).shape[1]
+    if positions == 0:
+        raise InterbasisError(f"{batches.name}: samples have no positions; expected at least one")
+    return positions
+
+
+def _coordinates(network: Network, positions: int) -> int:
+    """Numbers that a sample has at all node layers and read-outs, from its positions at the first."""
+    total = 0
+    for section in network.sections:
+        total += positions * section.source.width
+        grid = section.target.grid
+        positions = positions if grid is None else math.prod(grid)
+        total += positions * section.shapes.read[0]
+    return total + positions * network.nodes[-1].width

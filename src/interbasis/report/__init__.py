@@ -1,6 +1,0 @@
-"""The report of one run or several: what was run and measured, and what it allows one to say."""
-
-from interbasis.report.claims import Claim, claims
-from interbasis.report.writing import write_figures, write_report
-
-__all__ = ["Claim", "claims", "write_figures", "write_report"]

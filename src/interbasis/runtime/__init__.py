@@ -1,1 +1,0 @@
-"""Errors, atomic files, progress and checkpoints: what long work needs, whatever it computes."""

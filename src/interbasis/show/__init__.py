@@ -1,0 +1,1 @@
+"""Readers of results: terminal, figures, page, report, export."""

@@ -1,0 +1,198 @@
+"""Nodes and edges of a run as plain rows, which every export writes in its own way.
+
+Large graphs have more edges than other programs open, so each section keeps its strongest ones only, up to a
+limit for the whole graph; what was left out, and how much of Ê² it carries, goes into every file.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from interbasis.analysis.run_record import RunRecord, read_run
+from interbasis.analysis.summary import summarise
+from interbasis.base.errors import InterbasisError
+from interbasis.base.literals import Basis, Method
+from interbasis.base.records import Record
+from interbasis.graph.settings import BuildConfig
+from interbasis.show.rows import EDGE_LIMIT, LayerRows, SectionRows, layer_rows, section_rows
+
+MAX_SECTIONS_NAMED = 6
+"""Sections that a sentence can name."""
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """A feature. What is not known is None."""
+
+    id: str
+    layer: str
+    layer_index: int
+    feature: int
+    """Index in the layer; 0 is the constant where the layer has one."""
+    constant: bool
+    label: str | None
+    eigenvalue: float | None
+    eigenvalue_error: float | None
+    """Standard error where Λ was sampled."""
+    module: int | None
+    """None without modules, −1 for a feature in none."""
+
+
+@dataclass(frozen=True)
+class EdgeRow:
+    """An interaction."""
+
+    source: str
+    target: str
+    section: int
+    strength: float
+    """Ê, root mean square over the data; it has no sign."""
+    error: float | None
+    """Standard error where Ê was estimated."""
+    needed: bool | None
+    """Whether the ablation requires it; None where its section was not ablated."""
+
+
+class SectionNote(Record):
+    """What of a section's edges a file holds. The constant's edges are left out and not counted."""
+
+    source: str
+    target: str
+    edges: int
+    """Above 0."""
+    written: int
+    smallest_written: float | None
+    share_of_squares: float
+    """Of the section's Σ Ê² in the edges that are written."""
+
+    @property
+    def sentence(self) -> str:
+        share = f"{self.share_of_squares:.2%}" if self.share_of_squares < 0.9999 else "over 99.99%"
+        return f"{self.source} → {self.target}: {self.written:,} of {self.edges:,} with {share} of Ê²"
+
+
+class About(Record):
+    """Model, basis, data and settings."""
+
+    model: str
+    family: str
+    basis: Basis
+    edge_method: Method | None
+    samples: dict[str, int]
+    versions: dict[str, str]
+    settings: BuildConfig
+    model_fingerprint: str
+
+
+class FileNotes(Record):
+    """What goes into every file beside nodes and edges."""
+
+    about: About
+    left_out: str
+    sections: tuple[SectionNote, ...]
+
+
+@dataclass(frozen=True)
+class PlainGraph:
+    """A run as rows."""
+
+    nodes: tuple[NodeRow, ...]
+    edges: tuple[EdgeRow, ...]
+    sections: tuple[SectionNote, ...]
+    about: About
+
+    @property
+    def left_out(self) -> str:
+        """One sentence about what is not in the file."""
+        short = [section for section in self.sections if section.written < section.edges]
+        if not short:
+            return "All edges above 0 are here, but for those of the constant feature."
+        if len(short) <= MAX_SECTIONS_NAMED:
+            parts = ", ".join(section.sentence for section in short)
+        else:
+            every = sum(section.edges for section in self.sections)
+            worst = min(short, key=lambda section: section.share_of_squares)
+            parts = f"{len(self.edges):,} of {every:,}; the smallest share is that of {worst.sentence}"
+        return f"Only the strongest edges are here ({parts}); those of the constant feature are left out."
+
+    def notes(self) -> FileNotes:
+        return FileNotes(about=self.about, left_out=self.left_out, sections=self.sections)
+
+
+def plain_graph(run: str | Path, limit: int | None = EDGE_LIMIT) -> PlainGraph:
+    """The nodes and at most ``limit`` edges of a run on disk (None for all), with what is known."""
+    return record_graph(read_run(run, max_traces=0), limit)
+
+
+def record_graph(record: RunRecord, limit: int | None = EDGE_LIMIT) -> PlainGraph:
+    """The same of a run whose results have been read."""
+    if limit is not None and limit < 1:
+        raise InterbasisError(f"expected to write at least one edge, received a limit of {limit}")
+    graph, summary = record.graph, summarise(record.graph)
+    sections = section_rows(record, limit)
+    about = About(
+        model=summary.model,
+        family=summary.family,
+        basis=summary.basis,
+        edge_method=summary.edge_method,
+        samples=summary.samples,
+        versions=summary.versions,
+        settings=graph.config,
+        model_fingerprint=graph.provenance.model_fingerprint,
+    )
+    return PlainGraph(
+        tuple(node for layer in layer_rows(record) for node in _nodes(layer)),
+        tuple(edge for section in sections for edge in _edges(section)),
+        tuple(_note(section) for section in sections),
+        about,
+    )
+
+
+def node_id(layer: int, feature: int) -> str:
+    return f"{layer}_{feature}"
+
+
+def _encodable(text: str) -> str:
+    """Half a surrogate pair, as tokens may hold, has no UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _nodes(layer: LayerRows) -> Iterator[NodeRow]:
+    basis, k = layer.basis, layer.index
+    values, errors = (
+        [None] * basis.features if numbers is None else numbers.double().tolist()
+        for numbers in (basis.eigenvalues, basis.eigenvalue_errors)
+    )
+    for j in range(basis.features):
+        label = layer.features[j].label if j in layer.features else ""
+        yield NodeRow(
+            id=node_id(k, j),
+            layer=layer.name,
+            layer_index=k,
+            feature=j,
+            constant=layer.is_constant(j),
+            label="constant" if layer.is_constant(j) else _encodable(label) or None,
+            eigenvalue=values[j],
+            eigenvalue_error=errors[j],
+            module=None if layer.modules is None else layer.modules[j],
+        )
+
+
+def _edges(section: SectionRows) -> Iterator[EdgeRow]:
+    k, unknown = section.index, [None] * section.held
+    errors = unknown if section.errors is None else section.errors.tolist()
+    needed = unknown if section.needed is None else section.needed.tolist()
+    columns = section.sources.tolist(), section.targets.tolist(), section.strengths.tolist(), errors, needed
+    for j, i, strength, error, mark in zip(*columns, strict=True):
+        yield EdgeRow(node_id(k, j), node_id(k + 1, i), k, strength, error, mark)
+
+
+def _note(section: SectionRows) -> SectionNote:
+    return SectionNote(
+        source=section.source,
+        target=section.target,
+        edges=section.nonzero,
+        written=section.held,
+        smallest_written=section.strengths[-1].item() if section.held else None,
+        share_of_squares=section.share_of_squares,
+    )

@@ -1,0 +1,164 @@
+"""Which figures a report has: those that its runs hold the data for."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from matplotlib.figure import Figure
+
+from interbasis.analysis.features.records import ClassStatistics
+from interbasis.show import figures
+from interbasis.show.report.record import ReportedRun
+
+MAX_LAYERS_ACROSS = 5
+"""Node layers in one figure of a deep network."""
+MAX_FEATURES_WITH_BARS = 12
+MAX_PROFILES = 8
+"""Position profiles in one figure, two rows of them."""
+
+T = TypeVar("T")
+NamedFigure = tuple[str, str, Figure]
+"""Name of the file, title, figure."""
+Counts = Mapping[str, int | None]
+"""Edges or nodes required by section or layer; None where they were not measured."""
+
+
+def figures_of(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
+    """All figures, made one after another."""
+    for number, run in enumerate(runs):
+        yield from _graphs(run, number)
+    yield from _required(runs)
+    with_curves = [(run, run.record.curves) for run in runs if run.record.curves]
+    keys: list[object] = [(run.graph.layer_names, curves.curves.metric) for run, curves in with_curves]
+    for number, group in enumerate(_grouped(with_curves, keys)):
+        curves_by_run = {run.name: curves for run, curves in group}
+        yield f"curves-{number}", "The metric as edges are ablated", figures.ablation_curves(curves_by_run)
+    yield from _monosemanticity(runs)
+    for number, run in enumerate(runs):
+        yield from _classes(run, number)
+        yield from _positions(run, number)
+    for number, alike in enumerate(_grouped(runs, [run.graph.layer_names for run in runs])):
+        spectra = figures.eigenvalue_spectra({run.name: run.graph for run in alike})
+        yield f"spectra-{number}", "Importance of features", spectra
+
+
+def is_opening(name: str) -> bool:
+    """Whether a figure of this name is a run's graph, or the first part of it."""
+    return name.startswith("graph-") and name.endswith("-0")
+
+
+def _grouped(items: Sequence[T], keys: Sequence[object]) -> list[list[T]]:
+    """Items with the same key together, in the order of the first of each."""
+    groups: dict[str, list[T]] = {}
+    for item, key in zip(items, keys, strict=True):
+        groups.setdefault(repr(key), []).append(item)
+    return list(groups.values())
+
+
+def _graphs(run: ReportedRun, number: int) -> Iterator[NamedFigure]:
+    if not run.graph.edges:
+        return
+    last = len(run.graph.layers) - 1
+    deep = last >= MAX_LAYERS_ACROSS
+    for part, start in enumerate(range(0, last, MAX_LAYERS_ACROSS - 1) if deep else [0]):
+        end = min(start + MAX_LAYERS_ACROSS - 1, last) if deep else last
+        where = f", {run.graph.layers[start].name} to {run.graph.layers[end].name}" if deep else ""
+        figure = figures.interaction_graph(
+            run.graph,
+            needed=run.record.edge_masks,
+            labels=run.labels,
+            modules=run.record.modules and run.record.modules.layers,
+            layers=(start, end),
+        )
+        yield f"graph-{number}-{part}", f"Interaction graph of {run.name}{where}", figure
+
+
+def _required(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
+    ablated = [(run, run.record.ablation) for run in runs if run.record.ablation]
+    keys: list[object] = [(run.graph.layer_names, ablation.conditions) for run, ablation in ablated]
+    for number, group in enumerate(_grouped(ablated, keys)):
+        alike, ablation = [run for run, _ in group], group[0][1]
+        rule = (
+            f"Required: the largest that keep {ablation.metric.replace('_', '-')} within "
+            f"{ablation.tolerance:g} of the untouched model's, one place at a time."
+        )
+        for what, rows, sizes in (
+            ("edges", [run.edges_required for run in alike], alike[0].edge_counts),
+            ("nodes", [run.nodes_required for run in alike], alike[0].node_counts),
+        ):
+            places = [place for place in rows[0] if any(row[place] is not None for row in rows)]
+            if not places:
+                continue
+            if len(alike) == 1:
+                counted = {place: (rows[0][place] or 0, sizes[place]) for place in places}
+                figure = figures.required_of(counted, what, rule)
+            else:
+                figure = figures.required(_by_basis(alike, rows, places), places, f"{what} required", rule)
+            yield f"{what}-required-{number}", f"{what.capitalize()} required", figure
+
+
+def _by_basis(
+    runs: Sequence[ReportedRun], rows: Sequence[Counts], places: Sequence[str]
+) -> dict[str, list[list[int | None]]]:
+    """{basis: counts [models][places]}; by the runs' names where a basis occurs twice for a model."""
+    models = [run.graph.provenance.model_fingerprint for run in runs]
+    bases = [run.summary.basis for run in runs]
+    listed = [[row[place] for place in places] for row in rows]
+    if len(set(zip(bases, models, strict=True))) < len(runs):
+        return {run.name: [row] for run, row in zip(runs, listed, strict=True)}
+    distinct = list(dict.fromkeys(models))
+    counts: dict[str, list[list[int | None]]] = {}
+    for basis, model, row in zip(bases, models, listed, strict=True):
+        by_model = counts.setdefault(basis, [[None] * len(row) for _ in distinct])
+        by_model[distinct.index(model)] = row
+    return counts
+
+
+def _monosemanticity(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
+    shares = {
+        run.name: [
+            feature.fourier.terms[0].share
+            for layer in run.analysed_layers
+            for feature in layer.features
+            if feature.fourier and feature.fourier.terms
+        ]
+        for run in runs
+    }
+    known = {name: values for name, values in shares.items() if values}
+    if known:
+        title = "Features of all layers that were looked at, outputs left out."
+        figure = figures.monosemanticity(known, title)
+        yield "monosemanticity", "How much of a feature one term explains", figure
+
+
+def _classes(run: ReportedRun, number: int) -> Iterator[NamedFigure]:
+    bars: dict[str, dict[str, list[float]]] = {}
+    names: dict[str, list[str]] = {}
+    for layer in run.layers.values():
+        known = [feature.classes for feature in layer.features.values() if feature.classes]
+        if known := known[:MAX_FEATURES_WITH_BARS]:
+            best = [_most_separated(classes) for classes in known]
+            bars[layer.name] = {run.name: [c.auroc[k] for c, k in zip(known, best, strict=True)]}
+            names[layer.name] = [c.names[k] for c, k in zip(known, best, strict=True)]
+    if bars:
+        figure = figures.auroc_bars(bars, "the class below the bar, each feature's best", names=names)
+        yield (
+            f"auroc-{number}",
+            f"Classes that single features of {run.name} separate from the others",
+            figure,
+        )
+
+
+def _most_separated(classes: ClassStatistics) -> int:
+    return max(range(len(classes.auroc)), key=lambda k: abs(classes.auroc[k] - 0.5))
+
+
+def _positions(run: ReportedRun, number: int) -> Iterator[NamedFigure]:
+    """Of the first layer that has profiles."""
+    for layer in run.layers.values():
+        shares = {index: one.positions.share for index, one in layer.features.items() if one.positions}
+        if shares:
+            best = sorted(sorted(shares, key=lambda index: -shares[index])[:MAX_PROFILES])
+            title = f"Features of {run.name} that position explains best, {layer.name}"
+            known = [layer.features[index] for index in best]
+            yield f"positions-{number}", title, figures.position_profiles(known, layer.name)
+            return

@@ -1,0 +1,168 @@
+"""What a run found, in three sentences: how few edges suffice, what the features are, how far to trust it.
+
+Every number comes from the run's results; where a stage was not run, its sentence says so.
+"""
+
+from collections.abc import Mapping
+
+from interbasis.analysis.ablation.records import Control
+from interbasis.analysis.features.labels import MIN_SHARE
+from interbasis.analysis.features.records import Evidence, EvidenceKind
+from interbasis.analysis.stages.ablate import AblationResult
+from interbasis.analysis.stages.curves import CurvesResult
+from interbasis.analysis.stages.modules import MIN_MODULARITY_Z, NullModularity
+from interbasis.show.report.claims import claims
+from interbasis.show.report.measurements import does_something, scrambled_counts, share_that_does_most
+from interbasis.show.report.record import ReportedRun
+
+MAX_SECTIONS_LISTED = 4
+"""Sections that are listed one by one; of more, the extremes."""
+EXPLAINED_AS: Mapping[EvidenceKind, str] = {
+    "position": "{}",
+    "variance": "{}",
+    "token": "the token {}",
+    "previous": "{}",
+    "next": "{}",
+    "context": "{}",
+    "class": "the class {}",
+    "fourier": "{}",
+    "direct effect": "its direct effect {}",
+    "mean effect": "its mean effect {}",
+}
+"""How a sentence names each kind of evidence."""
+
+
+def findings(run: ReportedRun) -> tuple[str, str, str]:
+    """Three sentences about one run."""
+    return _edges(run), _features(run), _trust(run)
+
+
+def _edges(run: ReportedRun) -> str:
+    ablation = run.record.ablation
+    if not run.graph.edges:
+        return "No edges were computed, so the run says nothing about interactions."
+    if ablation is None or not ablation.sections:
+        sections = run.summary.sections.values()
+        carrying = {one.name: (one.edges_for_90_percent, one.edges) for one in sections}
+        return (
+            f"{_of_all(carrying)} carry 90 % of all interaction (Ê²){_listed(carrying)}; whether these "
+            "edges suffice was not measured."
+        )
+    counts = {
+        one.name: (one.count, run.summary.sections[source].edges) for source, one in ablation.sections.items()
+    }
+    listed = _listed(counts)
+    if len(counts) == 1 < len(run.summary.sections):
+        listed = f" ({next(iter(counts))}, the only section that was ablated)"
+    return f"{_of_all(counts)} are enough to keep {_rule(ablation)}, one section at a time{listed}."
+
+
+def _rule(ablation: AblationResult) -> str:
+    metric = ablation.metric.replace("_", "-")
+    return f"{metric} within {ablation.tolerance:g} of the untouched model's {ablation.baseline:.4f}"
+
+
+def _of_all(counts: dict[str, tuple[int, int]]) -> str:
+    kept, all_edges = (sum(numbers) for numbers in zip(*counts.values(), strict=True))
+    return f"{kept:,} of {all_edges:,} edges ({_percent(kept, all_edges)})"
+
+
+def _listed(counts: dict[str, tuple[int, int]]) -> str:
+    """The sections one by one, or the two extremes of many."""
+    if len(counts) < 2:
+        return ""
+    if len(counts) <= MAX_SECTIONS_LISTED:
+        parts = (f"{few:,} of {many:,} in {name}" for name, (few, many) in counts.items())
+        return f" ({', '.join(parts)})"
+    shares = {name: few / many for name, (few, many) in counts.items() if many}
+    least, most = min(shares, key=lambda name: shares[name]), max(shares, key=lambda name: shares[name])
+    return f" (from {_percent(*counts[least])} in {least} to {_percent(*counts[most])} in {most})"
+
+
+def _percent(part: int, whole: int) -> str:
+    if not whole:
+        return "none"
+    share = part / whole
+    return f"{share:.1%}".replace("%", " %") if share >= 0.001 or not part else "less than 0.1 %"
+
+
+def _features(run: ReportedRun) -> str:
+    looked_at = [(layer.name, feature) for layer in run.analysed_layers for feature in layer.features]
+    if not looked_at:
+        layers = [one for one in run.summary.layers.values() if one.features > 1]
+        if not layers:
+            return "The basis keeps nothing but the constant."
+        least = min(layers, key=lambda one: one.effective_features / one.features)
+        return (
+            f"Importance is most concentrated in {least.name}, whose {least.features:,} features count as "
+            f"much as {least.effective_features:.1f} equally important ones; what they mean was not examined."
+        )
+    best = {(name, feature.index): feature.evidence[0] for name, feature in looked_at if feature.evidence}
+    explained = {
+        place: one for place, one in best.items() if one.share >= MIN_SHARE and one.kind != "variance"
+    }
+    if not explained:
+        return (
+            f"For none of the {len(looked_at):,} features examined does one explanation cover at least half "
+            "of what it responds to or does."
+        )
+    (layer, index), strongest = max(explained.items(), key=lambda item: item[1].share)
+    return (
+        f"For {len(explained):,} of the {len(looked_at):,} features examined, one explanation covers at "
+        f"least half of what they respond to or do; the clearest is feature {index} of {layer}, "
+        f"{_explanation(strongest)}."
+    )
+
+
+def _explanation(evidence: Evidence) -> str:
+    share = f"{evidence.share:.0%}".replace("%", " %")
+    named = EXPLAINED_AS[evidence.kind]
+    if evidence.kind == "token" and " / " in evidence.text:
+        named = "the tokens {}"
+    return f"{named.format(evidence.text)} ({share})"
+
+
+def _trust(run: ReportedRun) -> str:
+    """Controls say most, then modules beyond chance, then curves; else how little may be said."""
+    record = run.record
+    own = run.own_control
+    if own is not None and record.controls is not None:
+        counted = scrambled_counts(record.controls.rows.values())
+        if own.required and counted:
+            return _against_scrambled(own, counted)
+    if record.modules and (null := record.modules.null):
+        return _against_rewired(record.modules.modules, record.modules.modularity, null)
+    if record.curves and does_something(record.curves.curves.whole):
+        return _all_at_once(record.curves)
+    listed = claims(run)
+    forbidden = sum(not claim.allowed for claim in listed)
+    return (
+        f"No controls, modules or curves were measured, so {forbidden} of the {len(listed)} statements below "
+        "may not be made."
+    )
+
+
+def _against_scrambled(own: Control, counted: dict[str, int]) -> str:
+    needed = sum(one.count for one in own.required.values())
+    name, fewest = min(counted.items(), key=lambda item: item[1])
+    verdict = (
+        "so the sparsity was learnt" if needed < fewest else "so the sparsity is no evidence of learning"
+    )
+    return f"The control [{name}] requires {fewest:,} edges where this run requires {needed:,}, {verdict}."
+
+
+def _against_rewired(modules: int, modularity: float, null: NullModularity) -> str:
+    numbers = f"modularity {modularity:.3f}, in rewired graphs {null.mean:.3f} ± {null.deviation:.3f}"
+    if null.z < MIN_MODULARITY_Z:
+        return f"The graph is no more modular than chance ({numbers}, z = {null.z:.1f})."
+    return f"The features form {modules} modules, more than chance explains ({numbers}, z = {null.z:.1f})."
+
+
+def _all_at_once(result: CurvesResult) -> str:
+    metric = result.curves.metric.replace("_", "-")
+    fraction, value = share_that_does_most(result.curves)
+    share = f"{fraction:.1%}".replace("%", " %")
+    return (
+        f"In all sections at once, the largest {share} of the edges give a {metric} of {value:.4g}, against "
+        f"{result.curves.baseline:.4g} for the untouched model."
+    )

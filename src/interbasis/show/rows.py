@@ -1,0 +1,142 @@
+"""Layers and sections of a run as rows: what every reader shows, joined by name in one place.
+
+Pages and files hold the strongest edges only, up to a limit that is shared out among the sections; every
+section says what was left out, and how much of Ê² the rest carries. Edges of the constant are not counted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from interbasis.analysis.ablation.records import Curve
+from interbasis.analysis.features.records import Feature, FeatureExamples
+from interbasis.analysis.run_record import RunRecord
+from interbasis.analysis.stages.ablate import LayerNodes, SectionEdges
+from interbasis.graph.layer_basis import LayerBasis
+
+EDGE_LIMIT = 100_000
+"""Edges that a page or a file holds of a run; default of all readers."""
+
+
+@dataclass(frozen=True, eq=False)
+class LayerRows:
+    """One node layer and what is known about it. What was not made is None, or empty."""
+
+    index: int
+    basis: LayerBasis
+    outputs: bool
+    """Whether its features are the network's outputs themselves."""
+    nodes_required: LayerNodes | None
+    modules: tuple[int, ...] | None
+    """The module of every feature; −1 for a feature in none."""
+    features: dict[int, Feature]
+    examples: dict[int, FeatureExamples]
+
+    @property
+    def name(self) -> str:
+        return self.basis.name
+
+    def is_constant(self, feature: int) -> bool:
+        return self.basis.constant and feature == 0
+
+
+@dataclass(frozen=True, eq=False)
+class SectionRows:
+    """The strongest edges of one section, in descending order."""
+
+    index: int
+    source: str
+    target: str
+    nonzero: int
+    """Edges above 0."""
+    sum_of_squares: float
+    """Σ Ê² over all edges."""
+    share_of_squares: float
+    """Share of it in the edges that are held."""
+    sources: Tensor  # [held]
+    """Features, as indices into their layers."""
+    targets: Tensor  # [held]
+    strengths: Tensor  # [held], Ê
+    errors: Tensor | None
+    """Standard errors of Ê where it was estimated."""
+    needed: Tensor | None
+    """Whether the ablation requires the edge; None where the section was not ablated."""
+    edges_required: SectionEdges | None
+    curve: Curve | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.source} → {self.target}"
+
+    @property
+    def held(self) -> int:
+        return len(self.strengths)
+
+
+def layer_rows(record: RunRecord) -> list[LayerRows]:
+    """All node layers with what is known about them, by their names."""
+    modules = record.modules.layers if record.modules else {}
+    features = record.features.layers if record.features else {}
+    examples = record.examples.layers if record.examples else {}
+    nodes = record.ablation.layers if record.ablation else {}
+    return [
+        LayerRows(
+            index=k,
+            basis=layer,
+            outputs=k + 1 == len(record.graph.layers) and (layer.identity or not layer.constant),
+            nodes_required=nodes.get(layer.name),
+            modules=modules.get(layer.name),
+            features=features[layer.name].by_index() if layer.name in features else {},
+            examples={one.index: one for one in examples.get(layer.name, ())},
+        )
+        for k, layer in enumerate(record.graph.layers)
+    ]
+
+
+def section_rows(record: RunRecord, limit: int | None = EDGE_LIMIT) -> list[SectionRows]:
+    """All sections with at most ``limit`` edges together (None for all), by the names of their sources."""
+    graph = record.graph
+    sizes = [int((graph.inner_edges(k) > 0).sum()) for k in range(len(graph.edges))]
+    counts = sizes if limit is None else share_out(limit, sizes)
+    return [_section(record, k, count) for k, count in enumerate(counts)]
+
+
+def share_out(limit: int, sizes: Sequence[int]) -> list[int]:
+    """A limit shared out: small sections keep all they have, the others equal parts of the rest."""
+    parts, left = [0] * len(sizes), limit
+    for done, k in enumerate(sorted(range(len(sizes)), key=lambda k: sizes[k])):
+        parts[k] = min(sizes[k], left // (len(sizes) - done))
+        left -= parts[k]
+    return parts
+
+
+def _section(record: RunRecord, k: int, count: int) -> SectionRows:
+    graph = record.graph
+    source, target = graph.layers[k], graph.layers[k + 1]
+    inner = graph.inner_edges(k).double()
+    nonzero = int((inner > 0).sum())
+    strengths, places = inner.flatten().topk(count)
+    columns = max(inner.shape[1], 1)
+    targets = torch.div(places, columns, rounding_mode="floor") + int(target.constant)
+    sources = places % columns + int(source.constant)
+    total = inner.square().sum().item()
+    mask = record.edge_masks.get(source.name)
+    ablated = record.ablation.sections if record.ablation else {}
+    curves = record.curves.curves.sections if record.curves else {}
+    return SectionRows(
+        index=k,
+        source=source.name,
+        target=target.name,
+        nonzero=nonzero,
+        sum_of_squares=total,
+        share_of_squares=strengths.square().sum().item() / total if count < nonzero else 1.0,
+        sources=sources,
+        targets=targets,
+        strengths=strengths,
+        errors=graph.edge_errors[k][targets, sources].double() if graph.edge_errors else None,
+        needed=None if mask is None else mask[targets, sources].bool(),
+        edges_required=ablated.get(source.name),
+        curve=curves.get(source.name),
+    )

@@ -1,0 +1,150 @@
+"""The page as one HTML text: styles, scripts and data inside, nothing fetched from anywhere.
+
+The scripts are ES modules in `static/`. They are joined into one in the order of their imports, so a name
+belongs to one file. The Content-Security-Policy names that one script and that one style by their SHA-256:
+whatever else gets into the page cannot run.
+"""
+
+import base64
+import hashlib
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from interbasis.base.errors import InterbasisError
+from interbasis.base.files import make_folder, write_text_atomically
+from interbasis.base.records import Record
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.store import load
+from interbasis.show.rows import EDGE_LIMIT
+from interbasis.show.viewer.matching import matches
+from interbasis.show.viewer.payload import graph_payload, run_payload
+from interbasis.show.viewer.schema import PageData
+
+STATIC = Path(__file__).parent / "static"
+STYLES = ("colours.css", "page.css", "controls.css", "graph.css", "panel.css", "traces.css", "print.css")
+IMPORT = re.compile(r'^import \{[^}]*\} from "\./([a-z-]+\.js)";\n', re.MULTILINE)
+EXPORT = re.compile(r"^export (?=(?:async )?function |const |let |class )", re.MULTILINE)
+NOTEBOOK_EDGES = 1_000
+"""Edges that a page inside a notebook holds; every output cell keeps its own copy."""
+
+
+@dataclass(frozen=True)
+class PageFiles:
+    """The page's script and style, read from `static/`."""
+
+    script: str
+    """All modules as one, each after those that it imports."""
+    style: str
+
+    @classmethod
+    def read(cls) -> "PageFiles":
+        modules: dict[str, str] = {}
+        _add_module("main.js", modules, ())
+        style = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in STYLES)
+        return cls("\n".join(modules.values()), style)
+
+    def policy(self, connect: str) -> str:
+        """The Content-Security-Policy of a page that may talk to ``connect`` only."""
+        return (
+            f"default-src 'none'; script-src '{_hash_of(self.script)}'; style-src '{_hash_of(self.style)}'; "
+            f"img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
+        )
+
+
+def html_of_runs(
+    runs: Sequence[str | Path],
+    token: str | None = None,
+    files: PageFiles | None = None,
+    limit: int = EDGE_LIMIT,
+) -> str:
+    """The page of one run, or of two side by side; with a token it can save notes to its server."""
+    payloads = [run_payload(run, limit) for run in runs]
+    matched = matches(load(runs[0]), load(runs[1])) if len(runs) == 2 else ()
+    return _page(PageData(token=token, runs=tuple(payloads), matches=matched), files or PageFiles.read())
+
+
+def html_of_graph(graph: InteractionGraph, height: int = 620) -> str:
+    """The page of a graph in memory as a frame for a notebook, without a server."""
+    data = PageData(token=None, runs=(graph_payload(graph, NOTEBOOK_EDGES),))
+    page = _page(data, PageFiles.read())
+    quoted = page.replace("&", "&amp;").replace("'", "&#39;")  # JSON is full of the other quotes
+    return (
+        f"<iframe title='{html.escape(whole_text(repr(graph)))}' srcdoc='{quoted}' "
+        'sandbox="allow-scripts allow-downloads" '
+        f'style="width:100%;height:{height}px;border:1px solid #8884;border-radius:6px"></iframe>'
+    )
+
+
+def write_graph(graph: InteractionGraph, file: str | Path) -> Path:
+    """Write the page of a graph, with the results of its run or those in memory, as one file; atomically."""
+    data = PageData(token=None, runs=(graph_payload(graph),))
+    return _write(_page(data, PageFiles.read()), Path(file))
+
+
+def write_page(runs: Sequence[str | Path], file: str | Path) -> Path:
+    """Write the page of one run, or of two side by side, as one file; atomically."""
+    return _write(html_of_runs(runs), Path(file))
+
+
+def _write(page: str, file: Path) -> Path:
+    if file.is_dir():
+        raise InterbasisError(f"{file} is a folder; name the HTML file to write")
+    make_folder(file.parent)
+    write_text_atomically(file, page)
+    return file
+
+
+def _add_module(name: str, modules: dict[str, str], above: tuple[str, ...]) -> None:
+    if name in modules:
+        return
+    if name in above:
+        raise InterbasisError(
+            f"the page's modules import each other in a circle: {' → '.join([*above, name])}"
+        )
+    source = (STATIC / name).read_text(encoding="utf-8")
+    for needed in IMPORT.findall(source):
+        _add_module(needed, modules, (*above, name))
+    modules[name] = f"// {name}\n" + EXPORT.sub("", IMPORT.sub("", source))
+
+
+def _page(data: PageData, files: PageFiles) -> str:
+    titles = " and ".join(f"{run.basis.upper()} of {run.model or run.family}" for run in data.runs)
+    policy = files.policy("'self'" if data.token else "'none'")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{html.escape(whole_text(titles))} · interbasis</title>
+<link rel="icon" href="data:,">
+<style>{files.style}</style>
+</head>
+<body>
+<noscript>This page draws an interaction graph and requires JavaScript.</noscript>
+<script type="application/json" id="payload">{safe_json(data)}</script>
+<script type="module">{files.script}</script>
+</body>
+</html>
+"""
+
+
+def safe_json(record: Record) -> str:
+    """JSON that can stand inside an HTML script element: nothing in it can end the element."""
+    text = record.to_json()
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def whole_text(text: str) -> str:
+    """Text that can be written as UTF-8: a name out of a file may hold half a surrogate pair."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _hash_of(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")

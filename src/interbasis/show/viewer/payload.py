@@ -1,0 +1,252 @@
+"""From a run's record to what the page is told about it."""
+
+import base64
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interbasis.analysis.ablation.records import Curve
+from interbasis.analysis.features.contexts import short
+from interbasis.analysis.features.records import Effects, Feature, MeanEffects, MeanPush
+from interbasis.analysis.run_record import RunRecord, read_run, record_of
+from interbasis.analysis.stages.ablate import SectionEdges
+from interbasis.analysis.stored_results import load_result
+from interbasis.analysis.summary import LayerSummary, summarise
+from interbasis.base.errors import InterbasisError
+from interbasis.graph.companions import companion
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.show.rows import EDGE_LIMIT, LayerRows, SectionRows, layer_rows, section_rows
+from interbasis.show.viewer.notes import NO_NOTES, Notes, notes_version
+from interbasis.show.viewer.schema import (
+    Floats,
+    Indices,
+    PageAblation,
+    PageAbout,
+    PageCurve,
+    PageCurves,
+    PageEdgesRequired,
+    PageEffects,
+    PageEvidence,
+    PageFeature,
+    PageLayer,
+    PagePush,
+    PageRun,
+    PageSection,
+    PageTerm,
+    PageTrial,
+)
+from interbasis.show.viewer.trace_payload import page_trace
+
+EFFECTS = 6
+"""Outputs that a feature raises most, and as many that it lowers."""
+MAX_TRACES = 200
+"""Traces that a page holds, the newest; each takes about 60 kB."""
+MIN_ONE_TO_ONE = 0.5
+"""Share of Σ Ê² in the strongest edge of every feature from which on a layer norm's section is folded."""
+
+
+def run_payload(run: str | Path, limit: int = EDGE_LIMIT) -> PageRun:
+    """Everything the page shows of a run on disk; results that cannot be read are named and left out."""
+    run = Path(run)
+    record = read_run(run, skip_unreadable=True, max_traces=MAX_TRACES)
+    payload = record_payload(record, limit)
+    notes, unreadable = None, payload.unreadable
+    version = notes_version(run)  # first: notes that are newer than their version are merged, older ones lost
+    try:
+        notes = load_result(run, Notes, record.graph)
+    except InterbasisError as error:
+        unreadable += (str(error),)
+    identity = {"name": run.resolve().name, "digest": companion(record.graph).digest}
+    found = {"notes": notes, "notes_version": version, "unreadable": unreadable}
+    return payload.model_copy(update=identity | found)
+
+
+def graph_payload(graph: InteractionGraph, limit: int = EDGE_LIMIT) -> PageRun:
+    """Everything the page shows of a graph in memory, with the results of its run, or those in memory."""
+    payload = record_payload(record_of(graph, MAX_TRACES), limit)
+    folder = companion(graph).folder
+    return payload if folder is None else payload.model_copy(update={"name": folder.resolve().name})
+
+
+def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:
+    """Everything the page shows of a run whose results have been read."""
+    graph, summary = record.graph, summarise(record.graph)
+    ablation, curves = record.ablation, record.curves
+    return PageRun(
+        name="",
+        digest="",
+        family=graph.provenance.family,
+        model=graph.provenance.model,
+        basis=graph.config.basis,
+        layers=tuple(_layer(graph, rows, summary.layers[rows.name]) for rows in layer_rows(record)),
+        sections=tuple(_section(graph, rows) for rows in section_rows(record, limit)),
+        about=PageAbout(
+            settings=graph.config.model_dump(mode="json"),
+            samples=summary.samples,
+            seconds=summary.seconds,
+            versions=summary.versions,
+            model_fingerprint=graph.provenance.model_fingerprint,
+        ),
+        ablation=ablation
+        and PageAblation(
+            metric=ablation.metric,
+            tolerance=ablation.tolerance,
+            baseline=ablation.baseline,
+            data=ablation.data.fingerprint,
+        ),
+        curves=curves
+        and PageCurves(
+            metric=curves.curves.metric, baseline=curves.curves.baseline, data=curves.data.fingerprint
+        ),
+        labelled=record.features is not None,
+        examples=record.examples and record.examples.kind,
+        notes=None,
+        notes_version=NO_NOTES,
+        traces=tuple(page_trace(name, one.trace) for name, one in record.traces.items()),
+        traces_left_out=record.traces_left_out,
+        unreadable=record.unreadable,
+    )
+
+
+def ranked_by(graph: InteractionGraph, k: int) -> Literal["lambda", "variance"]:
+    """What ranks a layer's features: Λ, or a variance at the end and where no Jacobian was taken."""
+    last = k + 1 == len(graph.layers)
+    return "variance" if last else graph.config.kind.ranked_by
+
+
+def is_folded(graph: InteractionGraph, k: int) -> bool:
+    """Whether layer k only prepares a layer norm and goes almost 1 to 1 into the next.
+
+    Of every feature the strongest edge counts: together they hold at least ``MIN_ONE_TO_ONE`` of the
+    section's Σ Ê²; a graph without edges cannot tell. The layer inside a layer norm holds the variance as a
+    feature of its own.
+    """
+    if k + 1 >= len(graph.layers) or not (graph.layers[k].isolated or graph.layers[k + 1].isolated):
+        return False
+    if not graph.edges:
+        return True
+    squares = graph.inner_edges(k).double().square()
+    return squares.numel() > 0 and bool(squares.amax(0).sum() >= MIN_ONE_TO_ONE * squares.sum())
+
+
+def output_names(rows: LayerRows) -> tuple[str, ...] | None:
+    """The names of the classes where the layer's features are the network's outputs."""
+    if not rows.outputs:
+        return None
+    names = next((one.classes.names for one in rows.features.values() if one.classes), ())
+    first = rows.basis.first_feature
+    if len(names) != rows.basis.features - first:
+        return None
+    return ("",) * first + names
+
+
+def _layer(graph: InteractionGraph, rows: LayerRows, summary: LayerSummary) -> PageLayer:
+    return PageLayer(
+        name=rows.name,
+        hook=summary.hook,
+        width=summary.width,
+        size=rows.basis.features,
+        constant=rows.basis.constant,
+        isolated=rows.basis.isolated,
+        outputs=rows.outputs,
+        output_names=output_names(rows),
+        folded=is_folded(graph, rows.index),
+        dropped_as_noise=summary.dropped_as_noise,
+        dropped_as_unused=summary.dropped_as_unused,
+        ranked_by=ranked_by(graph, rows.index),
+        eigenvalues=optional_floats(rows.basis.eigenvalues),
+        eigenvalue_errors=optional_floats(rows.basis.eigenvalue_errors),
+        modules=rows.modules,
+        features=tuple(_feature(feature) for feature in rows.features.values()),
+        examples=tuple(rows.examples.values()),
+    )
+
+
+def _feature(feature: Feature) -> PageFeature:
+    terms = feature.fourier and tuple(
+        PageTerm(text=term.text, share=term.share) for term in feature.fourier.terms
+    )
+    return PageFeature(
+        index=feature.index,
+        label=feature.label,
+        histogram=feature.histogram,
+        fourier=terms,
+        classes=feature.classes,
+        positions=feature.positions,
+        effects=feature.effects and _effects(feature.effects),
+        mean_effects=feature.mean_effects and _effects(feature.mean_effects),
+        evidence=tuple(
+            PageEvidence(kind=one.kind, text=one.text, share=short(one.share)) for one in feature.evidence
+        ),
+    )
+
+
+def _effects(effects: Effects | MeanEffects) -> PageEffects:
+    rows = tuple(
+        PagePush(
+            name=push.name,
+            value=short(push.value),
+            error=short(push.error) if isinstance(push, MeanPush) else None,
+        )
+        for push in (*effects.up[:EFFECTS], *effects.down[:EFFECTS])
+    )
+    return PageEffects(rows=tuple(sorted(set(rows), key=lambda row: -row.value)), share=effects.share)
+
+
+def _section(graph: InteractionGraph, rows: SectionRows) -> PageSection:
+    source = graph.layers[rows.index]
+    edges = graph.inner_edges(rows.index)
+    norms = edges.double().square().sum(0).sqrt()
+    return PageSection(
+        source=rows.source,
+        target=rows.target,
+        nonzero=rows.nonzero,
+        held=rows.held,
+        held_share=rows.share_of_squares,
+        sum_of_squares=rows.sum_of_squares,
+        sources=indices(rows.sources),
+        targets=indices(rows.targets),
+        values=floats(rows.strengths),
+        errors=optional_floats(rows.errors),
+        constant=floats(graph.edges[rows.index][:, 0]) if source.constant else None,
+        into_all=floats(torch.cat([norms.new_zeros(source.first_feature), norms])),
+        edges_required=rows.edges_required and _edges_required(rows.edges_required),
+        curve=rows.curve and _curve(rows.curve, edges.numel()),
+    )
+
+
+def _curve(curve: Curve, edges: int) -> PageCurve:
+    """Runs of version 0.1 may count more edges than there are."""
+    counts = tuple(min(count, edges) for count in curve.counts)
+    return PageCurve(counts=counts, values=curve.values, area=curve.area)
+
+
+def _edges_required(section: SectionEdges) -> PageEdgesRequired:
+    return PageEdgesRequired(
+        count=section.count,
+        possible=section.possible,
+        epsilon=section.epsilon,
+        value=section.value,
+        trials=tuple(
+            PageTrial(kept=trial.kept, value=trial.value, complete=trial.complete) for trial in section.trials
+        ),
+    )
+
+
+def optional_floats(values: Tensor | None) -> Floats | None:
+    return None if values is None else floats(values)
+
+
+def floats(values: Tensor) -> Floats:
+    return _base64(values.detach().cpu().double().numpy().astype("<f4"))
+
+
+def indices(values: Tensor) -> Indices:
+    return _base64(values.cpu().numpy().astype("<u4"))
+
+
+def _base64(array: np.ndarray) -> str:
+    return base64.b64encode(array.tobytes()).decode("ascii")

@@ -1,0 +1,356 @@
+"""What the page is told, and all that its JavaScript reads.
+
+The page is given one `PageData` as JSON. A field that is renamed here is renamed in `static/`, and SCHEMA is
+raised: the page refuses data of another version. Numbers by the thousand travel as base64 of little-endian
+arrays (`Floats`, `Indices`). What was not made is null.
+"""
+
+from typing import Literal
+
+from interbasis.analysis.features.records import (
+    ClassStatistics,
+    EvidenceKind,
+    ExampleKind,
+    FeatureExamples,
+    Histogram,
+    PositionStatistics,
+)
+from interbasis.base.literals import Basis, Metric
+from interbasis.base.records import Measured, Record
+from interbasis.show.viewer.notes import Notes
+
+SCHEMA = 6
+"""Version of these records; `static/data.js` names the same."""
+
+Floats = str
+"""Base64 of little-endian float32."""
+Indices = str
+"""Base64 of little-endian uint32."""
+
+
+class PageTerm(Record):
+    """One Fourier term of a feature."""
+
+    text: str
+    share: float
+    """Of the feature's variance."""
+
+
+class PageEvidence(Record):
+    """Something that explains a part of a feature."""
+
+    kind: EvidenceKind
+    text: str
+    share: float
+
+
+class PagePush(Record):
+    """How far a feature moves one output."""
+
+    name: str
+    value: float
+    error: float | None
+    """Standard error, where it is an average over the data."""
+
+
+class PageEffects(Record):
+    """The outputs that a feature moves most, from the most raised to the most lowered."""
+
+    rows: tuple[PagePush, ...]
+    share: float
+    """Of its squared effect on all outputs, the part on the first and the last of them."""
+
+
+class PageFeature(Record):
+    """What `interbasis features` found out about a feature."""
+
+    index: int
+    label: str
+    histogram: Histogram
+    fourier: tuple[PageTerm, ...] | None
+    classes: ClassStatistics | None
+    positions: PositionStatistics | None
+    effects: PageEffects | None
+    """Along the path that no core bends."""
+    mean_effects: PageEffects | None
+    """Through all blocks above, averaged over the data."""
+    evidence: tuple[PageEvidence, ...]
+    """The largest share first."""
+
+
+class PageLayer(Record):
+    """One node layer."""
+
+    name: str
+    hook: str | None
+    """What TransformerLens calls the place; None where it has no name for it."""
+    width: int
+    """Coordinates before any were dropped, the constant among them."""
+    size: int
+    """Features, the constant among them."""
+    constant: bool
+    """Whether feature 0 is the constant."""
+    isolated: int
+    """Features after the constant that hold one coordinate each."""
+    outputs: bool
+    """Whether its features are the network's outputs themselves."""
+    output_names: tuple[str, ...] | None
+    """What the outputs are called, one for each feature; None for other layers, and where it is not known."""
+    folded: bool
+    """Whether the page leaves it out at first: part of a layer norm, almost 1 to 1 with the next layer as far
+    as edges tell."""
+    dropped_as_noise: int
+    dropped_as_unused: int
+    ranked_by: Literal["lambda", "variance"]
+    eigenvalues: Floats | None
+    eigenvalue_errors: Floats | None
+    modules: tuple[int, ...] | None
+    """The module of every feature; −1 for a feature in none."""
+    features: tuple[PageFeature, ...]
+    examples: tuple[FeatureExamples, ...]
+
+
+class PageTrial(Record):
+    """One mask that the ablation tried."""
+
+    kept: int
+    value: float
+    complete: bool
+    """Whether the value is a measurement; if not, it is a bound that the metric cannot be better than."""
+
+
+class PageEdgesRequired(Record):
+    """What the ablation says about one section."""
+
+    count: int
+    possible: int
+    """d_in · d_out of the untruncated widths."""
+    epsilon: float
+    """The smallest edge Ê required."""
+    value: float
+    trials: tuple[PageTrial, ...]
+
+
+class PageCurve(Record):
+    """The metric as edges of one section are ablated."""
+
+    counts: tuple[int, ...]
+    values: tuple[float, ...]
+    area: Measured
+
+
+class PageSection(Record):
+    """The strongest edges between two layers, in descending order."""
+
+    source: str
+    target: str
+    nonzero: int
+    """Edges above 0, those of the constant left out."""
+    held: int
+    """How many of them the page holds."""
+    held_share: float
+    """Share of Σ Ê² in those."""
+    sum_of_squares: float
+    """Σ Ê² over all edges."""
+    sources: Indices
+    targets: Indices
+    values: Floats
+    errors: Floats | None
+    constant: Floats | None
+    """Edges of the constant, one for each target."""
+    into_all: Floats
+    """(Σ_i Ê_ij²)^½ over all targets i, one for each source j."""
+    edges_required: PageEdgesRequired | None
+    """None where this section was not ablated."""
+    curve: PageCurve | None
+
+
+class PageAblation(Record):
+    """How the edges required were measured."""
+
+    metric: Metric
+    tolerance: float
+    baseline: float
+    data: str
+    """Fingerprint of the data."""
+
+
+class PageCurves(Record):
+    """How the curves were measured."""
+
+    metric: Metric
+    baseline: float
+    data: str
+    """Fingerprint of the data."""
+
+
+class PageAbout(Record):
+    """What was run, on what."""
+
+    settings: dict[str, str | int | float | bool | None]
+    samples: dict[str, int]
+    seconds: dict[str, float]
+    versions: dict[str, str]
+    model_fingerprint: str
+
+
+class PageTraceToken(Record):
+    """One position of a traced prompt."""
+
+    position: int
+    token: int | None
+    text: str
+    influence: float
+
+
+class PageTraceTarget(Record):
+    """What a trace explains."""
+
+    name: str
+    position: int
+    value: float
+    output: int | None
+    """The token or class; None for a feature."""
+    probability: float
+    """What the model gives it; 0 where it is not among its largest outputs."""
+
+
+class PageTraceNode(Record):
+    """A feature at a position, or what a layer's basis dropped there."""
+
+    name: str
+    layer: str
+    feature: int | None
+    """None for dropped directions, and for a whole token."""
+    whole: bool
+    """Whether it is a token as a whole, which the sums behind the basis left out."""
+    position: int
+    activation: float
+    influence: float
+    effect: float
+    predicted: float | None
+    """Change of the target when it is set to its mean; None where that was not checked."""
+    measured: float | None
+
+
+class PageTracePaths(Record):
+    """An edge through attention in its parts."""
+
+    skip: float
+    value: float
+    key: float
+    query: float
+
+
+class PageTraceEdge(Record):
+    """A signed attribution."""
+
+    source: str
+    target: str
+    weight: float
+    paths: PageTracePaths | None
+
+
+class PageTraceScores(Record):
+    """How much of the influence flows through features."""
+
+    replacement: float
+    completeness: float
+    error_share: float
+
+
+class PageTraceChecks(Record):
+    """How predictions compare with measurements; None where it is undefined."""
+
+    strongest: int
+    """Nodes with the largest |effect|, set to their mean."""
+    signs: Measured
+    """Share of them that change the target in the predicted direction."""
+    signs_by_gradient: Measured
+    spread: int
+    """Nodes of all sizes, set to their mean."""
+    ranks: Measured
+    """Rank correlation over these."""
+    edges: int
+    edge_signs: Measured
+
+
+class PageTraceGroup(Record):
+    """Nodes of one module."""
+
+    name: str
+    nodes: tuple[str, ...]
+
+
+class PageTrace(Record):
+    """One traced computation."""
+
+    name: str
+    """In the run."""
+    summary: str
+    trusted: bool
+    """Whether predictions held where they were checked; true where nothing was."""
+    prompt: str
+    tokens: tuple[PageTraceToken, ...]
+    target: PageTraceTarget
+    layers: tuple[str, ...]
+    nodes: tuple[PageTraceNode, ...]
+    edges: tuple[PageTraceEdge, ...]
+    scores: PageTraceScores
+    checks: PageTraceChecks | None
+    groups: tuple[PageTraceGroup, ...]
+    settings: dict[str, str | int | float]
+
+
+class PageRun(Record):
+    """Everything the page shows of a run."""
+
+    name: str
+    """Of its folder; empty for a graph in memory."""
+    digest: str
+    """SHA-256 of the graph's tensors; empty for a graph in memory."""
+    family: str
+    model: str
+    basis: Basis
+    layers: tuple[PageLayer, ...]
+    sections: tuple[PageSection, ...]
+    about: PageAbout
+    ablation: PageAblation | None
+    curves: PageCurves | None
+    labelled: bool
+    """Whether features were looked at."""
+    examples: ExampleKind | None
+    notes: Notes | None
+    notes_version: str
+    """The version of the notes, which the page names when it saves others in their place."""
+    traces: tuple[PageTrace, ...]
+    traces_left_out: int
+    """Older ones that the run has, too."""
+    unreadable: tuple[str, ...]
+    """Results that could not be read, a sentence each."""
+
+
+class PageMatch(Record):
+    """The features of a layer in two runs of one model, each beside the one that is most like it.
+
+    Two features overlap by the absolute value of their correlation over the data of the build.
+    """
+
+    layer: str
+    first: Indices
+    """For every feature of the first run, the one of the second that overlaps most."""
+    first_overlap: Floats
+    second: Indices
+    second_overlap: Floats
+
+
+class PageData(Record):
+    """All that a page is given."""
+
+    format: Literal["interbasis-page"] = "interbasis-page"
+    schema_version: int = SCHEMA
+    token: str | None
+    """What the server accepts notes with; null for a page without a server."""
+    runs: tuple[PageRun, ...]
+    matches: tuple[PageMatch, ...] = ()
+    """By layer, for two runs of one model."""

@@ -1,6 +1,0 @@
-"""The page on which a graph is looked at: served on this machine, or one file that works from disk."""
-
-from interbasis.viewer.page import html_of_graph, html_of_runs, write_graph, write_page
-from interbasis.viewer.server import ViewerServer
-
-__all__ = ["ViewerServer", "html_of_graph", "html_of_runs", "write_graph", "write_page"]

@@ -1,0 +1,45 @@
+"""How data say what they are."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from interbasis.analysis.features import Images, Rows, Tokens
+from interbasis.analysis.features.names import renderings, vocabulary
+
+
+def test_images_rows_and_plain_data():
+    data = SimpleNamespace(kind="images", classes=("cat", "ship"), image=(3, 4, 5), tokenizer=None)
+    assert renderings(data) == (Images((3, 4, 5), ("cat", "ship")), ("cat", "ship"), ("cat", "ship"))
+    rows = SimpleNamespace(kind="rows", classes=("low", "high"))
+    assert renderings(rows) == (Rows(("low", "high")), ("low", "high"), ("low", "high"))
+    assert renderings([1, 2]) == (None, (), None)
+
+
+def test_tokens_are_read_with_their_tokenizer(shared):
+    pytest.importorskip("tokenizers")
+    folder = shared / "tinystories-gpt-280k"
+    rendering, _, outputs = renderings(SimpleNamespace(kind="tokens", tokenizer=folder))
+    assert isinstance(rendering, Tokens)
+    assert len(outputs) == 512
+    assert rendering.decode(300) == outputs[300]
+    assert rendering.decode(9999) == "9999"
+    assert any(text.startswith(" ") for text in outputs)
+
+
+def test_without_a_tokenizer_tokens_are_numbers(tmp_path):
+    assert vocabulary(tmp_path) == []
+    rendering, _, outputs = renderings(SimpleNamespace(kind="tokens", tokenizer=tmp_path))
+    assert rendering.decode(7) == "7"
+    assert outputs is None
+
+
+def test_byte_level_tokens_are_characters(tmp_path):
+    """A character of several bytes is itself where it is one token; a part of one stays as it is written."""
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.ByteLevelBPETokenizer()
+    made.train_from_iterator(["it’s a café’s menu’s"] * 20, vocab_size=290, min_frequency=2)
+    made.save(str(tmp_path / "tokenizer.json"))
+    texts = vocabulary(tmp_path)
+    assert [texts[token] for token in made.encode("it’s a café").ids] == ["it", "’", "s", " a", " café"]
+    assert "Ģ" in texts  # the second byte of ’, alone

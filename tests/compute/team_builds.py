@@ -1,0 +1,51 @@
+"""Run by torchrun: builds of a few shared models by all processes together, and the commands."""
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import interbasis
+from cases import CASES
+from compute.in_blocks import sum_in_blocks
+from interbasis.cli import main
+from interbasis.compute.team import team_of_torchrun
+from interbasis.data.samples import Samples
+
+BUILDS = {
+    "relu": {"basis": "jib"},
+    "modadd-2-blocks": {"basis": "gib", "edge_group": 3},
+    "gpt2": {"basis": "lib", "jacobian_queries": 2, "edge_group": 4},
+    "llama": {"basis": "random", "edge_method": "exact"},
+}
+
+
+def read_in_parts(inputs) -> Samples:
+    """Data that are read by index, as those of files are."""
+    return Samples(len(inputs), lambda first, last: (inputs[first:last], inputs[first:last, 0].long() * 0))
+
+
+def build_all(folder: Path, **options) -> None:
+    for name, settings in BUILDS.items():
+        case = CASES[name]()
+        data = read_in_parts(case.inputs) if name == "gpt2" else case.inputs
+        graph = interbasis.build(case.network, data, **settings, **options)
+        if not options or options["team"].is_first:
+            graph.save(folder / name)
+
+
+def run_commands(run: Path, model: str | Path) -> None:
+    """Build, ablations, curves and features, as a user types them."""
+    for command in (
+        ["build", f"modadd:{model}", "--threads", "1", "--out", str(run)],
+        ["ablate", str(run), "--edges", "--nodes", "--intervals", "--tolerance", "0.5"],
+        ["curves", str(run)],
+        ["features", str(run), "--top", "3"],
+    ):
+        with suppress(SystemExit):
+            main(command)
+
+
+if __name__ == "__main__":
+    sum_in_blocks(setattr)
+    build_all(Path(sys.argv[1]), team=team_of_torchrun())
+    run_commands(Path(sys.argv[1]) / "run", sys.argv[2])

@@ -1,0 +1,118 @@
+"""A basis is an object: what there is to know about one, and how another is added."""
+
+from functools import partial
+from typing import get_args
+
+import pytest
+import torch
+
+import interbasis
+from cases import CASES
+from interbasis import InteractionGraph, build
+from interbasis.base.literals import Basis
+from interbasis.data.batches import Batches
+from interbasis.graph.basis_kinds import BASIS_KINDS, BasisKind
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.lib.bases import BASES, FeatureBasis, FitSettings, JacobianSource
+from interbasis.lib.bases.lib import LocalInteractionBasis
+from interbasis.lib.bases.principal import unrotated
+from interbasis.lib.jacobian import Jacobians
+from interbasis.lib.slices import jacobians_on_slices
+from interbasis.lib.statistics import Wanted, collect
+from reference import relative_error
+
+
+def test_every_word_has_a_record_and_a_basis():
+    assert tuple(BASIS_KINDS) == tuple(BASES) == get_args(Basis)
+    for name, basis in BASES.items():
+        assert basis.kind is BASIS_KINDS[name]
+        assert basis.kind.description in repr(basis)
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_a_basis_asks_for_no_more_than_it_says(name):
+    """Jacobians that raise serve a basis that needs none; diagonals serve one that needs no Grams."""
+    case, basis = CASES["gelu"](), BASES[name]
+    wanted = Wanted(grams=basis.needs_grams, cores=basis.needs_jacobians)
+    layers = fitted(basis, case, wanted)
+    expected = build(case.network, case.inputs, name, edge_method=None).layers
+    for mine, theirs in zip(layers, expected, strict=True):
+        assert torch.equal(mine.transform, theirs.transform)
+    inner = expected[0]
+    by_variance = torch.equal(inner.eigenvalues, inner.variances)
+    assert by_variance == (basis.kind.ranked_by == "variance")
+    assert inner.identity != basis.kind.rotated
+
+
+class Standardized(FeatureBasis):
+    """f̂_j = (f_j − mean_j) / σ_j: what a new basis has to write."""
+
+    kind = BasisKind("standardized", "standardized", "coordinates in standard deviations", "variance")
+    needs_grams = False
+
+    def fit(self, nodes, covariances, jacobians, settings):
+        return [self.layer(*pair) for pair in zip(nodes, covariances, strict=True)]
+
+    def layer(self, node, covariance):
+        plain = unrotated(node, covariance)
+        deviation = plain.variances.sqrt()
+        transform = torch.diag(1 / deviation)
+        inverse = torch.diag(deviation)
+        if node.constant:
+            transform[1:, 0] = -(covariance.mean / deviation[1:])
+            inverse[1:, 0] = covariance.mean
+        return LayerBasis(
+            node.name, transform, inverse, plain.mean, torch.ones_like(deviation), plain.variances
+        )
+
+
+class LogitsAsTheyAre(LocalInteractionBasis):
+    """LIB with the last layer left alone whatever the settings say: a change of one step."""
+
+    kind = BasisKind("logits", "logits", "LIB with the logits as they are", "lambda")
+
+    def fit(self, nodes, covariances, jacobians, settings):
+        return super().fit(nodes, covariances, jacobians, FitSettings(rotate_last=False, seed=settings.seed))
+
+
+def test_a_basis_of_ones_own_is_fitted_saved_and_loaded(tmp_path):
+    """Registered it is by the tuple in fit/bases/__init__.py; any object with a `fit` does the same work."""
+    case = CASES["gelu"]()
+    layers = fitted(Standardized(), case, Wanted(grams=False, cores=False))
+    for f, layer in zip(case.network.activations(case.inputs), layers, strict=True):
+        values = layer.features_of(f).flatten(0, 1)
+        assert values[:, 1:].mean(0).abs().max() <= 1e-12
+        assert (values[:, 1:].square().mean(0) - 1).abs().max() <= 1e-12
+        assert relative_error(layer.back(layer.features_of(f)), f) <= 1e-12
+    edges = interbasis.edges(case.network, layers, case.inputs)
+    graph = build(case.network, case.inputs, "neuron")
+    mine = InteractionGraph(layers, edges, graph.config, graph.provenance)
+    read = interbasis.load(mine.save(tmp_path / "run"))
+    for layer, again in zip(layers, read.layers, strict=True):
+        assert torch.equal(layer.transform, again.transform)
+    for before, after in zip(edges, read.edges, strict=True):
+        assert torch.equal(before, after)
+
+
+def test_a_basis_that_changes_one_step_inherits_the_others():
+    case = CASES["gelu"]()
+    layers = fitted(LogitsAsTheyAre(), case, Wanted())
+    expected = build(case.network, case.inputs, "lib", rotate_last=False, edge_method=None).layers
+    for mine, theirs in zip(layers, expected, strict=True):
+        assert torch.equal(mine.transform, theirs.transform)
+
+
+def fitted(basis, case, wanted):
+    network, batches = case.network, Batches(case.inputs)
+    statistics = collect(network, batches, wanted)
+    jacobians = Jacobians(network, statistics, batches)
+    source = JacobianSource(jacobians.to_next, jacobians.to_end, partial(jacobians_on_slices, jacobians))
+    if not basis.needs_jacobians:
+        source = JacobianSource(unwanted, unwanted, unwanted)
+    floors = build(network, case.inputs, "neuron", edge_method=None).config
+    settings = FitSettings(floors.variance_floor, floors.jacobian_floor)
+    return basis.fit(network.nodes, statistics.layers, source, settings)
+
+
+def unwanted(*_):
+    raise AssertionError("a basis that needs no Jacobians asked for them")
