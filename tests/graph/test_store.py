@@ -12,12 +12,13 @@ from cases import mlp, modular_addition
 from interbasis import InterbasisError, build
 from interbasis.base.files import sha256_of
 from interbasis.graph.interaction_graph import Provenance
+from interbasis.graph.store import load
 
 
 @pytest.fixture
 def graph():
     case = mlp(nn.GELU())
-    return build(case.network, case.inputs, edge_group=4, model="a test")
+    return build(case.network, case.inputs, edge_group=4, model="a test").graph
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def run(graph, tmp_path):
 
 
 def test_what_is_loaded_is_what_was_saved(graph, run):
-    loaded = interbasis.load(run)
+    loaded = load(run)
     assert loaded.config == graph.config
     assert loaded.provenance == graph.provenance
     for mine, theirs in zip(loaded.layers, graph.layers, strict=True):
@@ -40,8 +41,8 @@ def test_what_is_loaded_is_what_was_saved(graph, run):
 
 def test_a_graph_without_edges_or_constant_can_be_saved_too(tmp_path):
     case = modular_addition()
-    graph = build(case.network, case.inputs, edge_method=None)
-    loaded = interbasis.load(graph.save(tmp_path / "deep" / "run"))
+    graph = build(case.network, case.inputs, edge_method=None).graph
+    loaded = load(graph.save(tmp_path / "deep" / "run"))
     assert loaded.edges == []
     assert [layer.constant for layer in loaded.layers] == [True, True, True, False]
 
@@ -68,16 +69,16 @@ def test_the_folder_holds_config_and_one_tensor_file_and_no_pickle(run):
 def test_saving_again_replaces_the_run_and_leaves_other_results(run, graph, tmp_path):
     (run / "ablation.json").write_text("{}")
     case = mlp(nn.ReLU())
-    other = build(case.network, case.inputs)
+    other = build(case.network, case.inputs).graph
     other.save(run)
-    assert torch.equal(interbasis.load(run).edges[0], other.edges[0])
+    assert torch.equal(load(run).edges[0], other.edges[0])
     assert (run / "ablation.json").exists()
     assert len(list(run.glob("*.safetensors"))) == 1
 
 
 def test_a_crash_while_saving_leaves_the_old_run_whole(run, graph, monkeypatch):
     case = mlp(nn.ReLU())
-    other = build(case.network, case.inputs)
+    other = build(case.network, case.inputs).graph
     from interbasis.graph import store as module
 
     def crash(*_):
@@ -91,9 +92,9 @@ def test_a_crash_while_saving_leaves_the_old_run_whole(run, graph, monkeypatch):
         patch.setattr(module, "write_text_atomically", crash)
         with pytest.raises(OSError, match="No space"):
             other.save(run)
-    assert torch.equal(interbasis.load(run).edges[0], graph.edges[0])
+    assert torch.equal(load(run).edges[0], graph.edges[0])
     other.save(run)
-    assert torch.equal(interbasis.load(run).edges[0], other.edges[0])
+    assert torch.equal(load(run).edges[0], other.edges[0])
     assert len(list(run.iterdir())) == 3
 
 
@@ -102,7 +103,7 @@ def test_what_a_kill_during_the_first_save_leaves_does_not_block_the_next(graph,
     (tmp_path / "graph.safetensors.new").write_bytes(b"whole")
     (tmp_path / "graph-0123456789ab.safetensors").write_bytes(b"whole, but no config.json yet")
     graph.save(tmp_path)
-    assert torch.equal(interbasis.load(tmp_path).edges[0], graph.edges[0])
+    assert torch.equal(load(tmp_path).edges[0], graph.edges[0])
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -120,7 +121,7 @@ def test_a_run_that_is_replaced_while_it_is_read_is_read_anew(run, monkeypatch):
     from interbasis.graph import store as module
 
     case = mlp(nn.ReLU())
-    other = build(case.network, case.inputs)
+    other = build(case.network, case.inputs).graph
     read, calls = module._read_tensors, []
 
     def replaced_meanwhile(folder, header):
@@ -130,7 +131,7 @@ def test_a_run_that_is_replaced_while_it_is_read_is_read_anew(run, monkeypatch):
         return read(folder, header)
 
     monkeypatch.setattr(module, "_read_tensors", replaced_meanwhile)
-    assert torch.equal(interbasis.load(run).edges[0], other.edges[0])
+    assert torch.equal(load(run).edges[0], other.edges[0])
 
 
 def test_folders_that_hold_something_else_are_not_written_to(graph, tmp_path):
@@ -217,17 +218,17 @@ def cut_config(run):
 def test_damaged_runs_are_refused(run, damage, message):
     damage(run)
     with pytest.raises(InterbasisError, match=message):
-        interbasis.load(run)
+        load(run)
 
 
 def test_folders_that_are_no_runs_are_refused(tmp_path):
     with pytest.raises(InterbasisError, match="is not a folder"):
-        interbasis.load(tmp_path / "nothing")
+        load(tmp_path / "nothing")
     with pytest.raises(InterbasisError, match=r"has no config\.json"):
-        interbasis.load(tmp_path)
+        load(tmp_path)
     (tmp_path / "config.json").write_text("[1, 2]")
     with pytest.raises(InterbasisError, match="not an interbasis run"):
-        interbasis.load(tmp_path)
+        load(tmp_path)
 
 
 def test_folders_one_may_not_use_are_refused(graph, tmp_path, monkeypatch):
@@ -243,12 +244,12 @@ def test_folders_one_may_not_use_are_refused(graph, tmp_path, monkeypatch):
     with pytest.raises(InterbasisError, match="File name too long"):
         graph.save(tmp_path / ("x" * 300))
     with pytest.raises(InterbasisError, match="File name too long"):
-        interbasis.load(tmp_path / ("x" * 300))
+        load(tmp_path / ("x" * 300))
     graph.save(tmp_path / "run")
     with monkeypatch.context() as patch:
         patch.setattr("interbasis.graph.store.sha256_of", forbidden)
         with pytest.raises(InterbasisError, match=r"could not read.*Permission denied"):
-            interbasis.load(tmp_path / "run")
+            load(tmp_path / "run")
 
 
 def test_graphs_with_nan_are_not_saved(graph, tmp_path):

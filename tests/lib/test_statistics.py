@@ -126,8 +126,8 @@ def test_a_mean_a_million_times_the_spread_in_a_whole_build(small_chunks):
     far.load_state_dict(near.state_dict())
     shift = 2.0**20
     far[0].bias.data -= far[0].weight.data.sum(1) * shift
-    expected = interbasis.build(interbasis.from_torch(near), x).layers[0]
-    found = interbasis.build(interbasis.from_torch(far), x + shift).layers[0]
+    expected = interbasis.build(interbasis.from_torch(near), x).graph.layers[0]
+    found = interbasis.build(interbasis.from_torch(far), x + shift).graph.layers[0]
     assert found.features == expected.features
     # the far network itself rounds at 2²⁰ · ε relative to the spread, about 1e-9
     assert relative_error(found.variances, expected.variances) <= 1e-10

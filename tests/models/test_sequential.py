@@ -176,12 +176,12 @@ def test_an_example_is_left_as_it_was():
 
 def test_backward_hooks_change_no_derivative():
     module, inputs = plain(), normal(20, 5)
-    expected = build(from_torch(module), inputs).edges
+    expected = build(from_torch(module), inputs).graph.edges
     for part in module.modules():
         part.register_full_backward_hook(
             lambda module, into, out: tuple(2 * g for g in into if g is not None)
         )
-    for mine, theirs in zip(build(from_torch(module), inputs).edges, expected, strict=True):
+    for mine, theirs in zip(build(from_torch(module), inputs).graph.edges, expected, strict=True):
         assert torch.equal(mine, theirs)
 
 

@@ -138,7 +138,7 @@ def test_changing_the_dtype_makes_a_copy():
 
 def test_things_show_themselves_in_a_line():
     case = modular_addition()
-    graph = interbasis.build(case.network, case.inputs)
+    graph = interbasis.build(case.network, case.inputs).graph
     assert repr(case.network) == "Network(modadd: attn_in.0 (13) → mlp_in.0 (13) → unembed (13) → output (8))"
     assert repr(case.network.sections[0]) == (
         "Section(attn_in.0 → mlp_in.0: Attention(3 heads of 4, causal), 13 → 13, last position)"

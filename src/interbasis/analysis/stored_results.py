@@ -19,7 +19,6 @@ from interbasis.base.errors import InterbasisError, first_problem, short_repr
 from interbasis.base.files import inside, sha256_of, write_atomically, write_text_atomically
 from interbasis.base.json_text import parse_json
 from interbasis.base.records import Record
-from interbasis.graph.companions import companion
 from interbasis.graph.store import graph_digest
 
 if TYPE_CHECKING:
@@ -90,13 +89,16 @@ def check_same_graph(run: Path, graph: str) -> None:
         )
 
 
-def load_result(run: str | Path, kind: type[R], graph: "InteractionGraph | None" = None) -> R | None:
+def load_result(
+    run: str | Path, kind: type[R], graph: "InteractionGraph | None" = None, digest: str | None = None
+) -> R | None:
     """A result of this run; None where there is none, or one of another graph.
 
     Args:
         run: Folder of the run.
         kind: Which result.
         graph: The run's graph; if given, a result that does not fit it is refused.
+        digest: SHA-256 of that graph's tensors; default: of the graph in the folder.
 
     Returns:
         The result.
@@ -105,7 +107,7 @@ def load_result(run: str | Path, kind: type[R], graph: "InteractionGraph | None"
         InterbasisError: The result is damaged, or of another version.
     """
     run = Path(run)
-    return _load(run, kind, kind.file, _digest(run, graph), graph)
+    return _load(run, kind, kind.file, digest or graph_digest(run), graph)
 
 
 def names_of(run: str | Path, kind: type[Result]) -> list[str]:
@@ -127,6 +129,7 @@ def load_named(
     kind: type[R],
     names: Iterable[str] | None = None,
     graph: "InteractionGraph | None" = None,
+    digest: str | None = None,
     on_problem: Callable[[InterbasisError], None] | None = None,
 ) -> dict[str, R]:
     """Results of a kind of which several are kept, by name: those of this run's graph.
@@ -136,6 +139,7 @@ def load_named(
         kind: Which results.
         names: Those to read; default: all.
         graph: The run's graph; if given, results that do not fit it are refused.
+        digest: SHA-256 of that graph's tensors; default: of the graph in the folder.
         on_problem: Told of results that cannot be read, which are left out; default: the first one is raised.
 
     Returns:
@@ -145,7 +149,7 @@ def load_named(
         InterbasisError: A result is damaged, or of another version.
     """
     run = Path(run)
-    digest, loaded = _digest(run, graph), {}
+    digest, loaded = digest or graph_digest(run), {}
     for name in sorted(names_of(run, kind) if names is None else names):
         try:
             result = _load(run, kind, f"{kind.file}/{name}", digest, graph)
@@ -157,12 +161,6 @@ def load_named(
         if result is not None:
             loaded[name] = result
     return loaded
-
-
-def _digest(run: Path, graph: "InteractionGraph | None") -> str:
-    """SHA-256 of the tensors of a graph that was loaded from a run, or else of the one that is there now."""
-    known = None if graph is None else companion(graph).digest
-    return known or graph_digest(run)
 
 
 def _load(
@@ -182,12 +180,10 @@ def _load(
     raise InterbasisError(f"{run / stem}.json is damaged: {problem}; {kind.remedy(run)}")
 
 
-def load_tensors(
-    run: str | Path, kind: type[Result], graph: "InteractionGraph | None" = None
-) -> dict[str, Tensor]:
+def load_tensors(run: str | Path, kind: type[Result], digest: str | None = None) -> dict[str, Tensor]:
     """The tensors that go with a result; none where it has none."""
     run = Path(run)
-    header = _header(run, kind, kind.file, _digest(run, graph))
+    header = _header(run, kind, kind.file, digest or graph_digest(run))
     if header is None or header.tensors is None:
         return {}
     path = inside(run, f"{kind.file}.safetensors")

@@ -26,13 +26,14 @@ def merge(
 
     Example: interbasis merge runs/lib/shards --out runs/lib
     """
-    from interbasis.analysis.stages import shards as stage
     from interbasis.analysis.summary import summarise
+    from interbasis.compute.shards import RoundMerged
+    from interbasis.run.shards import merge as merge_shards
     from interbasis.show.terminal import summary_tables
     from interbasis.show.terminal.shards import merged_tables
 
-    result = stage.merge(shards, out, trust=trust)
-    if isinstance(result, stage.RoundMerged):
+    result = merge_shards(shards, out, trust=trust)
+    if isinstance(result, RoundMerged):
         common.show(result, as_json, lambda merged: merged_tables(merged, out), out)
         return
     common.show(summarise(result.graph), as_json, lambda summary: summary_tables(summary, str(out)), out)

@@ -11,10 +11,8 @@ from pathlib import Path
 from interbasis.base.errors import InterbasisError
 from interbasis.base.messages import logger
 from interbasis.base.signatures import NoKeyError, sign, standing, why_no_key
-from interbasis.graph.companions import companion
-from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_sources import NamedSources
-from interbasis.graph.store import graph_digest, read_header
+from interbasis.graph.store import read_header
 
 
 def trust(run: str | Path) -> None:
@@ -44,20 +42,6 @@ def trust_names(folder: Path, sources: NamedSources) -> None:
         logger.warning(
             f"what {folder} names is trusted this time only, since it could not be signed: {error}"
         )
-
-
-def require_trust_of_graph(graph: InteractionGraph, folder: Path | None, kinds: Iterable[str]) -> None:
-    """Names of a graph may be opened: it was built in this process, or its run is trusted.
-
-    Raises:
-        InterbasisError: They may not.
-    """
-    kept = companion(graph)
-    if kept.network is not None or not NamedSources.from_provenance(graph.provenance, "").unsafe(kinds):
-        return
-    place = folder or kept.folder
-    digest = "" if place is None else graph_digest(place)
-    require_trust(place, NamedSources.from_provenance(graph.provenance, digest), kinds)
 
 
 def require_trust(folder: Path | None, sources: NamedSources, kinds: Iterable[str]) -> None:

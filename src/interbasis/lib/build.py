@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from interbasis.base.devices import require_dtype, torch_device
 from interbasis.base.errors import InterbasisError
-from interbasis.base.literals import Basis
 from interbasis.base.memory import limited_workspace
 from interbasis.base.progress import Progress, progress_bar
 from interbasis.compute.checkpoints import NO_CHECKPOINTS, State, environment, versions
@@ -21,7 +20,6 @@ from interbasis.compute.locks import building
 from interbasis.compute.shards import RoundFinishedError, Shards
 from interbasis.compute.team import team_checkpoints
 from interbasis.data.batches import Batches, Data
-from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis
 from interbasis.graph.layer_state import layers_of, state_of
@@ -31,7 +29,7 @@ from interbasis.lib.activation_cache import ActivationCache
 from interbasis.lib.bases import BASES, FitSettings, JacobianSource
 from interbasis.lib.edges import EdgeSettings, measure, require_fixed_order
 from interbasis.lib.empty_layers import check_features
-from interbasis.lib.execution import Execution, make_execution
+from interbasis.lib.execution import Execution
 from interbasis.lib.jacobian import Jacobians
 from interbasis.lib.memory import MemoryPlan
 from interbasis.lib.slices import jacobians_on_slices
@@ -57,45 +55,48 @@ NOT_SHARED = ("threads", "python")
 """What may differ between the jobs that compute shards of one build."""
 
 
+@dataclass(frozen=True, eq=False)
+class BuildData:
+    """The data of a build; None is the first."""
+
+    data: Data
+    jacobian_data: Data | None = None
+    edge_data: Data | None = None
+
+    def batches(self, config: BuildConfig) -> dict[str, Batches]:
+        """The three as batches; equal data are equal batches."""
+        batches = {"data": Batches(self.data, "data")}
+        for name, other in (("jacobian_data", self.jacobian_data), ("edge_data", self.edge_data)):
+            shared = other is None or other is self.data
+            batches[name] = batches["data"] if shared or other is None else Batches(other, name)
+        if config.jacobian_sources is not None or config.jacobian_queries is not None:
+            require_fixed_order(batches["jacobian_data"])
+        if config.sources is not None:
+            require_fixed_order(batches["edge_data"])
+        return batches
+
+
 def build(
-    network: Network,
-    data: Data,
-    basis: Basis = "lib",
-    jacobian_data: Data | None = None,
-    edge_data: Data | None = None,
-    **options: Any,
+    network: Network, data: BuildData, config: BuildConfig, execution: Execution | None = None
 ) -> InteractionGraph:
     """Find the basis of every node layer and the edges between neighbours.
 
     Args:
-        network: The network; `interbasis.from_torch` and `interbasis.from_hf` make one.
-        data: A tensor of inputs, a pair (inputs, labels), a list of batches of either, or a DataLoader;
-            labels are ignored.
-        basis: "lib", "gib", "jib", "pca", "neuron" or "random".
-        jacobian_data: Data over which Jacobians are averaged; default: ``data``.
-        edge_data: Data over which edges are averaged; default: ``data``.
-        **options: Fields of `interbasis.BuildConfig` (what is computed) and of `interbasis.Execution` (how:
-            ``progress``, ``resume``, ``restart``, ``memory``, ``device``, ``cache_gigabytes``, ``model``).
+        network: The network.
+        data: Inputs for bases, Jacobians and edges.
+        config: What is computed.
+        execution: How it is computed; default: in this process, without a folder.
 
     Returns:
-        The graph; ``graph.save(folder)`` makes it a run.
+        The graph.
 
     Raises:
-        InterbasisError: A setting is unknown or out of range, or the data do not fit the network.
+        InterbasisError: The data do not fit the network.
     """
-    execution = make_execution(
-        {name: options.pop(name) for name in Execution.model_fields if name in options}
-    )
-    config = BuildConfig.of(basis=basis, **options)
-    if not isinstance(network, Network):
-        raise InterbasisError(
-            f"expected an interbasis Network, received {type(network).__name__}; make one with "
-            "interbasis.from_torch(module)"
-        )
+    execution = execution or Execution()
     config = with_defaults_of(network, config)
     BASES[config.basis].require(network, all_tokens=not (config.norm_limit or config.skip_positions))
-    batches = _batches(config, data, jacobian_data, edge_data)
-    work = _Build(network, batches, config, execution)
+    work = _Build(network, data.batches(config), config, execution)
     with work.resumed():
         try:
             graph = work.graph()
@@ -107,22 +108,7 @@ def build(
         except InterbasisError:
             work.checkpoints.finish(keeps_run=False)
             raise
-    kept = companion(graph)
-    kept.network, kept.data = network, data
     return graph
-
-
-def _batches(
-    config: BuildConfig, data: Data, jacobian_data: Data | None, edge_data: Data | None
-) -> dict[str, Batches]:
-    batches = {"data": Batches(data, "data")}
-    for name, other in (("jacobian_data", jacobian_data), ("edge_data", edge_data)):
-        batches[name] = batches["data"] if other is None or other is data else Batches(other, name)
-    if config.jacobian_sources is not None or config.jacobian_queries is not None:
-        require_fixed_order(batches["jacobian_data"])
-    if config.sources is not None:
-        require_fixed_order(batches["edge_data"])
-    return batches
 
 
 class _Build:
@@ -132,9 +118,9 @@ class _Build:
         self, network: Network, batches: dict[str, Batches], config: BuildConfig, execution: Execution
     ):
         self.network, self.whole, self.config, self.execution = network, batches, config, execution
-        self.computing = _computing(network, config, execution.device)
+        self.computing = _computing(network, config, execution.resources.device)
         self.clock = Clock()
-        team, merged = execution.team, execution.memory is None and sums_are_small(network)
+        team, merged = execution.team, execution.resources.memory is None and sums_are_small(network)
         divided = {
             id(data): data.divided(team, _blocks(self.computing, data, team.size) if merged else None)
             for data in batches.values()
@@ -158,7 +144,7 @@ class _Build:
     @contextmanager
     def resumed(self) -> Iterator[None]:
         """Hold the folder of unfinished work, and go on with what is in it."""
-        folder, team, restart = self.execution.resume, self.execution.team, self.execution.restart
+        folder, team, restart = self.execution.folder, self.execution.team, self.execution.restart
         with nullcontext() if folder is None else building(folder, team=team, group=team.group):
             if folder is not None:
                 self.checkpoints = team_checkpoints(folder, "build", self._decisive(), team, restart=restart)
@@ -166,7 +152,7 @@ class _Build:
 
     def _plan(self) -> MemoryPlan:
         """How the build is cut to fit the memory."""
-        limit, network = self.execution.memory, self.computing
+        limit, network = self.execution.resources.bytes, self.computing
         if limit is None:
             return MemoryPlan.whole(network)
         data = self.batches["data"]
@@ -190,7 +176,7 @@ class _Build:
         plan = [list(map(list, self.plan.windows)), self.plan.chunk_bytes, self.plan.workspace]
         commits = {f"revision of {name}": data.revision for name, data in self.whole.items() if data.revision}
         return self.config.model_dump() | commits | {
-            "memory": plan if self.execution.memory is not None else None,
+            "memory": plan if self.execution.resources.memory is not None else None,
             "model": self.network.fingerprint(), **self._fingerprints, **environment(),
         }  # fmt: skip
 
@@ -261,7 +247,7 @@ class _Build:
     def _cache(self, data: Batches) -> ActivationCache:
         """What is kept of the way to the windows."""
         starts = tuple(first for first, _ in self.plan.windows[1:])
-        budget = int(self.execution.cache_gigabytes * 2**30)
+        budget = int(self.execution.resources.cache_gigabytes * 2**30)
         return ActivationCache(self.computing, len(data), budget, self.checkpoints.folder, starts)
 
     def _window_state(
@@ -294,7 +280,7 @@ class _Build:
         """What is kept of the way to every block for the passes that follow."""
         team, batches = self.execution.team, self.batches["jacobian_data"]
         one_pass = batches.shuffled or isinstance(team, Shards) or len(self.plan.windows) > 1
-        budget = 0 if one_pass else int(self.execution.cache_gigabytes * 2**30)
+        budget = 0 if one_pass else int(self.execution.resources.cache_gigabytes * 2**30)
         return ActivationCache(self.computing, len(batches), budget, self.checkpoints.folder)
 
     def _fit(self, advance: Progress, cache: ActivationCache) -> list[LayerBasis]:

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from interbasis.data.batches import Batches
-from interbasis.lib.build import build
 from interbasis.lib.edges import EdgeSettings, SectionEdges
 from interbasis.lib.section_jacobian import SectionJacobian
 from interbasis.lib.statistics import Wanted, collect
@@ -16,6 +15,7 @@ from interbasis.network.network import Network, Section
 from interbasis.numerics.integration import rule
 from interbasis.numerics.linalg import haar_rotation
 from interbasis.numerics.random_signs import Sources
+from interbasis.run.build import build
 from interbasis_studies.bench.autograd import batched, fused, looped, looped_edges
 from interbasis_studies.bench.records import Measure
 from interbasis_studies.bench.shapes import Shape
@@ -41,7 +41,7 @@ def phase_ratios(name: str, shape: Shape, repeat: int) -> Ratios:
     forward = forward_time(network, tokens)
     times: dict[str, list[float]] = {phase: [] for phase in PHASES}
     for _ in range(repeat):
-        graph = build(network, tokens, edge_group="positions", edge_sources=1, progress=False)
+        graph = build(network, tokens, edge_group="positions", edge_sources=1, progress=False).graph
         for phase in PHASES:
             times[phase].append(graph.provenance.processor_timings.get(phase, 0.0))
     found = {f"phases/{name}/{phase}": ratio(of_times(some), forward) for phase, some in times.items()}

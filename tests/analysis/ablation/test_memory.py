@@ -33,7 +33,7 @@ LIMIT = 550_000_000
 def test_scores_do_not_depend_on_the_plan(case):
     network, data = CASES[case]().network.double(), CASES[case]().inputs
     labels = network(data).argmax(-1)
-    graph = interbasis.build(network, data)
+    graph = interbasis.build(network, data).graph
     whole = Evaluation(network, graph, (data, labels), "cross_entropy")
     parts = Evaluation(
         network, graph, (data, labels), "cross_entropy", plan=AblationPlan(3, cache_bytes=1000)

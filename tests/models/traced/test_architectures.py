@@ -48,7 +48,7 @@ def test_layers_by_name_and_general_sections_between_them():
     f = network.activations(inputs)[1]
     _check_gram(section, f)
     part = network.between(network.layers[1:4])
-    graph = build(part, inputs)
+    graph = build(part, inputs).graph
     assert all(edges.isfinite().all() for edges in graph.edges)
     in_bases = sections_in_bases(part, graph.layers)[0]
     features = graph.layers[0].features_of(f)
@@ -99,7 +99,7 @@ def test_a_graph_is_built_of_a_traced_network():
     torch.manual_seed(0)
     module = networks.with_statistics(networks.UNet())
     network = from_torch(module, normal(2, 2, 4, 4))
-    graph = build(network, normal(6, 2, 4, 4, seed=2))
+    graph = build(network, normal(6, 2, 4, 4, seed=2)).graph
     assert len(graph.edges) == len(network.sections)
     assert all(edges.isfinite().all() for edges in graph.edges)
 

@@ -6,9 +6,9 @@ goes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,49 +21,19 @@ from interbasis.analysis.ablation.sparsity import interaction_sparsity
 from interbasis.analysis.ablation.stress import stress
 from interbasis.base.errors import InterbasisError
 from interbasis.base.literals import Basis, Metric
-from interbasis.base.progress import Progress, progress_bar
+from interbasis.base.progress import Progress
 from interbasis.data.batches import Batches, Data
 from interbasis.data.samples import IGNORED_LABEL, Samples
 from interbasis.graph.basis_kinds import BASIS_KINDS
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.settings import BuildConfig
-from interbasis.lib.build import build
+from interbasis.lib.build import BuildData, build
+from interbasis.lib.execution import Execution
 from interbasis.network.network import Network
 
 BASES: tuple[Basis, ...] = tuple(BASIS_KINDS)
 Scramble = Literal["shuffled", "reinitialised"]
 SCRAMBLES: dict[Scramble, Callable[..., Network]] = {"shuffled": shuffled, "reinitialised": reinitialised}
-
-
-def controls(
-    network: Network, fit_data: Data, data: Data, metric: Metric | None = None, **options: Any
-) -> list[Control]:
-    """All controls in one call.
-
-    Networks that learnt nothing have their weights shuffled, or drawn again, in the model that the network
-    was made from (`Network.remake`), and are measured by their own answers: the question is how few edges
-    carry *their* function.
-
-    Args:
-        network: The trained network.
-        fit_data: Data that graphs are built on.
-        data: Data that graphs are evaluated on, as for `edges_required`.
-        metric: As for `edges_required`.
-        **options: ``bases`` (default: all; random rankings and scrambled networks are for the first of them),
-            ``stressed`` (bases that also get edges required and the stress test; default: lib and pca),
-            ``tolerance`` of the edges required, ``scrambles`` (networks of either kind, with seeds from
-            ``seed`` on; default: 1), ``progress``, and any setting of `interbasis.build`.
-
-    Returns:
-        The rows of the table.
-
-    Raises:
-        InterbasisError: A basis is unknown, or the network cannot be made again from changed weights.
-    """
-    progress = options.pop("progress", None)
-    plan = ControlPlan(network, fit_data, data, metric, ControlSettings.from_options(options))
-    with progress_bar(progress) as advance:
-        return [make() for _, make in plan.rows(advance)]
 
 
 @dataclass(frozen=True)
@@ -85,13 +55,6 @@ class ControlSettings:
             raise InterbasisError(f"expected bases of {', '.join(BASES)}, received {', '.join(odd)}")
         if self.scrambles < 0:
             raise InterbasisError(f"scrambles is a number of networks, at least 0, not {self.scrambles}")
-
-    @classmethod
-    def from_options(cls, options: dict[str, Any]) -> "ControlSettings":
-        """From keywords, those of `interbasis.build` among them."""
-        own = {field.name for field in fields(cls)} - {"build"}
-        build = BuildConfig.of(**{name: value for name, value in options.items() if name not in own})
-        return cls(build=build, **{name: value for name, value in options.items() if name in own})
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +90,8 @@ class ControlPlan:
                 yield title, partial(self._scrambled, title, kind, partial(scramble, seed=seed), progress)
 
     def _graph(self, network: Network, basis: Basis, progress: Progress) -> InteractionGraph:
-        settings = self.settings.build.model_dump(exclude={"basis"})
-        return build(network, self.fit_data, basis, progress=progress, **settings)
+        settings = self.settings.build.model_copy(update={"basis": basis})
+        return build(network, BuildData(self.fit_data), settings, Execution(progress=progress))
 
     def _trained(self, basis: Basis, once: "_Once", progress: Progress) -> Control:
         graph = once()

@@ -12,7 +12,7 @@ from interbasis.base.progress import progress_bar
 from interbasis.base.records import Names, Record, SomeNames
 
 if TYPE_CHECKING:
-    from interbasis.analysis.workspace import OpenedRun
+    from interbasis.analysis.workspace import Workspace
     from interbasis.compute.checkpoints import State
     from interbasis.graph.interaction_graph import InteractionGraph
 
@@ -54,7 +54,7 @@ class ControlsResult(Result):
         return ""
 
 
-def run(opened: "OpenedRun", request: ControlsRequest) -> ControlsResult:
+def run(opened: "Workspace", request: ControlsRequest) -> ControlsResult:
     """Compare a run's model with other bases, scrambled weights, random rankings, and parts of ablations.
 
     Args:
@@ -72,7 +72,7 @@ def run(opened: "OpenedRun", request: ControlsRequest) -> ControlsResult:
         return _run(opened, request)
 
 
-def _run(opened: "OpenedRun", request: ControlsRequest) -> ControlsResult:
+def _run(opened: "Workspace", request: ControlsRequest) -> ControlsResult:
     from interbasis.analysis.ablation.controls import ControlPlan, ControlSettings
     from interbasis.analysis.ablation.metrics import default_metric
     from interbasis.analysis.ablation.search import DEFAULT_TOLERANCE, ToleranceError, warn_below_one_sample

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from interbasis.analysis.ablation.robust import RobustSearch
-    from interbasis.analysis.workspace import OpenedRun
+    from interbasis.analysis.workspace import Workspace
     from interbasis.compute.checkpoints import Checkpoints, State
     from interbasis.data.batches import Data
     from interbasis.graph.interaction_graph import InteractionGraph
@@ -57,7 +57,7 @@ class CurvesResult(Result):
         return unknown_layer([*self.curves.sections, *self.sparsity, *self.worst], graph.section_names)
 
 
-def run(opened: "OpenedRun", request: CurvesRequest) -> CurvesResult:
+def run(opened: "Workspace", request: CurvesRequest) -> CurvesResult:
     """Measure the curves of a run.
 
     Args:
@@ -74,7 +74,7 @@ def run(opened: "OpenedRun", request: CurvesRequest) -> CurvesResult:
         return _run(opened, request)
 
 
-def _run(opened: "OpenedRun", request: CurvesRequest) -> CurvesResult:
+def _run(opened: "Workspace", request: CurvesRequest) -> CurvesResult:
     from interbasis.analysis.ablation.curves import sparsity_curves
     from interbasis.analysis.ablation.sparsity import interaction_sparsity
 
@@ -94,7 +94,7 @@ def _run(opened: "OpenedRun", request: CurvesRequest) -> CurvesResult:
 
 
 def _worst(
-    opened: "OpenedRun", curves: Curves, data: "Data", checkpoints: "Checkpoints"
+    opened: "Workspace", curves: Curves, data: "Data", checkpoints: "Checkpoints"
 ) -> dict[str, tuple[float, ...]]:
     """Attacks on what every point of the curves leaves out, section by section."""
     from interbasis.analysis.ablation.evaluation import Evaluation

@@ -12,7 +12,7 @@ from interbasis.base.records import Record
 if TYPE_CHECKING:
     from interbasis.analysis.modules.modules import Modules, NullModel
     from interbasis.analysis.modules.vertex_cuts import Cut
-    from interbasis.analysis.workspace import RunGraph
+    from interbasis.analysis.workspace import Workspace
     from interbasis.graph.interaction_graph import InteractionGraph
 
 
@@ -114,7 +114,7 @@ class ModulesResult(Result):
         return None if module < 0 else module
 
 
-def run(opened: "RunGraph", request: ModulesRequest) -> ModulesResult:
+def run(opened: "Workspace", request: ModulesRequest) -> ModulesResult:
     """Group the features of all layers into modules.
 
     An edge weighs log(Ê/ε), ε being the smallest edge required where all sections have been ablated; without
@@ -134,7 +134,7 @@ def run(opened: "RunGraph", request: ModulesRequest) -> ModulesResult:
         return _run(opened, request)
 
 
-def _run(opened: "RunGraph", request: ModulesRequest) -> ModulesResult:
+def _run(opened: "Workspace", request: ModulesRequest) -> ModulesResult:
     from interbasis.analysis.modules.modules import find_modules
     from interbasis.analysis.modules.vertex_cuts import vertex_cuts
 

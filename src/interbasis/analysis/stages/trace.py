@@ -13,7 +13,7 @@ from interbasis.analysis.traces.records import NodeGroup, Trace, TraceNode, Trac
 from interbasis.base.errors import InterbasisError
 
 if TYPE_CHECKING:
-    from interbasis.analysis.workspace import OpenedRun
+    from interbasis.analysis.workspace import Workspace
     from interbasis.graph.interaction_graph import InteractionGraph
 
 MAX_NAME = 48
@@ -63,7 +63,7 @@ class TraceResult(Result):
         return next(filter(None, problems), "")
 
 
-def run(opened: "OpenedRun", request: TraceRequest) -> TraceResult:
+def run(opened: "Workspace", request: TraceRequest) -> TraceResult:
     """Trace one computation, and name its nodes by what the run knows about features and modules.
 
     Args:
@@ -80,7 +80,7 @@ def run(opened: "OpenedRun", request: TraceRequest) -> TraceResult:
         return _run(opened, request)
 
 
-def _run(opened: "OpenedRun", request: TraceRequest) -> TraceResult:
+def _run(opened: "Workspace", request: TraceRequest) -> TraceResult:
     from interbasis.analysis.prompts import feature_of, named_output, prompt_of
     from interbasis.analysis.traces.targets import TargetRequest
     from interbasis.analysis.traces.trace import trace

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
-from interbasis.analysis.stages.shards import RoundMerged, ShardWritten
-from interbasis.lib.shard_jobs import ShardJobs
+from interbasis.compute.shards import RoundMerged, ShardJobs, ShardWritten
 
 
 def written_tables(written: ShardWritten) -> list[RenderableType]:

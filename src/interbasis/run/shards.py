@@ -11,20 +11,19 @@ from shutil import rmtree
 
 from pydantic import ValidationError
 
-from interbasis.analysis.stages.build import Prepared, prepare
-from interbasis.analysis.workspace import OpenedRun
 from interbasis.base.errors import InterbasisError, first_problem
 from interbasis.base.files import check_writable, inside
 from interbasis.base.progress import Progress
-from interbasis.base.records import Record
 from interbasis.base.signatures import standing
 from interbasis.compute.locks import building, only_task
 from interbasis.compute.shards import (
     SHARDS,
     RoundFinishedError,
+    RoundMerged,
     ShardJob,
     ShardMerge,
     Shards,
+    ShardWritten,
     StateFile,
     shard_files,
 )
@@ -32,30 +31,13 @@ from interbasis.compute.team import team_of_torchrun
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_sources import NamedSources
 from interbasis.graph.settings import BuildRequest
-from interbasis.graph.store import check_is_free
+from interbasis.graph.store import check_is_free, save
 from interbasis.graph.trust import require_trust, trust_names
-
-
-class ShardWritten(Record):
-    """The part of one round that a job has computed."""
-
-    file: str
-    shard: int
-    shards: int
-    round: int
-    rounds: int
-    passes: tuple[str, ...]
-    """What the round sums."""
-
-
-class RoundMerged(Record):
-    """A round is complete, and the next one can be computed."""
-
-    round: int
-    rounds: int
-    shards: int
-    following: tuple[str, ...]
-    """What the next round sums."""
+from interbasis.lib.build import build
+from interbasis.lib.execution import Execution
+from interbasis.lib.rounds import rounds
+from interbasis.run.named_build import Prepared, prepare
+from interbasis.run.run import Run
 
 
 def compute(
@@ -94,7 +76,7 @@ def compute(
 
 def merge(
     shards: Sequence[Path], folder: Path, progress: Progress | bool | None = None, *, trust: bool = False
-) -> OpenedRun | RoundMerged:
+) -> Run | RoundMerged:
     """Join the shards of one round, in any order, and go on as far as possible without the data.
 
     Args:
@@ -116,7 +98,7 @@ def merge(
 
 def _merge(
     shards: Sequence[Path], folder: Path, progress: Progress | bool | None, trust: bool
-) -> OpenedRun | RoundMerged:
+) -> Run | RoundMerged:
     files = shard_files(shards)
     team = ShardMerge(folder / SHARDS, files)
     if not team.first.header.request:
@@ -137,24 +119,17 @@ def _merge(
         graph = _build(prepared, folder, team, progress)
     except RoundFinishedError as end:
         return RoundMerged(round=merged, rounds=_rounds(prepared), shards=team.size, following=end.passes)
-    graph.save(folder)
+    digest = save(graph, folder, signed=True)
     rmtree(folder / SHARDS, ignore_errors=True)
-    return OpenedRun(
-        graph=graph, network=prepared.network, folder=folder, model=prepared.model, progress=progress
-    )
+    return prepared.run(graph, folder, digest, progress)
 
 
 def _build(
     prepared: Prepared, folder: Path, team: Shards, progress: Progress | bool | None
 ) -> InteractionGraph:
-    from interbasis.lib.build import build
-
     request = prepared.request
-    return build(
-        prepared.network, prepared.data, jacobian_data=prepared.jacobian_data, edge_data=prepared.edge_data,
-        model=request.model, request=request, resume=folder, progress=progress, team=team,
-        **request.settings.model_dump(),
-    )  # fmt: skip
+    execution = Execution(folder=folder, progress=progress, team=team, model=request.model, request=request)
+    return build(prepared.network, prepared.data, request.settings, execution)
 
 
 def _request(shard: StateFile) -> BuildRequest:
@@ -172,9 +147,7 @@ def _sources(request: BuildRequest, shard: StateFile) -> NamedSources:
 
 
 def _rounds(prepared: Prepared) -> int:
-    from interbasis.lib.rounds import rounds
-
-    separate = prepared.jacobian_data is not None
+    separate = prepared.data.jacobian_data is not None
     return len(rounds(prepared.network, prepared.request.settings, separate))
 
 

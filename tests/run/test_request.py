@@ -12,8 +12,9 @@ from interbasis import InterbasisError
 from interbasis.analysis.compare import compare
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stored_results import load_result
-from interbasis.graph.request import make_request, read_request
 from interbasis.graph.settings import BuildConfig
+from interbasis.graph.store import load
+from interbasis.run.request import make_request, read_request
 from interbasis.show.terminal import comparison_tables
 
 
@@ -51,7 +52,7 @@ def test_a_run_builds_itself_again_bit_for_bit(model, tmp_path, build):
     build(tmp_path / "one", model, *options, "--layers", "mlp_in.0,unembed,output")
     build(tmp_path / "two", "--config", str(tmp_path / "one"))
     assert equal(tmp_path / "one", tmp_path / "two")
-    one, two = (interbasis.load(tmp_path / name) for name in ("one", "two"))
+    one, two = (load(tmp_path / name) for name in ("one", "two"))
     assert one.provenance.request == two.provenance.request
     assert one.provenance.request.data == "modadd,p=11"
     assert one.provenance.request.threads == torch.get_num_threads()
@@ -77,7 +78,7 @@ def test_configs_in_every_form(model, tmp_path, form, build):
     build(tmp_path / "options", model, "--basis", "pca", "--edge-method", "exact", "--rotate-last")
     assert equal(tmp_path / "file", tmp_path / "options")
     build(tmp_path / "none", "--config", str(path), "--edge-method", "none")
-    assert interbasis.load(tmp_path / "none").edges == []
+    assert load(tmp_path / "none").edges == []
 
 
 def test_a_run_remembers_how_many_samples_of_tokens_it_saw(tmp_path):
@@ -94,7 +95,7 @@ def test_a_run_remembers_how_many_samples_of_tokens_it_saw(tmp_path):
 
 
 def test_what_is_done_to_a_run_later_sees_as_many_samples(model, tmp_path, build):
-    from interbasis.analysis.workspace import open_run
+    from interbasis.run.run import open_run
 
     build(tmp_path / "few", model, "--data", "modadd,p=11,samples=20")
     opened = open_run(tmp_path / "few")
@@ -142,7 +143,7 @@ def test_two_runs_beside_each_other(model, tmp_path, build, cli):
     assert required.counts["attn_in.0"] > 0
     modules = cli("modules", tmp_path / "lib", "--null-graphs", 0, "--json").json
     compared = compare(tmp_path / "lib", tmp_path / "pca")
-    graphs = [interbasis.load(tmp_path / basis) for basis in ("lib", "pca")]
+    graphs = [load(tmp_path / basis) for basis in ("lib", "pca")]
     assert compared.different_settings == {"basis": ("lib", "pca")}
     assert compared.same_data
     features = tuple(row.features for row in compared.layers["mlp_in.0"].summaries)
@@ -229,7 +230,7 @@ def test_counts_on_other_labels_are_not_joined(tmp_path):
     case = CASES["relu"]()
     interbasis.build(case.network, case.inputs, progress=False).save(tmp_path / "run")
     answers = case.network(case.inputs).argmax(-1)
-    names = interbasis.load(tmp_path / "run").section_names
+    names = load(tmp_path / "run").section_names
     for labels, name in ((answers, names[0]), (answers ^ 1, names[-1])):
         opened = interbasis.open_run(tmp_path / "run", case.network, (case.inputs, labels), progress=False)
         found = opened.ablate(sections=(name,), tolerance=0.1)

@@ -9,6 +9,8 @@ import interbasis
 from interbasis.analysis.prompts import feature_of
 from interbasis.analysis.stages.trace import TraceResult
 from interbasis.analysis.stored_results import load_named
+from interbasis.analysis.traces.targets import TargetRequest
+from interbasis.analysis.traces.trace import trace as trace_inputs
 from interbasis.data.batches import Batches
 
 pytest.importorskip("transformers")
@@ -72,9 +74,9 @@ def test_transformer_lens_names_stand_beside_ours(run, cli, monkeypatch):
     assert opened.section_indices(["blocks.0.hook_resid_mid"]) == [opened.graph.layer_names.index("ln2.0")]
     basis, number = feature_of(opened.graph, "blocks.0.hook_resid_mid:3")
     assert (basis.name, number) == ("ln2.0", 3)
-    named = interbasis.TargetRequest(layer="blocks.0.hook_resid_mid", feature=3)
+    named = TargetRequest(layer="blocks.0.hook_resid_mid", feature=3)
     _, inputs = next(Batches(opened.data(None, "train")).chunks(1, 2))
-    target = interbasis.trace(opened.network, opened.graph, inputs[0], named).target
+    target = trace_inputs(opened.network, opened.graph, inputs[0], named).target
     assert (target.layer, target.feature) == ("ln2.0", 3)
 
 

@@ -4,51 +4,8 @@ import shlex
 from pathlib import Path
 
 from interbasis.base.errors import InterbasisError
-from interbasis.base.records import Record
-from interbasis.compute.shards import SHARDS
+from interbasis.compute.shards import NUMBER, SHARDS, ShardJobs, ShardRound
 from interbasis.graph.settings import BuildRequest
-
-NUMBER = "SHARD"
-"""Stands for a shard's number in a command."""
-
-
-class ShardRound(Record):
-    """One round: as many jobs as there are shards, all at the same time, and a merge after them."""
-
-    passes: tuple[str, ...]
-    """What the round sums over the data."""
-    job: str
-    """Command of every job, with SHARD for its number from 1."""
-    merge: str
-    """Command that follows when all of them have ended."""
-
-
-class ShardJobs(Record):
-    """All jobs of a build in shards."""
-
-    shards: int
-    rounds: tuple[ShardRound, ...]
-
-    def slurm(self) -> str:
-        """A script that submits all rounds, each of which waits for the one before it."""
-        lines = [
-            "#!/bin/bash",
-            f"# {len(self.rounds)} rounds of {self.shards} jobs, each followed by a merge. Options of sbatch",
-            "# (partition, time, memory) can be given to this script.",
-            "set -euo pipefail",
-            "after=",
-        ]
-        for number, one in enumerate(self.rounds, 1):
-            job = one.job.replace(f"{NUMBER}/{self.shards}", f"$SLURM_ARRAY_TASK_ID/{self.shards}")
-            lines += [
-                "",
-                f"# round {number}: {' and '.join(one.passes)}",
-                'jobs=$(sbatch --parsable ${after:+--dependency=afterok:$after} "$@" '
-                f"--array=1-{self.shards} "
-                f"--wrap {shlex.quote(job)})",
-                f'after=$(sbatch --parsable --dependency=afterok:$jobs "$@" --wrap {shlex.quote(one.merge)})',
-            ]
-        return "\n".join(lines) + "\n"
 
 
 def shard_jobs(request: BuildRequest, out: Path, shards: int) -> ShardJobs:

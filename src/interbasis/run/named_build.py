@@ -1,10 +1,8 @@
-"""Build: from names of a model and data to a run's folder."""
+"""From names of a model and data to a run's folder: what `interbasis build` does."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from interbasis.analysis.workspace import OpenedRun
 from interbasis.base.errors import InterbasisError
 from interbasis.base.files import check_writable
 from interbasis.base.memory import return_freed_memory
@@ -12,18 +10,27 @@ from interbasis.base.progress import Progress
 from interbasis.compute.locks import building, working
 from interbasis.compute.resources import Resources
 from interbasis.compute.team import ALONE, Team, team_of_torchrun
+from interbasis.data.samples import Samples
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_models import Model, at_one_commit, open_model
 from interbasis.graph.settings import BuildRequest
-from interbasis.graph.store import CONFIG, check_is_free, clear_older, load, reopened
+from interbasis.graph.store import (
+    CONFIG,
+    check_is_free,
+    clear_older,
+    graph_digest,
+    load_identified,
+    reopened,
+    save,
+)
 from interbasis.graph.trust import trust
+from interbasis.lib.build import BuildData, build
+from interbasis.lib.execution import Execution
 from interbasis.network.network import Network
-
-if TYPE_CHECKING:
-    from interbasis.data.samples import Samples
+from interbasis.run.run import Run
 
 
-def run(
+def build_by_name(
     request: BuildRequest,
     folder: Path,
     *,
@@ -31,7 +38,7 @@ def run(
     resources: Resources | None = None,
     progress: Progress | bool | None = None,
     remedy: str = "name a new folder or add --overwrite",
-) -> OpenedRun:
+) -> Run:
     """Build the graph that was asked for in its folder; one that is there already is opened.
 
     Args:
@@ -43,42 +50,37 @@ def run(
         remedy: What to do if the folder holds a run that was built with other settings, for the message.
 
     Returns:
-        The run, opened for the stages that follow.
+        The run, opened for the analyses that follow.
 
     Raises:
         InterbasisError: The folder holds something else, or model or data cannot be opened.
     """
-    from interbasis.lib.build import build
-
     team = team_of_torchrun()
     progress = progress if team.is_first else False
     check_is_free(folder)
     check_writable(folder)
     resources = resources or Resources()
     prepared = prepare(request, resources.bytes, team)
-    model, network, resolved = prepared.model, prepared.network, prepared.request
+    network, resolved = prepared.network, prepared.request
     wanted = resolved if request.threads else resolved.model_copy(update={"threads": None})
     if not overwrite and _is_run(folder, team):
         with working(folder, "build", team, alone=False):  # stages may go on with a run that is there
-            graph = _built_already(folder, wanted, network.fingerprint(), remedy)
-        return OpenedRun(graph=graph, network=network, folder=folder, model=model, progress=progress)
+            graph, digest = _built_already(folder, wanted, network.fingerprint(), remedy)
+        return prepared.run(graph, folder, digest, progress)
     with building(folder, team=team):
         if not overwrite and _is_run(folder, team):  # built by another command a moment ago
-            graph = _built_already(folder, wanted, network.fingerprint(), remedy)
+            graph, digest = _built_already(folder, wanted, network.fingerprint(), remedy)
         else:
-            graph = build(
-                network, prepared.data, jacobian_data=prepared.jacobian_data, edge_data=prepared.edge_data,
-                model=request.model, request=resolved, resume=folder, restart=overwrite, progress=progress,
-                cache_gigabytes=resources.cache_gigabytes, memory=resources.bytes, device=resources.device,
-                team=team, **request.settings.model_dump(),
-            )  # fmt: skip
+            execution = Execution(resources, folder, overwrite, progress, team, request.model, resolved)
+            graph = build(network, prepared.data, request.settings, execution)
             if team.is_first:
-                graph.save(folder)
+                save(graph, folder, signed=True)
+            team.wait_for_all()
+            digest = graph_digest(folder)
             if resources.bytes is not None:
-                team.wait_for_all()
                 graph = reopened(graph, folder)
         team.wait_for_all()
-    return OpenedRun(graph=graph, network=network, folder=folder, model=model, progress=progress)
+    return prepared.run(graph, folder, digest, progress)
 
 
 def _is_run(folder: Path, team: Team) -> bool:
@@ -94,12 +96,18 @@ class Prepared:
     model: Model
     network: Network
     """Between the layers that were asked for."""
-    data: "Samples"
-    jacobian_data: "Samples | None"
-    """None where the data of the build serve."""
-    edge_data: "Samples | None"
+    data: BuildData
     request: BuildRequest
     """The request with all that was left open."""
+
+    def run(
+        self, graph: InteractionGraph, folder: Path, digest: str, progress: Progress | bool | None
+    ) -> Run:
+        """A graph of this request as a run in its folder."""
+        return Run(
+            graph=graph, folder=folder, digest=digest, given_network=self.network, given_model=self.model,
+            progress=progress, built_here=True,
+        )  # fmt: skip
 
 
 def prepare(request: BuildRequest, memory: int | None = None, team: Team = ALONE) -> Prepared:
@@ -122,21 +130,23 @@ def prepare(request: BuildRequest, memory: int | None = None, team: Team = ALONE
     specs = {"data": data.spec} | {name: other.spec for name, other in others.items() if other is not None}
     resolved = request.model_copy(update=specs | {"threads": torch.get_num_threads()})
     network = model.network.between(request.layers) if request.layers else model.network
-    return Prepared(model, network, data, others["jacobian_data"], others["edge_data"], resolved)
+    return Prepared(model, network, BuildData(data, **others), resolved)
 
 
-def _open(model: Model, spec: str | None, team: Team) -> "Samples":
+def _open(model: Model, spec: str | None, team: Team) -> Samples:
     return at_one_commit(model.open_data(spec), team, model.open_data)
 
 
-def _built_already(folder: Path, request: BuildRequest, model: str, remedy: str) -> InteractionGraph:
-    """The run that is there, if it is what was asked for; another one is in the way."""
-    graph = load(folder)
+def _built_already(
+    folder: Path, request: BuildRequest, model: str, remedy: str
+) -> tuple[InteractionGraph, str]:
+    """The graph that is there and its digest, if it is what was asked for; another one is in the way."""
+    graph, digest = load_identified(folder)
     if difference := _difference(graph, request, model):
         raise InterbasisError(f"{folder} exists already, built {difference}; {remedy}")
     clear_older(folder)  # as after a kill at the very end
     trust(folder)  # the user has given the same names just now
-    return graph
+    return graph, digest
 
 
 def _difference(graph: InteractionGraph, request: BuildRequest, model: str) -> str:

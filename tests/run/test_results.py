@@ -23,7 +23,7 @@ def network() -> interbasis.Network:
 def opened(tmp_path):
     """A graph that was made and saved in Python, without a name for its model."""
     model, inputs = network(), torch.randn(20, 4, dtype=torch.float64)
-    graph = interbasis.build(model, inputs)
+    graph = interbasis.build(model, inputs).graph
     graph.save(tmp_path / "run")
     return interbasis.open_run(tmp_path / "run", model, (inputs, model(inputs).argmax(-1)))
 

@@ -10,8 +10,11 @@ import numpy
 import pytest
 
 import interbasis
-from interbasis import InterbasisError, load, open_run
+from interbasis import InterbasisError, open_run
 from interbasis.base import signatures
+from interbasis.base.signatures import SIGNATURE
+from interbasis.graph.named_models import open_data, open_model
+from interbasis.graph.store import load
 
 CODE = """
 import torch
@@ -101,7 +104,7 @@ def test_a_run_that_the_user_built_works_without_a_word(cli, run, home, monkeypa
         assert "sign" not in ended.err
     assert cli("build", "--config", run, "--out", "runs/again").code == 0
     assert cli("shards", "--config", run, "--out", "runs/other", "--shards", "2").code == 0
-    assert load(run).ablate().sections
+    assert open_run(run).ablate().sections
 
 
 @pytest.mark.parametrize("command", [*STAGES, ("ablate", "--memory", "4GB"), ("config",), ("shards",)])
@@ -120,13 +123,13 @@ def test_code_that_a_stranger_names_is_not_imported(cli, theirs, project, comman
     assert not (project / "executed").exists()
 
 
-def test_nor_by_the_methods_of_a_graph(theirs, project):
-    graph = load(theirs)
-    for call in (lambda: graph.trace(sample=0), graph.label, graph.ablate, lambda: open_run(theirs)):
+def test_nor_by_the_methods_of_a_run(theirs, project):
+    run = open_run(theirs)
+    for call in (lambda: run.trace(sample=0), run.features, run.ablate, lambda: run.network):
         with pytest.raises(InterbasisError, match=r"interbasis\.trust"):
             call()
     with pytest.raises(InterbasisError, match="no signature"):
-        open_run(graph)
+        open_run(run.graph).ablate()
     assert not (project / "executed").exists()
 
 
@@ -340,15 +343,11 @@ def test_options_take_the_place_of_a_strangers_names(cli, theirs, project):
     assert not (project / "executed").exists()
 
 
-def test_an_unsaved_graph_opens_what_it_was_built_from(project):
-    from interbasis.analysis.stages.build import prepare
-    from interbasis.graph.request import make_request
-
-    prepared = prepare(make_request({"model": "python:trusted_net:make", "data": "npz:rows.npz"}))
-    graph = interbasis.build(
-        prepared.network, prepared.data, model="python:trusted_net:make", request=prepared.request
-    )
-    assert graph.label(top=1).layers
+def test_an_unsaved_run_opens_what_it_was_built_from(project):
+    network = open_model("python:trusted_net:make").network
+    run = interbasis.build(network, open_data("npz:rows.npz"), model="python:trusted_net:make")
+    assert run.features(top=1).layers
+    assert (run.save(project / "saved") / SIGNATURE).is_file()
 
 
 def test_the_same_request_does_not_sign_another_name_of_the_model(cli, run, monkeypatch):

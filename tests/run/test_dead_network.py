@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import interbasis
+from interbasis.analysis.ablation.search import edges_required
 
 COMMANDS = {
     "show": ["show", "{run}"],
@@ -34,7 +35,7 @@ def stages(folder: Path, basis: str):
     inputs = torch.randn(1000, 5, generator=generator, dtype=torch.float64)
     labels = torch.randint(3, (1000,), generator=generator)
     network = interbasis.from_torch(module)
-    interbasis.build(network, inputs, basis, progress=False).save(folder)
+    interbasis.build(network, inputs, basis=basis, progress=False).save(folder)
     run = interbasis.open_run(folder, network, (inputs, labels), progress=False)
     run.ablate(nodes=True)
     run.curves()
@@ -69,7 +70,7 @@ def test_modules_are_found_among_what_has_edges(cli, dead, tmp_path):
 
 
 def test_no_edges_are_no_share_of_them(dead):
-    required = interbasis.edges_required(dead.network, dead.graph, dead.train_data)
+    required = edges_required(dead.network, dead.graph, dead.train_data)
     assert [one.kept_fraction for one in required if not one.possible] == [0.0] * (
         3 if dead.graph.config.basis == "lib" else 2
     )

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from interbasis import InterbasisError, load
+from interbasis import InterbasisError
 from interbasis.base.files import remove
+from interbasis.graph.store import load
 from small_runs import addition
 
 

@@ -7,7 +7,8 @@ from torch import nn
 
 import interbasis
 from interbasis import InterbasisError
-from interbasis.analysis.workspace import open_run
+from interbasis.graph.store import load
+from interbasis.run.run import open_run
 
 STAGES = (
     ("features", "--top", "1"),
@@ -34,7 +35,7 @@ def run(cli, tmp_path, monkeypatch):
 
 
 def arguments(run, command) -> list[str]:
-    layer = interbasis.load(run).layer_names[0]
+    layer = load(run).layer_names[0]
     return [command[0], str(run), *(word.replace("LAYER", layer) for word in command[1:])]
 
 
@@ -77,7 +78,7 @@ def test_each_kind_of_data_is_compared(cli, run):
 def test_data_given_in_python_are_used_on_purpose(run):
     write_rows("rows.npz", 1)
     with pytest.raises(InterbasisError, match="are not the data"):
-        interbasis.load(run).label(top=1)
+        open_run(run).features(top=1)
     rows = numpy.load("rows.npz")["x"]
     network = interbasis.mlp.load("net.safetensors")
     assert open_run(run, network, torch.tensor(rows)).features(top=1).layers

@@ -9,12 +9,14 @@ import torch
 from safetensors.torch import save_file
 
 import interbasis
+from interbasis.analysis.ablation.search import edges_required, nodes_required
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.controls import ControlsResult
 from interbasis.analysis.stages.features import FeaturesResult
 from interbasis.analysis.stored_results import load_result, load_tensors
 from interbasis.data.batches import Batches
 from interbasis.graph.named_models import open_data
+from interbasis.graph.store import load
 from interbasis_studies.training.modadd import Recipe, initial_weights
 from tiny_models import random_model, tokens
 
@@ -57,13 +59,13 @@ def test_ablate_gives_sections_by_name_in_their_order_and_stores_them(cli, folde
     code, out, err = cli("ablate", folder, "--edges", "--nodes", "--tolerance", 0.02, "--json")
     assert (code, err) == (0, "")
     result = json.loads(out)
-    graph = interbasis.load(folder)
+    graph = load(folder)
     network = interbasis.modadd.load(graph.provenance.model.partition(":")[2])
     test = interbasis.modadd.split(p=11)[1]
-    required = interbasis.edges_required(network, graph, test, tolerance=0.02)
+    required = edges_required(network, graph, test, tolerance=0.02)
     assert counts(result) == {row.source: row.count for row in required}
     assert list(result["sections"]) == graph.section_names
-    nodes = interbasis.nodes_required(network, graph, test, tolerance=0.02)
+    nodes = nodes_required(network, graph, test, tolerance=0.02)
     assert counts(result, "layers") == {row.layer: row.count for row in nodes}
     for row in required:
         assert result["sections"][row.source]["stable_count"] == row.stable_count
@@ -149,7 +151,7 @@ def test_results_name_the_file_that_was_evaluated(cli, language_model, tmp_path)
         again = cli(name, tmp_path / "run", *options, "--data", test, "--json").json["data"]
         assert again == told
     assert told["fingerprint"] == Batches(open_data(test, "test")).fingerprint()
-    assert told["fingerprint"] != interbasis.load(tmp_path / "run").provenance.data_fingerprints["data"]
+    assert told["fingerprint"] != load(tmp_path / "run").provenance.data_fingerprints["data"]
     assert f"{test}: {told['samples']} samples" in what_was_run(read_runs([tmp_path / "run"]))
 
 
@@ -208,7 +210,7 @@ def test_modules_take_the_smallest_edges_needed(cli, folder):
     after = cli("modules", folder, "--null-graphs", 0, "--json").json
     assert after["epsilons_from_ablation"] is True
     assert after["epsilons"] == {name: row["epsilon"] for name, row in ablation["sections"].items()}
-    sizes = {layer.name: layer.features for layer in interbasis.load(folder).layers}
+    sizes = {layer.name: layer.features for layer in load(folder).layers}
     assert {name: len(assignment) for name, assignment in after["layers"].items()} == sizes
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from analysis.run import damage
 from interbasis.base.errors import InterbasisError
 from interbasis.show.viewer.notes import save_notes
 from interbasis.show.viewer.page import html_of_runs
 from interbasis.show.viewer.payload import run_payload
+from run import damage
 
 FAST, SLOW = 10, 300
 READERS = {
