@@ -8,7 +8,7 @@ from torch import nn
 import interbasis
 from cases import normal, seeded
 from interbasis.analysis.ablation.masked_pass import ablated
-from interbasis.lib.attributions import sections_in_bases
+from interbasis.lib.coordinates import sections_in_bases
 from interbasis.network.cores import Elementwise, Gated
 from interbasis.network.network import NodeLayer
 from interbasis.network.stencil import Stencil
