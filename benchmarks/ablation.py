@@ -17,7 +17,7 @@ from interbasis.analysis.ablation import evaluation
 from interbasis.analysis.ablation.masked_pass import top_edges
 from interbasis.analysis.ablation.search import edges_required
 from interbasis.graph.named_models import SHIPPED
-from interbasis.lib.attributions import sections_in_bases
+from interbasis.lib.coordinates import sections_in_bases
 
 SECTION = 0
 

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from interbasis import build, from_hf
 from interbasis.data.batches import Batches
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.lib.attributions import sections_in_bases
+from interbasis.lib.coordinates import sections_in_bases
 from interbasis.lib.counted_tokens import CountedTokens
 from interbasis.lib.edges import EdgeSettings, measure
 from interbasis.network.cores import Attention

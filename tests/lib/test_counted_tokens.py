@@ -10,8 +10,8 @@ from interbasis.data import Batches
 from interbasis.graph.store import load
 from interbasis.lib.counted_tokens import CountedTokens
 from interbasis.lib.edges import EdgeSettings, edges, estimate_edges, measure
-from interbasis.lib.section_jacobian import SectionJacobian
 from interbasis.network.cores import AttentionShape, Counted, Rotary
+from interbasis.network.section_jacobian import DenseJacobian
 from interbasis.numerics.integration import rule
 from interbasis.numerics.random_signs import Sources
 from reference import edges as reference_edges
@@ -100,13 +100,13 @@ def test_attention_skips_keys_and_queries(shape, last_only):
     pairs = int((seen & told)[:, outputs].sum())
     expected = jacobian_gram(section, f, transform, seen, told[:, outputs])[1:, 1:]
     queries = torch.arange(outputs.start, outputs.stop).expand(4, -1)
-    metric = SectionJacobian.of(section, transform).metric
+    metric = DenseJacobian.from_section(section, transform).metric
     parts = [section.core.sums_at(u, some, metric, counted) for some in queries.split(2, dim=1)]
     whole = section.core.sums_at(u, queries, metric, counted)
     for name, total in whole.items():
         assert relative_error(sum(part[name] for part in parts), total) <= ROUNDING
     for some in (section, as_general(section)):
-        jacobian = SectionJacobian.of(some, transform)
+        jacobian = DenseJacobian.from_section(some, transform)
         moments = some.core.moments(
             some.core.batch_sums(u, outputs, jacobian.metric, None, counted), jacobian.metric
         )

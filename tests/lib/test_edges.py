@@ -93,7 +93,7 @@ def test_gradient_equals_exact_for_positively_homogeneous_sections(name):
 
 @pytest.mark.parametrize("name", ["gelu", "positionwise", "modadd-2-blocks"])
 def test_small_blocks_of_samples_and_positions_change_nothing(name, monkeypatch):
-    from interbasis.lib import attributions
+    from interbasis.network import attributions
 
     case = CASES[name]()
     layers = build(case.network, case.inputs, edge_method=None).graph.layers
@@ -269,7 +269,7 @@ def test_groups_of_one_and_single_positions_are_exact(general):
 
 @pytest.mark.parametrize("group", [5, "positions"])
 def test_estimates_depend_on_the_seed_but_not_on_batches_or_on_the_path(group, monkeypatch, request):
-    from interbasis.lib import attributions
+    from interbasis.network import attributions
 
     network, layers, data = attention_network(general=False)
     sources = Sources(group, 2, 7)

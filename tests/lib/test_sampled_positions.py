@@ -152,11 +152,11 @@ def counting(network: Network) -> tuple[Network, list[tuple[str, int]]]:
 
 @pytest.mark.parametrize("settings", [{}, SAMPLED, {"edge_group": 5, "edge_sources": 2}])
 def test_features_that_are_filled_up_change_nothing(settings, monkeypatch):
-    from interbasis.lib import edges
+    from interbasis.network import network as sections
 
     network, data = interbasis.from_hf(random_model("gpt2")).to(torch.float64), tokens(5, 8)
     plain = build(network, data, **settings).graph
-    monkeypatch.setattr(edges, "MIN_ALIGNED_WIDTH", 1)
+    monkeypatch.setattr(sections, "MIN_ALIGNED_WIDTH", 1)
     aligned = build(network, data, **settings).graph
     for kind in ("edges", "edge_errors"):
         for mine, theirs in zip(getattr(aligned, kind), getattr(plain, kind), strict=True):

@@ -217,7 +217,7 @@ def test_batches_do_not_matter(monkeypatch):
     whole = interbasis.build(network, images, dtype="float64").graph
     monkeypatch.setattr("interbasis.lib.statistics.CHUNK_BYTES", 2**14)
     monkeypatch.setattr("interbasis.lib.statistics.FINE_CHUNK_BYTES", 2**14)
-    monkeypatch.setattr("interbasis.lib.stencils.MAX_BLOCK_ELEMENTS", 2**11)
+    monkeypatch.setattr("interbasis.network.stencil_section.MAX_BLOCK_ELEMENTS", 2**11)
     parts = interbasis.build(network, list(images.split(5)), dtype="float64").graph
     for one, other in zip(whole.edges, parts.edges, strict=True):
         assert relative_error(other, one) < 1e-8

@@ -8,8 +8,8 @@ from torch.nn.utils import parametrizations, parametrize
 
 from cases import normal
 from interbasis import InterbasisError, build, from_torch
-from interbasis.lib.section_jacobian import SectionJacobian
 from interbasis.network.cores import StatisticsCore
+from interbasis.network.section_jacobian import DenseJacobian
 from reference import jacobian_gram, relative_error
 
 
@@ -273,7 +273,7 @@ def test_functions_of_every_feature_are_accepted_in_closed_form(general):
         assert isinstance(section.core, StatisticsCore) or not section.read.numel()
         core, u, at = section.core, section.read_outs(f), section.outputs(f)
         moments = core.moments(core.statistics(u, at), section.write.T @ section.write)
-        gram = SectionJacobian.of(section, None).gram(moments, 30, 30)
+        gram = DenseJacobian.from_section(section, None).gram(moments, 30, 30)
         expected = jacobian_gram(section, f, torch.eye(section.target.width).double())[1:, 1:]
         assert relative_error(gram.matrix, expected) <= 1e-10
         assert section(torch.zeros(1, 1, section.source.width).double()).abs().max() <= 1e-12

@@ -1,5 +1,8 @@
 """Rewritten as sections, a network computes what it computed before."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -156,3 +159,14 @@ def test_a_branch_reads_one_stream_of_several():
         assert not section.read[:, outside].any()
         if section.core.mixes_positions:
             assert end - first < section.source.width / 2
+
+
+def test_nobody_outside_the_package_asks_for_the_kind_of_a_section():
+    package = Path(interbasis.__file__).parent
+    asking = [
+        str(file)
+        for file in package.rglob("*.py")
+        if file.parent != package / "network"
+        and re.search(r"isinstance\(.*(Stencil|Stored)Section", file.read_text(encoding="utf-8"))
+    ]
+    assert asking == []

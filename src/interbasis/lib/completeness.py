@@ -7,7 +7,7 @@ import torch
 from interbasis.base.literals import Method
 from interbasis.data.batches import Batches, Data
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.lib.attributions import in_basis, sections_in_bases, token_attributions, transforms_of
+from interbasis.lib.coordinates import in_basis, sections_in_bases, transforms_of
 from interbasis.lib.edge_activations import finite_activations
 from interbasis.lib.statistics import chunks
 from interbasis.network.network import Network
@@ -51,7 +51,7 @@ def completeness(
             f = in_basis(f, transforms[k])
             residual = section(f).permute(2, 0, 1).contiguous()  # F̂ [r_out, n, S]
             size[k] += residual.square().sum().item()
-            for samples, outputs, block in token_attributions(section, f, integral):
+            for samples, outputs, block in section.attributions(f, integral):
                 rest = residual[:, samples, outputs]
                 rest -= block.sum(2).view_as(rest)
             missing[k] += residual.square().sum().item()

@@ -16,7 +16,6 @@ from interbasis.lib.counted_tokens import CountedTokens
 from interbasis.lib.statistics import check_finite
 from interbasis.network.cores import Counted, SamplesQueries
 from interbasis.network.network import Network, Section
-from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.random_signs import Sources, random_positions
 
 
@@ -72,7 +71,7 @@ class NeededActivations:
     def _at_some(self, sources: Sources, length: int) -> bool:
         """Whether every section looks at the same few positions, and nobody asks which others count."""
         return self.counted.all and all(
-            samples_positions(section, sources, length) and not isinstance(section, StencilSection)
+            samples_positions(section, sources, length) and section.reads_per_position
             for section in self.network.sections
         )
 

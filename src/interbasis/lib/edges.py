@@ -1,7 +1,7 @@
 """Interaction edges: root mean squares of the attributions between the features of neighbouring layers.
 
 With A_is,j(x) the attribution of output feature i at position s to input feature j, for a sample x
-(`attributions.py`), the edge is
+(`network/attributions.py`), the edge is
 
     Ê_ij² = (1/nT) Σ_x Σ_s A_is,j(x)²,    T the number of input positions.
 
@@ -12,13 +12,13 @@ sums over groups of tokens, Σ_x,s A² = E_φ Σ_groups (Σ φ A)².
 import math
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 
 import torch
 from torch import Tensor
 
-from interbasis.base.devices import double_sum
+from interbasis.base.devices import double, double_sum
 from interbasis.base.errors import InterbasisError
 from interbasis.base.literals import Method
 from interbasis.base.progress import Progress, silent
@@ -27,32 +27,18 @@ from interbasis.compute.team import Pass
 from interbasis.data.batches import Batches, Data
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.lib.activation_cache import ActivationCache
-from interbasis.lib.attributions import (
-    SignedTokens,
-    in_basis,
-    sections_in_bases,
-    squared_sums,
-    token_attributions,
-    transforms_of,
-)
+from interbasis.lib.coordinates import in_basis, sections_in_bases, transforms_of
 from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.lib.edge_activations import NeededActivations, sampled_positions, samples_positions
 from interbasis.lib.edge_sums import Edges, EdgeSums
 from interbasis.lib.square_sums import SquareSums
 from interbasis.lib.statistics import chunks
-from interbasis.network.cores import ClosedFormSquares, Counted, Linear
-from interbasis.network.cores.core import into_groups, positions_of
-from interbasis.network.cores.squares import Squares
+from interbasis.network.attributions import SignedTokens
+from interbasis.network.cores import Counted
+from interbasis.network.cores.core import into_groups
 from interbasis.network.network import Network, Section
-from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.integration import Rule, rule
 from interbasis.numerics.random_signs import Sources, random_signs
-
-ALIGNED = 16
-"""Features are filled up to a multiple of this with some that are 0 everywhere: rows of products then begin
-on a cache line, and large ones take a third less time."""
-MIN_ALIGNED_WIDTH = 256
-"""Fewer features are left as they are."""
 
 
 @dataclass(frozen=True)
@@ -224,12 +210,12 @@ class SectionEdges:
         """
         self.settings, self.number, self.longest = settings, number, longest
         self.features = section.features_in
-        self._stencil = section if isinstance(section, StencilSection) else None
-        self._squares: Squares | None = None
-        if self._stencil is None and isinstance(section.core, ClosedFormSquares):
-            self._squares = section.core.squares(section, settings.rule)
-        elif self._stencil is None and transform is not None:
-            section, transform = _aligned(section, transform)
+        self._sources = None if section.exact_is_cheapest else settings.sources
+        self._squares = section.squares(settings.rule)
+        if self._squares is None and transform is not None:
+            section = section.aligned()
+            more = section.features_in - self.features
+            transform = torch.nn.functional.pad(transform, (0, 0, 0, more)) if more else transform
         self.section, self.transform = section, transform
         self._empty()
 
@@ -279,74 +265,68 @@ class SectionEdges:
 
         Where samples of ``length`` positions are looked at in some alone, f may hold these and no others.
         """
-        section, sources, length = self.section, self.settings.sources, length or f.shape[1]
+        length, sources = length or f.shape[1], self._sources
+        count = self.section.count_out(length)
         self._total.tokens += len(f) * length if counted is None else int(counted.inputs.sum())
-        if self._stencil is not None and isinstance(section.core, Linear):
-            sources = None  # exact, and cheaper than any estimate
-        count = section.count_out(length)
         positions = None
-        if sources is not None and samples_positions(section, sources, length):
+        if sources is not None and samples_positions(self.section, sources, length):
             positions = sampled_positions(sources, first, len(f), count).to(f.device)
         if self._small is not None:
             self._add_squares(self._small, f, positions, counted, count)
-            return
-        outputs = count if positions is None else positions.shape[1]
-        group = 1 if sources is None else outputs if sources.group == "positions" else sources.group
-        alone = sources is None or (group == 1 and positions is None)
-        if counted is not None and positions is not None and not section.core.mixes_positions:
-            counted = Counted(*(mask.gather(1, positions) for mask in counted))
-        f = self._features(f, positions, alone)
-        if sources is None or alone:
-            for _, _, block in token_attributions(section, f, self.settings.rule, counted):
-                self._total.square += double_sum(block.square_(), 1)
-            return
-        key, most = ("edges", sources.seed, self.number), min(self.longest, sources.positions or self.longest)
-        signs = random_signs(key, first, len(f), outputs * sources.count, most * sources.count).to(f)
-        signs = signs.view(-1, sources.count)
-        if counted is not None:
-            told = counted.outputs
-            if positions is not None and section.core.mixes_positions:
-                told = told.gather(1, positions)
-            elif positions is None:
-                told = told[:, section.outputs(f)]
-            signs = signs * told.flatten()[:, None]
-        groups = into_groups(signs, group)  # [groups, g, R]
-        inputs = None if counted is None else counted.inputs
-        self._add_groups(f, SignedTokens(groups, positions, inputs), count / outputs)
+        elif sources is None or (positions is None and _group_size(sources, count) == 1):
+            self._add_exact(f, counted)
+        else:
+            tokens = self._signed_tokens(sources, f, first, positions, counted)
+            self._add_signed(self._features(f, positions), tokens, count)
+
+    def _features(self, f: Tensor, positions: Tensor | None = None) -> Tensor:
+        """f̂, of the input positions that outputs at some positions need."""
+        return in_basis(self.section.needed_inputs(f, positions), self.transform)
+
+    def _add_exact(self, f: Tensor, counted: Counted | None) -> None:
+        """Add squares of the attributions of single tokens."""
+        for _, _, block in self.section.attributions(self._features(f), self.settings.rule, counted):
+            self._total.square += double_sum(block.square_(), 1)
 
     def _add_squares(
         self, small: SquareSums, f: Tensor, positions: Tensor | None, counted: Counted | None, count: int
     ) -> None:
-        """In closed form; ``count`` positions come out of a sample."""
+        """Add squares in closed form; ``count`` positions come out of a sample."""
         if positions is None:
             f = f[:, self.section.outputs(f)].flatten(0, 1) if counted is None else f[counted.both]
             if len(f):
-                small.add(in_basis(f, self.transform))
+                small.add(self._features(f))
             return
         weights = torch.full(positions.shape, count / positions.shape[1], device=f.device)
         if counted is not None:
             weights *= counted.both.gather(1, positions)
-        small.add_sampled(in_basis(_at(f, positions), self.transform), weights)
+        small.add_sampled(self._features(f, positions), weights)
 
-    def _features(self, f: Tensor, positions: Tensor | None, alone: bool) -> Tensor:
-        """f̂ of the positions that matter; for groups of a stencil's outputs, their patches."""
-        if self._stencil is not None:
-            f = in_basis(f, self.transform)
-            f = f if alone else self._stencil.patches(f)
-            return f if positions is None else positions_of(f, positions)
-        if positions is not None and not self.section.core.mixes_positions:
-            f = _at(f, positions)  # the others do not matter to these
-        return in_basis(f, self.transform)
+    def _signed_tokens(
+        self, sources: Sources, f: Tensor, first: int, positions: Tensor | None, counted: Counted | None
+    ) -> SignedTokens:
+        """Random signs of the output tokens, 0 for those that do not count."""
+        here = self.section.outputs(f)
+        outputs = here.stop - here.start if positions is None else positions.shape[1]
+        key, most = ("edges", sources.seed, self.number), min(self.longest, sources.positions or self.longest)
+        signs = random_signs(key, first, len(f), outputs * sources.count, most * sources.count).to(f)
+        signs, inputs = signs.view(-1, sources.count), None
+        if counted is not None:
+            inputs, ends = counted
+            ends = ends[:, here] if positions is None else ends.gather(1, positions)
+            signs = signs * ends.flatten()[:, None]
+            if positions is not None and not self.section.core.mixes_positions:
+                inputs = inputs.gather(1, positions)
+        return SignedTokens(into_groups(signs, _group_size(sources, outputs)), positions, inputs)
 
-    def _add_groups(self, f: Tensor, tokens: SignedTokens, weight: float) -> None:
-        """Squares of signed sums, a few groups at a time.
-
-        ``weight`` is how many positions each one stands for that is looked at.
-        """
+    def _add_signed(self, f: Tensor, tokens: SignedTokens, count: int) -> None:
+        """Add squares of signed sums, a few groups at a time; ``count`` positions come out of a sample."""
         assert self._total.variance is not None
         sources = tokens.signs.shape[2]
-        for some, their in tokens.blocks(self.section, f):
-            block = squared_sums(self.section, some, self.settings.rule, their)
+        weight = 1.0 if tokens.positions is None else count / tokens.positions.shape[1]
+        for samples, signed in tokens.blocks(self.section, f):
+            sums = self.section.signed_attributions(samples, self.settings.rule, signed)
+            block = double(sums.square_()).unflatten(1, signed.signs.shape[::2])  # [r_out, groups, R, r_in]
             self._total.square += weight * block.mean(2).sum(1)
             if tokens.positions is not None:
                 variance = block.mean(2).square().sum(1)
@@ -357,18 +337,9 @@ class SectionEdges:
             self._total.variance += weight**2 * variance
 
 
-def _aligned(section: Section, transform: Tensor) -> tuple[Section, Tensor]:
-    """The same with more features, which are 0 everywhere, where that is quicker."""
-    more = -section.features_in % ALIGNED
-    if not more or section.features_in < MIN_ALIGNED_WIDTH:
-        return section, transform
-    skip, read = (torch.nn.functional.pad(matrix, (0, more)) for matrix in (section.skip, section.read))
-    return replace(section, skip=skip, read=read), torch.nn.functional.pad(transform, (0, 0, 0, more))
-
-
-def _at(f: Tensor, positions: Tensor) -> Tensor:  # [n, T or Q, r], [n, Q] -> [n, Q, r]
-    """f at some positions, if it does not hold these alone; they are fewer than T."""
-    return f if f.shape[1] == positions.shape[1] else positions_of(f, positions)
+def _group_size(sources: Sources, outputs: int) -> int:
+    """Tokens in a group, for so many output positions of a sample."""
+    return outputs if sources.group == "positions" else sources.group
 
 
 def _state(sections: Sequence[SectionEdges]) -> State:

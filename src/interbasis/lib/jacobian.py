@@ -26,13 +26,10 @@ from interbasis.compute.team import Pass
 from interbasis.data.batches import Batches
 from interbasis.lib.activation_cache import ActivationCache
 from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
-from interbasis.lib.jacobian_gram import JacobianGram
-from interbasis.lib.section_jacobian import SectionJacobian
 from interbasis.lib.statistics import Statistics, chunks
-from interbasis.lib.stencils import StencilJacobian, by_class, class_moments
-from interbasis.network.cores import Moments, PassCore, SamplesQueries
+from interbasis.network.cores import PassCore, SamplesQueries, Sums
+from interbasis.network.jacobian_gram import JacobianGram
 from interbasis.network.network import Network, Section
-from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics import autograd
 from interbasis.numerics.random_signs import random_positions, random_signs
 
@@ -73,27 +70,26 @@ class Jacobians:
         ``deviation`` E [r, r] says how far CᵀC may be off, by CᵀEC, where that was sampled.
         """
         section = self.network.sections[index]
-        if isinstance(section, StencilSection):
-            return self._through_stencil(index, section, transform, deviation)
-        jacobian = SectionJacobian.of(section, transform)
+        jacobian = section.jacobian(transform)
         source, pairs = self.statistics.layers[index], self.statistics.pairs[index]
         metrics = [jacobian.metric]
         if deviation is not None:
             deviation = deviation.to(jacobian.write)
-            metrics.append(jacobian.write.T @ deviation @ jacobian.write)
+            metrics.append(jacobian.weighted_metric(deviation))
 
-        def gram(moments: Moments, weight: Tensor | None = None) -> JacobianGram:
-            return jacobian.gram(moments, pairs, source.count, weight)
+        def gram(sums: Sums, metric: Tensor, weight: Tensor | None = None) -> JacobianGram:
+            return jacobian.gram_from_sums(sums, metric, pairs, source.count, weight)
 
+        sums = [self.statistics.cores[index]] * len(metrics)
         if isinstance(section.core, PassCore):
             if self._samples(section, source.count):
                 return self._sampled(index, section, metrics, deviation, gram)
-            moments = self._moments(index, section, section.core, metrics)
-        else:
-            moments = [section.core.moments(self.statistics.cores[index], metric) for metric in metrics]
+            metrics = [self._rounded(metric) for metric in metrics]
+            sums = self._sums_by_metric(index, section, metrics)
+            metrics = [near_sums(metric) for metric in metrics]
         if deviation is None:
-            return gram(moments[0])
-        return replace(gram(moments[0]), noise=gram(moments[1], deviation).K)
+            return gram(sums[0], metrics[0])
+        return replace(gram(sums[0], metrics[0]), noise=gram(sums[1], metrics[1], deviation).K)
 
     def to_next_freeing_sums(
         self, index: int, transform: Tensor | None, deviation: Tensor | None = None
@@ -105,47 +101,6 @@ class Jacobians:
         gram = self.to_next(index, transform, deviation)
         self.statistics.cores[index] = {}
         return gram
-
-    def _through_stencil(
-        self, index: int, section: StencilSection, transform: Tensor | None, deviation: Tensor | None
-    ) -> JacobianGram:
-        """`to_next` for a section that reads a stencil."""
-        jacobian = StencilJacobian.of(section, transform)
-        metrics, samples = [jacobian.metric], self.statistics.samples
-        if deviation is not None:
-            metrics.append(jacobian.write.T @ deviation.cpu() @ jacobian.write)
-        sums = [self.statistics.cores[index]] * len(metrics)
-        if isinstance(section.core, PassCore):
-            sums = self._class_sums(index, section, section.core, metrics)
-        inputs = self.statistics.layers[index].count
-        moments = [class_moments(section, own, metric) for own, metric in zip(sums, metrics, strict=True)]
-        gram = jacobian.gram(moments[0], samples, inputs)
-        if deviation is None:
-            return gram
-        return replace(gram, noise=jacobian.gram(moments[1], samples, inputs, deviation).K)
-
-    def _class_sums(
-        self, index: int, section: StencilSection, core: PassCore, metrics: Sequence[Tensor]
-    ) -> list[dict[str, Tensor]]:
-        """Sums over every class of outputs for several metrics, from one pass."""
-        sums = self._over_blocks(
-            index, lambda block: block._class_sums_of_block(index, section, core, metrics)
-        )
-        return [_numbered(sums, k) for k in range(len(metrics))]
-
-    def _class_sums_of_block(
-        self, index: int, section: StencilSection, core: PassCore, metrics: Sequence[Tensor]
-    ) -> dict[str, Tensor]:
-        checkpoint = self._checkpoint(f"jacobian_moments.{index}")
-        sums = self._restored(checkpoint)
-        phase = pass_name(section.source.name)
-        for _, f in self.activations(index, phase, checkpoint, lambda: (sums, {})):
-            u = section.read_outs(f)
-            for k, metric in enumerate(metrics):
-                of_rows = partial(core.batch_sums, outputs=slice(0, 1), metric=metric.to(u), signs=None)
-                batch = by_class(section, u, of_rows)
-                _add(sums, {f"{name}.{k}": total for name, total in batch.items()})
-        return sums
 
     def _samples(self, section: Section, tokens: int) -> bool:
         """Whether queries are sampled: where that is fewer than there are."""
@@ -159,7 +114,7 @@ class Jacobians:
         section: Section,
         metrics: Sequence[Tensor],
         deviation: Tensor | None,
-        gram: Callable[[Moments, Tensor | None], JacobianGram],
+        gram: Callable[[Sums, Tensor, Tensor | None], JacobianGram],
     ) -> JacobianGram:
         """The mean of two independent estimates, from a and b of the queries, and one draw of its error.
 
@@ -170,27 +125,26 @@ class Jacobians:
         a, b = self._half_counts
         up, down, draw = math.sqrt(b / a), math.sqrt(a / b), math.sqrt(a * b) / (a + b)
         if deviation is None:
-            one, other = (gram(half, None) for half in self._halves(index, section, [metrics[0]] * 2))
+            pair = [metrics[0]] * 2
+            weights: list[Tensor | None] = [None, None]
         else:
             identity = torch.eye(len(deviation)).to(deviation)
             pair = [metrics[0] + up * metrics[1], metrics[0] - down * metrics[1]]
-            weights = identity + up * deviation, identity - down * deviation
-            one, other = map(gram, self._halves(index, section, pair), weights)
-        mean = a / (a + b) * one.K + b / (a + b) * other.K
-        return JacobianGram(one.X, mean, draw * (one.K - other.K), one.terms)
+            weights = [identity + up * deviation, identity - down * deviation]
+        pair = [self._rounded(metric) for metric in pair]
+        halves = self._over_blocks(index, lambda block: block._half_sums(index, section, pair))
+        first, second = (
+            gram(_numbered(halves, k), near_sums(metric), weight)
+            for k, (metric, weight) in enumerate(zip(pair, weights, strict=True))
+        )
+        mean = a / (a + b) * first.K + b / (a + b) * second.K
+        return JacobianGram(first.X, mean, draw * (first.K - second.K), first.terms)
 
     @property
     def _half_counts(self) -> tuple[int, int]:
         """Queries of the two halves; of an odd number the first has one more."""
         queries = self.queries or 0
         return queries - queries // 2, queries // 2
-
-    def _halves(self, index: int, section: Section, pair: Sequence[Tensor]) -> list[Moments]:
-        """Two independent estimates of the moments, from half of the queries each, with a metric each."""
-        metrics, core = [self._rounded(metric) for metric in pair], section.core
-        assert isinstance(core, SamplesQueries)
-        sums = self._over_blocks(index, lambda block: block._half_sums(index, section, metrics))
-        return [core.moments(_numbered(sums, k), near_sums(metric)) for k, metric in enumerate(metrics)]
 
     def _half_sums(self, index: int, section: Section, metrics: Sequence[Tensor]) -> dict[str, Tensor]:
         core, phase = section.core, pass_name(section.source.name)
@@ -221,7 +175,7 @@ class Jacobians:
         if last == 0:
             return result
         transform = transform.to(network.device, network.dtype)
-        narrow = [_reads_only(section) for section in network.sections]
+        narrow = [section.is_narrow for section in network.sections]
         sums = self._over_blocks(None, lambda block: block._end_sums(transform, narrow))
         for index in reversed(range(last)):
             section, count = network.sections[index], self.statistics.layers[index].count
@@ -237,7 +191,7 @@ class Jacobians:
         network, checkpoint = self.network, self._checkpoint("jacobian.end")
         sums = self._restored(checkpoint)
         mixing = any(
-            section.core.mixes_positions or section.last_only or isinstance(section, StencilSection)
+            section.core.mixes_positions or section.last_only or not section.reads_per_position
             for section in network.sections
         )
         for signs, f in self._pass(0, network.sections, TO_END, checkpoint, lambda: (sums, {})):
@@ -260,27 +214,23 @@ class Jacobians:
             masks.append(self.counted.at(k + 1, nodes[k + 1], f))
         return masks
 
-    def _moments(
-        self, index: int, section: Section, core: PassCore, metrics: Sequence[Tensor]
-    ) -> list[Moments]:
-        """The moments for several metrics, from one pass."""
-        metrics = [self._rounded(metric) for metric in metrics]
-        sums = self._over_blocks(index, lambda block: block._moment_sums(index, section, core, metrics))
-        return [core.moments(_numbered(sums, k), near_sums(metric)) for k, metric in enumerate(metrics)]
+    def _sums_by_metric(self, index: int, section: Section, metrics: Sequence[Tensor]) -> list[Sums]:
+        """Sums of a `PassCore` for several metrics, from one pass."""
+        sums = self._over_blocks(index, lambda block: block._block_sums(index, section, metrics))
+        return [_numbered(sums, k) for k in range(len(metrics))]
 
-    def _moment_sums(
-        self, index: int, section: Section, core: PassCore, metrics: Sequence[Tensor]
-    ) -> dict[str, Tensor]:
+    def _block_sums(self, index: int, section: Section, metrics: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The same over some of the data, as NAME.METRIC."""
         checkpoint = self._checkpoint(f"jacobian_moments.{index}")
         sums = self._restored(checkpoint)
         phase = pass_name(section.source.name)
         for signs, f in self._pass(index, [section], phase, checkpoint, lambda: (sums, {})):
             u, outputs = section.read_outs(f), section.outputs(f)
             counted = self.counted.of_section(self.network, index, f)
-            if counted is not None and not core.mixes_positions:
+            if counted is not None and not section.core.mixes_positions:
                 u, outputs, signs, counted = u[counted.both][:, None], slice(0, 1), None, None
             for k, metric in enumerate(metrics):
-                batch = core.batch_sums(u, outputs, metric, signs, counted)
+                batch = section.batch_sums(u, outputs, metric, signs, counted)
                 _add(sums, {f"{name}.{k}": total for name, total in batch.items()})
         return sums
 
@@ -374,14 +324,6 @@ def _numbered(sums: dict[str, Tensor], number: int) -> dict[str, Tensor]:
     """Those called name.number, by name."""
     end = f".{number}"
     return {name.removesuffix(end): total for name, total in sums.items() if name.endswith(end)}
-
-
-def _reads_only(section: Section) -> bool:
-    """Whether a section sees its source through its read-outs alone, and they are fewer than coordinates."""
-    if isinstance(section, StencilSection):
-        return False
-    first = section.source.first_coordinate
-    return not section.skip[:, first:].any() and len(section.read) < section.source.width
 
 
 def _stages(sections: Sequence[Section], narrow: Sequence[bool]) -> list[Callable[[Tensor], list[Tensor]]]:

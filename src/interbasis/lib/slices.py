@@ -18,9 +18,9 @@ from interbasis.compute.checkpoints import State
 from interbasis.compute.team import Pass
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.lib.jacobian import Jacobians, added
-from interbasis.lib.section_jacobian import SectionJacobian
 from interbasis.network.cores import Moments, PassCore, StatisticsCore, Sums
 from interbasis.network.network import Network, Section
+from interbasis.network.section_jacobian import DenseJacobian
 from interbasis.numerics.linalg import haar_rotation
 
 SLICED = "slices"
@@ -113,7 +113,7 @@ class _SumsOfSlices:
 
     def __init__(self, section: Section, transform: Tensor | None, slices: int):
         self.section, self.slices = section, slices
-        self.jacobian = SectionJacobian.of(section, transform)
+        self.jacobian = DenseJacobian.from_section(section, transform)
         self.metric = self.jacobian.metric
         self.sums: list[Sums] = [{} for _ in range(slices)]
         self.counts = [[0, 0] for _ in range(slices)]  # input positions, output positions

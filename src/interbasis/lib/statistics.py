@@ -23,10 +23,8 @@ from interbasis.compute.team import Pass
 from interbasis.data.batches import Batches
 from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.lib.covariance import Covariance, known_columns
-from interbasis.lib.stencils import by_class
 from interbasis.network.cores import StatisticsCore, Sums
-from interbasis.network.network import Network, Section
-from interbasis.network.stencil_section import StencilSection
+from interbasis.network.network import Network
 
 CHUNK_BYTES = 2**26
 """What the activations of one chunk of samples may weigh: large, for Grams of wide layers."""
@@ -219,7 +217,7 @@ class _Pass:
             if last:
                 return
             section = self.network.sections[index]
-            known = None if isinstance(section, StencilSection) else known_columns(section, x, covariance)
+            known = known_columns(section, x, covariance)
             fs = self._section(index, fs, counts)
             index += 1
 
@@ -249,7 +247,7 @@ class _Pass:
         sums: Sums = {}
         if wanted.cores and isinstance(section.core, StatisticsCore):
             out = [u[:, some] for some, u in zip(outputs, us, strict=True)]
-            sums = _core_sums(section, section.core, out, both)
+            sums = section.statistics(_rows(out, both))
         pairs = sum(f.shape[0] * f.shape[1] for f in following) if both is None else _number(both)
         self.result.add_core(index, sums, pairs)
         return following
@@ -258,15 +256,6 @@ class _Pass:
         """Which tokens count, where not all do."""
         counted = self.wanted.counted
         return None if counted.all else [counted.at(index, self.network.nodes[index], f) for f in fs]
-
-
-def _core_sums(
-    section: Section, core: StatisticsCore, out: list[Tensor], counts: list[Tensor] | None
-) -> Sums:
-    """The core's sums over all output positions, or over those of every class of a stencil's."""
-    if isinstance(section, StencilSection):
-        return by_class(section, torch.cat(out), partial(core.statistics, outputs=slice(0, 1)))
-    return core.statistics(_rows(out, counts)[:, None], slice(0, 1))
 
 
 def _rows(runs: list[Tensor], counts: list[Tensor] | None) -> Tensor:  # [n, T, w] each -> [tokens, w]

@@ -9,7 +9,7 @@ import interbasis
 from cases import normal, seeded
 from interbasis.analysis.ablation.masked_pass import ablate_edges, ablated
 from interbasis.analysis.ablation.search import edges_required
-from interbasis.lib.attributions import sections_in_bases
+from interbasis.lib.coordinates import sections_in_bases
 from interbasis.network.cores import Elementwise, Gated
 from interbasis.network.network import NodeLayer
 from interbasis.network.stencil import Stencil

@@ -13,7 +13,7 @@ from interbasis.analysis.ablation.masked_pass import ablated, top_edges
 from interbasis.analysis.ablation.robust import Attack, RobustSearch, soft_ablated
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stored_results import load_result
-from interbasis.lib.attributions import sections_in_bases
+from interbasis.lib.coordinates import sections_in_bases
 from reference import relative_error
 
 

@@ -17,7 +17,6 @@ from interbasis.data.batches import Batches, Data
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.lib.statistics import chunk_size
 from interbasis.network.network import Network
-from interbasis.network.stencil_section import StencilSection
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +142,8 @@ class Evaluation:
         self._cached_layer, self._cached = -1, []
         cached: list[_Chunk] = []
         size = 0
-        stencil = any(isinstance(section, StencilSection) for section in self.network.sections[layer:][:1])
-        tabulated, room = not stencil and self.plan is None, (self.plan or UNLIMITED).cache_bytes
+        per_token = all(section.reads_per_position for section in self.network.sections[layer:][:1])
+        tabulated, room = per_token and self.plan is None, (self.plan or UNLIMITED).cache_bytes
         for inputs, labels in self._chunks():
             chunk = _Chunk(inputs, labels, self.masked.before(layer, inputs, tabulated))
             size += _bytes(chunk.before)

@@ -10,9 +10,8 @@ features of a layer and puts the others at their mean, f' = C⁺_K C_K f. Tokens
 as they are (`whole_tokens`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, overload
 
 import torch
@@ -23,16 +22,11 @@ from interbasis.analysis.ablation.whole_tokens import WholeTokens
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.lib.attributions import check_bases, section_in_bases, sections_in_bases
+from interbasis.lib.coordinates import check_bases, section_in_bases, sections_in_bases
 from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
-from interbasis.network.cores import Core, Elementwise, FastAblation, Linear
+from interbasis.network.cores import Core, FastAblation, Linear
+from interbasis.network.masked import MaskedReadOuts, written_rows
 from interbasis.network.network import Network, Section
-from interbasis.network.stencil_matmul import stencil_applier
-from interbasis.network.stencil_section import StencilSection
-
-MAX_FOLDED_POSITIONS = 32
-"""Positions of a sequence up to which attention is taken straight from few features; its patterns, which that
-writes down, are too many in longer ones."""
 
 Masks = Mapping[int | str, Tensor] | Sequence[Tensor | None]
 """Masks by section: {index or name of the source layer: mask}, or one per section with None for all edges."""
@@ -230,13 +224,11 @@ def ablated(section: Section, f: Tensor | Table, mask: Tensor, whole: WholeToken
 
     f is [n, T, r_in], or, where no tokens are whole, a table of the tokens it is made of.
     """
-    if isinstance(section, StencilSection):
-        assert isinstance(f, Tensor)
-        return _ablated_stencil(section, f, mask)
+    if isinstance(f, Tensor) and whole is None:
+        return section.masked(f, mask)
     if isinstance(f, Table):
         outputs = section.positions_out(f.index.shape[1])
-        tokens = f.rows @ (section.skip * mask).T
-        result = tokens[f.index[:, outputs]]
+        result = (f.rows @ (section.skip * mask).T)[f.index[:, outputs]]
     else:
         outputs = section.outputs(f)
         result = f[:, outputs] @ (section.skip * mask).T
@@ -244,65 +236,15 @@ def ablated(section: Section, f: Tensor | Table, mask: Tensor, whole: WholeToken
         result = whole.among_skipped(result)
     if isinstance(section.core, Linear):
         return result
-    read_outs = _ReadOuts(f.rows if isinstance(f, Table) else f, section.read)
-    for columns, rows in equal_masks(mask):
-        rows = rows[section.write[rows].any(1)]  # the others see the input by the skip alone
-        if not len(rows):
-            continue
-        write, row = section.write[rows], mask[rows[0]]
+    read_outs = MaskedReadOuts(f.rows if isinstance(f, Table) else f, section.read)
+    for _, rows in written_rows(section, mask):
+        write, u = section.write[rows], read_outs.through(mask[rows[0]])
         if isinstance(f, Table):
-            part = _of_table(section.core, Table(read_outs.of(row), f.index), outputs, write)
-        elif whole is not None:
-            part = section.core(whole.among_read_outs(read_outs.of(row)), outputs) @ write.T
-        elif (short_cut := _of_few(section, f, columns, write)) is not None:
-            part = short_cut
+            part = _of_table(section.core, Table(u, f.index), outputs, write)
         else:
-            part = section.core(read_outs.of(row), outputs) @ write.T
+            part = section.core(u if whole is None else whole.among_read_outs(u), outputs) @ write.T
         result[..., rows] += part
     return result
-
-
-def _ablated_stencil(section: StencilSection, f: Tensor, mask: Tensor) -> Tensor:  # -> [n, S, r_out]
-    """The same for a section that reads a stencil: a feature that is masked is so at all taps."""
-    result = stencil_applier(section.stencil, _masked(section, section.skip, mask))(f).contiguous()
-    if isinstance(section.core, Linear):
-        return result
-    outputs, whole = section.outputs(f), None
-    if isinstance(section.core, Elementwise) and (section.write != 0).sum(0).max() <= 1:
-        seen_by = (section.write != 0).int().argmax(0)  # one output for every unit, as in the neuron basis
-        read = _masked(section, section.read, mask[seen_by])
-        u = stencil_applier(section.stencil, read)(f)
-        return result + section.core(u, outputs) @ section.write.T
-    for columns, rows in equal_masks(mask):
-        rows = rows[section.write[rows].any(1)]  # the others see the input by the skip alone
-        if not len(rows):
-            continue
-        few = 2 * len(columns) <= mask.shape[1]
-        if few:
-            u = _read_columns(section, f, mask[rows[0]])
-        else:
-            whole = section.read_outs(f) if whole is None else whole
-            u = whole if len(columns) == mask.shape[1] else whole - _read_columns(section, f, ~mask[rows[0]])
-        result[..., rows] += section.core(u, outputs) @ section.write[rows].T
-    return result
-
-
-def _masked(section: StencilSection, matrix: Tensor, mask: Tensor) -> Tensor:  # [c, 1 + K·r], [c, r]
-    """A matrix over patches whose rows see some of the features; the bias belongs to the constant."""
-    by_tap = section.taps_of(matrix) * mask[:, None]
-    return torch.cat([matrix[:, :1] * mask[:, :1], by_tap.flatten(1)], dim=1)
-
-
-def _read_columns(section: StencilSection, f: Tensor, mask: Tensor) -> Tensor:  # -> [n, S, c_in]
-    """The read-outs of some features; the bias belongs to the constant, feature 0."""
-    columns = torch.cat([mask.new_zeros(1, dtype=torch.int64), 1 + mask[1:].nonzero()[:, 0]])
-    by_tap = section.taps_of(section.read)[..., columns]
-    bias = section.read[:, :1]
-    if not mask[0]:
-        by_tap, bias = by_tap.clone(), torch.zeros_like(bias)
-        by_tap[..., 0] = 0
-    matrix = torch.cat([bias, by_tap.flatten(1)], dim=1)
-    return stencil_applier(section.stencil, matrix)(f[..., columns])
 
 
 def _of_table(core: Core, u: Table, outputs: slice, write: Tensor) -> Tensor:
@@ -314,44 +256,6 @@ def _of_table(core: Core, u: Table, outputs: slice, write: Tensor) -> Tensor:
     if core.mixes_positions:
         return core(u.rows[u.index], outputs) @ write.T
     return (core(u.rows[:, None], slice(0, 1)) @ write.T)[:, 0][u.index[:, outputs]]
-
-
-def _of_few(section: Section, f: Tensor, columns: Tensor, write: Tensor) -> Tensor | None:
-    """The same straight from few input features, if that is cheaper."""
-    few = 2 * len(columns) <= f.shape[2] and f.shape[1] <= MAX_FOLDED_POSITIONS
-    if not few or not isinstance(section.core, FastAblation):
-        return None
-    return section.core.written_from(f[..., columns], section.read[:, columns], section.outputs(f), write)
-
-
-@dataclass(frozen=True, eq=False)
-class _ReadOuts:
-    """Â (m ∘ f̂) for one mask after another."""
-
-    f: Tensor  # [..., r]
-    read: Tensor  # Â [c_in, r]
-
-    @cached_property
-    def whole(self) -> Tensor:  # [..., c_in]
-        return self.f @ self.read.T
-
-    def of(self, mask: Tensor) -> Tensor:  # [r] -> [..., c_in]
-        """From the columns of the mask, or from the others if these are fewer."""
-        if 2 * mask.sum() <= len(mask):
-            return self._of_columns(mask)
-        return self.whole - self._of_columns(~mask)
-
-    def _of_columns(self, mask: Tensor) -> Tensor:
-        columns = mask.nonzero()[:, 0]
-        return self.f[..., columns] @ self.read[:, columns].T
-
-
-def equal_masks(mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """(kept columns, rows) for every different row of a mask [r_out, r_in]; rows that keep nothing are 0."""
-    different, which = mask.unique(dim=0, return_inverse=True)
-    for k, row in enumerate(different):
-        if row.any():
-            yield row.nonzero()[:, 0], (which == k).nonzero()[:, 0]
 
 
 def top_edges(edges: Tensor, count: int, constant: bool = True) -> Tensor:

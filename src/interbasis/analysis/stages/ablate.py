@@ -213,13 +213,11 @@ def _run(opened: "Workspace", request: AblateRequest) -> AblationResult:
 
 
 def _check_robust(opened: "Workspace", request: AblateRequest, sections: list[int]) -> None:
-    from interbasis.network.stencil_section import StencilSection
-
     names = [opened.graph.section_names[k] for k in sections]
     stencils = [
         name
         for name, k in zip(names, sections, strict=True)
-        if isinstance(opened.network.sections[k], StencilSection)
+        if not opened.network.sections[k].reads_per_position
     ]
     if request.robust and stencils:
         raise InterbasisError(

@@ -10,8 +10,8 @@ from interbasis.compute.team import ALONE, Team
 from interbasis.graph.basis_kinds import BasisKind
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.lib.covariance import Covariance
-from interbasis.lib.jacobian_gram import JacobianGram
 from interbasis.lib.slices import SlicedSection
+from interbasis.network.jacobian_gram import JacobianGram
 from interbasis.network.network import Network, NodeLayer
 from interbasis.numerics.linalg import Floor
 

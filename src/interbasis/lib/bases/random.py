@@ -4,7 +4,7 @@ from interbasis.graph.basis_kinds import RANDOM
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.lib.bases.principal import Principal
 from interbasis.lib.bases.whitened import WhitenedBasis
-from interbasis.lib.jacobian_gram import JacobianGram
+from interbasis.network.jacobian_gram import JacobianGram
 from interbasis.numerics.linalg import EPSILON, Cut, Floor, fix_signs, haar_rotation
 
 

@@ -25,7 +25,7 @@ from interbasis.graph.layer_state import layers_of, state_of
 from interbasis.lib.bases.basis import FeatureBasis, FitSettings, JacobianSource
 from interbasis.lib.bases.principal import Principal, last_layer
 from interbasis.lib.covariance import Covariance
-from interbasis.lib.jacobian_gram import JacobianGram
+from interbasis.network.jacobian_gram import JacobianGram
 from interbasis.network.network import NodeLayer
 from interbasis.numerics.linalg import Floor
 
