@@ -157,10 +157,10 @@ def shipped_run(made_once) -> Callable[[str], Path]:
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Passes over the data in chunks of a few samples, as over data that do not fit in memory."""
-    from interbasis.lib import statistics
+    from interbasis.compute import chunks
 
-    monkeypatch.setattr(statistics, "CHUNK_BYTES", 3000)
-    monkeypatch.setattr(statistics, "FINE_CHUNK_BYTES", 2000)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 3000)
+    monkeypatch.setattr(chunks, "FINE_CHUNK_BYTES", 2000)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pages import ROOT
 
 PACKAGE, STUDIES = ROOT / "src" / "interbasis", ROOT / "src" / "interbasis_studies"
 ORDER = (
-    "base", "numerics", "network", "compute", "data", "models", "graph", "lib", "analysis", "show", "run",
+    "base", "numerics", "network", "data", "models", "compute", "graph", "lib", "analysis", "show", "run",
     "cli",
 )  # fmt: skip
 """Every package may import itself and those before it."""
@@ -84,7 +84,6 @@ def test_a_back_edge_is_seen(tmp_path):
 FREE_FORM_JSON = {
     "compute/checkpoints.py": 5,  # settings and states of any work, as JSON holds them
     "run/run.py": 1,  # local variables of a method, before they are validated
-    "lib/build.py": 1,  # what decides a graph, for its checkpoints
     "lib/slices.py": 1,  # a state of a checkpoint
     "run/request.py": 4,  # what a config file says before it is validated
     "training/state.py": 4,  # the recipe of any training, compared field by field

@@ -4,7 +4,6 @@ import random
 import shlex
 import shutil
 import subprocess
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,9 @@ from cases import CASES
 from graphs import assert_same_graph
 from interbasis import InterbasisError
 from interbasis.cli import app
-from interbasis.compute import checkpoints
+from interbasis.compute import checkpoints, chunks
 from interbasis.compute.shards import RoundFinishedError, ShardJob, ShardMerge, shard_files
 from interbasis.compute.team import Pass
-from interbasis.lib import statistics
 from interbasis.lib.rounds import rounds
 from interbasis.run.request import make_request
 from interbasis.run.shard_jobs import shard_jobs
@@ -68,9 +66,11 @@ def test_shards_have_the_bits_of_one_process(tmp_path, name):
 
 
 def test_shards_without_a_block_of_small_data(tmp_path, monkeypatch):
-    monkeypatch.setattr(statistics, "FINE_CHUNK_BYTES", 2**23)
+    monkeypatch.setattr(chunks, "FINE_CHUNK_BYTES", 2**23)
     case = CASES["relu"]()
-    merged, _ = in_shards(tmp_path, 3, partial(interbasis.build, case.network, case.inputs))
+    merged, _ = in_shards(
+        tmp_path, 3, lambda team: interbasis.build(case.network, case.inputs, team=team).graph
+    )
     assert_same_graph(interbasis.build(case.network, case.inputs).graph, merged)
 
 

@@ -178,7 +178,7 @@ def test_two_processes_stream_one_build(server, tmp_path, cli, language_model):
     spec = "hf:lab/words,context=9,samples=150"
     assert cli(*build_of(language_model, spec, tmp_path / "one")).code == 0
     command = build_of(language_model, f"{spec},stream=yes", tmp_path / "two")
-    ended(torchrun(2, TESTS / "runtime/in_blocks.py", *command, HF_ENDPOINT=server.address))
+    ended(torchrun(2, TESTS / "compute/in_blocks.py", *command, HF_ENDPOINT=server.address))
     assert_same_graph(tmp_path / "one", tmp_path / "two")
 
 

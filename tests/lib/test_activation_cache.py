@@ -8,7 +8,7 @@ import torch
 
 import interbasis
 from interbasis import InterbasisError
-from interbasis.lib.activation_cache import ActivationCache
+from interbasis.compute.activation_cache import ActivationCache
 from tiny_models import random_model
 
 SAMPLES, POSITIONS = 6, 7

@@ -17,7 +17,7 @@ from interbasis.lib.bases import BASES, FeatureBasis, FitSettings, JacobianSourc
 from interbasis.lib.bases.lib import LocalInteractionBasis
 from interbasis.lib.bases.principal import unrotated
 from interbasis.lib.edges import edges as measure_edges
-from interbasis.lib.jacobian import Jacobians
+from interbasis.lib.jacobians import Jacobians
 from interbasis.lib.slices import jacobians_on_slices
 from interbasis.lib.statistics import Wanted, collect
 from reference import relative_error

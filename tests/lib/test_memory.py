@@ -36,7 +36,7 @@ def few_sections(monkeypatch):
         ends = [0, *range(3, len(network.sections), 5), len(network.sections)]
         return MemoryPlan(tuple(itertools.pairwise(ends)), 2**16, 2**15)
 
-    monkeypatch.setattr(building.MemoryPlan, "within", within)
+    monkeypatch.setattr(MemoryPlan, "within", within)
 
 
 def assert_equal(one, other):

@@ -100,7 +100,7 @@ def test_closed_forms_do_not_depend_on_batches(kind, monkeypatch, request):
         whole = estimate(network, layers, data, sources)
         with monkeypatch.context() as patch:
             patch.setattr(square_sums, "MAX_ELEMENTS", 1)
-            patch.setattr("interbasis.lib.statistics.FINE_CHUNK_BYTES", 1)
+            patch.setattr("interbasis.compute.chunks.FINE_CHUNK_BYTES", 1)
             parts = estimate(network, layers, list(data.split(4)), sources)
         assert relative_error(parts.rms, whole.rms) <= 1e-12
         if sources is not None:

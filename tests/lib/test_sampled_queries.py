@@ -11,7 +11,7 @@ from cases import CASES, normal
 from interbasis import build
 from interbasis.data.batches import Batches
 from interbasis.graph.store import load
-from interbasis.lib.jacobian import Jacobians
+from interbasis.lib.jacobians import Jacobians
 from interbasis.lib.statistics import Wanted, collect
 from interbasis.network.cores import Attention
 from interbasis.show.export import plain_graph

@@ -7,7 +7,7 @@ import reference
 from cases import CASES
 from interbasis import InterbasisError, build, from_torch
 from interbasis.data.batches import Batches
-from interbasis.lib.jacobian import Jacobians
+from interbasis.lib.jacobians import Jacobians
 from interbasis.lib.slices import SLICES, _planes, jacobians_on_slices
 from interbasis.lib.statistics import collect
 from reference import relative_error

@@ -13,7 +13,7 @@ from interbasis.data.batches import Batches
 from interbasis.lib.completeness import completeness
 from interbasis.lib.edges import EdgeSettings, SectionEdges, estimate_edges
 from interbasis.lib.edges import edges as measure_edges
-from interbasis.lib.jacobian import Jacobians
+from interbasis.lib.jacobians import Jacobians
 from interbasis.lib.statistics import collect
 from interbasis.network.cores import Elementwise, Gated, General
 from interbasis.network.network import NodeLayer
@@ -215,8 +215,8 @@ def test_errors_of_the_next_layer_are_carried_on():
 def test_batches_do_not_matter(monkeypatch):
     network, _, images = small_residual(samples=12)
     whole = interbasis.build(network, images, dtype="float64").graph
-    monkeypatch.setattr("interbasis.lib.statistics.CHUNK_BYTES", 2**14)
-    monkeypatch.setattr("interbasis.lib.statistics.FINE_CHUNK_BYTES", 2**14)
+    monkeypatch.setattr("interbasis.compute.chunks.CHUNK_BYTES", 2**14)
+    monkeypatch.setattr("interbasis.compute.chunks.FINE_CHUNK_BYTES", 2**14)
     monkeypatch.setattr("interbasis.network.stencil_section.MAX_BLOCK_ELEMENTS", 2**11)
     parts = interbasis.build(network, list(images.split(5)), dtype="float64").graph
     for one, other in zip(whole.edges, parts.edges, strict=True):

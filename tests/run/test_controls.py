@@ -246,15 +246,15 @@ def test_interrupted_controls_go_on_with_the_row_they_were_at(cli, folder, monke
 
     whole = cli("controls", folder, "--tolerance", 0.05, "--json").json
     (folder / "controls.json").unlink()
-    original, built = evidence.build, []
+    original, built = evidence.build_alone, []
 
-    def interrupted(network, data, basis, **settings):
-        built.append(basis)
+    def interrupted(network, data, config, progress):
+        built.append(config.basis)
         if len(built) == 3:
             raise KeyboardInterrupt
-        return original(network, data, basis, **settings)
+        return original(network, data, config, progress)
 
-    monkeypatch.setattr(evidence, "build", interrupted)
+    monkeypatch.setattr(evidence, "build_alone", interrupted)
     assert cli("controls", folder, "--tolerance", 0.05).code == 130
     code, _, err = cli("controls", folder, "--tolerance", 0.05, "--seed", 1)
     assert (code, "begun with seed = 0, not 1" in err) == (2, True)

@@ -94,8 +94,10 @@ def test_records_refuse_what_they_do_not_know(opened):
     values = opened.ablate().model_dump() | {"bound": True}
     with pytest.raises(ValueError, match="bound"):
         AblationResult.model_validate(values)
-    with pytest.raises(interbasis.InterbasisError, match="there is no setting 'tolerence'"):
+    with pytest.raises(TypeError, match="tolerence"):
         opened.ablate(tolerence=0.1)
+    with pytest.raises(interbasis.InterbasisError, match="the setting tolerance cannot be -1"):
+        opened.ablate(tolerance=-1)
 
 
 def test_a_folder_without_a_run_is_refused(opened, tmp_path):

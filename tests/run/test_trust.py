@@ -114,7 +114,8 @@ def test_code_that_a_stranger_names_is_not_imported(cli, theirs, project, comman
         extra = ("--shards", "2") if name == "shards" else ()
         ended = cli(name, "--config", theirs, "--out", "new", *extra)
     else:
-        ended = cli(command[0], theirs, *command[1:])
+        layer = load(theirs).layer_names[0]
+        ended = cli(command[0], theirs, *(word.replace("0:1", f"{layer}:1") for word in command[1:]))
     assert ended.code == 2
     assert "theirs has no signature of yours" in ended.err
     assert "run python:theirs.canary:make" in ended.err
@@ -233,7 +234,7 @@ def test_a_stranger_cannot_launder_names_through_a_copy(theirs, cli, project, mo
 
 
 def test_a_copy_of_a_signed_graph_is_signed(run, cli, monkeypatch):
-    load(run).save("copy")
+    open_run(run).save("copy")
     new_process(monkeypatch)
     assert cli("ablate", "copy").code == 0
 

@@ -28,7 +28,7 @@ from interbasis.base.files import inside, make_folder, write_atomically
 from interbasis.base.records import Record
 from interbasis.base.tensor_file import digest_of
 from interbasis.compute.checkpoints import State, alone, first_change
-from interbasis.compute.team import Pass, Team
+from interbasis.compute.team import BlockSum, Team
 
 SHARDS = "shards"
 """Folder of a run in which shards are written and merged."""
@@ -235,7 +235,7 @@ class Shards(Team):
                 return state
         return None
 
-    def _stored_sums(self, passes: Sequence[Pass]) -> list[State]:
+    def _stored_sums(self, passes: Sequence[BlockSum]) -> list[State]:
         states = [self._stored(f"sum {one.name}") for one in passes]
         return [state for state in states if state is not None]
 
@@ -265,7 +265,7 @@ class ShardJob(Shards):
         text = json.dumps([self.size, self._settings], sort_keys=True)
         return f"shards {hashlib.sha256(text.encode()).hexdigest()}"
 
-    def sums(self, *passes: Pass) -> list[State]:
+    def sums(self, *passes: BlockSum) -> list[State]:
         if stored := self._stored_sums(passes):
             return stored
         names = tuple(one.name for one in passes)
@@ -316,7 +316,7 @@ class ShardMerge(Shards):
         for file in self._files:
             self._check(file)
 
-    def sums(self, *passes: Pass) -> list[State]:
+    def sums(self, *passes: BlockSum) -> list[State]:
         if stored := self._stored_sums(passes):
             return stored
         names = tuple(one.name for one in passes)
@@ -334,7 +334,7 @@ class ShardMerge(Shards):
             self._made[f"sum {one.name}"] = one.joined(self._parts(one))
         return [self._made[f"sum {one.name}"] for one in passes]
 
-    def _parts(self, one: Pass) -> dict[tuple[int, int], State]:
+    def _parts(self, one: BlockSum) -> dict[tuple[int, int], State]:
         parts = {}
         for rank, file in enumerate(self._files):
             for first, last in one.nodes_within(*self.blocks_of(rank, one.blocks)):

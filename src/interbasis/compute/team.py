@@ -2,7 +2,7 @@
 
 All that a build sums over the data can be merged. The data are cut into blocks that do not depend on the
 number of processes, every process sums neighbouring blocks, and the sums are merged along one fixed binary
-tree (`Pass`): every process ends with the same bits, and so does one process alone. Work that is many
+tree (`BlockSum`): every process ends with the same bits, and so does one process alone. Work that is many
 independent tasks (the sections of an ablation) is taken task by task (`collected`).
 """
 
@@ -31,8 +31,8 @@ MAX_WAIT = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
-class Pass:
-    """Sums over data in blocks: what is computed of a block, and how two sums become one.
+class BlockSum:
+    """A sum over data in blocks: how a block is summed, and how two sums become one.
 
     Sums are merged along a binary tree that the number of blocks alone decides, so that it does not matter
     who computes which blocks. The left half of a node is the largest power of two below its size.
@@ -105,7 +105,7 @@ class Team:
         """Name of the commands that may build one run together; empty: this command alone."""
         return ""
 
-    def sums(self, *passes: Pass) -> list[State]:
+    def sums(self, *passes: BlockSum) -> list[State]:
         """The sum of every pass; none of them depends on another."""
         return [one.sum() for one in passes]
 
@@ -146,10 +146,10 @@ class ConnectedTeam(Team):
         self.rank, self.size = rank, size
         self._store, self._lists = store, 0
 
-    def sums(self, *passes: Pass) -> list[State]:
+    def sums(self, *passes: BlockSum) -> list[State]:
         return [self._sum(one) for one in passes]
 
-    def _sum(self, one: Pass) -> State:
+    def _sum(self, one: BlockSum) -> State:
         own = {node: one.sum_of(*node) for node in one.nodes_within(*self.blocks_of(self.rank, one.blocks))}
         parts = {}
         for rank in range(self.size):

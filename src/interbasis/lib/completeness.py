@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import torch
 
 from interbasis.base.literals import Method
+from interbasis.compute.chunks import chunk_size
 from interbasis.data.batches import Batches, Data
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.lib.coordinates import in_basis, sections_in_bases, transforms_of
-from interbasis.lib.edge_activations import finite_activations
-from interbasis.lib.statistics import chunks
+from interbasis.lib.edge_inputs import finite_activations
 from interbasis.network.network import Network
 from interbasis.numerics.integration import rule
 
@@ -45,8 +45,8 @@ def completeness(
     sections = sections_in_bases(network, layers)
     missing, size = [0.0] * len(sections), [0.0] * len(sections)
     transforms = transforms_of(network, layers)
-    for first, inputs in chunks(network, batches, fine=True):
-        activations = finite_activations(network, batches, first, inputs)[:-1]
+    for first, inputs in batches.chunks(chunk_size(network, batches, fine=True)):
+        activations = finite_activations(network, batches.name, first, inputs.to(network.device))[:-1]
         for k, (section, f) in enumerate(zip(sections, activations, strict=True)):
             f = in_basis(f, transforms[k])
             residual = section(f).permute(2, 0, 1).contiguous()  # F̂ [r_out, n, S]

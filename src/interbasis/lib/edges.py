@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -21,18 +21,15 @@ from torch import Tensor
 from interbasis.base.devices import double, double_sum
 from interbasis.base.errors import InterbasisError
 from interbasis.base.literals import Method
-from interbasis.base.progress import Progress, silent
-from interbasis.compute.checkpoints import NO_CHECKPOINTS, Checkpoints, State
-from interbasis.compute.team import Pass
+from interbasis.compute.checkpoints import State
+from interbasis.compute.executor import Chunk, Executor, Pass
 from interbasis.data.batches import Batches, Data
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.lib.activation_cache import ActivationCache
 from interbasis.lib.coordinates import in_basis, sections_in_bases, transforms_of
 from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
-from interbasis.lib.edge_activations import NeededActivations, sampled_positions, samples_positions
+from interbasis.lib.edge_inputs import edge_inputs, sampled_positions, samples_positions
 from interbasis.lib.edge_sums import Edges, EdgeSums
 from interbasis.lib.square_sums import SquareSums
-from interbasis.lib.statistics import chunks
 from interbasis.network.attributions import SignedTokens
 from interbasis.network.cores import Counted
 from interbasis.network.cores.core import into_groups
@@ -50,8 +47,6 @@ class EdgeSettings:
     counted: CountedTokens = ALL_TOKENS
     first: int = 0
     """The number of the network's first section in a larger one that it is cut from, for random numbers."""
-    streams: ActivationCache | None = None
-    """Where activations of the data may be stored."""
 
 
 def edges(
@@ -118,78 +113,67 @@ def estimate_edges(
     return [section.edges for section in sums]
 
 
-@torch.no_grad()
 def measure(
     network: Network,
     layers: Sequence[LayerBasis],
-    batches: Batches,
+    data: Batches,
     settings: EdgeSettings,
-    progress: Progress = silent,
-    checkpoints: Checkpoints = NO_CHECKPOINTS,
+    executor: Executor | None = None,
 ) -> list[EdgeSums]:
-    """Sums for the edges of all sections in one pass over the data, exact or with stochastic sources.
-
-    Every block of the data but the last holds a whole number of groups.
-    """
-    if settings.sources is not None:
-        require_fixed_order(batches)
-    blocks = batches.blocks(_whole_groups(network, batches, settings.sources))
-
-    @cache
-    def sections() -> list[SectionEdges]:
-        return _sections(network, layers, batches, settings)
-
-    def of_block(number: int) -> State:
-        fresh = [section.fresh() for section in sections()]
-        return _measure_block(network, fresh, blocks[number], settings, progress, checkpoints)
-
-    tensors, values = batches.team.sums(Pass("edges", len(blocks), of_block, _merged))[0]
-    for k, section in enumerate(sections()):
-        section.restore(tensors, values["tokens"][k], k)
-    return [section.sums for section in sections()]
+    """Sums for the edges of all sections in one pass over the data, exact or with stochastic sources."""
+    sections = (executor or Executor(network)).run(EdgesPass(network, layers, data, settings), data)
+    return [section.sums for section in sections]
 
 
-def _merged(one: State, other: State) -> State:
-    tensors = {name: total + other[0][name] for name, total in one[0].items()}
-    pairs = zip(one[1]["tokens"], other[1]["tokens"], strict=True)
-    return tensors, {"tokens": [mine + theirs for mine, theirs in pairs]}
+class EdgesPass(Pass[list["SectionEdges"]]):
+    """Σ A² of all sections; every chunk and block but the last holds a whole number of groups."""
 
+    name = phase = file = "edges"
 
-def _sections(
-    network: Network, layers: Sequence[LayerBasis], batches: Batches, settings: EdgeSettings
-) -> "list[SectionEdges]":
-    """All sections in their bases, without data yet."""
-    longest = network.prefix(batches.first().to(network.device)).shape[1]
-    sections, positions = [], longest
-    pairs = zip(sections_in_bases(network, layers), transforms_of(network, layers), strict=True)
-    for k, (in_bases, transform) in enumerate(pairs):
-        positions = in_bases.count_out(positions)
-        number = settings.first + k
-        sections.append(SectionEdges(in_bases, settings, transform, number, max(longest, positions)))
-    return sections
+    def __init__(self, network: Network, layers: Sequence[LayerBasis], data: Batches, settings: EdgeSettings):
+        self.network, self.layers, self.settings = network, layers, settings
+        if settings.sources is not None:
+            require_fixed_order(data)
+        first = data.first().to(network.device)
+        self.multiple_of = _whole_groups(network, first, settings.sources)
+        self.longest = network.prefix(first).shape[1]
 
+    @cached_property
+    def _sections(self) -> "list[SectionEdges]":
+        """All sections in their bases, without data."""
+        network, sections, positions = self.network, [], self.longest
+        pairs = zip(sections_in_bases(network, self.layers), transforms_of(network, self.layers), strict=True)
+        for k, (in_bases, transform) in enumerate(pairs):
+            positions = in_bases.count_out(positions)
+            number, longest = self.settings.first + k, max(self.longest, positions)
+            sections.append(SectionEdges(in_bases, self.settings, transform, number, longest))
+        return sections
 
-def _measure_block(
-    network: Network,
-    sections: "Sequence[SectionEdges]",
-    batches: Batches,
-    settings: EdgeSettings,
-    progress: Progress,
-    checkpoints: Checkpoints,
-) -> State:
-    """All sums over some of the data."""
-    checkpoint = checkpoints.checkpoint(f"edges{batches.mark}", len(batches))
-    if checkpoint.tensors:
+    @torch.no_grad()
+    def start(self) -> "list[SectionEdges]":
+        return [section.fresh() for section in self._sections]
+
+    @torch.no_grad()
+    def update(self, state: "list[SectionEdges]", chunk: Chunk) -> None:
+        inputs = edge_inputs(chunk, self.network, self.settings.sources, self.settings.counted)
+        for section, given in zip(state, inputs, strict=True):
+            section.add(given.f, chunk.first, given.counted, given.length)
+
+    def merge(self, state: "list[SectionEdges]", other: "list[SectionEdges]") -> None:
+        for k, (section, more) in enumerate(zip(state, other, strict=True)):
+            totals = more.tensors(k)
+            sums = {name: total + totals[name] for name, total in section.tensors(k).items()}
+            section.restore(sums, section.tokens + more.tokens, k)
+
+    def dump(self, state: "list[SectionEdges]") -> State:
+        tensors = {name: t for k, section in enumerate(state) for name, t in section.tensors(k).items()}
+        return tensors, {"tokens": [section.tokens for section in state]}
+
+    def load(self, saved: State) -> "list[SectionEdges]":
+        sections = self.start()
         for k, section in enumerate(sections):
-            section.restore(checkpoint.tensors, checkpoint.values["tokens"][k], k)
-    whole = _whole_groups(network, batches, settings.sources)
-    some = chunks(network, batches, whole, fine=True, start=checkpoint.done)
-    save = partial(checkpoint.save, state=partial(_state, sections))
-    needed = NeededActivations(network, batches, settings.sources, settings.counted, settings.streams)
-    for first, inputs in batches.tracked(some, "edges", progress, save):
-        for section, source in zip(sections, needed.of(first, inputs), strict=True):
-            section.add(source.f, first, source.counted, source.length)
-    return _state(sections)
+            section.restore(saved[0], saved[1]["tokens"][k], k)
+        return sections
 
 
 class SectionEdges:
@@ -342,19 +326,11 @@ def _group_size(sources: Sources, outputs: int) -> int:
     return outputs if sources.group == "positions" else sources.group
 
 
-def _state(sections: Sequence[SectionEdges]) -> State:
-    """All sums, to go on from."""
-    tensors = {
-        name: total for k, section in enumerate(sections) for name, total in section.tensors(k).items()
-    }
-    return tensors, {"tokens": [section.tokens for section in sections]}
-
-
-def _whole_groups(network: Network, batches: Batches, sources: Sources | None) -> int:
+def _whole_groups(network: Network, inputs: Tensor, sources: Sources | None) -> int:
     """The fewest samples that hold a whole number of groups in every section."""
     if sources is None or sources.group == "positions":
         return 1
-    outputs = [f.shape[1] for f in network.activations(batches.first().to(network.device))[1:]]
+    outputs = [f.shape[1] for f in network.activations(inputs)[1:]]
     if sources.positions is not None:  # or all of them, where positions cannot be sampled
         outputs += [min(sources.positions, count) for count in outputs]
     return math.lcm(*(math.lcm(sources.group, count) // count for count in outputs))

@@ -8,7 +8,7 @@ from the last to the first. All edges are one round, once all bases are known.
 
 from interbasis.graph.settings import BuildConfig
 from interbasis.lib.bases import BASES
-from interbasis.lib.jacobian import TO_END, pass_name
+from interbasis.lib.jacobians import TO_END, pass_name
 from interbasis.lib.slices import SLICED
 from interbasis.lib.statistics import statistics_name
 from interbasis.network.cores import PassCore

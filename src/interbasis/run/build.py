@@ -10,9 +10,9 @@ from interbasis.compute.resources import Resources
 from interbasis.compute.team import ALONE, Team
 from interbasis.data.batches import Data
 from interbasis.graph.settings import BuildConfig
-from interbasis.lib import build as method
-from interbasis.lib.execution import Execution
+from interbasis.lib.build import BuildData
 from interbasis.network.network import Network
+from interbasis.run.execution import Execution, execute
 from interbasis.run.run import Run
 
 
@@ -116,7 +116,7 @@ def build(
         team=team,
         model=model,
     )
-    graph = method.build(network, method.BuildData(data, jacobian_data, edge_data), config, execution)
+    graph = execute(network, BuildData.from_data(data, jacobian_data, edge_data), config, execution)
     return Run(
         graph=graph,
         given_network=network,

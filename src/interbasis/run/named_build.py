@@ -24,9 +24,9 @@ from interbasis.graph.store import (
     save,
 )
 from interbasis.graph.trust import trust
-from interbasis.lib.build import BuildData, build
-from interbasis.lib.execution import Execution
+from interbasis.lib.build import BuildData
 from interbasis.network.network import Network
+from interbasis.run.execution import Execution, execute
 from interbasis.run.run import Run
 
 
@@ -72,7 +72,7 @@ def build_by_name(
             graph, digest = _built_already(folder, wanted, network.fingerprint(), remedy)
         else:
             execution = Execution(resources, folder, overwrite, progress, team, request.model, resolved)
-            graph = build(network, prepared.data, request.settings, execution)
+            graph = execute(network, prepared.data, request.settings, execution)
             if team.is_first:
                 save(graph, folder, signed=True)
             team.wait_for_all()
@@ -130,7 +130,7 @@ def prepare(request: BuildRequest, memory: int | None = None, team: Team = ALONE
     specs = {"data": data.spec} | {name: other.spec for name, other in others.items() if other is not None}
     resolved = request.model_copy(update=specs | {"threads": torch.get_num_threads()})
     network = model.network.between(request.layers) if request.layers else model.network
-    return Prepared(model, network, BuildData(data, **others), resolved)
+    return Prepared(model, network, BuildData.from_data(data, **others), resolved)
 
 
 def _open(model: Model, spec: str | None, team: Team) -> Samples:

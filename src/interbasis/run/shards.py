@@ -33,9 +33,8 @@ from interbasis.graph.named_sources import NamedSources
 from interbasis.graph.settings import BuildRequest
 from interbasis.graph.store import check_is_free, save
 from interbasis.graph.trust import require_trust, trust_names
-from interbasis.lib.build import build
-from interbasis.lib.execution import Execution
 from interbasis.lib.rounds import rounds
+from interbasis.run.execution import Execution, execute
 from interbasis.run.named_build import Prepared, prepare
 from interbasis.run.run import Run
 
@@ -129,7 +128,7 @@ def _build(
 ) -> InteractionGraph:
     request = prepared.request
     execution = Execution(folder=folder, progress=progress, team=team, model=request.model, request=request)
-    return build(prepared.network, prepared.data, request.settings, execution)
+    return execute(prepared.network, prepared.data, request.settings, execution)
 
 
 def _request(shard: StateFile) -> BuildRequest:
@@ -147,7 +146,7 @@ def _sources(request: BuildRequest, shard: StateFile) -> NamedSources:
 
 
 def _rounds(prepared: Prepared) -> int:
-    separate = prepared.data.jacobian_data is not None
+    separate = prepared.data.jacobian_data is not prepared.data.data
     return len(rounds(prepared.network, prepared.request.settings, separate))
 
 

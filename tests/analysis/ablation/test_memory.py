@@ -59,7 +59,7 @@ def test_the_command_finds_the_same_counts(tmp_path, cli, small_addition):
     assert {k: v["count"] for k, v in found["layers"].items()} == {
         k: v["count"] for k, v in wanted["layers"].items()
     }
-    assert_same_graph(load_stored(run), run)
+    assert_same_graph(load_stored(run)[0], run)
 
 
 def test_what_does_not_fit_is_refused_before_work_begins(tmp_path, cli, small_addition):

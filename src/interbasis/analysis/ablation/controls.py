@@ -27,8 +27,7 @@ from interbasis.data.samples import IGNORED_LABEL, Samples
 from interbasis.graph.basis_kinds import BASIS_KINDS
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.settings import BuildConfig
-from interbasis.lib.build import BuildData, build
-from interbasis.lib.execution import Execution
+from interbasis.lib.build import build_alone
 from interbasis.network.network import Network
 
 BASES: tuple[Basis, ...] = tuple(BASIS_KINDS)
@@ -91,7 +90,7 @@ class ControlPlan:
 
     def _graph(self, network: Network, basis: Basis, progress: Progress) -> InteractionGraph:
         settings = self.settings.build.model_copy(update={"basis": basis})
-        return build(network, BuildData(self.fit_data), settings, Execution(progress=progress))
+        return build_alone(network, self.fit_data, settings, progress)
 
     def _trained(self, basis: Basis, once: "_Once", progress: Progress) -> Control:
         graph = once()

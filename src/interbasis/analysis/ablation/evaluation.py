@@ -13,9 +13,9 @@ from interbasis.analysis.ablation.metrics import Score, as_metric, default_metri
 from interbasis.analysis.ablation.token_table import Table
 from interbasis.base.errors import InterbasisError
 from interbasis.base.literals import Metric
+from interbasis.compute.chunks import chunk_size
 from interbasis.data.batches import Batches, Data
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.lib.statistics import chunk_size
 from interbasis.network.network import Network
 
 

@@ -1,4 +1,4 @@
-"""One computation of a run's model: stored as `analysis/traces/NAME.json`, several beside each other."""
+"""One computation of a run's model: stored as `traces/NAME.json`, several beside each other."""
 
 import re
 from collections.abc import Sequence

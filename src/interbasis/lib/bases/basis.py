@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from interbasis.compute.team import ALONE, Team
+from interbasis.compute.executor import Executor
 from interbasis.graph.basis_kinds import BasisKind
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.lib.covariance import Covariance
@@ -44,8 +44,8 @@ class FitSettings:
     """The last layer's features where they are known already."""
     first: int = 0
     """The number of the first of these layers in the network, for whatever is random."""
-    team: Team = ALONE
-    """The processes that all fit the same layers; the first one decomposes."""
+    executor: Executor | None = None
+    """Decompositions are done once, by one of its processes; None is this process alone."""
 
 
 class FeatureBasis(ABC):
