@@ -22,13 +22,11 @@ from pydantic import Field
 
 import interbasis
 from common import peak_gigabytes
-from interbasis.analysis.ablation.controls import own_answers
-from interbasis.analysis.ablation.scrambling import reinitialised, shuffled
+from interbasis.analysis.ablation.controls import own_answers, reinitialised, shuffled
 from interbasis.analysis.ablation.search import Search
 from interbasis.base.files import write_text_atomically
-from interbasis.base.literals import Basis
 from interbasis.base.progress import silent
-from interbasis.base.records import Record
+from interbasis.base.records import Basis, Record
 from interbasis.data.samples import Samples
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_models import first_of, open_data, open_model

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 import interbasis
+from interbasis.analysis.ablation.controls import reinitialised, shuffled
 from interbasis.analysis.ablation.robust import Attack
-from interbasis.analysis.ablation.scrambling import reinitialised, shuffled
 from interbasis.analysis.modules.modules import Modules, find_modules
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import interbasis
 from cases import mlp, modular_addition, normal
 from interbasis.analysis.ablation.records import Control
-from interbasis.base.literals import Method
+from interbasis.base.records import Method
 from interbasis.data.batches import Data
 from interbasis.data.samples import Samples
 from interbasis.network.network import Network

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 
 from interbasis.cli import main
-from interbasis.compute import chunks
+from interbasis.compute import executor as chunks
 
 
 def sum_in_blocks(setattr: Callable[[object, str, int], None]) -> None:

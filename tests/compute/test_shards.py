@@ -18,9 +18,9 @@ from interbasis.cli import app
 from interbasis.compute import checkpoints, chunks
 from interbasis.compute.shards import RoundFinishedError, ShardJob, ShardMerge, shard_files
 from interbasis.compute.team import Pass
-from interbasis.lib.rounds import rounds
+from interbasis.lib.build import rounds
 from interbasis.run.request import make_request
-from interbasis.run.shard_jobs import shard_jobs
+from interbasis.run.shards import shard_jobs
 from interbasis_studies.training.modadd import Recipe, initial_weights
 
 SETTINGS = {

@@ -8,10 +8,10 @@ import torch
 
 from cases import CASES
 from interbasis import InteractionGraph, build
-from interbasis.base.literals import Basis
+from interbasis.base.records import Basis
 from interbasis.data.batches import Batches
-from interbasis.graph.basis_kinds import BASIS_KINDS, BasisKind
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.settings import BASIS_KINDS, BasisKind
 from interbasis.graph.store import load
 from interbasis.lib.bases import BASES, FeatureBasis, FitSettings, JacobianSource
 from interbasis.lib.bases.lib import LocalInteractionBasis

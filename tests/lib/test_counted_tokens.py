@@ -162,7 +162,7 @@ def build_limits(network, inputs):
 
 
 def test_results_do_not_depend_on_chunks(monkeypatch):
-    from interbasis.compute import chunks
+    from interbasis.compute import executor as chunks
 
     case = CASES["llama"]()
     whole = build(case.network, case.inputs, **SETTINGS).graph

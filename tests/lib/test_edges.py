@@ -9,8 +9,7 @@ from torch import nn
 from cases import CASES, as_general, attention_section, mlp, normal
 from interbasis import InterbasisError, LayerBasis, Network, build
 from interbasis.data import Batches
-from interbasis.lib.completeness import completeness
-from interbasis.lib.edges import EdgeSettings, estimate_edges, measure
+from interbasis.lib.edges import EdgeSettings, completeness, estimate_edges, measure
 from interbasis.lib.edges import edges as measure_edges
 from interbasis.models.sequential import Rows
 from interbasis.network.cores import AttentionShape, Elementwise

@@ -9,9 +9,9 @@ import interbasis
 from graphs import tensors_of
 from interbasis.base.errors import InterbasisError
 from interbasis.base.memory import limited_workspace, resident_bytes
+from interbasis.graph.layer_basis import StoredBasis
 from interbasis.graph.settings import BuildConfig
 from interbasis.graph.store import load
-from interbasis.graph.stored_basis import StoredBasis
 from interbasis.lib import build as building
 from interbasis.lib import memory
 from interbasis.lib.memory import MemoryPlan, SectionMemory, window_bytes

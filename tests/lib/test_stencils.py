@@ -10,8 +10,7 @@ from torch import nn
 import interbasis
 from cases import normal
 from interbasis.data.batches import Batches
-from interbasis.lib.completeness import completeness
-from interbasis.lib.edges import EdgeSettings, SectionEdges, estimate_edges
+from interbasis.lib.edges import EdgeSettings, SectionEdges, completeness, estimate_edges
 from interbasis.lib.edges import edges as measure_edges
 from interbasis.lib.jacobians import Jacobians
 from interbasis.lib.statistics import collect
@@ -215,8 +214,8 @@ def test_errors_of_the_next_layer_are_carried_on():
 def test_batches_do_not_matter(monkeypatch):
     network, _, images = small_residual(samples=12)
     whole = interbasis.build(network, images, dtype="float64").graph
-    monkeypatch.setattr("interbasis.compute.chunks.CHUNK_BYTES", 2**14)
-    monkeypatch.setattr("interbasis.compute.chunks.FINE_CHUNK_BYTES", 2**14)
+    monkeypatch.setattr("interbasis.compute.executor.CHUNK_BYTES", 2**14)
+    monkeypatch.setattr("interbasis.compute.executor.FINE_CHUNK_BYTES", 2**14)
     monkeypatch.setattr("interbasis.network.stencil_section.MAX_BLOCK_ELEMENTS", 2**11)
     parts = interbasis.build(network, list(images.split(5)), dtype="float64").graph
     for one, other in zip(whole.edges, parts.edges, strict=True):

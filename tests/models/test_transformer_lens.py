@@ -7,7 +7,7 @@ import torch
 
 from cases import gram_error
 from interbasis import InterbasisError, build, from_hf
-from interbasis.analysis.ablation.scrambling import shuffled
+from interbasis.analysis.ablation.controls import shuffled
 from interbasis.network.hooks import hook_names
 from tiny_models import tokens
 

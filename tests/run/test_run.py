@@ -14,7 +14,7 @@ from interbasis.analysis.stages.modules import ModulesRequest
 from interbasis.analysis.stages.steer import SteerRequest
 from interbasis.analysis.stages.trace import TraceRequest
 from interbasis.analysis.stored_results import load_result
-from interbasis.compute.resources import Resources
+from interbasis.compute.team import Resources
 from interbasis.graph.settings import BuildConfig
 from interbasis.show.viewer.payload import workspace_payload
 from interbasis.show.viewer.trace_payload import page_trace

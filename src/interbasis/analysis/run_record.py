@@ -6,14 +6,13 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from interbasis.analysis.result import Result
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.controls import ControlsResult
 from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.analysis.stages.features import ExamplesResult, FeaturesResult
 from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.analysis.stages.trace import TraceResult
-from interbasis.analysis.stored_results import load_named, names_of
+from interbasis.analysis.stored_results import Result, load_named, names_of
 from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph

@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from torch import Tensor
 
-from interbasis.analysis.result import Result
-from interbasis.analysis.stored_results import check_same_graph, load_result, load_tensors, save_result
+from interbasis.analysis.stored_results import (
+    Result,
+    check_same_graph,
+    load_result,
+    load_tensors,
+    save_result,
+)
 from interbasis.base.devices import has_float64, require_dtype, torch_device
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress
@@ -22,9 +27,8 @@ from interbasis.data.batches import Data
 from interbasis.data.samples import Split
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_sources import NamedSources
-from interbasis.graph.same_data import require_same_data
 from interbasis.graph.store import graph_digest
-from interbasis.graph.trust import require_trust
+from interbasis.graph.trust import require_same_data, require_trust
 from interbasis.network.hooks import own_name
 from interbasis.network.network import Network
 

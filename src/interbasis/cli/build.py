@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from interbasis.base.errors import InterbasisError
 from interbasis.cli import common
-from interbasis.compute.resources import Resources
+from interbasis.compute.team import Resources
 from interbasis.graph.settings import BuildRequest
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 from cyclopts import Parameter
 from rich.console import RenderableType
 
-from interbasis.base.messages import clear_line
-from interbasis.base.printable import printable
+from interbasis.base.messages import clear_line, printable
 from interbasis.base.records import Record
 
 if TYPE_CHECKING:

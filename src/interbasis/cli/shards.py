@@ -39,7 +39,7 @@ def shards(
     Example: interbasis shards modadd --shards 16 --slurm --out runs/lib
     """
     from interbasis.run.request import requested
-    from interbasis.run.shard_jobs import shard_jobs
+    from interbasis.run.shards import shard_jobs
     from interbasis.show.terminal.shards import job_list
 
     given = {} if options is None else options.model_dump(include=options.model_fields_set)

@@ -9,11 +9,13 @@ A `Pass` is a sum over data and knows nothing about where it runs. The `Executor
 One process, several, shards and resumed work therefore give the same bits.
 """
 
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,12 +25,89 @@ from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress, silent
 from interbasis.compute.activation_cache import ActivationCache
 from interbasis.compute.checkpoints import NO_CHECKPOINTS, Checkpoints, State
-from interbasis.compute.chunks import chunk_size, layer_chunk_size
-from interbasis.compute.clock import Clock
 from interbasis.compute.shards import Shards
 from interbasis.compute.team import ALONE, BlockSum, Team
 from interbasis.data.batches import Batches
 from interbasis.network.network import Network
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Clock:
+    """Seconds per phase; time in a phase within a phase counts for the inner one only."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.processor_seconds: dict[str, float] = {}
+        """The same without the time in which other work had the processor; of all threads together."""
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        counters = (self.seconds, time.perf_counter), (self.processor_seconds, time.process_time)
+        before = [(sum(seconds.values()), now()) for seconds, now in counters]
+        try:
+            yield
+        finally:
+            for (seconds, now), (inner_before, start) in zip(counters, before, strict=True):
+                passed = now() - start - (sum(seconds.values()) - inner_before)
+                seconds[phase] = seconds.get(phase, 0.0) + passed
+
+    def timing(self, phase: str, function: Callable[P, R]) -> Callable[P, R]:
+        """The same function, its time counted for a phase."""
+
+        def timed(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self(phase):
+                return function(*args, **kwargs)
+
+        return timed
+
+
+CHUNK_BYTES = 2**26
+"""Bytes that the activations of one chunk may take; large, for Grams of wide layers."""
+FINE_CHUNK_BYTES = 2**23
+"""The same for passes that do more with every sample, so that progress is shown often."""
+LAYERS_AT_ONCE = 4
+"""A single layer of a chunk may take so many times CHUNK_BYTES."""
+TOKENS_PER_CHUNK = 2048
+"""Tokens that are summed before they are added to the sums of a large network, which takes a while."""
+
+
+def chunk_size(network: Network, batches: Batches, fine: bool = False, limit: int | None = None) -> int:
+    """Number of samples whose activations at all layers fit in a chunk, or in ``limit`` bytes."""
+    size = FINE_CHUNK_BYTES if fine else CHUNK_BYTES
+    size = min(size, limit or size)
+    return max(1, size // (8 * _coordinates(network, _positions(network, batches))))
+
+
+def layer_chunk_size(network: Network, batches: Batches, limit: int | None = None) -> int:
+    """Number of samples for a pass that holds the activations of one layer at a time."""
+    if limit is not None:
+        return chunk_size(network, batches, limit=limit)
+    positions = _positions(network, batches)
+    widest = max(section.source.width + section.shapes.read[0] for section in network.sections)
+    enough = min(-(-TOKENS_PER_CHUNK // positions), LAYERS_AT_ONCE * CHUNK_BYTES // (8 * widest * positions))
+    return max(chunk_size(network, batches), enough)
+
+
+def _positions(network: Network, batches: Batches) -> int:
+    """Positions of a sample at the first node layer."""
+    positions = network.prefix(batches.first().to(network.device)).shape[1]
+    if positions == 0:
+        raise InterbasisError(f"{batches.name}: samples have no positions; expected at least one")
+    return positions
+
+
+def _coordinates(network: Network, positions: int) -> int:
+    """Numbers that a sample has at all node layers and read-outs, from its positions at the first."""
+    total = 0
+    for section in network.sections:
+        total += positions * section.source.width
+        grid = section.target.grid
+        positions = positions if grid is None else math.prod(grid)
+        total += positions * section.shapes.read[0]
+    return total + positions * network.nodes[-1].width
+
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -15,14 +15,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Annotated
 
 import torch
 import torch.distributed as dist
+from pydantic import BeforeValidator, Field
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from interbasis.base.errors import InterbasisError
 from interbasis.base.files import inside
+from interbasis.base.memory import parse_bytes
+from interbasis.base.records import Record
 from interbasis.compute.checkpoints import FOLDER, Checkpoints, State
 from interbasis.compute.signals import say_no_more, say_when_ended, torchrun_number
 
@@ -291,3 +295,25 @@ def team_of_torchrun() -> Team:
 
 _connected: list[Team] = []
 """A process is connected once."""
+
+
+def _text(amount: object) -> object:
+    return str(amount) if isinstance(amount, int) and not isinstance(amount, bool) else amount
+
+
+class Resources(Record):
+    """What a build may use; nothing here changes the graph but the last digits of its numbers."""
+
+    cache_gigabytes: float = Field(default=4.0, ge=0, allow_inf_nan=False)
+    """Disk space for activations between blocks during the build; 0 for none."""
+    memory: Annotated[str | None, BeforeValidator(_text)] = None
+    """Maximum memory to use, such as 8GB: batches and blocks are chosen to fit, sections are built one after
+    the other and blocks of a Hugging Face model loaded one at a time if necessary; default: no limit."""
+    device: str | None = None
+    """Device to compute on: cpu, cuda, cuda:1, or mps, which has no float64 and computes in float32;
+    default: cpu."""
+
+    @property
+    def bytes(self) -> int | None:
+        """The limit on memory."""
+        return None if self.memory is None else parse_bytes(self.memory)

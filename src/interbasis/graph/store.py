@@ -28,11 +28,17 @@ from interbasis.compute.checkpoints import FOLDER, Checkpoints, unfinished_tasks
 from interbasis.compute.locks import LOCK, building
 from interbasis.compute.shards import SHARDS
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
-from interbasis.graph.layer_basis import LayerBasis
-from interbasis.graph.layer_state import TENSORS_PER_LAYER, LayerHeader, header_of, layer_of
+from interbasis.graph.layer_basis import (
+    TENSORS_PER_LAYER,
+    LayerBasis,
+    LayerHeader,
+    StoredBasis,
+    StoredTensors,
+    header_of,
+    layer_of,
+)
 from interbasis.graph.named_sources import NamedSources
 from interbasis.graph.settings import BuildConfig
-from interbasis.graph.stored_basis import StoredBasis, StoredTensors
 
 FORMAT = "interbasis-graph"
 SCHEMA = 1

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from interbasis.base.devices import near_sums
 from interbasis.base.errors import InterbasisError
-from interbasis.compute import chunks
+from interbasis.compute import executor as chunks
 from interbasis.compute.checkpoints import State
 from interbasis.compute.executor import Chunk, Executor, Pass
 from interbasis.data.batches import Batches

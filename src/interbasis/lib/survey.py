@@ -9,10 +9,9 @@ from torch import Tensor
 from interbasis.base.devices import double, near_sums
 from interbasis.base.errors import InterbasisError
 from interbasis.compute.checkpoints import State
-from interbasis.compute.chunks import chunk_size
-from interbasis.compute.executor import Executor
+from interbasis.compute.executor import Executor, chunk_size
 from interbasis.data.batches import Batches
-from interbasis.graph.largest_direction import Carrier, LargestDirection
+from interbasis.graph.interaction_graph import Carrier, LargestDirection
 from interbasis.lib.counted_tokens import CountedTokens, norms
 from interbasis.lib.statistics import check_runs
 from interbasis.network.network import NodeLayer

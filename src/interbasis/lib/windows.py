@@ -16,15 +16,19 @@ from torch import Tensor
 from interbasis.base.progress import Progress
 from interbasis.compute.activation_cache import ActivationCache
 from interbasis.compute.checkpoints import State
-from interbasis.compute.chunks import chunk_size
-from interbasis.compute.executor import Executor
+from interbasis.compute.executor import Executor, chunk_size
 from interbasis.data.batches import Batches
 from interbasis.data.samples import Pair, Samples
-from interbasis.graph.layer_basis import LayerBasis
-from interbasis.graph.layer_state import LayerHeader, header_of, layer_of
+from interbasis.graph.layer_basis import (
+    LayerBasis,
+    LayerHeader,
+    StoredBasis,
+    StoredTensors,
+    header_of,
+    layer_of,
+)
 from interbasis.graph.settings import BuildConfig
 from interbasis.graph.store import layer_entries
-from interbasis.graph.stored_basis import StoredBasis, StoredTensors
 from interbasis.lib.build import BuildData, BuiltPart, Part, build_part
 from interbasis.lib.counted_tokens import CountedTokens
 from interbasis.network.network import Prefix

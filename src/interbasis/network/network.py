@@ -22,7 +22,7 @@ from torch import Tensor
 
 from interbasis.base.devices import near_sums, sums_device
 from interbasis.base.errors import InterbasisError
-from interbasis.base.literals import Dtype
+from interbasis.base.records import Dtype
 from interbasis.network.attributions import (
     AttributionBlock,
     SignedTokens,

@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Literal
 
 from interbasis.base.errors import InterbasisError
-from interbasis.base.literals import Basis, Dtype, Method
 from interbasis.base.progress import Progress
-from interbasis.compute.resources import Resources
-from interbasis.compute.team import ALONE, Team
+from interbasis.base.records import Basis, Dtype, Method
+from interbasis.compute.team import ALONE, Resources, Team
 from interbasis.data.batches import Data
 from interbasis.graph.settings import BuildConfig
 from interbasis.lib.build import BuildData

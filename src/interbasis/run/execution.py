@@ -12,9 +12,8 @@ from interbasis.base.progress import Progress, progress_bar
 from interbasis.compute.checkpoints import environment
 from interbasis.compute.executor import Executor, most_blocks
 from interbasis.compute.locks import building
-from interbasis.compute.resources import Resources
 from interbasis.compute.shards import RoundFinishedError, Shards
-from interbasis.compute.team import ALONE, Team, team_checkpoints
+from interbasis.compute.team import ALONE, Resources, Team, team_checkpoints
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.settings import BuildConfig, BuildRequest
 from interbasis.lib.build import BuildData, build, data_fingerprints, with_defaults_of

@@ -8,8 +8,7 @@ from interbasis.base.files import check_writable
 from interbasis.base.memory import return_freed_memory
 from interbasis.base.progress import Progress
 from interbasis.compute.locks import building, working
-from interbasis.compute.resources import Resources
-from interbasis.compute.team import ALONE, Team, team_of_torchrun
+from interbasis.compute.team import ALONE, Resources, Team, team_of_torchrun
 from interbasis.data.samples import Samples
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_models import Model, at_one_commit, open_model

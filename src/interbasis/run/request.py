@@ -16,10 +16,9 @@ from typing import Any
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.named_models import open_data
 from interbasis.graph.named_sources import DATA, NamedSources
-from interbasis.graph.same_data import require_same_data
 from interbasis.graph.settings import BuildRequest
 from interbasis.graph.store import CONFIG, FORMAT, GraphHeader, read_header
-from interbasis.graph.trust import require_trust, trust
+from interbasis.graph.trust import require_same_data, require_trust, trust
 
 
 def make_request(values: dict[str, Any]) -> BuildRequest:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch import Tensor
 
 from interbasis.analysis.workspace import Workspace
-from interbasis.base.literals import Basis, Method, Metric
 from interbasis.base.memory import parse_bytes, return_freed_memory
 from interbasis.base.progress import Progress
-from interbasis.base.records import Record
+from interbasis.base.records import Basis, Method, Metric, Record
 from interbasis.base.signatures import standing
 from interbasis.compute.team import team_of_torchrun
 from interbasis.data.batches import Data

@@ -10,7 +10,7 @@ from sklearn.decomposition import FastICA
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from interbasis.base.literals import Basis
+from interbasis.base.records import Basis
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.lib.edges import edges

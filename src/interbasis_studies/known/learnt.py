@@ -20,8 +20,7 @@ from interbasis.analysis.ablation.masked_pass import top_edges
 from interbasis.analysis.ablation.robust import Attack, RobustSearch
 from interbasis.analysis.ablation.search import Search
 from interbasis.analysis.modules.modules import IN_NONE, Modules, find_modules
-from interbasis.base.literals import Basis
-from interbasis.base.records import Measured, Record
+from interbasis.base.records import Basis, Measured, Record
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
 from interbasis.run.build import build

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import torch
 
-from interbasis.analysis.result import DataUsed
 from interbasis.analysis.stages import ablate
 from interbasis.analysis.stages.ablate import AblateRequest, AblationResult
-from interbasis.analysis.stored_results import load_result, save_result
-from interbasis.base.literals import Basis
+from interbasis.analysis.stored_results import DataUsed, load_result, save_result
+from interbasis.base.records import Basis
 from interbasis.lib.counted_tokens import CountedTokens
 from interbasis.run.run import Run
 from interbasis_studies.paper.plan import Settings

@@ -6,7 +6,7 @@ from torch import nn
 
 import interbasis
 from interbasis.analysis.ablation.count_intervals import FINE, count_on_draws
-from interbasis.analysis.ablation.metrics import Score
+from interbasis.analysis.ablation.evaluation import Score
 from interbasis.analysis.ablation.search import edges_required
 
 SETS = 60

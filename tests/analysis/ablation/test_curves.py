@@ -11,14 +11,10 @@ from torch import nn
 import interbasis
 from cases import CASES, mlp
 from interbasis.analysis.ablation import bootstrap
-from interbasis.analysis.ablation.controls import own_answers
-from interbasis.analysis.ablation.curves import sparsity_curves
-from interbasis.analysis.ablation.evaluation import Evaluation
+from interbasis.analysis.ablation.controls import own_answers, reinitialised, shuffled, stress
+from interbasis.analysis.ablation.curves import interaction_sparsity, normalised, sparsity_curves
+from interbasis.analysis.ablation.evaluation import Evaluation, Score
 from interbasis.analysis.ablation.masked_pass import ablate_edges, top_edges
-from interbasis.analysis.ablation.metrics import Score
-from interbasis.analysis.ablation.scrambling import reinitialised, shuffled
-from interbasis.analysis.ablation.sparsity import interaction_sparsity, normalised
-from interbasis.analysis.ablation.stress import stress
 from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.base.errors import InterbasisError
 from interbasis.run.run import open_run
@@ -94,7 +90,7 @@ def test_sparsity_measures_of_known_matrices():
     graph = interbasis.build(case.network, case.inputs).graph
     measured = interaction_sparsity(graph)
     assert measured[0].participation == pytest.approx(1, abs=1e-6)  # LIB makes a linear network diagonal
-    from interbasis.analysis.ablation.sparsity import _measure
+    from interbasis.analysis.ablation.curves import _measure
 
     flat, sharp = (_measure("a", "b", normalised(matrix.double())) for matrix in (equal, single))
     assert (flat.participation, flat.gini, flat.hoyer, flat.kurtosis) == pytest.approx((8, 0, 0, 1))

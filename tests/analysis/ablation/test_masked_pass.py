@@ -8,8 +8,14 @@ from torch import Tensor
 
 import interbasis
 from cases import CASES, activations, as_general, attention_section, mlp, normal, seeded
-from interbasis.analysis.ablation.masked_pass import ablate_edges, ablate_nodes, ablated, top_edges
-from interbasis.analysis.ablation.token_table import Table, tabulate
+from interbasis.analysis.ablation.masked_pass import (
+    Table,
+    ablate_edges,
+    ablate_nodes,
+    ablated,
+    tabulate,
+    top_edges,
+)
 from interbasis.lib.coordinates import sections_in_bases
 from interbasis.network.cores import Attention, AttentionShape
 from interbasis.network.network import Section

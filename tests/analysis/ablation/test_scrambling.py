@@ -11,8 +11,7 @@ from torch.nn.utils import prune
 import interbasis
 from cases import ACTIVATIONS, CASES, mlp, modular_addition, normal, plain_transformer, seeded
 from interbasis import InterbasisError, Network
-from interbasis.analysis.ablation.controls import ControlPlan, ControlSettings
-from interbasis.analysis.ablation.scrambling import reinitialised, shuffled
+from interbasis.analysis.ablation.controls import ControlPlan, ControlSettings, reinitialised, shuffled
 from interbasis.models import modadd
 from small_runs import control_rows
 

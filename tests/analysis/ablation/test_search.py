@@ -8,11 +8,9 @@ import interbasis
 from cases import CASES, mlp
 from interbasis.analysis.ablation.bootstrap import required_counts
 from interbasis.analysis.ablation.curves import sparsity_curves
-from interbasis.analysis.ablation.evaluation import Evaluation
+from interbasis.analysis.ablation.evaluation import Evaluation, Score, passes, worst_allowed
 from interbasis.analysis.ablation.masked_pass import ablate_edges, ablate_nodes, top_edges
-from interbasis.analysis.ablation.metrics import Score, passes, worst_allowed
-from interbasis.analysis.ablation.search import edges_required, nodes_required
-from interbasis.analysis.ablation.trials import logarithmic
+from interbasis.analysis.ablation.search import edges_required, logarithmic, nodes_required
 from interbasis.models import modadd
 from small_runs import control_rows
 
@@ -305,7 +303,7 @@ def test_a_network_that_repeats_its_input_is_still_measured_against_its_own_answ
 
 
 def test_python_and_the_command_line_choose_the_same_metric(language, solved):
-    from interbasis.analysis.ablation.metrics import default_metric
+    from interbasis.analysis.ablation.evaluation import default_metric
 
     assert default_metric(language[0]) == "cross_entropy"
     assert default_metric(language[0].to(torch.float32).between(language[0].layers[1:3])) == "cross_entropy"

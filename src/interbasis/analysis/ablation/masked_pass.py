@@ -8,17 +8,25 @@ then the rest of the network runs on. Only the kept columns of  enter, and outpu
 share one pass through the core, so the work goes with the number of kept edges. A node ablation keeps some
 features of a layer and puts the others at their mean, f' = C⁺_K C_K f. Tokens that the graph leaves out stay
 as they are (`whole_tokens`).
+
+Tokens that ablations leave as they are: those that the sums behind the graph left out.
+
+The features of a graph do not describe a massive token (`fit.counted_tokens`). Putting them at their mean
+there would move the token by its whole norm, and with it every token that attends to it. So masks act between
+tokens that count, c = 1: at token s of the target, output feature i sees
+
+    m_i ∘ f̂_t    of tokens t with c^l_t = 1, and f_t itself of all others,
+
+and a token s with c^{l+1}_s = 0 comes out of the section as if nothing were masked.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 
-from interbasis.analysis.ablation.token_table import Table, tabulate
-from interbasis.analysis.ablation.whole_tokens import WholeTokens
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
@@ -27,6 +35,89 @@ from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.network.cores import Core, FastAblation, Linear
 from interbasis.network.masked import MaskedReadOuts, written_rows
 from interbasis.network.network import Network, Section
+
+MIN_TOKENS_PER_ROW = 4
+"""A table is worth it from so many times fewer rows than tokens."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """f[n, t] = rows[index[n, t]]."""
+
+    rows: Tensor  # [U, width]
+    index: Tensor  # [n, T]
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Table":
+        """The table of a function of single tokens."""
+        return Table(function(self.rows), self.index)
+
+
+def tabulate(f: Tensor) -> Table | None:  # [n, T, width]
+    """The table of a batch whose tokens repeat bit for bit; None where it would not be much smaller."""
+    flat = f.flatten(0, 1).contiguous()
+    hashes = _hashes(flat)
+    different, index = hashes.unique(return_inverse=True)
+    if len(different) * MIN_TOKENS_PER_ROW > len(flat):
+        return None
+    first = torch.full_like(different, len(flat))
+    first.scatter_reduce_(0, index, torch.arange(len(flat), device=f.device), "amin")
+    rows = flat[first]
+    if not torch.equal(rows[index], flat):  # two different tokens with the same hash
+        return None
+    return Table(rows, index.view(f.shape[:2]))
+
+
+def _hashes(rows: Tensor) -> Tensor:  # [m, width] -> [m]
+    """Sums of the numbers' bits times odd constants, modulo 2⁶⁴: equal rows, equal sums."""
+    bits = rows.view(torch.int32).long()
+    generator = torch.Generator().manual_seed(0)
+    odd = torch.randint(-(2**62), 2**62, (bits.shape[1],), generator=generator) * 2 + 1
+    mixed = bits * odd.to(bits.device)
+    return (mixed ^ (mixed >> 29)).sum(1)
+
+
+@dataclass(frozen=True, eq=False)
+class WholeTokens:
+    """Which tokens at the ends of a section are not masked, and what it computes from them."""
+
+    inputs: Tensor  # [n, T, 1], bool
+    outputs: Tensor  # [n, S, 1], bool
+    skipped_inputs: Tensor  # [n, S, 1], bool: the inputs at the positions that come out
+    read: Tensor  # A f [n, T, c_in]
+    skipped: Tensor  # C_out P f [n, S, r_out]
+    following: Tensor  # F(f) [n, S, d_out]
+
+    @classmethod
+    def of(
+        cls, section: Section, target: LayerBasis, f: Tensor, counted: tuple[Tensor, Tensor]
+    ) -> "WholeTokens":
+        """From the activations f [n, T, d_in] and the tokens that count at both ends, [n, T] and [n, S]."""
+        inputs, outputs = (~counts[..., None] for counts in counted)
+        here = section.outputs(f)
+        read = section.read_outs(f)
+        return cls(
+            inputs,
+            outputs,
+            inputs[:, here],
+            read,
+            target.features_of(f[:, here] @ section.skip.T),
+            section.from_read_outs(f, read),
+        )
+
+    def among_read_outs(self, u: Tensor) -> Tensor:  # [n, ..., T, c_in]
+        """Read-outs of masked features, with those of whole tokens as they are."""
+        between = (1,) * (u.ndim - 3)
+        inputs, read = (x.reshape(len(x), *between, *x.shape[1:]) for x in (self.inputs, self.read))
+        return torch.where(inputs, read, u)
+
+    def among_skipped(self, skipped: Tensor) -> Tensor:  # [n, S, r_out]
+        """The same for what the skip passes on."""
+        return torch.where(self.skipped_inputs, self.skipped, skipped)
+
+    def among_outputs(self, following: Tensor) -> Tensor:  # [n, S, d_out]
+        """The same for the activations that come out."""
+        return torch.where(self.outputs, self.following, following)
+
 
 Masks = Mapping[int | str, Tensor] | Sequence[Tensor | None]
 """Masks by section: {index or name of the source layer: mask}, or one per section with None for all edges."""

@@ -8,8 +8,13 @@ their width). What is done to every number by itself is counted in ``bytes`` tha
 
 from dataclasses import dataclass, fields
 
-from interbasis.compute.chunks import CHUNK_BYTES, FINE_CHUNK_BYTES, LAYERS_AT_ONCE, TOKENS_PER_CHUNK
-from interbasis.compute.executor import most_blocks
+from interbasis.compute.executor import (
+    CHUNK_BYTES,
+    FINE_CHUNK_BYTES,
+    LAYERS_AT_ONCE,
+    TOKENS_PER_CHUNK,
+    most_blocks,
+)
 from interbasis.graph.settings import BuildConfig
 from interbasis.lib.survey import MAX_DECOMPOSED, MAX_TOKENS
 from interbasis.network.cores import (

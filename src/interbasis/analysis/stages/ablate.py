@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from pydantic import Field
 
 from interbasis.analysis.ablation.records import RobustCount, Trial
-from interbasis.analysis.result import DataUsed, Result, unknown_layer
+from interbasis.analysis.stored_results import DataUsed, Result, unknown_layer
 from interbasis.base.errors import InterbasisError, short_repr
-from interbasis.base.literals import Metric
 from interbasis.base.progress import Progress, progress_bar
-from interbasis.base.records import Record, SomeNames
+from interbasis.base.records import Metric, Record, SomeNames
 
 if TYPE_CHECKING:
     from torch import Tensor

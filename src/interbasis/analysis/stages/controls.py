@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from interbasis.analysis.ablation.records import Control
-from interbasis.analysis.result import DataUsed, Result
+from interbasis.analysis.stored_results import DataUsed, Result
 from interbasis.base.errors import short_repr
-from interbasis.base.literals import Metric
 from interbasis.base.progress import progress_bar
-from interbasis.base.records import Names, Record, SomeNames
+from interbasis.base.records import Metric, Names, Record, SomeNames
 
 if TYPE_CHECKING:
     from interbasis.analysis.workspace import Workspace
@@ -74,7 +73,7 @@ def run(opened: "Workspace", request: ControlsRequest) -> ControlsResult:
 
 def _run(opened: "Workspace", request: ControlsRequest) -> ControlsResult:
     from interbasis.analysis.ablation.controls import ControlPlan, ControlSettings
-    from interbasis.analysis.ablation.metrics import default_metric
+    from interbasis.analysis.ablation.evaluation import default_metric
     from interbasis.analysis.ablation.search import DEFAULT_TOLERANCE, ToleranceError, warn_below_one_sample
 
     data = opened.data(request.data)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from pydantic import Field, model_validator
 
 from interbasis.analysis.ablation.records import Curves, Sparsity
-from interbasis.analysis.result import DataUsed, Result, unknown_layer
-from interbasis.base.literals import Metric
-from interbasis.base.records import Record, require
+from interbasis.analysis.stored_results import DataUsed, Result, unknown_layer
+from interbasis.base.records import Metric, Record, require
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,8 +74,7 @@ def run(opened: "Workspace", request: CurvesRequest) -> CurvesResult:
 
 
 def _run(opened: "Workspace", request: CurvesRequest) -> CurvesResult:
-    from interbasis.analysis.ablation.curves import sparsity_curves
-    from interbasis.analysis.ablation.sparsity import interaction_sparsity
+    from interbasis.analysis.ablation.curves import interaction_sparsity, sparsity_curves
 
     data = opened.data(request.data)
     used = DataUsed.from_data(data)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from interbasis.analysis.features.records import ExampleKind, FeatureExamples, Idle, LayerFeatures
-from interbasis.analysis.result import DataUsed, Result, unknown_feature
+from interbasis.analysis.stored_results import DataUsed, Result, unknown_feature
 from interbasis.base.progress import progress_bar
 from interbasis.base.records import Record
 

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from interbasis.analysis.result import Result, unknown_feature
 from interbasis.analysis.stages.ablate import AblationResult
+from interbasis.analysis.stored_results import Result, unknown_feature
 from interbasis.base.errors import short_repr
 from interbasis.base.records import Record
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from interbasis.analysis.result import Result
+from interbasis.analysis.stored_results import Result
 from interbasis.base.records import Record
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from interbasis.analysis.result import Result, unknown_feature, unknown_layer
 from interbasis.analysis.stages.features import FeaturesResult
 from interbasis.analysis.stages.modules import ModulesResult
+from interbasis.analysis.stored_results import Result, unknown_feature, unknown_layer
 from interbasis.analysis.traces.records import NodeGroup, Trace, TraceNode, TraceSettings
 from interbasis.base.errors import InterbasisError
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from interbasis.compute.executor import Executor
-from interbasis.graph.basis_kinds import BasisKind
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.settings import BasisKind
 from interbasis.lib.covariance import Covariance
 from interbasis.lib.slices import SlicedSection
 from interbasis.network.jacobian_gram import JacobianGram

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
-from interbasis.graph.basis_kinds import JIB
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.settings import JIB
 from interbasis.lib.bases.basis import FitSettings, JacobianSource
 from interbasis.lib.bases.lib import LocalInteractionBasis
 from interbasis.lib.covariance import Covariance

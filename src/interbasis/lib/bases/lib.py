@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from interbasis.graph.basis_kinds import LIB
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.settings import LIB
 from interbasis.lib.bases.principal import Principal
 from interbasis.lib.bases.whitened import WhitenedBasis
 from interbasis.network.jacobian_gram import JacobianGram

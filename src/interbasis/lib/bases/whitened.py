@@ -21,8 +21,7 @@ from torch import Tensor
 
 from interbasis.compute.checkpoints import State
 from interbasis.compute.executor import decide_alone
-from interbasis.graph.layer_basis import LayerBasis
-from interbasis.graph.layer_state import layers_of, state_of
+from interbasis.graph.layer_basis import LayerBasis, layers_of, state_of
 from interbasis.lib.bases.basis import FeatureBasis, FitSettings, JacobianSource
 from interbasis.lib.bases.principal import Principal, last_layer
 from interbasis.lib.covariance import Covariance

@@ -14,8 +14,7 @@ from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType,
 from rich.table import Table
 from rich.text import Text
 
-from interbasis.base.messages import clear_line
-from interbasis.base.printable import printable
+from interbasis.base.messages import clear_line, printable
 
 LONGEST_UNBROKEN = 28
 """Characters of a word in a column of text; longer ones, such as paths, may be broken."""

@@ -15,8 +15,7 @@ from interbasis.analysis.features.records import (
     Histogram,
     PositionStatistics,
 )
-from interbasis.base.literals import Basis, Metric
-from interbasis.base.records import Measured, Record
+from interbasis.base.records import Basis, Measured, Metric, Record
 from interbasis.show.viewer.notes import Notes
 
 SCHEMA = 6

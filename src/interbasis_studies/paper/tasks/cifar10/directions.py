@@ -18,9 +18,8 @@ from torch import Tensor
 from interbasis.analysis.features.activations import collect, of
 from interbasis.analysis.features.interventions import intervene
 from interbasis.analysis.features.probes import auroc, best, explained_variance, separation
-from interbasis.base.literals import Basis
 from interbasis.base.progress import Progress, silent
-from interbasis.base.records import Record
+from interbasis.base.records import Basis, Record
 from interbasis.data import cifar10
 from interbasis.data.samples import Split
 from interbasis.graph.layer_basis import LayerBasis

@@ -4,10 +4,10 @@ from itertools import product
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
+from interbasis.analysis.ablation.curves import interaction_sparsity
 from interbasis.analysis.ablation.evaluation import Evaluation
 from interbasis.analysis.ablation.records import Sparsity
 from interbasis.analysis.ablation.search import DEFAULT_TOLERANCE
-from interbasis.analysis.ablation.sparsity import interaction_sparsity
 from interbasis.analysis.features.records import Idle
 from interbasis.analysis.features.relevance import idle
 from interbasis.analysis.stages import modules
