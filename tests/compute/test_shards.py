@@ -15,7 +15,8 @@ from cases import CASES
 from graphs import assert_same_graph
 from interbasis import InterbasisError
 from interbasis.cli import app
-from interbasis.compute import checkpoints, chunks
+from interbasis.compute import checkpoints
+from interbasis.compute import executor as chunks
 from interbasis.compute.shards import RoundFinishedError, ShardJob, ShardMerge, shard_files
 from interbasis.compute.team import Pass
 from interbasis.lib.build import rounds
