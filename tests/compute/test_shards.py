@@ -15,9 +15,9 @@ from cases import CASES
 from graphs import assert_same_graph
 from interbasis import InterbasisError
 from interbasis.cli import app
-from interbasis.compute import checkpoints, chunks
+from interbasis.compute import checkpoints, executor
 from interbasis.compute.shards import RoundFinishedError, ShardJob, ShardMerge, shard_files
-from interbasis.compute.team import Pass
+from interbasis.compute.team import BlockSum
 from interbasis.lib.build import rounds
 from interbasis.run.request import make_request
 from interbasis.run.shards import shard_jobs
@@ -66,7 +66,7 @@ def test_shards_have_the_bits_of_one_process(tmp_path, name):
 
 
 def test_shards_without_a_block_of_small_data(tmp_path, monkeypatch):
-    monkeypatch.setattr(chunks, "FINE_CHUNK_BYTES", 2**23)
+    monkeypatch.setattr(executor, "FINE_CHUNK_BYTES", 2**23)
     case = CASES["relu"]()
     merged, _ = in_shards(
         tmp_path, 3, lambda team: interbasis.build(case.network, case.inputs, team=team).graph
@@ -91,7 +91,7 @@ def test_statistics_of_other_data_are_of_the_same_round(tmp_path):
 
 @pytest.mark.parametrize(("blocks", "processes"), [(1, 1), (16, 3), (16, 7), (16, 16), (21, 21), (5, 2)])
 def test_every_process_sums_nodes_of_one_tree(blocks, processes):
-    one = Pass("", blocks, lambda block: ({}, {"sum": str(block)}), lambda a, b: ({}, _joined(a, b)))
+    one = BlockSum("", blocks, lambda block: ({}, {"sum": str(block)}), lambda a, b: ({}, _joined(a, b)))
     parts, team = {}, ShardJob(Path("none"), 0, processes)
     for rank in range(processes):
         nodes = one.nodes_within(*team.blocks_of(rank, blocks))

@@ -6,8 +6,8 @@ Every sentence is made from what was measured. What was not measured forbids wha
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from interbasis.analysis.ablation.records import Control
-from interbasis.analysis.stages.ablate import AblationResult, SectionEdges
+from interbasis.analysis.ablation.records import Control, EdgesRequired
+from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.modules import MIN_MODULARITY_Z
 from interbasis.show.report.measurements import (
     area_with_interval,
@@ -197,7 +197,7 @@ def _robust(ablation: AblationResult) -> Iterator[Claim]:
         )
 
 
-def _beside(section: SectionEdges) -> str:
+def _beside(section: EdgesRequired) -> str:
     """The robust count, beside the plain one."""
     return f" (robust {section.robust.count:,})" if section.robust else ""
 

@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interbasis.analysis.ablation.records import Curve
+from interbasis.analysis.ablation.records import Curve, EdgesRequired
 from interbasis.analysis.features.contexts import short
 from interbasis.analysis.features.records import Effects, Feature, MeanEffects, MeanPush
 from interbasis.analysis.run_record import RunRecord, read_results, read_run
-from interbasis.analysis.stages.ablate import SectionEdges
 from interbasis.analysis.stored_results import load_result
 from interbasis.analysis.summary import LayerSummary, summarise
 from interbasis.analysis.workspace import Workspace
@@ -223,7 +222,7 @@ def _curve(curve: Curve, edges: int) -> PageCurve:
     return PageCurve(counts=counts, values=curve.values, area=curve.area)
 
 
-def _edges_required(section: SectionEdges) -> PageEdgesRequired:
+def _edges_required(section: EdgesRequired) -> PageEdgesRequired:
     return PageEdgesRequired(
         count=section.count,
         possible=section.possible,

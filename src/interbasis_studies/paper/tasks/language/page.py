@@ -1,6 +1,6 @@
 """What the page of a language model has beside the common parts."""
 
-from interbasis.analysis.stages.ablate import SectionEdges
+from interbasis.analysis.ablation.records import EdgesRequired
 from interbasis_studies.paper.markdown import Cell, percent, table
 from interbasis_studies.paper.plan import BASIS_LABELS, CENTRAL_BASES, LanguageSettings, Plan
 from interbasis_studies.paper.records import ComparedEdges, Reproduction
@@ -97,7 +97,7 @@ def _edges(r: R) -> str:
     return "## Edges required\n\n" + table(("basis", "section", "kind", "count [95 %]", "of", "can go"), rows)
 
 
-def _count(section: SectionEdges) -> str:
+def _count(section: EdgesRequired) -> str:
     return _with_interval(section.count, section.interval) if section.interval else f"{section.count:,}"
 
 
