@@ -173,9 +173,16 @@ def test_shards_that_do_not_belong_together_are_named(tmp_path, commands, small_
     assert f"{made('model', 2, model=weights)} with model" in refusal(one, aside / "model", three)
     assert "with data " in refusal(one, made("data", 2, 3, "--data", "modadd,p=11,samples=20"), three)
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "version", lambda name: "0.0.1")
+        patch.setattr(checkpoints, "VERSION", "0.0.1")
         old = made("version", 2)
     assert "and " + str(old) + " with interbasis = 0.0.1" in refusal(one, old, three)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "VERSION", "0.1.0")
+        older = [made(f"older{number}", number) for number in (1, 2, 3)]
+    assert refusal(*older) == (
+        f"error: {older[0]} was computed with interbasis = 0.1.0, and this command is with interbasis = "
+        f"{checkpoints.VERSION}; use the same settings, or delete the folder {folder} to start again"
+    )
     assert merge(three, one, two).code == 0
     assert "is of round 1, which is merged already" in refusal(three, one, two)
     assert "with basis = random" in " ".join(job(1, 3, "--basis", "random").err.split())

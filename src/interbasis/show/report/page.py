@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 
+from interbasis.base.version import VERSION
 from interbasis.show.report import tables
 from interbasis.show.report.claims import Claim, claims
 from interbasis.show.report.comparison import claims_about_all
@@ -29,7 +29,7 @@ def page(runs: Sequence[ReportedRun], figures: Sequence[Drawn], css: str, date: 
     title = ", ".join(f"{run.summary.basis.upper()} of {run.model}" for run in runs[:3])
     title += f" and {len(runs) - 3} more" if len(runs) > 3 else ""
     many = f"{len(runs)} runs" if len(runs) > 1 else "one run"
-    written = f"Report on {many}, written by interbasis {version('interbasis')} on {date}."
+    written = f"Report on {many}, written by interbasis {VERSION} on {date}."
     first, others = ([one for one in figures if one.opens is opens] for opens in (True, False))
     body = [
         _part("What was found", _found(runs) + _pictures(first)),
