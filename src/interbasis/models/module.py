@@ -89,7 +89,7 @@ def _of_sequential(module: nn.Module, example: Tensor | None, general: bool) -> 
 def _traced(
     module: nn.Module, example: Tensor | None, layers: Sequence[str] | None, output: str | int | None
 ) -> Network:
-    from interbasis.models.traced.load import network_of
+    from interbasis.models.traced.load import trace_network
 
     if example is None:
         raise InterbasisError(
@@ -103,7 +103,7 @@ def _traced(
             "module of several inputs in an nn.Module that takes one tensor"
         )
     with _without_cache(module):
-        return network_of(module, example, layers, output)
+        return trace_network(module, example, layers, output)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from interbasis.base.errors import InterbasisError
-from interbasis.models.traced.load import network_of
+from interbasis.models.traced.load import trace_network
 from interbasis.network.network import Network
 
 Head = Literal["tokens", "mean", "pooled"]
@@ -61,7 +61,7 @@ def from_encoder(model: nn.Module, head: Head | None = None) -> Network:
         )
     if head == "pooled" and getattr(model, "pooler", None) is None:
         raise InterbasisError(f"{type(model).__name__} has no pooler; expected head mean or tokens")
-    network = network_of(Encoder(model, head), example_for(model))
+    network = trace_network(Encoder(model, head), example_for(model))
     config: Any = model.config
     return _without("model.", replace(network, family=config.model_type))
 
