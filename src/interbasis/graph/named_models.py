@@ -100,7 +100,7 @@ def _residual(spec: str, path: str) -> Model:
 
 
 def _mlp(spec: str, path: str) -> Model:
-    return Model(spec, mlp.load(path), mlp.data_of(path))
+    return Model(spec, mlp.load(path), mlp.training_data(path))
 
 
 def open_data(
