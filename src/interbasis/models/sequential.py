@@ -5,8 +5,8 @@ begins at a Linear is F(f) = act(W f + b): read = [b W], core = act, write = [0;
 first Linear is the prefix, whatever it is.
 
 The network's outputs are compared with the module's own on an example, since hooks and the like are not seen
-in weights. Both are run in float64, in which a module of any dtype differs from its network by rounding alone,
-and the example has rows of different sizes, so that a hook that clips or saturates shows.
+in weights. Both are run in float64, in which a module of any dtype differs from its network by rounding
+alone, and the example has rows of different sizes, so that a hook that clips or saturates shows.
 """
 
 from collections.abc import Iterator
@@ -89,7 +89,7 @@ class RowPrefix(Prefix):
 
 
 def is_plain(module: nn.Module) -> bool:
-    """Whether a module is an `nn.Sequential` with nothing in front of its first linear layer that computes."""
+    """Whether a module is an `nn.Sequential` with nothing that computes before its first linear layer."""
     if not _computes_as(module, nn.Sequential):
         return False
     parts = [part for _, part in _flatten(module, "") if not _computes_as(part, *IDENTITIES)]
@@ -209,7 +209,7 @@ def _at_zero(function: nn.Module, zeros: Tensor, modules: list[tuple[str, nn.Mod
 
 
 def _is_late_flatten(module: nn.Module) -> bool:
-    """Whether a module after a Linear is a Flatten, which does nothing there (`RowPrefix` refuses positions)."""
+    """Whether a module is a Flatten, which does nothing after a Linear (`RowPrefix` refuses positions)."""
     return isinstance(module, nn.Flatten) and _computes_as(module, nn.Flatten) and module.start_dim == 1
 
 
