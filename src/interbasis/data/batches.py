@@ -14,8 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSam
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress
 from interbasis.compute.team import ALONE, Team
-from interbasis.data.next_tokens import next_tokens, require_next_token_labels
-from interbasis.data.samples import Samples
+from interbasis.data.samples import Samples, next_tokens, require_next_token_labels
 
 Batch = Tensor | tuple[Tensor, Tensor]
 Data = Batch | Sequence[Batch] | DataLoader | Dataset | np.ndarray | Samples

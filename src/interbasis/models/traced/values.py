@@ -6,7 +6,7 @@ positions, channels]. An operation that only moves numbers is applied to these i
 operation that computes looks up where samples, positions and channels are. A site is a sample and a position.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -115,7 +115,7 @@ Value = Constant | PrefixValue | StreamView | AttentionScores | Integers | tuple
 """Operations that return several tensors have tuples of values."""
 COMPUTED = (PrefixValue, StreamView, AttentionScores, Integers)
 """Values that depend on the input's numbers."""
-Keywords = dict[str, Any]
+Keywords = Mapping[str, Any]
 """Arguments of an operation by name."""
 
 
