@@ -1,6 +1,6 @@
 """Data sets of the Hugging Face Hub as parquet files: `hf:DATASET`, or `hf:FOLDER` for downloaded ones.
 
-Files are downloaded, or, with stream=yes, read in ranges of bytes at one commit. The commit is looked up once,
+Files are downloaded, or, with stream=yes, read in ranges of bytes at one commit. It is looked up once,
 when the data are opened, and every later read names it: data that change on the Hub do not change under a
 computation. A read that fails is tried again a few times.
 """
@@ -40,10 +40,10 @@ def parquet_files(name: str, split: Split, revision: str | None = None) -> tuple
     files = sorted(folder.rglob("*.parquet"))
     if not files:
         raise InterbasisError(f"hf:{name} has no parquet files; expected at least one")
-    return files_of_split(f"hf:{name}", files, split)
+    return split_files(f"hf:{name}", files, split)
 
 
-def files_of_split(name: str, files: list[File], split: Split) -> tuple[list[File], bool]:
+def split_files(name: str, files: list[File], split: Split) -> tuple[list[File], bool]:
     """Files whose names say the split, and whether they are the whole of it; all, if no name says any."""
     words = sum(SPLIT_WORDS.values(), ())
     named = {word: [file for file in files if word in file.name.lower()] for word in words}
@@ -182,8 +182,8 @@ def pinned(name: str, revision: str | None = None) -> PinnedDataset:
         from huggingface_hub import constants
 
         raise InterbasisError(
-            f"{problem} ({constants.ENDPOINT} does not answer, or HF_HUB_OFFLINE is set); stream=yes requires "
-            "the Hub, without it name a folder with parquet files as hf:FOLDER"
+            f"{problem} ({constants.ENDPOINT} does not answer, or HF_HUB_OFFLINE is set); stream=yes "
+            "requires the Hub, without it name a folder with parquet files as hf:FOLDER"
         )
     api = hub.HfApi()
     commit = _attempted(lambda: str(api.dataset_info(name, revision=revision, timeout=TIMEOUT).sha), problem)

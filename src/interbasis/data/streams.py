@@ -24,7 +24,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from interbasis.base.errors import InterbasisError
-from interbasis.data.hub_files import files_of_split, parquet_files, pinned
+from interbasis.data.hub_files import parquet_files, pinned, split_files
 from interbasis.data.row_groups import open_streamed, read_footer, streamed_identity, streamed_rows
 from interbasis.data.samples import Samples, Split
 from interbasis.data.text import COLUMNS as TEXT_COLUMNS
@@ -69,8 +69,8 @@ def load(
     if source.get("stream") == "yes":
         return _streamed(_Request(name, split, windows, source, tokenizer, count), path)
     files, whole = _files(family, path, split, source.get("revision"))
-    many = family == "tokens" and _is_many(path)
-    if family != "hf" and not many and split == "test" and files[0] != Path(path):
+    is_joined = family == "tokens" and _is_many(path)
+    if family != "hf" and not is_joined and split == "test" and files[0] != Path(path):
         name = f"{family}:{files[0]}"  # the file that is read, in place of the training set's or the pattern
         source |= {} if _says(files[0], TEST_WORDS) else {"part": "all"}
     request = _Request(name, split, windows, source, tokenizer, count)
@@ -80,7 +80,7 @@ def load(
     encoder = request.encoder(holds_tokens)
     request = request.with_first_token(encoder)
     documents = windows.per == "document" or not (whole or part)
-    if many:
+    if is_joined:
         stream = open_joined(files, column, documents)
     elif encoder is not None:
         stream = open_text(files, encoder, column)
@@ -90,7 +90,7 @@ def load(
         stream = stream.with_documents(request.windows.bos, request.windows.eos)
     folder = files[0].parent  # a tokenizer beside the tokens made them, presumably
     beside = str(folder) if (folder / "tokenizer.json").is_file() else ""
-    return request.samples(stream, encoder, whole, content_identity(files) if many else "", beside)
+    return request.samples(stream, encoder, whole, content_identity(files) if is_joined else "", beside)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def _streamed(request: _Request, path: str) -> Samples:
     """Samples of a data set of the Hub that is not downloaded."""
     dataset = pinned(path, request.source.get("revision"))
     request = replace(request, source=request.source | {"revision": dataset.commit})
-    paths, whole = files_of_split(request.name, [file.path for file in dataset.files], request.split)
+    paths, whole = split_files(request.name, [file.path for file in dataset.files], request.split)
     files = [dataset.file(path) for path in paths]
     everything, column = whole or "part" in request.source, request.source.get("column")
     columns = read_footer(dataset, files[0]).columns
@@ -208,7 +208,7 @@ def _files(family: str, path: str, split: Split, revision: str | None) -> tuple[
         return parquet_files(path, split, revision)
     if family == "tokens" and _is_many(path):
         files = token_files(path.replace("{split}", split))
-        return (files, True) if "{split}" in path else files_of_split(f"tokens:{path}", files, split)
+        return (files, True) if "{split}" in path else split_files(f"tokens:{path}", files, split)
     if "{split}" in path:
         return [Path(path.replace("{split}", split))], True
     file = Path(path)

@@ -139,12 +139,12 @@ class HeadNorms:
     query: Norm  # gain and bias [heads · h]
     key: Norm  # [heads that keys have · h]
     together: bool = False
-    """One norm over all heads (OLMo 2)."""
+    """Whether it is one norm over all heads (OLMo 2)."""
 
 
 @dataclass(frozen=True)
 class NormedHeads:
-    """From a branch's read-outs to its core's: the first are normed in parts, then all are read."""
+    """Step from a branch's read-outs to its core's: the first are normed in parts, then all are read."""
 
     normed: int
     width: int

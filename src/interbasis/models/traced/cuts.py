@@ -259,7 +259,7 @@ def _sources(stream: Stream, known: set[Stream]) -> list[Stream]:
 
 
 def _variances_first(streams: Sequence[Stream]) -> tuple[Stream, ...]:
-    """In order, but variances first, as they are isolated."""
+    """Streams in order, but variances first, as they are isolated."""
     return tuple(sorted(streams, key=lambda s: not isinstance(s.op, MeanSquare)))
 
 

@@ -108,7 +108,7 @@ def _subgraph(traced: TracedModule, wanted: Sequence[fx.Node]) -> tuple[fx.Graph
 
 @dataclass(frozen=True, eq=False)
 class Tail(Step):
-    """From tokens of sequences of any length to the output, by the first token or the mean of all."""
+    """Step from tokens of sequences of any length to the output, by the first token or the mean of all."""
 
     source: NodeLayer
     target: NodeLayer

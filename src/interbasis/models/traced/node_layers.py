@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from interbasis.base.errors import InterbasisError
 from interbasis.models.traced.cuts import PlannedSection
-from interbasis.models.traced.sections import section_of_function
+from interbasis.models.traced.sections import general_section
 from interbasis.models.traced.streams import Divided, Foreign, MeanSquare, Mixed, Stream, in_order
 from interbasis.network.network import Section
 from interbasis.network.prefix import with_constant
@@ -110,4 +110,4 @@ def _composed(sections: Sequence[Section]) -> Section:
             f = section(f)
         return f[..., 1:]
 
-    return section_of_function(function, ends, f"{len(sections)} sections from {ends[0].name} on")
+    return general_section(function, ends, f"{len(sections)} sections from {ends[0].name} on")

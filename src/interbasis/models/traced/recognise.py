@@ -224,7 +224,7 @@ class StreamBuilder:
             sized = any(isinstance(leaf, Constant) and leaf.node is not None for leaf in leaves)
             return Constant(call(node, args, kwargs), node if sized else None)
         if name in ("sym_size", "size"):
-            return Constant(shape_of(args[0])[args[1]], node)
+            return Constant(traced_shape(args[0])[args[1]], node)
         result = node.meta.get("val")
         integers = isinstance(result, Tensor) and not result.is_floating_point()
         stays = integers or name in MOVES | CASTS | SUMS or node.target is operator.getitem
@@ -306,7 +306,7 @@ def call(node: fx.Node, args: Any, kwargs: Any) -> Any:
     return target(*tree_map(concrete, args), **tree_map(concrete, kwargs))
 
 
-def shape_of(value: Value) -> tuple[int, ...]:
+def traced_shape(value: Value) -> tuple[int, ...]:
     """Shape of the traced tensor."""
     assert not isinstance(value, tuple)
     return tuple(value.value.shape if isinstance(value, (Constant, PrefixValue)) else value.shape)

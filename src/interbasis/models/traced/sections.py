@@ -43,7 +43,7 @@ def make_section(planned: PlannedSection, source: NodeLayer, target: NodeLayer) 
 
 
 def _at_tap(expression: Expression, stencil: Stencil, k: int) -> Expression:
-    """One tap of the windows that a maximum is taken of."""
+    """Expression of a single tap of the windows that a maximum is taken of."""
     tap = Stencil(stencil.source, stencil.target, stencil.index[:, k : k + 1], stencil.weight[:, k : k + 1])
     return replace(expression, terms=tuple(replace(term, stencil=tap) for term in expression.terms))
 
@@ -192,7 +192,7 @@ def _general(planned: PlannedSection, source: NodeLayer, target: NodeLayer) -> S
         return torch.cat(evaluate(wanted, known), dim=-1)
 
     names = ", ".join(dict.fromkeys(str(core.location) for core in planned.region))
-    return section_of_function(function, (source, target), names)
+    return general_section(function, (source, target), names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +203,7 @@ class Regridded(Section):
         return slice(0, prod(self.target.grid or (1,)))
 
 
-def section_of_function(
+def general_section(
     function: Callable[[Tensor], Tensor], ends: tuple[NodeLayer, NodeLayer], name: str
 ) -> Section:
     """A function of all streams of a node layer as a section by automatic differentiation."""

@@ -100,7 +100,7 @@ class Spread(Op):
 
 @dataclass(frozen=True, eq=False)
 class Gathered(Spread):
-    """One tap, all channels alike: a choice of positions, means, enlarged images."""
+    """Single tap, all channels alike: a choice of positions, means, enlarged images."""
 
     description: str
 

@@ -138,7 +138,7 @@ class Alignment:
     def same_at_all_sites(self, constants: Tensor, reason: str) -> Tensor:  # the traced shape -> [k]
         """Constants for the k channels, which must not depend on the site."""
         rows = constants.expand(self.index.shape).flatten()[self.order].view(-1, len(self.channels[0]))
-        return _first_of_equal(rows, reason)
+        return _common_row(rows, reason)
 
 
 def align(views: Sequence[StreamView], samples: int) -> Alignment:
@@ -150,7 +150,7 @@ def align(views: Sequence[StreamView], samples: int) -> Alignment:
         raise NoRuleError("numbers of different positions or samples meet")
     order, k = _sorted_by_site(sites, samples * views[0].stream.positions)
     reason = "channels lie differently at different positions"
-    channels = [_first_of_equal(view.channels.flatten()[order].view(-1, k), reason) for view in views]
+    channels = [_common_row(view.channels.flatten()[order].view(-1, k), reason) for view in views]
     return Alignment(channels, order.argsort().view(views[0].shape), order)
 
 
@@ -175,7 +175,7 @@ def group(view: StreamView, axis: int, samples: int) -> Grouping:
         raise NoRuleError("a dimension that is read as features holds several positions or samples")
     order, groups = _sorted_by_site(sites[..., 0].flatten(), samples * view.stream.positions)
     channels = (index % view.stream.channels).flatten(0, -2)[order].view(-1, groups, index.shape[-1])
-    channels = _first_of_equal(channels, "channels lie differently at different positions")
+    channels = _common_row(channels, "channels lie differently at different positions")
     return Grouping(channels, order.argsort().view(index.shape[:-1]))
 
 
@@ -194,7 +194,7 @@ def _sorted_by_site(sites: Tensor, count: int) -> tuple[Tensor, int]:
     return sites.argsort(stable=True), int(per_site[0])
 
 
-def _first_of_equal(rows: Tensor, reason: str) -> Tensor:
+def _common_row(rows: Tensor, reason: str) -> Tensor:
     if (rows != rows[:1]).any():
         raise NoRuleError(reason)
     return rows[0]

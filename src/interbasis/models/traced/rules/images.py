@@ -10,7 +10,7 @@ from torch import Tensor
 
 from interbasis.models.traced.recognise import Rule, StreamBuilder, constant
 from interbasis.models.traced.rules.linear import apply_matrix, by_constants
-from interbasis.models.traced.rules.norms import average_of_all
+from interbasis.models.traced.rules.norms import averaging_stencil
 from interbasis.models.traced.streams import MEAN, Convolved, Gathered, MaxPooled, Op, Stream
 from interbasis.models.traced.values import NoRuleError, StreamView, Value, group
 from interbasis.network.stencil import Stencil
@@ -131,7 +131,7 @@ def adaptive_average(builder: StreamBuilder, x: Value, size: Any) -> Value:
     stream = _pixels(builder, x, dimensions)
     sizes = _sizes([s if s is not None else g for s, g in zip(size, stream.grid, strict=True)], dimensions)
     if set(sizes) == {1}:
-        op = Gathered((stream,), average_of_all(stream.grid), MEAN)
+        op = Gathered((stream,), averaging_stencil(stream.grid), MEAN)
         result = _image(builder, op, (), stream.channels)
         return StreamView(result.stream, result.index.view(*result.shape, *sizes))
     op = Gathered((stream,), Stencil.adaptive(stream.grid, sizes), "averages")

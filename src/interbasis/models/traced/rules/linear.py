@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interbasis.models.traced.recognise import Rule, StreamBuilder, constant, shape_of
+from interbasis.models.traced.recognise import Rule, StreamBuilder, constant, traced_shape
 from interbasis.models.traced.streams import selection
 from interbasis.models.traced.values import (
     AttentionScores,
@@ -137,7 +137,7 @@ def neg(builder: StreamBuilder, x: Value) -> Value:
 
 
 def batch_norm(builder: StreamBuilder, x: Value, gain: Any, bias: Any, mean: Any, *options: Any) -> Value:
-    """In evaluation mode a scale and a shift of every channel, dimension 1."""
+    """Batch norm, in evaluation mode a scale and a shift of every channel, dimension 1."""
     variance, _, epsilon = options
     gain, bias, mean, variance = map(constant, (gain, bias, mean, variance))
     scale = (variance.double() + epsilon).rsqrt()
@@ -152,7 +152,7 @@ def copy(builder: StreamBuilder, target: Any, source: Value, *options: Any) -> V
     """All numbers of a tensor, or of a slice of it, replaced by others: what is written is what comes out."""
     if not isinstance(source, StreamView):
         raise NoRuleError("numbers are replaced by constants")
-    shape = target.shape if isinstance(target, Tensor) else shape_of(target)
+    shape = target.shape if isinstance(target, Tensor) else traced_shape(target)
     return source.expand(torch.Size(shape))
 
 

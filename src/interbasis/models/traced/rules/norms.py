@@ -141,11 +141,11 @@ def _mean_over_positions(builder: StreamBuilder, x: StreamView) -> StreamView:
     positions = torch.arange(stream.positions)
     if not same or not every or not torch.equal(position.sort(-1).values, positions.expand(x.shape)):
         raise NoRuleError("a mean over some of the positions has no rule")
-    average = builder.stream(Gathered((stream,), average_of_all(stream.grid), MEAN), (), stream.channels)
+    average = builder.stream(Gathered((stream,), averaging_stencil(stream.grid), MEAN), (), stream.channels)
     return StreamView(average, sample[..., 0] * stream.channels + channels[..., 0])
 
 
-def average_of_all(grid: Grid) -> Stencil:
+def averaging_stencil(grid: Grid) -> Stencil:
     """Stencil to one position, the mean of all."""
     whole = Stencil.adaptive(grid, (1,) * len(grid))
     return Stencil(grid, (), whole.index, whole.weight)

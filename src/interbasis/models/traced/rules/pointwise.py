@@ -30,7 +30,7 @@ NAMES = (
 
 
 class Pointwise(nn.Module):
-    """One of torch's functions of a number, with the options it was called with."""
+    """Function of torch on every number, with the options it was called with."""
 
     def __init__(self, node: fx.Node, options: list[Any], named: Keywords):
         super().__init__()
