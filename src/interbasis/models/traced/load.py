@@ -32,10 +32,7 @@ MAX_ROUNDED_ERROR = 1e-4
 
 @torch.no_grad()
 def trace_network(
-    module: nn.Module,
-    example: Tensor,
-    layers: Sequence[str] | None = None,
-    output: str | int | None = None,
+    module: nn.Module, example: Tensor, layers: Sequence[str] | None = None, output: str | int | None = None
 ) -> Network:
     """Network of a module with its natural node layers; outputs agree on the example."""
     traced = trace(module, example, output)

@@ -9,14 +9,7 @@ from interbasis.models.traced.recognise import Rule, StreamBuilder, constant, op
 from interbasis.models.traced.rules.linear import by_constants, is_computed, view_pair
 from interbasis.models.traced.rules.norms import norm_by_root
 from interbasis.models.traced.streams import Applied, Product
-from interbasis.models.traced.values import (
-    AttentionScores,
-    Keywords,
-    NoRuleError,
-    StreamView,
-    Value,
-    align,
-)
+from interbasis.models.traced.values import AttentionScores, Keywords, NoRuleError, StreamView, Value, align
 from interbasis.network.cores.per_feature import PerFeaturePReLU
 
 NAMES = (
