@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -65,9 +65,9 @@ def from_hf(
     live = isinstance(model_or_path, nn.Module)
     if stored:
         return _stored(model_or_path, blocks, output, head)
-    model: Any = model_or_path
-    model = reading.language_model(model) if live else reading.load(str(model_or_path))
-    load_changed = partial(_load_changed, str(model_or_path))
+    name, model = "" if live else str(model_or_path), cast(Any, model_or_path)
+    model = reading.language_model(model) if live else reading.load(name)
+    load_changed = partial(_load_changed, name)
     if _kind(model) not in FAMILIES and is_encoder(model):
         if blocks is not None:
             raise InterbasisError(

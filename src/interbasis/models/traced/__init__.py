@@ -6,7 +6,6 @@ values.py       what is known of every traced value: which entry of which stream
 recognise.py    from the traced graph to streams; rules/ has a file per kind of operation
 cuts.py         the streams of every node layer; expressions.py: streams as linear maps of these
 sections.py     from streams between two node layers to a section
-node_layers.py  names of node layers
 ends.py         the prefix before the first node layer, the tail after the last
-load.py         all of it, and the comparison with the module's own output
+load.py         all of it, names of node layers, and the comparison with the module's own output
 """

@@ -1,7 +1,13 @@
-"""From a module to a network: traced, recognised, cut, and compared with the module's own output."""
+"""From a module to a network: traced, recognised, cut, and compared with the module's own output.
+
+Node layers have the name of the module which reads them first, or those that a user chooses: names of modules
+whose inputs they are, as `named_modules` has them.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +19,22 @@ from interbasis.models.custom_backward import has_custom_backward
 from interbasis.models.own_output import own_output
 from interbasis.models.traced.cuts import PlannedSection, Planner, StreamCut
 from interbasis.models.traced.ends import Tail, TracedPrefix
-from interbasis.models.traced.node_layers import choose_layers, layer_names
 from interbasis.models.traced.recognise import StreamBuilder, op_name
 from interbasis.models.traced.rules.foreign import Layout
-from interbasis.models.traced.sections import make_section
-from interbasis.models.traced.streams import MeanSquare, PrefixOutput, Stream, in_order
+from interbasis.models.traced.sections import general_section, make_section
+from interbasis.models.traced.streams import (
+    Divided,
+    Foreign,
+    MeanSquare,
+    Mixed,
+    PrefixOutput,
+    Stream,
+    in_order,
+)
 from interbasis.models.traced.trace import TracedModule, location, trace
 from interbasis.models.traced.values import NoRuleError, PrefixValue, StreamView, align
 from interbasis.network.network import Head, Network, NodeLayer, Section
+from interbasis.network.prefix import with_constant
 from interbasis.network.stencil_section import StencilSection
 
 FAMILY = "traced"
@@ -57,7 +71,7 @@ def trace_network(
     sections = _sections(plan, last="output" if tail is None else "pooled")
     before: tuple[Section, ...] = ()
     if layers is not None:
-        before, sections = choose_layers(module, plan, sections, layers)
+        before, sections = _choose_layers(module, plan, sections, layers)
     after = () if tail is None else (replace(tail, source=replace(sections[-1].target, grid=None)),)
     fixed = builder.fixed_lengths or any(isinstance(s, StencilSection) for s in sections)
     if not fixed and len(first[0].grid) == 1:
@@ -96,7 +110,7 @@ def _without_tail(
 
 def _sections(plan: Sequence[PlannedSection], last: str) -> list[Section]:
     cuts, nodes = [plan[0].source, *(planned.target for planned in plan)], []
-    for cut, name in zip(cuts, layer_names(plan, last), strict=True):
+    for cut, name in zip(cuts, _layer_names(plan, last), strict=True):
         isolated = sum(isinstance(stream.op, MeanSquare) for stream in cut.streams)
         nodes.append(NodeLayer(name, 1 + cut.width, isolated=isolated, grid=cut.grid))
     return [make_section(planned, *nodes[k : k + 2]) for k, planned in enumerate(plan)]
@@ -158,3 +172,98 @@ def _check(network: Network, module: nn.Module, traced: TracedModule) -> None:
             f"{type(module).__name__} was traced, but the network's outputs are off by {off:.1e} of the "
             "largest; expected a module that computes the same every time it is called in evaluation mode"
         )
+
+
+def _layer_names(plan: Sequence[PlannedSection], last: str) -> list[str]:
+    """Names of all cuts of a plan, the last of which is given."""
+    names: list[str] = []
+    for planned in plan:
+        name = _first_reader(planned) or _operation_word(planned)
+        if planned.core is not None and isinstance(planned.core.op, Divided):
+            name += "_out"
+        if name in names or name == "output":
+            name = next(f"{name}.{k}" for k in range(2, len(names) + 3) if f"{name}.{k}" not in names)
+        names.append(name)
+    return [*names, last]
+
+
+def _computed(planned: PlannedSection) -> list[Stream]:
+    """Streams that a section computes on the way to its core, or else at all, in order."""
+    core, region = planned.core, planned.region
+    wanted = [core] if core is not None else list(region or planned.target.streams)
+    return in_order(wanted, planned.source.readable)
+
+
+def _first_reader(planned: PlannedSection) -> str:
+    """The first module with a map of its own, or the first of all, that a section runs."""
+    named = [stream for stream in _computed(planned) if stream.location.module]
+    maps = [s for s in named if not isinstance(s.op, Mixed) or s.op.is_linear_map]
+    return next((stream.location.module for stream in [*maps, *named]), "")
+
+
+def _operation_word(planned: PlannedSection) -> str:
+    if planned.core is None:
+        return "linear"
+    op = planned.core.op
+    if isinstance(op, (MeanSquare, Divided)):
+        return "norm"
+    if isinstance(op, Foreign):
+        return op.description.split()[0]
+    return getattr(getattr(op, "activation", None), "name", type(op).__name__.lower())
+
+
+def _choose_layers(
+    module: nn.Module, plan: Sequence[PlannedSection], sections: Sequence[Section], layers: Sequence[str]
+) -> tuple[tuple[Section, ...], list[Section]]:
+    """The sections before the first named layer, and those between the named ones and the output.
+
+    Where several natural sections lie between two named layers they are one, by automatic differentiation.
+    """
+    names = [name for name in layers if name != "output"]
+    numbers = [_number(module, plan, sections, name) for name in names]
+    if not numbers or numbers != sorted(set(numbers)):
+        raise InterbasisError(
+            f"expected names of modules in the order in which they are called, each once, received "
+            f"{', '.join(layers)}"
+        )
+    renamed = [*sections]
+    for k, name in zip(numbers, names, strict=True):
+        node = replace(sections[k].source, name=name)
+        renamed[k] = replace(renamed[k], source=node)
+        if k:
+            renamed[k - 1] = replace(renamed[k - 1], target=node)
+    between = [_composed(renamed[first:last]) for first, last in pairwise([*numbers, len(sections)])]
+    return tuple(renamed[: numbers[0]]), between
+
+
+def _number(module: nn.Module, plan: Sequence[PlannedSection], sections: Sequence[Section], name: str) -> int:
+    """Number of the first node layer from which a module is entered, or of one of that name."""
+    natural = [section.source.name for section in sections]
+    inside = [any(name in stream.callers for stream in _computed(planned)) for planned in plan]
+    for k, enters in enumerate(inside):
+        if enters and (natural[k] == name or not any(inside[:k])):
+            return k
+    if name in natural:
+        return natural.index(name)
+    known = [n for n, _ in module.named_modules() if n]
+    if name in known:
+        raise InterbasisError(
+            f"there is no node layer at the input of {name!r}, which is computed together with its "
+            f"neighbours; the node layers are {', '.join(natural)}"
+        )
+    near = get_close_matches(name, [*known, *natural], n=1, cutoff=0)
+    raise InterbasisError(f"there is no module {name!r}; did you mean {near[0]!r}?")
+
+
+def _composed(sections: Sequence[Section]) -> Section:
+    if len(sections) == 1:
+        return sections[0]
+    ends = sections[0].source, sections[-1].target
+
+    def function(f: Tensor) -> Tensor:  # [n, T, width - 1], without the constants
+        f = with_constant(f)
+        for section in sections:
+            f = section(f)
+        return f[..., 1:]
+
+    return general_section(function, ends, f"{len(sections)} sections from {ends[0].name} on")
