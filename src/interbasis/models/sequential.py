@@ -156,6 +156,13 @@ def _snapshot(module: nn.Module) -> nn.Module:
     return module
 
 
+def _with_features_last(module: nn.Module) -> nn.Module:
+    """A copy of a module after a Linear."""
+    if not _is_per_feature(module):
+        return _snapshot(module)
+    return PerFeaturePReLU(module) if isinstance(module, nn.PReLU) else PerFeatureNorm(module)
+
+
 @torch.no_grad()
 def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool) -> tuple[Core, Tensor]:
     """The non-linearity between one Linear and the next, and its value at 0."""
@@ -178,12 +185,7 @@ def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool
         )
     if not modules:
         return Linear(), zeros
-    steps = [
-        (PerFeaturePReLU(m) if isinstance(m, nn.PReLU) else PerFeatureNorm(m))
-        if _is_per_feature(m)
-        else _snapshot(m)
-        for _, m in modules
-    ]
+    steps = [_with_features_last(m) for _, m in modules]
     function = steps[0] if len(steps) == 1 else nn.Sequential(*steps)
     if not mixing:
         return Elementwise(function), _at_zero(bare(function), zeros, modules)
