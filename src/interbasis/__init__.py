@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from interbasis.network.network import Network, NodeLayer, Section
     from interbasis.numerics.random_signs import Sources
     from interbasis.show import figures
-    from interbasis.show.report.writing import write_figures, write_report
+    from interbasis.show.report.page import write_figures, write_report
 
     __version__: str
 
@@ -82,8 +82,8 @@ _HOMES = {
     "Steering": "analysis.traces.steering",
     "features": "analysis",
     "figures": "show",
-    "write_figures": "show.report.writing",
-    "write_report": "show.report.writing",
+    "write_figures": "show.report.page",
+    "write_report": "show.report.page",
     "InterbasisError": "base.errors",
 }
 

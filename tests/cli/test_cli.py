@@ -16,7 +16,7 @@ import interbasis
 import interbasis_studies.cli
 from interbasis.analysis.summary import summarise
 from interbasis.cli import app, command_groups
-from interbasis.show.terminal import summary_tables
+from interbasis.show.result_tables import summary_tables
 from interbasis_studies.training.modadd import Recipe, initial_weights
 
 

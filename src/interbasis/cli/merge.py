@@ -28,11 +28,10 @@ def merge(
     """
     from interbasis.analysis.stages import shards as stage
     from interbasis.analysis.summary import summarise
-    from interbasis.show.terminal import summary_tables
-    from interbasis.show.terminal.shards import merged_tables
+    from interbasis.show.result_tables import merge_lines, summary_tables
 
     result = stage.merge(shards, out, trust=trust)
     if isinstance(result, stage.RoundMerged):
-        common.show(result, as_json, lambda merged: merged_tables(merged, out), out)
+        common.show(result, as_json, lambda merged: merge_lines(merged, out), out)
         return
     common.show(summarise(result.graph), as_json, lambda summary: summary_tables(summary, str(out)), out)

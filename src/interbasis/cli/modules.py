@@ -23,7 +23,7 @@ def modules(
     from interbasis.analysis.stages import modules as stage
     from interbasis.analysis.workspace import RunGraph
     from interbasis.graph.store import load
-    from interbasis.show.terminal import module_tables
+    from interbasis.show.result_tables import module_tables
 
     result = stage.run(RunGraph(graph=load(run), folder=run), request or ModulesRequest())
     common.show(result, as_json, module_tables, run)

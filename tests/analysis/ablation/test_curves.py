@@ -21,7 +21,7 @@ from interbasis.analysis.ablation.stress import stress
 from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.analysis.workspace import open_run
 from interbasis.base.errors import InterbasisError
-from interbasis.show.terminal import curve_tables
+from interbasis.show.result_tables import curve_tables
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stored_results import load_result
 from interbasis.graph.request import make_request, read_request
 from interbasis.graph.settings import BuildConfig
-from interbasis.show.terminal import comparison_tables
+from interbasis.show.result_tables import comparison_tables
 
 
 @pytest.fixture

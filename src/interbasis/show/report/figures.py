@@ -22,7 +22,7 @@ Counts = Mapping[str, int | None]
 """Edges or nodes required by section or layer; None where they were not measured."""
 
 
-def figures_of(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
+def report_figures(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
     """All figures, made one after another."""
     for number, run in enumerate(runs):
         yield from _graphs(run, number)
@@ -92,11 +92,13 @@ def _required(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
                 counted = {place: (rows[0][place] or 0, sizes[place]) for place in places}
                 figure = figures.required_of(counted, what, rule)
             else:
-                figure = figures.required(_by_basis(alike, rows, places), places, f"{what} required", rule)
+                figure = figures.required(
+                    _counts_by_basis(alike, rows, places), places, f"{what} required", rule
+                )
             yield f"{what}-required-{number}", f"{what.capitalize()} required", figure
 
 
-def _by_basis(
+def _counts_by_basis(
     runs: Sequence[ReportedRun], rows: Sequence[Counts], places: Sequence[str]
 ) -> dict[str, list[list[int | None]]]:
     """{basis: counts [models][places]}; by the runs' names where a basis occurs twice for a model."""
@@ -155,7 +157,9 @@ def _most_separated(classes: ClassStatistics) -> int:
 def _positions(run: ReportedRun, number: int) -> Iterator[NamedFigure]:
     """Of the first layer that has profiles."""
     for layer in run.layers.values():
-        shares = {index: one.positions.share for index, one in layer.features.items() if one.positions}
+        shares = {
+            index: feature.positions.share for index, feature in layer.features.items() if feature.positions
+        }
         if shares:
             best = sorted(sorted(shares, key=lambda index: -shares[index])[:MAX_PROFILES])
             title = f"Features of {run.name} that position explains best, {layer.name}"
