@@ -9,7 +9,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from interbasis.base.files import write_text_atomically
-from interbasis.show.figures.style import GREY, INK, STYLE, grid_of, looks, note, styled
+from interbasis.show.figures.style import GREY, INK, STYLE, looks, note, panel_grid, styled
 from interbasis.show.html import document, element, heading, paragraph, picture
 from interbasis.show.report.page import stylesheet
 from interbasis.show.tables import Table, markdown_table
@@ -155,7 +155,7 @@ def draw_axis(board: Scoreboard, axis: str) -> Figure:
     """A panel per score that is defined: features, edges, modules and effects against one axis."""
     values, bases = board.axes[axis], board.bases
     pictured = {name: title for name, title in PICTURED.items() if _defined(board, axis, name)}
-    figure, panels = grid_of(len(pictured), most=2, height=2.1)
+    figure, panels = panel_grid(len(pictured), across=2, height=2.1)
     styles = looks(bases)
     for panel, (name, title) in zip(panels, pictured.items(), strict=True):
         for number, basis in enumerate(bases):

@@ -66,7 +66,7 @@ def _graphs(run: ReportedRun, number: int) -> Iterator[NamedFigure]:
             run.graph,
             needed=run.record.edge_masks,
             labels=run.labels,
-            modules=run.record.modules and run.record.modules.layers,
+            modules=run.record.modules.layers if run.record.modules else None,
             layers=(start, end),
         )
         yield f"graph-{number}-{part}", f"Interaction graph of {run.name}{where}", figure
@@ -90,7 +90,7 @@ def _required(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
                 continue
             if len(alike) == 1:
                 counted = {place: (rows[0][place] or 0, sizes[place]) for place in places}
-                figure = figures.required_of(counted, what, rule)
+                figure = figures.required_shares(counted, what, rule)
             else:
                 figure = figures.required(
                     _counts_by_basis(alike, rows, places), places, f"{what} required", rule
