@@ -6,8 +6,7 @@ import interbasis
 from interbasis.analysis.stages.features import FeaturesResult
 from interbasis.analysis.stored_results import load_result
 from interbasis.graph.companions import companion
-from interbasis.show.viewer.payload import graph_payload
-from interbasis.show.viewer.trace_payload import page_trace
+from interbasis.show.viewer.payload import graph_payload, page_trace
 
 
 def small_graph() -> interbasis.InteractionGraph:

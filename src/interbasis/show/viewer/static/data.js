@@ -105,8 +105,13 @@ export class Matches {
     this.byLayer = runs.map(() => new Map());
     for (const match of records) {
       const { layer } = match;
-      const sides = [[match.first, match.first_overlap], [match.second, match.second_overlap]];
-      sides.forEach(([indices, overlaps], place) => this.byLayer[place]?.set(layer, { indices: integers(indices), overlaps: floats(overlaps) }));
+      const sides = [
+        [match.first, match.first_overlap],
+        [match.second, match.second_overlap],
+      ];
+      sides.forEach(([indices, overlaps], place) =>
+        this.byLayer[place]?.set(layer, { indices: integers(indices), overlaps: floats(overlaps) }),
+      );
     }
     this.runs = runs;
   }
