@@ -99,9 +99,9 @@ class InteractionGraph:
 
     def _repr_html_(self) -> str:
         """The graph as a page inside a notebook."""
-        from interbasis.show.viewer import html_of_graph
+        from interbasis.show.viewer import graph_html
 
-        return html_of_graph(self)
+        return graph_html(self)
 
     def to_html(self, file: str | Path) -> Path:
         """Write the graph as one HTML file that works from disk, with all results of its run.

@@ -530,7 +530,7 @@ def shard_lines(written: "ShardWritten") -> list[str]:
     passes = " and ".join(written.passes)
     return [
         f"round {written.round} of {written.rounds} ({passes}): shard {written.shard} of "
-        f"{written.shards} is in {written.file}",
+        f"{written.shards} is in {written.file}"
     ]
 
 
@@ -539,7 +539,7 @@ def merge_lines(merged: "RoundMerged", run: Path) -> list[str]:
     passes = " and ".join(merged.following)
     return [
         f"round {merged.round} of {merged.rounds} is merged in {run}; run the same "
-        f"{merged.shards} jobs again for round {merged.round + 1} ({passes})",
+        f"{merged.shards} jobs again for round {merged.round + 1} ({passes})"
     ]
 
 

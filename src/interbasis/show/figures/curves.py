@@ -92,7 +92,7 @@ def _section_titles(result: CurvesResult) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Tried:
-    """What was tried at one place of one model."""
+    """Trials at one place of one model."""
 
     trials: Sequence[Trial]
     """Values of trials that are not complete are bounds, and drawn as such."""

@@ -1,4 +1,4 @@
-"""How the importance of features falls, layer by layer."""
+"""Spectra of the importance of features, layer by layer."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What features do along a sequence."""
+"""Mean activations of features along a sequence."""
 
 from collections.abc import Sequence
 

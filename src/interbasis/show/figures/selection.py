@@ -1,4 +1,4 @@
-"""Which features and edges of a graph a picture shows: plain data, before anything is drawn."""
+"""Selection of the features and edges of a graph that a picture shows, before anything is drawn."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Selection:
-    """What is drawn: a column of nodes per layer, edges between neighbours."""
+    """The parts of a graph that are drawn: a column of nodes per layer, edges between neighbours."""
 
     names: tuple[str, ...]
     columns: tuple[tuple[Node, ...], ...]

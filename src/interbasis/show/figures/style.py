@@ -125,23 +125,23 @@ def plain(text: str) -> str:
     return "".join(c if c == "\n" or font.get_char_index(ord(c)) else "□" for c in text).replace("$", r"\$")
 
 
-def shortened(text: str, most: int) -> str:
-    """One line of at most so many characters."""
+def shortened(text: str, length: int) -> str:
+    """Text as one line of at most ``length`` characters."""
     line = " ".join(text.split())
-    if len(line) <= most:
+    if len(line) <= length:
         return line
-    whole, plus, _ = line[: most - 1].rpartition(" + ")  # a number cut in two would be another number
-    return f"{whole} + …" if plus else line[: most - 1].rstrip() + "…"
+    whole, plus, _ = line[: length - 1].rpartition(" + ")  # a number cut in two would be another number
+    return f"{whole} + …" if plus else line[: length - 1].rstrip() + "…"
 
 
 def fitted(text: str, inches: float, size: float) -> str:
     """As much of a text as fits into a width at a size in points, ready to be drawn."""
-    most = len(text)
-    while most > 1:
-        drawn = plain(shortened(text, most))
+    length = len(text)
+    while length > 1:
+        drawn = plain(shortened(text, length))
         corners = TextPath((0, 0), drawn, size=size).vertices[:, 0]  # those of the curves' hulls
         width = float(corners.max() - corners.min()) / 72 if len(corners) else 0.0
         if width <= inches:
             return drawn
-        most = min(most - 1, int(most * inches / width) + 1)
+        length = min(length - 1, int(length * inches / width) + 1)
     return plain(shortened(text, 1)) if text else ""

@@ -1,4 +1,4 @@
-"""Which figures a report has: those that its runs hold the data for."""
+"""Figures of a report: those that its runs hold the data for."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -155,7 +155,7 @@ def _most_separated(classes: ClassStatistics) -> int:
 
 
 def _positions(run: ReportedRun, number: int) -> Iterator[NamedFigure]:
-    """Of the first layer that has profiles."""
+    """Position profiles of the first layer that has any."""
     for layer in run.layers.values():
         shares = {
             index: feature.positions.share for index, feature in layer.features.items() if feature.positions

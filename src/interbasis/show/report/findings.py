@@ -1,4 +1,4 @@
-"""What a run found, in three sentences: how few edges suffice, what the features are, how far to trust it.
+"""Findings of a run in three sentences: how few edges suffice, what the features are, how far to trust it.
 
 Every number comes from the run's results; where a stage was not run, its sentence says so.
 """
@@ -74,8 +74,8 @@ def _listed(counts: dict[str, tuple[int, int]]) -> str:
         parts = (f"{count:,} of {total:,} in {name}" for name, (count, total) in counts.items())
         return f" ({', '.join(parts)})"
     shares = {name: count / total for name, (count, total) in counts.items() if total}
-    least, most = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
-    return f" (from {_percent(*counts[least])} in {least} to {_percent(*counts[most])} in {most})"
+    low, high = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
+    return f" (from {_percent(*counts[low])} in {low} to {_percent(*counts[high])} in {high})"
 
 
 def _percent(part: int, whole: int) -> str:
@@ -91,10 +91,10 @@ def _features(run: ReportedRun) -> str:
         layers = [layer for layer in run.summary.layers.values() if layer.features > 1]
         if not layers:
             return "The basis keeps nothing but the constant."
-        least = min(layers, key=lambda layer: layer.effective_features / layer.features)
+        layer = min(layers, key=lambda layer: layer.effective_features / layer.features)
         return (
-            f"Importance is most concentrated in {least.name}, whose {least.features:,} features count as "
-            f"much as {least.effective_features:.1f} equally important ones; what they mean was not examined."
+            f"Importance is most concentrated in {layer.name}, whose {layer.features:,} features count as "
+            f"much as {layer.effective_features:.1f} equally important ones; what they mean was not examined."
         )
     best = {(name, feature.index): feature.evidence[0] for name, feature in examined if feature.evidence}
     explained = {
@@ -107,10 +107,10 @@ def _features(run: ReportedRun) -> str:
             f"For none of the {len(examined):,} features examined does one explanation cover at least half "
             "of what it responds to or does."
         )
-    (layer, index), strongest = max(explained.items(), key=lambda item: item[1].share)
+    (name, index), strongest = max(explained.items(), key=lambda item: item[1].share)
     return (
         f"For {len(explained):,} of the {len(examined):,} features examined, one explanation covers at "
-        f"least half of what they respond to or do; the clearest is feature {index} of {layer}, "
+        f"least half of what they respond to or do; the clearest is feature {index} of {name}, "
         f"{_explanation(strongest)}."
     )
 

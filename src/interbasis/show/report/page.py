@@ -116,7 +116,7 @@ def page(runs: Sequence[ReportedRun], figures: Sequence[EmbeddedFigure], css: st
     count = f"{len(runs)} runs" if len(runs) > 1 else "one run"
     written = f"Report on {count}, written by interbasis {version('interbasis')} on {date}."
     opening, further = (
-        "".join(picture(one.title, one.data, one.inches) for one in figures if one.opening is opening)
+        "".join(picture(fig.title, fig.data, fig.inches) for fig in figures if fig.opening is opening)
         for opening in (True, False)
     )
     parts = {

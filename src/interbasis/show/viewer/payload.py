@@ -117,7 +117,7 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:
 
 
 def ranked_by(graph: InteractionGraph, k: int) -> Literal["lambda", "variance"]:
-    """What ranks a layer's features: Λ, or a variance at the end and where no Jacobian was taken."""
+    """The quantity that ranks a layer's features: Λ, or a variance at the end and without Jacobians."""
     last = k + 1 == len(graph.layers)
     return "variance" if last else graph.config.kind.ranked_by
 

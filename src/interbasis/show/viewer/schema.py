@@ -48,7 +48,7 @@ class PageTerm(PageRecord):
 
 
 class PagePush(PageRecord):
-    """How far a feature moves one output."""
+    """The change of one output by a feature."""
 
     name: str
     value: float
@@ -65,7 +65,7 @@ class PageEffects(Record):
 
 
 class PageFeature(Record):
-    """What `interbasis features` found out about a feature."""
+    """Labels and statistics of a feature, made by `interbasis features`."""
 
     index: int
     label: str
@@ -123,7 +123,7 @@ class PageTrial(PageRecord):
 
 
 class PageEdgesRequired(PageRecord):
-    """What the ablation says about one section."""
+    """Edges required of one section."""
 
     count: int
     possible: int
@@ -169,7 +169,7 @@ class PageSection(Record):
 
 
 class PageCurves(Record):
-    """How the curves were measured."""
+    """Conditions that the curves were measured under."""
 
     metric: Metric
     baseline: float
@@ -178,13 +178,13 @@ class PageCurves(Record):
 
 
 class PageAblation(PageCurves):
-    """How the edges required were measured."""
+    """Conditions that the edges required were measured under."""
 
     tolerance: float
 
 
 class PageAbout(Record):
-    """What was run, on what."""
+    """Settings, data and versions of a run."""
 
     settings: dict[str, str | int | float | bool | None]
     samples: dict[str, int]
@@ -194,7 +194,7 @@ class PageAbout(Record):
 
 
 class PageTraceTarget(PageRecord):
-    """What a trace explains."""
+    """The output or feature that a trace explains."""
 
     name: str
     position: int
@@ -233,7 +233,7 @@ class PageTraceEdge(PageRecord):
 
 
 class PageTraceScores(PageRecord):
-    """How much of the influence flows through features."""
+    """Shares of the influence that flow through features."""
 
     replacement: float
     completeness: float
@@ -241,7 +241,7 @@ class PageTraceScores(PageRecord):
 
 
 class PageTraceChecks(Record):
-    """How predictions compare with measurements; None where it is undefined."""
+    """Predictions compared with measurements; None where that is undefined."""
 
     strongest: int
     """Nodes with the largest |effect|, set to their mean."""
