@@ -115,7 +115,7 @@ function aboutRun(run) {
     el(
       "ul",
       { class: "known" },
-      resultsOf(run).map(([meaning, available, maker]) =>
+      resultList(run).map(([meaning, available, maker]) =>
         el(
           "li",
           { class: available ? "" : "absent" },
@@ -129,7 +129,7 @@ function aboutRun(run) {
   ];
 }
 
-function resultsOf({ record, modules }) {
+function resultList({ record, modules }) {
   return [
     ["edges and features required", record.ablation, "ablate"],
     ["sparsity curves", record.curves, "curves"],

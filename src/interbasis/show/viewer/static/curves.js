@@ -4,7 +4,7 @@ import { bars } from "./charts.js";
 import { moduleColour } from "./colours.js";
 import { el, name, replace, svg } from "./dom.js";
 import { decimal, integer, percent } from "./format.js";
-import { baselineOf, lowerIsBetter, measuredPoints, metricName } from "./needed.js";
+import { sectionBaseline, lowerIsBetter, measuredPoints, metricName } from "./needed.js";
 import { hint } from "./panel.js";
 
 const WIDE = 420;
@@ -71,7 +71,7 @@ function sectionChart(runs, { source, target }, words) {
   if (!series.length) return null;
   const all = series.flatMap(({ points }) => points);
   const largest = Math.max(...all.map(({ kept }) => kept), 2);
-  const baselines = series.map(({ run, section }) => baselineOf(run, section));
+  const baselines = series.map(({ run, section }) => sectionBaseline(run, section));
   const values = [...all.map(({ value }) => value), ...baselines];
   const [low, high] = range(Math.min(...values), Math.max(...values));
   const x = (kept) => MARGIN.left + (Math.log1p(kept) / Math.log1p(largest)) * (WIDE - MARGIN.left - MARGIN.right);

@@ -12,7 +12,7 @@ export class Run {
     this.title = `${record.basis.toUpperCase()} of ${model}`;
     this.layers = record.layers.map(decodedLayer);
     this.sections = record.sections.map(decodedSection);
-    this.modules = modulesOf(this.layers);
+    this.modules = moduleSizes(this.layers);
     this.tokens = new Map();
   }
 
@@ -90,7 +90,7 @@ function integers(text) {
 }
 
 // Modules by their number, which is the same in every table and file: 0 is the largest.
-function modulesOf(layers) {
+function moduleSizes(layers) {
   if (layers.every(({ modules }) => modules === null)) return null;
   const sizes = [];
   for (const { modules } of layers) {

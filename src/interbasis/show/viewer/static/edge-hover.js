@@ -49,7 +49,7 @@ export function lineText(view, { number, edge }) {
       "p",
       {},
       `Ê = ${decimal(value, 4)}`,
-      errorOf(run, left.layer, source, target, right),
+      edgeError(run, left.layer, source, target, right),
       el("small", {}, ` ${percent((value * value) / into)} of the Ê² drawn into it`),
     ),
     folded.length > 0 &&
@@ -64,7 +64,7 @@ function squaresInto({ size, to, value }, row) {
   return sum || 1;
 }
 
-function errorOf(run, layer, source, target, right) {
+function edgeError(run, layer, source, target, right) {
   const section = run.sections[layer];
   if (!section.errors || right.merged || right.layer !== layer + 1) return null;
   for (let e = 0; e < section.held; e++) {

@@ -11,24 +11,24 @@ export function exampleBands(bands, kind) {
   const values =
     kind === "tokens" ? examples.flatMap(({ activations }) => activations) : examples.map(({ value }) => value);
   const largest = values.reduce((maximum, value) => Math.max(maximum, Math.abs(value)), 1e-300);
-  const shown = { tokens: (example) => tokensOf(example, largest), images: pictureOf, rows: rowOf }[kind];
+  const shown = { tokens: (example) => tokenExample(example, largest), images: imageExample, rows: rowExample }[kind];
   return bands.map((band, k) =>
     el(
       "details",
       { class: "band", open: k === 0 || k === bands.length - 1 },
-      el("summary", {}, name(band.name), el("small", {}, rangeOf(band.examples))),
+      el("summary", {}, name(band.name), el("small", {}, valueRange(band.examples))),
       el("div", { class: kind === "images" ? "pictures" : "" }, band.examples.map(shown)),
     ),
   );
 }
 
-function rangeOf(examples) {
+function valueRange(examples) {
   const values = examples.map(({ value }) => value);
   const [low, high] = [Math.min(...values), Math.max(...values)];
   return low === high ? `activation ${decimal(low)}` : `activations ${decimal(low)} to ${decimal(high)}`;
 }
 
-function tokensOf({ tokens, activations, active, value, sample, position }, largest) {
+function tokenExample({ tokens, activations, active, value, sample, position }, largest) {
   return el(
     "p",
     {
@@ -49,7 +49,7 @@ function tokensOf({ tokens, activations, active, value, sample, position }, larg
   );
 }
 
-function pictureOf({ image, label, value, sample, field }) {
+function imageExample({ image, label, value, sample, field }) {
   const text = label || `sample ${sample}`;
   const place =
     field &&
@@ -65,7 +65,7 @@ function pictureOf({ image, label, value, sample, field }) {
   );
 }
 
-function rowOf({ inputs, label, value, sample }) {
+function rowExample({ inputs, label, value, sample }) {
   const short = inputs
     .slice(0, 12)
     .map((input) => decimal(input))

@@ -169,12 +169,12 @@ export class GraphView {
   }
 
   // Weights, once the scales of all runs are known.
-  scale(largestOf) {
+  scale(largestFor) {
     for (const section of this.sections) {
       const needed = this.run.sections[section.k]?.edges_required?.epsilon;
       const weakest = section.size ? section.value[Math.max(Math.min(section.chosen, section.size) - 1, 0)] : 1;
       const epsilon = this.state.get("by") === "needed" && needed > 0 ? Math.min(needed, weakest) : weakest * 0.8;
-      section.weights = weigh(section, this.state.get("scale"), largestOf(section), epsilon);
+      section.weights = weigh(section, this.state.get("scale"), largestFor(section), epsilon);
     }
   }
 

@@ -15,7 +15,7 @@ export class Names {
 
   // A label that is more than the number; empty where nothing is known.
   known(layer, index) {
-    const custom = this.notes.nameOf(layer, index);
+    const custom = this.notes.customName(layer, index);
     if (custom) return custom;
     const { outputs, output_names: outputNames } = this.run.layers[layer];
     if (isConstant(this.run, layer, index)) return "constant";

@@ -210,7 +210,7 @@ class Page {
     if (by === "module") return run.module(layer, index);
     if (by !== "group") return -1;
     const { notes } = this.parts[run.place];
-    return notes.groupNames().indexOf(notes.groupOf(layer, index));
+    return notes.groupNames().indexOf(notes.groupName(layer, index));
   }
 
   key(event) {
@@ -250,7 +250,7 @@ class Page {
       return;
     }
     const focused = this.parts
-      .map(({ run, view }) => ({ run, at: view.nodes.placeOf(document.activeElement), view }))
+      .map(({ run, view }) => ({ run, at: view.nodes.findPlace(document.activeElement), view }))
       .find(({ at }) => at);
     const column = focused?.view.columns[focused.at.column];
     const { place, layer, index } =

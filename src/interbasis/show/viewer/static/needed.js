@@ -32,7 +32,7 @@ function curvesJoin({ ablation, curves }, section) {
 }
 
 // The untouched model's metric on the data of a section's points.
-export function baselineOf({ record: { ablation, curves } }, section) {
+export function sectionBaseline({ record: { ablation, curves } }, section) {
   return section.edges_required ? ablation.baseline : curves?.baseline;
 }
 

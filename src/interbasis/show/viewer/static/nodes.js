@@ -157,7 +157,7 @@ export class NodeColumns {
     return parts.join(", ");
   }
 
-  placeOf(target) {
+  findPlace(target) {
     const button = target?.closest?.(".node");
     if (!button || !this.element.contains(button)) return null;
     const [column, row] = button.dataset.at.split(",").map(Number);
@@ -178,7 +178,7 @@ export class NodeColumns {
   }
 
   point(target, byKeyboard = false) {
-    const place = this.placeOf(target);
+    const place = this.findPlace(target);
     if (byKeyboard && target && !target.matches?.(":focus-visible")) return;
     if (place?.column === this.pointed?.column && place?.row === this.pointed?.row) return;
     this.pointed = place;
@@ -212,7 +212,7 @@ export class NodeColumns {
   }
 
   open(target) {
-    const place = this.placeOf(target);
+    const place = this.findPlace(target);
     if (!place) return;
     const { layer, indices, merged } = this.columns[place.column];
     this.rove(place);
@@ -243,7 +243,7 @@ export class NodeColumns {
   }
 
   walk(event) {
-    const place = this.placeOf(event.target);
+    const place = this.findPlace(event.target);
     if (!place) return;
     const next = this.step(place, event.key);
     if (!next) return;

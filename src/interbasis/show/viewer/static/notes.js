@@ -21,7 +21,7 @@ export class NoteBook {
     this.listeners.push(listener);
   }
 
-  nameOf(layer, index) {
+  customName(layer, index) {
     return this.names.get(this.key(layer, index)) ?? "";
   }
 
@@ -29,7 +29,7 @@ export class NoteBook {
     return this.pinned.has(this.key(layer, index));
   }
 
-  groupOf(layer, index) {
+  groupName(layer, index) {
     return this.groups.get(this.key(layer, index)) ?? "";
   }
 
@@ -116,14 +116,15 @@ export class NoteBook {
     const pinned = new Set(),
       names = new Map(),
       groups = new Map();
-    const keyOf = (item) => {
+    const itemKey = (item) => {
       const { layer, index } = item ?? {};
       const k = this.run.layerNumber(layer);
       return k >= 0 && Number.isInteger(index) && index >= 0 && index < this.run.layers[k].size
         ? `${k}.${index}`
         : null;
     };
-    const each = (list, use) => Array.isArray(list) && list.forEach((item) => keyOf(item) && use(keyOf(item), item));
+    const each = (list, use) =>
+      Array.isArray(list) && list.forEach((item) => itemKey(item) && use(itemKey(item), item));
     each(notes?.pinned, (key) => pinned.add(key));
     each(notes?.names, (key, { name }) => names.set(key, String(name).slice(0, LONGEST_TEXT)));
     for (const group of Array.isArray(notes?.groups) ? notes.groups : []) {
@@ -175,8 +176,8 @@ export class NoteBook {
         },
         body: JSON.stringify(sent),
       });
-      if (answer.status === 409 && merges++ < MAX_MERGES) this.merge(await answer.json(), versionOf(answer));
-      else if (answer.ok) [this.base, this.stored] = [this.read(sent), versionOf(answer)];
+      if (answer.status === 409 && merges++ < MAX_MERGES) this.merge(await answer.json(), answerVersion(answer));
+      else if (answer.ok) [this.base, this.stored] = [this.read(sent), answerVersion(answer)];
       else if (answer.status === 409) return "Not saved: another page is saving, too; change something to try again.";
       else return `Not saved: ${(await answer.text()).trim()}`;
     }
@@ -243,7 +244,7 @@ function joined(there, here) {
   return here.includes(there) ? here : `${there} / ${here}`.slice(0, LONGEST_TEXT);
 }
 
-function versionOf(answer) {
+function answerVersion(answer) {
   return (answer.headers.get("ETag") ?? "").replaceAll('"', "");
 }
 

@@ -31,8 +31,8 @@ export class Panel {
       noteFields(notes, names, layer, index),
       matchSection(this.page, selected.place, layer, index),
       edgeTables(this.page, run, names, layer, index),
-      knowledgeOf(run, layer, index),
-      examplesOf(run, layer, index),
+      featureSections(run, layer, index),
+      exampleSection(run, layer, index),
     );
     this.element.scrollTop = 0;
   }
@@ -108,7 +108,7 @@ export class Panel {
 }
 
 // What the feature responds to and does.
-export function knowledgeOf(run, layer, index) {
+export function featureSections(run, layer, index) {
   if (!run.record.labelled) return hint("Labels, spectra and histograms are made by ", "interbasis features RUN");
   const feature = run.feature(layer, index);
   if (!feature) return null;
@@ -129,7 +129,7 @@ export function knowledgeOf(run, layer, index) {
           percent,
         ),
       ),
-    classes && section("Classes", classMeaning(classes), classBars(classes), aurocOf(classes)),
+    classes && section("Classes", classMeaning(classes), classBars(classes), aurocSentence(classes)),
     positions &&
       section(
         "Positions",
@@ -188,7 +188,7 @@ function classBars({ names, means }) {
 }
 
 // The class that the feature separates best from the others.
-function aurocOf({ auroc, names }) {
+function aurocSentence({ auroc, names }) {
   const best = auroc.reduce((lead, area, k) => (Math.abs(area - 0.5) > Math.abs(auroc[lead] - 0.5) ? k : lead), 0);
   if (!Number.isFinite(auroc[best])) return null;
   return el(
@@ -249,7 +249,7 @@ function noteFields(notes, names, layer, index) {
       el("input", {
         type: "text",
         maxlength: "200",
-        value: notes.nameOf(layer, index),
+        value: notes.customName(layer, index),
         placeholder: "your own",
         ...commit((text) => notes.rename(layer, index, text)),
       }),
@@ -262,7 +262,7 @@ function noteFields(notes, names, layer, index) {
         type: "text",
         maxlength: "200",
         list: "groups",
-        value: notes.groupOf(layer, index),
+        value: notes.groupName(layer, index),
         placeholder: "none",
         ...commit((text) => notes.group(layer, index, text)),
       }),
@@ -333,7 +333,7 @@ function edgeRow(page, run, names, layer, { index, value, error }, sum, largest)
   );
 }
 
-export function examplesOf(run, layer, index) {
+export function exampleSection(run, layer, index) {
   const kind = run.record.examples;
   if (!kind) return run.record.labelled ? hint("Dataset examples are made by ", "interbasis features RUN") : null;
   const bands = run.bands(layer, index).filter((band) => band.examples.length);

@@ -115,7 +115,7 @@ export class Search {
       run.layers.forEach((layer, k) => {
         for (let index = 0; index < layer.size; index++) {
           const text =
-            `${names.label(k, index)} ${layer.name} feature ${index} ${notes.groupOf(k, index)}`.toLowerCase();
+            `${names.label(k, index)} ${layer.name} feature ${index} ${notes.groupName(k, index)}`.toLowerCase();
           const missing = words.filter((word) => !text.includes(word));
           const tokens = missing.length ? tokensOfFeature(run, k, index) : [];
           const matches = missing.map((word) => tokens.find((token) => token.toLowerCase().includes(word)));

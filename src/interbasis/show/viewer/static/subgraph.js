@@ -52,7 +52,7 @@ export class Subgraph {
         groups.length > 0 && el("button", { type: "button", onclick: () => notes.ungroup(places) }, "Ungroup all"),
         el("button", { type: "button", onclick: () => notes.unpinAll() }, "Unpin all"),
       ),
-      this.picture(part, subgraphOf(this.page, part, places, this.opened)),
+      this.picture(part, buildSubgraph(this.page, part, places, this.opened)),
       el(
         "p",
         { class: "hint" },
@@ -66,7 +66,7 @@ export class Subgraph {
   groupByModule({ run, notes }, places) {
     for (const { layer, index } of places) {
       const module = run.module(layer, index);
-      if (module >= 0 && !notes.groupOf(layer, index)) notes.group(layer, index, `module ${module}`);
+      if (module >= 0 && !notes.groupName(layer, index)) notes.group(layer, index, `module ${module}`);
     }
   }
 
@@ -154,11 +154,11 @@ export class Subgraph {
 }
 
 // Nodes {members, column, text, group} and lines {from, to, value} between the pinned features of a run.
-function subgraphOf(page, { run, notes, names }, places, opened = new Set()) {
+function buildSubgraph(page, { run, notes, names }, places, opened = new Set()) {
   const shown = shownLayers(run, page.state, (layer) => places.filter((place) => place.layer === layer));
   const groups = new Map();
   for (const place of places) {
-    const group = notes.groupOf(place.layer, place.index);
+    const group = notes.groupName(place.layer, place.index);
     const key = group && !opened.has(group) ? `group ${group}` : `${place.layer}.${place.index}`;
     if (!groups.has(key)) groups.set(key, { group, members: [] });
     groups.get(key).members.push({ layer: place.layer, index: place.index });
@@ -167,7 +167,7 @@ function subgraphOf(page, { run, notes, names }, places, opened = new Set()) {
     group,
     members,
     column: middleLayer(members),
-    text: textOf(names, group, members),
+    text: groupText(names, group, members),
   }));
   const owner = new Map(nodes.flatMap((node) => node.members.map(({ layer, index }) => [`${layer}.${index}`, node])));
   const sums = new Map();
@@ -187,7 +187,7 @@ function subgraphOf(page, { run, notes, names }, places, opened = new Set()) {
   return { nodes, lines, layers: [...new Set(nodes.map(({ column }) => column))].sort((a, b) => a - b) };
 }
 
-function textOf(names, group, members) {
+function groupText(names, group, members) {
   const [{ layer, index }] = members;
   const text = members.length > 1 ? `${group} (${members.length})` : names.boxed(layer, index);
   return text.length > LONGEST ? `${text.slice(0, LONGEST - 1)}…` : text;

@@ -23,7 +23,7 @@ const MOST_EDGES = 500;
 const TALLEST = 4;
 
 // Where every node stands: positions with nodes have room for their labels, the others only for their token.
-export function traceLayout(nodes, { order, trace: { tokens } }, labelOf, room, tall) {
+export function traceLayout(nodes, { order, trace: { tokens } }, nodeLabel, room, tall) {
   const stacks = new Map();
   for (const node of nodes) {
     const key = `${node.layer}@${node.position}`;
@@ -35,7 +35,7 @@ export function traceLayout(nodes, { order, trace: { tokens } }, labelOf, room, 
   for (const node of nodes)
     labels[node.position] = Math.max(
       labels[node.position],
-      Math.min(textWidth(labelOf(node)), MOST_LABEL) + BESIDE_LABEL,
+      Math.min(textWidth(nodeLabel(node)), MOST_LABEL) + BESIDE_LABEL,
     );
   for (const [{ position }, ...further] of stacks.values())
     needs[position] = Math.max(needs[position], labels[position] * Math.ceil((further.length + 1) / TALLEST));
@@ -79,7 +79,7 @@ export function traceLayout(nodes, { order, trace: { tokens } }, labelOf, room, 
 }
 
 export function tracePicture(view) {
-  const { box, nodes, edges, graph, labelOf } = view;
+  const { box, nodes, edges, graph, nodeLabel } = view;
   const drawn = byInfluence(nodes, edges).slice(0, MOST_EDGES);
   const largest = Math.max(...drawn.map(({ influence }) => influence), 1e-300);
   const mostOfToken = Math.max(...graph.trace.tokens.map(({ influence }) => influence), 1e-300);
@@ -100,7 +100,7 @@ export function tracePicture(view) {
     svg(
       "g",
       { class: "trace-nodes" },
-      nodes.map((node) => nodeMark(node, box, labelOf(node))),
+      nodes.map((node) => nodeMark(node, box, nodeLabel(node))),
     ),
     svg(
       "g",

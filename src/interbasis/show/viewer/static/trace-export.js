@@ -78,10 +78,10 @@ export function saveJson(view) {
 
 // Nodes, signed links, pins and groups as Neuronpedia names them. A token is an embedding node, which explains the
 // features of the first layer at its position entirely; dropped directions are reconstruction errors.
-function attributionGraph({ graph, tab, labelOf }) {
+function attributionGraph({ graph, tab, nodeLabel }) {
   const { trace, run } = graph;
   const { replacement, completeness, error_share } = trace.scores;
-  const idOf = new Map([...graph.nodes.values()].map((node) => [node.name, nodeId(graph, node)]));
+  const exportedIds = new Map([...graph.nodes.values()].map((node) => [node.name, nodeId(graph, node)]));
   const first = graph.order[0];
   const inputs = trace.nodes.filter(({ layer, feature }) => layer === first && feature !== null);
   const positions = [...new Set(inputs.map(({ position }) => position))];
@@ -105,13 +105,13 @@ function attributionGraph({ graph, tab, labelOf }) {
     qParams: {
       pinnedIds: tab
         .pins()
-        .map((pin) => idOf.get(pin))
+        .map((pin) => exportedIds.get(pin))
         .filter(Boolean),
       linkType: "both",
-      clickedId: idOf.get(tab.page.state.get("node")) ?? "",
+      clickedId: exportedIds.get(tab.page.state.get("node")) ?? "",
       sg_pos: "",
       supernodes: [...tab.groups(), ...trace.groups.map((group) => [group.name, group.nodes])]
-        .map(([group, members]) => [group, ...members.map((member) => idOf.get(member)).filter(Boolean)])
+        .map(([group, members]) => [group, ...members.map((member) => exportedIds.get(member)).filter(Boolean)])
         .filter((list) => list.length > 1),
     },
     nodes: [
@@ -126,15 +126,15 @@ function attributionGraph({ graph, tab, labelOf }) {
         influence: trace.tokens[position].influence,
       })),
       ...[...graph.nodes.values()].map((node) => ({
-        node_id: idOf.get(node.name),
+        node_id: exportedIds.get(node.name),
         feature: node.feature ?? (node.kind === "target" ? (trace.target.output ?? -1) : -1),
         layer: String(graph.level.get(node.layer)),
         ctx_idx: node.position,
         feature_type: { feature: "cross layer transcoder", error: "mlp reconstruction error", target: "logit" }[
           node.kind
         ],
-        jsNodeId: `${idOf.get(node.name)}-0`,
-        clerp: node.kind === "target" ? `target: ${labelOf(node)}` : labelOf(node),
+        jsNodeId: `${exportedIds.get(node.name)}-0`,
+        clerp: node.kind === "target" ? `target: ${nodeLabel(node)}` : nodeLabel(node),
         influence: node.influence,
         activation: node.activation,
         ...(node.kind === "target" ? { is_target_logit: true, token_prob: trace.target.probability ?? 0 } : {}),
@@ -143,12 +143,12 @@ function attributionGraph({ graph, tab, labelOf }) {
     links: [
       ...inputs.map((node) => ({
         source: embedding(node.position),
-        target: idOf.get(node.name),
+        target: exportedIds.get(node.name),
         weight: node.activation,
       })),
       ...graph.edges.map(({ source, target, weight }) => ({
-        source: idOf.get(source),
-        target: idOf.get(target),
+        source: exportedIds.get(source),
+        target: exportedIds.get(target),
         weight,
       })),
     ],

@@ -6,7 +6,7 @@ export const TARGET = "target";
 // The parts of an edge through attention: past it, what is moved, why the query attends there, why as it does.
 export const PATHS = ["skip", "value", "key", "query"];
 
-function kindOf({ feature, whole }) {
+function nodeKind({ feature, whole }) {
   if (feature !== null) return { kind: "feature" };
   return { kind: "error", label: whole ? "whole token: massive activation" : "dropped directions" };
 }
@@ -17,7 +17,7 @@ export class TraceGraph {
     this.trace = trace;
     this.run = run;
     this.nodes = new Map();
-    for (const node of trace.nodes) this.nodes.set(node.name, decoded(node, kindOf(node)));
+    for (const node of trace.nodes) this.nodes.set(node.name, decoded(node, nodeKind(node)));
     this.nodes.set(TARGET, {
       name: TARGET,
       kind: "target",

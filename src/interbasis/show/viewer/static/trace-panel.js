@@ -2,7 +2,7 @@
 
 import { el, name } from "./dom.js";
 import { decimal, percent } from "./format.js";
-import { knowledgeOf, examplesOf } from "./panel.js";
+import { featureSections, exampleSection } from "./panel.js";
 import { PATHS } from "./trace-graph.js";
 
 const LISTED_EDGES = 10;
@@ -19,7 +19,7 @@ export function tracePanel(view, node) {
       el(
         "div",
         {},
-        el("h2", {}, name(view.labelOf(node))),
+        el("h2", {}, name(view.nodeLabel(node))),
         el(
           "p",
           { class: "where" },
@@ -54,7 +54,7 @@ export function tracePanel(view, node) {
         el("dt", {}, "Effect", el("small", {}, "activation × gradient along all paths, for small changes")),
         el("dd", {}, decimal(node.effect)),
       ],
-      checkOf(node),
+      checkSection(node),
     ),
     node.kind !== "target" && noteRow(view, node, part, layer, known),
     node.kind === "group" &&
@@ -81,8 +81,8 @@ export function tracePanel(view, node) {
           "Show this feature in the graph",
         ),
       ),
-      knowledgeOf(view.graph.run, layer, node.feature),
-      examplesOf(view.graph.run, layer, node.feature),
+      featureSections(view.graph.run, layer, node.feature),
+      exampleSection(view.graph.run, layer, node.feature),
     ],
   ];
 }
@@ -92,7 +92,7 @@ function tokenText(view, node) {
 }
 
 // What setting it to its mean does, where that was tried.
-function checkOf({ predicted, measured }) {
+function checkSection({ predicted, measured }) {
   if (typeof measured !== "number") return null;
   const agree = predicted > 0 === measured > 0;
   return [
@@ -131,7 +131,7 @@ function noteRow(view, node, part, layer, known) {
         el("input", {
           type: "text",
           maxlength: "200",
-          value: part.notes.nameOf(layer, node.feature),
+          value: part.notes.customName(layer, node.feature),
           placeholder: "your own",
           ...commit((text) => part.notes.rename(layer, node.feature, text)),
         }),
@@ -144,7 +144,7 @@ function noteRow(view, node, part, layer, known) {
         type: "text",
         maxlength: "60",
         list: "trace-groups",
-        value: tab.groupOf(node.name),
+        value: tab.groupName(node.name),
         placeholder: "none",
         ...commit((text) => tab.group(node, text)),
       }),
@@ -163,7 +163,7 @@ function jump(view, other) {
   return el(
     "button",
     { type: "button", class: "link", title: other.name, onclick: () => view.tab.select(other.name) },
-    name(view.labelOf(other)),
+    name(view.nodeLabel(other)),
     " ",
     el("small", {}, other.name),
   );

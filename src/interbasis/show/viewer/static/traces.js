@@ -91,7 +91,7 @@ export class Traces {
     }
   }
 
-  groupOf(node) {
+  groupName(node) {
     return this.groups().find(([, members]) => members.includes(node))?.[0] ?? "";
   }
 
@@ -146,18 +146,18 @@ export class Traces {
     const edges = graph.between(new Set(shown.map((node) => node.name)));
     const collected = only ? grouped(shown, edges, this.groups()) : { nodes: shown, edges };
     const part = this.page.part(graph.run.place);
-    const labelOf = (node) => {
+    const nodeLabel = (node) => {
       if (node.kind !== "feature") return node.label;
       return part.names.boxed(graph.run.layerNumber(node.layer), node.feature);
     };
-    return { ...collected, graph, labelOf, tab: this, only, able: able.length - 1 };
+    return { ...collected, graph, nodeLabel, tab: this, only, able: able.length - 1 };
   }
 
   draw(graph) {
     const view = this.view(graph);
     replace(this.head, this.heading(view)); // first: the picture has the height that it leaves
     const room = (this.scroll.clientWidth || window.innerWidth - 260) - 12;
-    view.box = traceLayout(view.nodes, graph, view.labelOf, room, this.scroll.clientHeight - 16);
+    view.box = traceLayout(view.nodes, graph, view.nodeLabel, room, this.scroll.clientHeight - 16);
     view.picture = tracePicture(view);
     this.shown = view;
     this.fit(view);
