@@ -15,8 +15,9 @@ from common import machine, report, seconds
 from interbasis import modadd
 from interbasis.analysis.ablation import evaluation
 from interbasis.analysis.ablation.masked_pass import top_edges
+from interbasis.analysis.ablation.search import edges_required
 from interbasis.graph.named_models import SHIPPED
-from interbasis.lib.attributions import sections_in_bases
+from interbasis.lib.coordinates import sections_in_bases
 
 SECTION = 0
 
@@ -52,7 +53,7 @@ def naive(network, graph, data) -> int:
 
 
 def ours(network, graph, data) -> int:
-    return interbasis.edges_required(network, graph, data, sections=[SECTION], stable=False)[0].count
+    return edges_required(network, graph, data, sections=[SECTION], stable=False)[0].count
 
 
 def without_tables(network, graph, data) -> int:
@@ -67,7 +68,7 @@ def main() -> None:
     checkpoint = sys.argv[1] if len(sys.argv) > 1 else SHIPPED
     network = modadd.load(checkpoint).double()
     train, test = modadd.split()
-    graph = interbasis.build(network, train)
+    graph = interbasis.build(network, train).graph
     counts: dict[str, int] = {}
     times = {}
     with torch.no_grad():

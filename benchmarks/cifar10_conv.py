@@ -22,16 +22,16 @@ from pydantic import Field
 
 import interbasis
 from common import peak_gigabytes
-from interbasis.analysis.ablation.controls import own_answers
-from interbasis.analysis.ablation.scrambling import reinitialised, shuffled
+from interbasis.analysis.ablation.controls import own_answers, reinitialised, shuffled
 from interbasis.analysis.ablation.search import Search
 from interbasis.base.files import write_text_atomically
-from interbasis.base.literals import Basis
 from interbasis.base.progress import silent
-from interbasis.base.records import Record
+from interbasis.base.records import Basis, Record
 from interbasis.data.samples import Samples
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_models import first_of, open_data, open_model
+from interbasis.graph.store import load
+from interbasis.lib.edges import edges as measure_edges
 from interbasis.network.network import Network
 
 ROWS: dict[str, tuple[Basis, Callable[[Network], Network] | None]] = {
@@ -136,17 +136,19 @@ def graph_of(
     """The graph of a row: the bases first, then the edges."""
     bases, whole = folder.path / "bases", folder.path / "run"
     if (whole / "config.json").is_file():
-        return interbasis.load(whole)
+        return load(whole)
     if (bases / "config.json").is_file():
-        graph = interbasis.load(bases)
+        graph = load(bases)
     else:
         folder.update(forward=forward_seconds(network, data))
         with folder.timed("basis"):
-            graph = interbasis.build(network, data, basis, edge_method=None, progress=False, resume=bases)
+            graph = interbasis.build(
+                network, data, basis=basis, edge_method=None, progress=False, resume=bases
+            ).graph
         graph.save(bases)
     with folder.timed("edges"):
         dtype = graph.config.torch_dtype
-        graph = replace(graph, edges=interbasis.edges(network, graph.layers, edge_data, dtype=dtype))
+        graph = replace(graph, edges=measure_edges(network, graph.layers, edge_data, dtype=dtype))
     graph.save(whole)
     return graph
 

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from common import machine, report
-from interbasis.lib.stencils import StencilJacobian, by_class, class_moments
 from interbasis.network.cores import Elementwise
 from interbasis.network.network import NodeLayer
 from interbasis.network.stencil import Stencil
@@ -41,14 +40,13 @@ def block() -> StencilSection:
 @torch.no_grad()
 def ours(section: StencilSection, transform: Tensor, f: Tensor) -> Tensor:
     """M′, with all of its linear algebra."""
-    core, jacobian = section.core, StencilJacobian.of(section, transform.double())
-    assert isinstance(core, Elementwise)
+    jacobian = section.jacobian(transform.double())
     sums: dict[str, Tensor] = {}
     for some in f.split(16):
-        batch = by_class(section, section.read_outs(some), partial(core.statistics, outputs=slice(0, 1)))
+        batch = section.statistics(section.read_outs(some).flatten(0, 1))
         sums = {name: sums.get(name, 0) + total.double() for name, total in batch.items()}
-    moments = class_moments(section, sums, jacobian.metric)
-    return jacobian.gram(moments, len(f), f.shape[0] * f.shape[1]).K
+    outputs, inputs = len(f) * section.stencil.positions, f.shape[0] * f.shape[1]
+    return jacobian.gram_from_sums(sums, jacobian.metric, outputs, inputs).K
 
 
 def theirs(batched: bool, section: StencilSection, transform: Tensor, f: Tensor) -> Tensor:

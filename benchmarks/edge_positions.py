@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from interbasis import build, from_hf
 from interbasis.data.batches import Batches
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.lib.attributions import sections_in_bases
+from interbasis.lib.coordinates import sections_in_bases
 from interbasis.lib.counted_tokens import CountedTokens
 from interbasis.lib.edges import EdgeSettings, measure
 from interbasis.network.cores import Attention
@@ -38,7 +38,7 @@ def main(options: argparse.Namespace) -> None:
     inputs = torch.tensor(tokens["input_ids"][:count]).view(options.windows, options.context)
     model = AutoModelForCausalLM.from_pretrained(options.folder, dtype=torch.float32)
     network = from_hf(model, options.block)
-    graph = build(network, inputs[:FITTED_ON], jacobian_queries=64, edge_method=None)
+    graph = build(network, inputs[:FITTED_ON], jacobian_queries=64, edge_method=None).graph
     network = network.to(torch.float32)
     k = next(k for k, section in enumerate(network.sections) if isinstance(section.core, Attention))
     rows, columns = (

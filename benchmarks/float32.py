@@ -27,7 +27,9 @@ def main(options: argparse.Namespace) -> None:
             model.transformer.wpe.weight[0, 3] += 1000
     network = from_hf(model, options.block)
     settings = {"norm_limit": options.norm_limit, "edge_group": options.edge_group}
-    single, double = (build(network, inputs, dtype=dtype, **settings) for dtype in ("float32", "float64"))
+    single, double = (
+        build(network, inputs, dtype=dtype, **settings).graph for dtype in ("float32", "float64")
+    )
     titles = "layer | kept in float32 | in float64 | smallest Λ / largest | error of Λ | error of Ê"
     print(f"| {titles} | dropped D / floor | kept D / floor |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")

@@ -19,7 +19,7 @@ def main(*names: str) -> None:
         network = interbasis.modadd.load(name).double()
         for basis in ("lib", "jib", "pca"):
             started = time.process_time()
-            graph = interbasis.build(network, training.inputs, basis, progress=False)
+            graph = interbasis.build(network, training.inputs, basis=basis, progress=False).graph
             counts = edges_required(network, graph, tuple(test), stable=False, progress=False)
             seconds = time.process_time() - started
             print(name, basis, {row.source: row.count for row in counts}, f"{seconds:.0f} s", flush=True)

@@ -12,11 +12,11 @@ from collections import defaultdict
 from math import sqrt
 from pathlib import Path
 
-import interbasis
 from interbasis.analysis.features.labels import MIN_SHARE
 from interbasis.analysis.features.records import Evidence
 from interbasis.analysis.stages.features import FeaturesResult
 from interbasis.analysis.stored_results import load_result
+from interbasis.graph.store import load
 
 
 def wilson(successes: int, trials: int, z: float = 1.96) -> tuple[float, float, float]:
@@ -33,7 +33,7 @@ def best_of(evidence: tuple[Evidence, ...]) -> Evidence | None:
 def main(runs: list[Path]) -> None:
     counts: dict[str, dict[str, list[Evidence]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
-        basis = interbasis.load(run).config.basis
+        basis = load(run).config.basis
         result = load_result(run, FeaturesResult)
         assert result is not None
         for layer, described in result.layers.items():

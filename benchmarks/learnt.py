@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 import interbasis
+from interbasis.analysis.ablation.controls import reinitialised, shuffled
 from interbasis.analysis.ablation.robust import Attack
-from interbasis.analysis.ablation.scrambling import reinitialised, shuffled
 from interbasis.analysis.modules.modules import Modules, find_modules
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
@@ -115,7 +115,9 @@ def measure(kind: str, version: Version, fitted: Fitted, basis: str) -> dict[str
 
 
 def fit(version: Version, basis: str) -> Fitted:
-    graph = interbasis.build(version.network, version.inputs, basis, rotate_last=False, progress=False)
+    graph = interbasis.build(
+        version.network, version.inputs, basis=basis, rotate_last=False, progress=False
+    ).graph
     return version.network, graph, find_modules(graph, seeds=0, null_graphs=NULL_GRAPHS, resolutions=())
 
 

@@ -20,7 +20,9 @@ for samples in (1000, 4000, 16000, 64000):
     expected, lost = [], []
     for seed in range(5):
         known = plant(PlantedSpec(samples=samples), seed)
-        layer = interbasis.build(known.network, known.inputs, edge_method=None, progress=False).layers[0]
+        layer = interbasis.build(known.network, known.inputs, edge_method=None, progress=False).graph.layers[
+            0
+        ]
         shares = known.truth.shares(0, layer.transform[1:])
         part, values = shares.argmax(1), layer.eigenvalues[1:]
         ratio = (values[None] / (values[:, None] - values[None])).square() / samples

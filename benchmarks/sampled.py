@@ -28,7 +28,7 @@ def graph(sequences: int, settings: dict[str, int]) -> InteractionGraph:
     return build(
         shape.network(), shape.data(), edge_group="positions", edge_sources=1, dtype="float32", norm_limit=0,
         progress=False, **settings,
-    )  # fmt: skip
+    ).graph  # fmt: skip
 
 
 def figures(few: dict[str, float], many: dict[str, float]) -> dict[str, object]:

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 import interbasis
+from interbasis.analysis.traces.records import TraceSettings
+from interbasis.analysis.traces.trace import trace as trace_inputs
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.network import NodeLayer
 
@@ -48,13 +50,13 @@ def main() -> None:
     torch.manual_seed(0)
     network = interbasis.from_hf(GPT2LMHeadModel(GPT2Config()).eval())
     tokens = torch.randint(0, 50257, (options.tokens,))
-    graph = interbasis.build(network, tokens[None, :8], "neuron", edge_method="none", dtype="float32")
+    graph = interbasis.build(
+        network, tokens[None, :8], basis="neuron", edge_method="none", dtype="float32"
+    ).graph
     graph = replace(graph, layers=[basis(node) for node in network.nodes])
     before, start = peak_megabytes(), time.process_time()
-    settings = interbasis.TraceSettings(
-        method=options.method, max_nodes=options.max_nodes, effect_points=0, checks=0
-    )
-    trace = interbasis.trace(network, graph, tokens, settings=settings)
+    settings = TraceSettings(method=options.method, max_nodes=options.max_nodes, effect_points=0, checks=0)
+    trace = trace_inputs(network, graph, tokens, settings=settings)
     figures = {
         "tokens": options.tokens,
         "processor_seconds": round(time.process_time() - start, 1),

@@ -20,7 +20,7 @@ import torch
 import interbasis
 from interbasis.analysis.prompts import Prompt, named_output, prompt_of
 from interbasis.analysis.traces.checks import agreement_of
-from interbasis.analysis.traces.records import Trace
+from interbasis.analysis.traces.records import Trace, TraceSettings
 from interbasis.analysis.traces.targets import TargetRequest
 from interbasis.analysis.traces.trace import Computation, Tracing
 from interbasis.data.batches import Batches
@@ -50,7 +50,7 @@ COLUMNS = (
 Chosen = tuple[str, Prompt, TargetRequest]
 
 
-def repeated(opened: interbasis.OpenedRun) -> Chosen:
+def repeated(opened: interbasis.Run) -> Chosen:
     """A random sequence twice without its last token, which is the answer."""
     known = prompt_of(opened, "a", None)
     assert known.names is not None
@@ -61,7 +61,7 @@ def repeated(opened: interbasis.OpenedRun) -> Chosen:
     return "repeated random sequence", prompt, TargetRequest(output=int(some[-1]))
 
 
-def chosen(opened: interbasis.OpenedRun, which: str) -> Iterator[Chosen]:
+def chosen(opened: interbasis.Run, which: str) -> Iterator[Chosen]:
     """The prompts with their targets."""
     if which in PROMPTS:
         for kind, text, output, minus in PROMPTS[which]:
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--max-nodes", type=int, default=64)
     options = parser.parse_args()
     opened = interbasis.open_run(options.run)
-    settings = interbasis.TraceSettings(max_nodes=options.max_nodes)
+    settings = TraceSettings(max_nodes=options.max_nodes)
     print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|")
     signs: dict[str, list[float]] = {name: [] for name in ("averaged slopes", "gradient")}
     ranks, stored = [], []

@@ -43,8 +43,8 @@ def one(basis: str, edges: bool) -> None:
     before = peak_gigabytes()
     start = time.perf_counter()
     graph = interbasis.build(
-        interbasis.from_torch(module), data, basis, edge_method="gradient" if edges else None
-    )
+        interbasis.from_torch(module), data, basis=basis, edge_method="gradient" if edges else None
+    ).graph
     figures = {
         "seconds": time.perf_counter() - start,
         "peak": peak_gigabytes(),

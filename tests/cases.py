@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 import interbasis
-from interbasis.lib.section_jacobian import SectionJacobian
 from interbasis.models import modadd
 from interbasis.network.cores import Attention, AttentionShape, Core, General, Moments, PassCore
 from interbasis.network.network import Network, NodeLayer, Section
+from interbasis.network.section_jacobian import DenseJacobian
 from interbasis_studies.training.modadd import Recipe, initial_weights
 from reference import jacobian_gram, relative_error
 
@@ -207,7 +207,7 @@ def gram_error(section: Section, f: Tensor) -> float:
     """How far the Jacobian Gram, as a basis gets it, is from the definition with per-sample Jacobians."""
     u, outputs = section.read_outs(f), section.outputs(f)
     transform = normal(4, section.target.width, seed=77)
-    jacobian = SectionJacobian.of(section, transform)
+    jacobian = DenseJacobian.from_section(section, transform)
     moments = batch_moments(section.core, u, outputs, jacobian.metric)
     gram = jacobian.gram(moments, f[:, outputs].shape[:2].numel(), f.shape[:2].numel())
     expected = jacobian_gram(section, f, transform)[1:, 1:]

@@ -11,6 +11,7 @@ from hypothesis import settings
 from safetensors.torch import save_file
 
 from command_line import Ended, run_command
+from interbasis.graph.store import load
 
 if TYPE_CHECKING:
     from interbasis import InteractionGraph
@@ -129,10 +130,10 @@ def paper_graph(shared, made_once) -> Callable[..., "InteractionGraph"]:
         def make(folder: Path) -> None:
             network = interbasis.modadd.load(shared / "modadd" / f"seed{seed}.safetensors")
             train, _ = interbasis.modadd.split()
-            interbasis.build(network, train, basis, relative_threshold=relative_threshold).save(folder)
+            interbasis.build(network, train, basis=basis, relative_threshold=relative_threshold).save(folder)
 
         floor = "own" if relative_threshold is None else relative_threshold
-        return interbasis.load(made_once(f"modadd-{basis}-seed{seed}-floor-{floor}", make))
+        return load(made_once(f"modadd-{basis}-seed{seed}-floor-{floor}", make))
 
     return graph
 
@@ -146,7 +147,7 @@ def shipped_run(made_once) -> Callable[[str], Path]:
     def run(basis: str) -> Path:
         def make(folder: Path) -> None:
             opened = open_model("modadd")
-            build(opened.network, opened.data, basis, model="modadd").save(folder)
+            build(opened.network, opened.data, basis=basis, model="modadd").save(folder)
 
         return made_once(f"shipped-{basis}", make)
 
@@ -156,10 +157,10 @@ def shipped_run(made_once) -> Callable[[str], Path]:
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Passes over the data in chunks of a few samples, as over data that do not fit in memory."""
-    from interbasis.lib import statistics
+    from interbasis.compute import executor as chunks
 
-    monkeypatch.setattr(statistics, "CHUNK_BYTES", 3000)
-    monkeypatch.setattr(statistics, "FINE_CHUNK_BYTES", 2000)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 3000)
+    monkeypatch.setattr(chunks, "FINE_CHUNK_BYTES", 2000)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import interbasis
-from interbasis.graph.store import entries_of
+from interbasis.graph.store import entries_of, load
 
 Graph = interbasis.InteractionGraph | Path
 """In memory, or the folder of a run."""
@@ -14,7 +14,7 @@ Graph = interbasis.InteractionGraph | Path
 
 def tensors_of(graph: Graph) -> dict[str, Tensor]:
     """All tensors of a graph, by the name they are stored under."""
-    loaded = interbasis.load(graph) if isinstance(graph, Path) else graph
+    loaded = load(graph) if isinstance(graph, Path) else graph
     return {entry.name: entry.read().detach().cpu().contiguous().clone() for entry in entries_of(loaded)}
 
 

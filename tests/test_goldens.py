@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-import interbasis
+from interbasis.graph.store import load
 from pages import ROOT
 
 sys.path.insert(0, str(ROOT / "tests" / "goldens"))
@@ -22,7 +22,7 @@ NOT_COMPARED = {"timings", "processor_timings", "versions", "trusted"}
 @pytest.mark.parametrize("name", recipes.RECIPES)
 def test_the_commands_give_the_same_numbers(name, tmp_path):
     stored, made = recipes.RUNS / name, recipes.make(name, tmp_path)
-    before, now = (interbasis.load(run) for run in (stored, made))
+    before, now = (load(run) for run in (stored, made))
     assert now.layer_names == before.layer_names
     for old, new in zip(before.layers, now.layers, strict=True):
         assert new.features == old.features

@@ -8,6 +8,7 @@ from torch import nn
 
 import interbasis
 from cases import CASES, mlp
+from interbasis.analysis.ablation.search import edges_required
 from interbasis.models import modadd
 from pages import ROOT
 
@@ -44,12 +45,12 @@ def perceptron():
 @torch.no_grad()
 def test_bases_edges_and_counts_are_the_librarys(example):
     network, inputs, sections, x = example()
-    graph = interbasis.build(network, inputs, progress=False)
+    graph = interbasis.build(network, inputs, progress=False).graph
     f = one_file.with_constant(x)
     bases = one_file.lib(sections, f, rotate_last=network.rotate_last)
     activations = one_file.activations(sections, f)
     answers = network(inputs).argmax(-1)
-    required = interbasis.edges_required(network, graph, (inputs, answers), tolerance=0.1, progress=False)
+    required = edges_required(network, graph, (inputs, answers), tolerance=0.1, progress=False)
     for basis, layer in zip(bases, graph.layers, strict=True):
         assert basis.C.shape == (layer.features, layer.width)
         signs = (basis.C * layer.transform).sum(1).sign()

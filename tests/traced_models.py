@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 import interbasis
 from cases import mlp, modular_addition
-from interbasis.analysis.traces.records import Trace
+from interbasis.analysis.traces.records import Trace, TraceSettings
 from interbasis.analysis.traces.targets import TargetRequest
+from interbasis.analysis.traces.trace import trace as trace_inputs
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
 from tiny_models import random_model, tokens
@@ -31,13 +32,13 @@ class Traced:
 def language_model(name: str, left_out: int = 0) -> Traced:
     network = interbasis.from_hf(random_model(name)).double()
     data = tokens(samples=3, positions=5)  # fewer tokens than coordinates: directions are dropped
-    graph = interbasis.build(network, data, dtype="float64", skip_positions=left_out)
+    graph = interbasis.build(network, data, dtype="float64", skip_positions=left_out).graph
     return Traced(network, graph, data[0][:3], left_out)
 
 
 def from_case(case) -> Traced:
     inputs = case.inputs[:5]
-    return Traced(case.network, interbasis.build(case.network, inputs, dtype="float64"), case.inputs[7])
+    return Traced(case.network, interbasis.build(case.network, inputs, dtype="float64").graph, case.inputs[7])
 
 
 FAMILIES: dict[str, Callable[[], Traced]] = {
@@ -58,5 +59,5 @@ def family(name: str) -> Traced:
 @cache
 def traced(name: str, target: TargetRequest | None = None, **settings) -> Trace:
     case = family(name)
-    chosen = interbasis.TraceSettings(**{"checks": 0, "effect_points": 0, **settings})
-    return interbasis.trace(case.network, case.graph, case.sample, target, settings=chosen)
+    chosen = TraceSettings(**{"checks": 0, "effect_points": 0, **settings})
+    return trace_inputs(case.network, case.graph, case.sample, target, settings=chosen)

@@ -16,6 +16,7 @@ import interbasis
 import interbasis_studies.cli
 from interbasis.analysis.summary import summarise
 from interbasis.cli import app, command_groups
+from interbasis.graph.store import load
 from interbasis.show.result_tables import summary_tables
 from interbasis_studies.training.modadd import Recipe, initial_weights
 
@@ -27,7 +28,7 @@ def test_build_writes_a_run_and_show_reads_it(cli, small_addition, tmp_path):
     code, shown, _ = cli("show", tmp_path / "run")
     assert code == 0
     assert "Node layers" in shown
-    graph = interbasis.load(tmp_path / "run")
+    graph = load(tmp_path / "run")
     assert graph.provenance.model == f"modadd:{small_addition}"
     assert graph.provenance.samples["data"] == 36
 
@@ -37,7 +38,7 @@ def test_json_is_for_machines(cli, small_addition, tmp_path, basis):
     arguments = ["build", f"modadd:{small_addition}", "--basis", basis, "--out", tmp_path / "run", "--json"]
     group = "positions" if basis == "pca" else "4"
     summary = cli(*arguments, "--edge-method", "exact", "--edge-group", group).json
-    graph = interbasis.load(tmp_path / "run")
+    graph = load(tmp_path / "run")
     assert summary["basis"] == basis
     features = {name: row["features"] for name, row in summary["layers"].items()}
     assert features == {layer.name: layer.features for layer in graph.layers}
@@ -50,7 +51,7 @@ def test_json_is_for_machines(cli, small_addition, tmp_path, basis):
 
 def test_the_number_of_edges_that_carry_a_share_is_the_smallest(cli, small_addition, tmp_path):
     built = cli("build", f"modadd:{small_addition}", "--out", tmp_path / "run", "--json").json
-    edges = interbasis.load(tmp_path / "run").edges[1][1:, 1:].square().flatten().sort(descending=True).values
+    edges = load(tmp_path / "run").edges[1][1:, 1:].square().flatten().sort(descending=True).values
     count = built["sections"]["mlp_in.0"]["edges_for_90_percent"]
     assert edges[:count].sum() >= 0.9 * edges.sum() > edges[: count - 1].sum()
 
@@ -58,7 +59,9 @@ def test_the_number_of_edges_that_carry_a_share_is_the_smallest(cli, small_addit
 def test_a_summary_of_nothing_counts_nothing(tmp_path):
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
     module[0].weight.data.zero_()
-    graph = interbasis.build(interbasis.from_torch(module), torch.randn(20, 3), "neuron", edge_group=4)
+    graph = interbasis.build(
+        interbasis.from_torch(module), torch.randn(20, 3), basis="neuron", edge_group=4
+    ).graph
     first = summarise(graph).sections[graph.section_names[0]]
     assert (first.edges, first.edges_for_90_percent, first.median_relative_error) == (12, 0, 0)
     assert summary_tables(summarise(graph), "nowhere")
@@ -121,9 +124,9 @@ def test_a_run_is_not_overwritten_unless_asked(cli, small_addition, tmp_path):
     assert cli(*arguments).code == 0
     code, _, err = cli(*arguments, "--basis", "pca")
     assert (code, "--overwrite" in err) == (2, True)
-    assert interbasis.load(tmp_path / "run").config.basis == "lib"
+    assert load(tmp_path / "run").config.basis == "lib"
     assert cli(*arguments, "--basis", "pca", "--overwrite").code == 0
-    assert interbasis.load(tmp_path / "run").config.basis == "pca"
+    assert load(tmp_path / "run").config.basis == "pca"
 
 
 def test_foreign_folders_are_refused_before_the_work_begins(cli, small_addition, tmp_path):
@@ -203,7 +206,7 @@ def test_ctrl_c_says_that_the_same_command_resumes(cli, small_addition, tmp_path
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("interbasis.analysis.stages.build.run", interrupted)
+    monkeypatch.setattr("interbasis.run.named_build.build_by_name", interrupted)
     monkeypatch.setattr("interbasis.graph.store.load", interrupted)
     build = cli("build", f"modadd:{small_addition}", "--out", tmp_path / "run")
     assert (build.code, build.err) == (130, "interrupted; the same command resumes\n")

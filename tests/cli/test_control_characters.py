@@ -8,9 +8,9 @@ from shutil import copytree
 
 import pytest
 
-from interbasis import InterbasisError, load
-from interbasis.base.messages import logger
-from interbasis.base.printable import printable
+from interbasis import InterbasisError
+from interbasis.base.messages import logger, printable
+from interbasis.graph.store import load
 
 CLIPBOARD = "\x1b]52;c;ZXZpbA==\x07"
 """OSC 52: a terminal that knows it puts this into the clipboard."""

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-import interbasis
+from interbasis.graph.store import load
 from pages import README
 
 
@@ -28,4 +28,4 @@ def test_the_demo_ends_with_a_report_and_a_page(cli, tmp_path):
         text = Path(summary[place]).read_text(encoding="utf-8")
         assert text.lstrip().lower().startswith("<!doctype html>")
         assert words in text
-    assert len(interbasis.load(summary["run"]).layers) == 4
+    assert len(load(summary["run"]).layers) == 4

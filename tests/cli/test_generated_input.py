@@ -21,6 +21,7 @@ from torch import nn
 
 import interbasis
 from interbasis.graph.named_models import open_model
+from interbasis.graph.store import load
 from interbasis.models import mlp
 from interbasis_studies.training.modadd import Recipe, initial_weights
 from tiny_models import random_model
@@ -238,9 +239,9 @@ def check(seed: int, zoo: Path, folder: Path, cli) -> tuple[str, int]:
         assert len(sentences) == 1, told
         assert ended.out == "", told
         out = folder / "out"
-        assert not out.exists() or (out / ".resume").is_dir() or interbasis.load(out), told
+        assert not out.exists() or (out / ".resume").is_dir() or load(out), told
     elif command[0] == "build":
-        assert interbasis.load(folder / "out").layers, told
+        assert load(folder / "out").layers, told
     left = [path for path in folder.rglob("*") if path.name.endswith((".tmp", ".new"))]
     assert not left, told
     assert before == {

@@ -28,7 +28,7 @@ def build_all(folder: Path, **options) -> None:
     for name, settings in BUILDS.items():
         case = CASES[name]()
         data = read_in_parts(case.inputs) if name == "gpt2" else case.inputs
-        graph = interbasis.build(case.network, data, **settings, **options)
+        graph = interbasis.build(case.network, data, **settings, **options).graph
         if not options or options["team"].is_first:
             graph.save(folder / name)
 

@@ -16,10 +16,11 @@ from graphs import assert_same_graph
 from interbasis import InterbasisError
 from interbasis.analysis.stages import features
 from interbasis.analysis.stored_results import load_result
-from interbasis.analysis.workspace import open_run
 from interbasis.compute.checkpoints import Checkpoints
 from interbasis.data import Batches
 from interbasis.data.samples import Samples
+from interbasis.graph.store import load
+from interbasis.run.run import open_run
 
 
 class KilledError(Exception):
@@ -41,7 +42,7 @@ def build_with_kills(network, data, run, **settings) -> tuple[interbasis.Interac
                 raise KilledError
 
         try:
-            return interbasis.build(network, data, progress=stop, resume=run, **settings), kills
+            return interbasis.build(network, data, progress=stop, resume=run, **settings).graph, kills
         except KilledError:
             continue
     raise AssertionError("no progress is made")
@@ -61,7 +62,7 @@ def build_with_kills(network, data, run, **settings) -> tuple[interbasis.Interac
 )
 def test_a_build_that_is_killed_again_and_again_has_the_same_bits(tmp_path, small_chunks, case, settings):
     network, data = CASES[case]().network, CASES[case]().inputs
-    whole = interbasis.build(network, data, **settings)
+    whole = interbasis.build(network, data, **settings).graph
     parts, kills = build_with_kills(network, data, tmp_path / "run", **settings)
     assert kills > 3
     assert_same_graph(whole, parts)
@@ -77,7 +78,7 @@ def test_features_that_are_killed_again_and_again_are_the_same(tmp_path, monkeyp
         data = (data, torch.arange(len(data)) % 3)
     run = interbasis.build(network, data).save(tmp_path / "run")
     request = features.FeaturesRequest(top=4, ends=2, bands=2, per_band=2)
-    whole = features.analyse(open_run(interbasis.load(run), network, data), request)
+    whole = features.analyse(open_run(load(run), network, data), request)
     reports, parts = set(), None
 
     def stop_at_something_new(*report):
@@ -106,11 +107,11 @@ def test_other_settings_are_refused_with_old_and_new_value_and_a_remedy(tmp_path
     with pytest.raises(KilledError):
         interbasis.build(network, data, resume=tmp_path, progress=stop)
     with pytest.raises(InterbasisError, match=r"begun with basis = lib, not pca; .* delete .*\.resume/build"):
-        interbasis.build(network, data, "pca", resume=tmp_path)
+        interbasis.build(network, data, basis="pca", resume=tmp_path)
     with pytest.raises(InterbasisError, match="begun with data = "):
         interbasis.build(network, data[1:], resume=tmp_path)
     with pytest.raises(KilledError):
-        interbasis.build(network, data, "pca", resume=tmp_path, restart=True, progress=stop)
+        interbasis.build(network, data, basis="pca", resume=tmp_path, restart=True, progress=stop)
     assert json.loads((tmp_path / ".resume/build/settings.json").read_text())["basis"] == "pca"
 
 

@@ -44,9 +44,9 @@ CASES = {
 )
 def test_a_build_on_another_device_is_the_same(name, settings):
     network, data = CASES[name]()
-    wanted = interbasis.build(network, data, dtype="float64", **settings)
+    wanted = interbasis.build(network, data, dtype="float64", **settings).graph
     with OtherDevice() as mode:
-        found = interbasis.build(network, data, dtype="float64", device=str(DEVICE), **settings)
+        found = interbasis.build(network, data, dtype="float64", device=str(DEVICE), **settings).graph
     assert mode.operations > 100
     for key, tensor in tensors_of(wanted).items():
         other = tensors_of(found)[key]
@@ -60,9 +60,9 @@ def test_an_ablation_on_another_device_is_the_same(name):
     network = network.double()
     data = data if data.ndim == 2 and not data.is_floating_point() else data.double()
     labels = network(data).argmax(-1)
-    graph = interbasis.build(network, data)
+    graph = interbasis.build(network, data).graph
     wanted = interbasis.open_run(graph, network, (data, labels)).ablate(tolerance=0.2, stable=False)
-    graph = interbasis.build(network, data)
+    graph = interbasis.build(network, data).graph
     with OtherDevice() as mode:
         found = (
             interbasis.open_run(graph, network, (data, labels))
@@ -112,9 +112,9 @@ def test_a_build_on_a_device_without_float64(case, settings):
     """Its sums are float64 on the CPU; those of a batch are float32, as products are on the CPU."""
     network, data = case()
     settings = settings | {"dtype": "float32"}
-    wanted = interbasis.build(network, data, **settings)
+    wanted = interbasis.build(network, data, **settings).graph
     with OtherDevice(float64=False) as mode:
-        found = interbasis.build(network, data, device=str(DEVICE), **settings)
+        found = interbasis.build(network, data, device=str(DEVICE), **settings).graph
     assert mode.operations > 100
     for one, other in zip(wanted.layers, found.layers, strict=True):
         assert one.features == other.features
@@ -148,7 +148,7 @@ STAGES = [
 def test_stages_on_a_device_without_float64(case, stage, settings):
     network, data = case()
     labels = network(data).argmax(-1)
-    graph = interbasis.build(network, data, dtype="float32", edge_group=4)
+    graph = interbasis.build(network, data, dtype="float32", edge_group=4).graph
     run = interbasis.open_run(graph, network, (data, labels))
     wanted = getattr(run, stage)(**settings).model_dump()
     with OtherDevice(float64=False) as mode:
@@ -181,7 +181,7 @@ def test_float64_on_a_device_that_has_none_is_refused():
         for dtype in ("float64", None):
             with pytest.raises(InterbasisError, match="the device meta has no float64, in which the network"):
                 interbasis.build(network, data, dtype=dtype, device=str(DEVICE))
-        graph = interbasis.build(network, data)
+        graph = interbasis.build(network, data).graph
         with pytest.raises(InterbasisError, match=r"build in float32 \(--dtype float32\), or choose"):
             interbasis.open_run(graph, network, data).on(str(DEVICE))
 
@@ -193,7 +193,7 @@ def test_sums_are_taken_up_again_beside_a_device_without_float64(tmp_path):
     network = network.between(["attn_in.0", "ln2.0", "ln2_out.0", "mlp_in.0"])
     settings = {"dtype": "float32", "device": str(DEVICE)}
     with OtherDevice(float64=False):
-        wanted = interbasis.build(network, data, **settings)
+        wanted = interbasis.build(network, data, **settings).graph
         found, kills = build_with_kills(network, data, tmp_path / "run", **settings)
     assert kills > 3
     assert_same_graph(wanted, found)

@@ -13,8 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from commands_at_once import Command
-from interbasis.base.files import write_atomically, write_text_atomically
-from interbasis.base.processes import host
+from interbasis.base.files import host, write_atomically, write_text_atomically
 
 KILLED_WHILE_WRITING = """
 import sys, time

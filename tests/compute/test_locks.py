@@ -13,12 +13,13 @@ import pytest
 
 from commands_at_once import Paused
 from graphs import assert_same_graph
-from interbasis import InterbasisError, load, open_run
-from interbasis.analysis.run_record import record_of
+from interbasis import InterbasisError, open_run
+from interbasis.analysis.run_record import read_results
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stored_results import load_result
 from interbasis.compute import locks
 from interbasis.compute.locks import Holder, building, only_task, working
+from interbasis.graph.store import load
 from pairs import Pairs, run_pairs
 
 IN_USE = (
@@ -219,9 +220,9 @@ def test_a_result_is_not_stored_for_a_graph_that_was_replaced_meanwhile(cli, bui
 
 
 def test_stages_of_a_graph_that_was_replaced_are_refused_at_once(cli, build, run):
-    graph, opened = load(run), open_run(run)
+    opened = open_run(run)
     assert cli("ablate", run, *ABLATE).code == 0
-    assert record_of(graph).ablation is not None
+    assert read_results(opened).ablation is not None
     assert cli(*build("--basis", "pca", "--overwrite")).code == 0
     assert cli("ablate", run, *ABLATE).code == 0
     for stage in (opened.ablate, opened.curves, opened.features, opened.controls, opened.modules):
@@ -230,8 +231,8 @@ def test_stages_of_a_graph_that_was_replaced_are_refused_at_once(cli, build, run
     with pytest.raises(InterbasisError, match="was built again after its graph was loaded"):
         opened.trace(sample=1)
     assert opened.stored(AblationResult) is None  # those of the new graph are not taken for its own
-    assert record_of(graph).ablation is None
-    assert record_of(load(run)).ablation is not None
+    assert read_results(opened).ablation is None
+    assert read_results(open_run(run)).ablation is not None
 
 
 def test_pairs_of_commands_give_right_results_or_one_refusal(tmp_path, small_addition):

@@ -4,7 +4,6 @@ import random
 import shlex
 import shutil
 import subprocess
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,12 @@ from cases import CASES
 from graphs import assert_same_graph
 from interbasis import InterbasisError
 from interbasis.cli import app
-from interbasis.compute import checkpoints
+from interbasis.compute import checkpoints, chunks
 from interbasis.compute.shards import RoundFinishedError, ShardJob, ShardMerge, shard_files
 from interbasis.compute.team import Pass
-from interbasis.graph.request import make_request
-from interbasis.lib import statistics
-from interbasis.lib.rounds import rounds
-from interbasis.lib.shard_jobs import shard_jobs
+from interbasis.lib.build import rounds
+from interbasis.run.request import make_request
+from interbasis.run.shards import shard_jobs
 from interbasis_studies.training.modadd import Recipe, initial_weights
 
 SETTINGS = {
@@ -57,7 +55,7 @@ def test_shards_have_the_bits_of_one_process(tmp_path, name):
     case = CASES[name]()
 
     def build(**options):
-        return interbasis.build(case.network, case.inputs, **SETTINGS[name], **options)
+        return interbasis.build(case.network, case.inputs, **SETTINGS[name], **options).graph
 
     alone = build()
     merged, taken = in_shards(tmp_path, SHARDS[name], build)
@@ -68,10 +66,12 @@ def test_shards_have_the_bits_of_one_process(tmp_path, name):
 
 
 def test_shards_without_a_block_of_small_data(tmp_path, monkeypatch):
-    monkeypatch.setattr(statistics, "FINE_CHUNK_BYTES", 2**23)
+    monkeypatch.setattr(chunks, "FINE_CHUNK_BYTES", 2**23)
     case = CASES["relu"]()
-    merged, _ = in_shards(tmp_path, 3, partial(interbasis.build, case.network, case.inputs))
-    assert_same_graph(interbasis.build(case.network, case.inputs), merged)
+    merged, _ = in_shards(
+        tmp_path, 3, lambda team: interbasis.build(case.network, case.inputs, team=team).graph
+    )
+    assert_same_graph(interbasis.build(case.network, case.inputs).graph, merged)
 
 
 def test_statistics_of_other_data_are_of_the_same_round(tmp_path):
@@ -79,7 +79,9 @@ def test_statistics_of_other_data_are_of_the_same_round(tmp_path):
 
     def build(**options):
         other = case.inputs[:17] * 0.5
-        return interbasis.build(case.network, case.inputs, jacobian_data=other, edge_data=other, **options)
+        return interbasis.build(
+            case.network, case.inputs, jacobian_data=other, edge_data=other, **options
+        ).graph
 
     merged, taken = in_shards(tmp_path, 2, build)
     assert taken == rounds(case.network, merged.config, separate_jacobian_data=True)
@@ -243,6 +245,6 @@ def test_shards_of_python_do_not_name_their_model(tmp_path, cli):
         interbasis.build(
             case.network,
             case.inputs,
-            "pca",
+            basis="pca",
             team=ShardMerge(tmp_path / "shards", shard_files([tmp_path / "shards"])),
         )

@@ -21,7 +21,7 @@ def test_several_processes_give_the_results_of_one(tmp_path, small_addition):
     """Builds of shared models, then the commands: all in one start of three processes, for its seconds."""
     build_all(tmp_path / "one")
     run_commands(tmp_path / "one/run", small_addition)
-    printed = ended(torchrun(3, TESTS / "runtime/team_builds.py", tmp_path / "three", small_addition))
+    printed = ended(torchrun(3, TESTS / "compute/team_builds.py", tmp_path / "three", small_addition))
     for name in [*BUILDS, "run"]:
         assert_same_graph(tmp_path / "one" / name, tmp_path / "three" / name)
     for name in ("ablation", "curves", "features", "examples"):
@@ -35,7 +35,7 @@ def test_a_killed_process_ends_the_others_and_the_next_start_resumes(tmp_path, c
     build = ["build", f"modadd:{small_addition}", "--threads", 1, "--out"]
     assert cli(*build, tmp_path / "one").code == 0
     run = tmp_path / "two"
-    command = [TESTS / "runtime/in_blocks.py", *build, run]
+    command = [TESTS / "compute/in_blocks.py", *build, run]
     process = torchrun(2, *command, INTERBASIS_SAVE_EVERY="0")
     state = run / ".resume/build.2/1"
     until = time.monotonic() + 120
@@ -72,7 +72,7 @@ def test_unfinished_work_of_another_number_of_processes_is_refused(tmp_path):
 def test_blocks_hold_every_sample_once(samples, multiple):
     data = torch.arange(samples)[:, None]
     for whole in (Batches(data), Batches([data[:7], data[7:]] if samples > 7 else [data])):
-        blocks = whole.divided(ALONE, 16).blocks(multiple)
+        blocks = whole.blocks(16, multiple)
         assert len(blocks) == 16
         rows = [inputs for block in blocks for _, inputs in block.chunks(3)]
         assert torch.equal(torch.cat(rows), data)

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from interbasis import build, edges_required, from_hf, sparsity_curves
+from interbasis import build, from_hf
 from interbasis.analysis.ablation.controls import own_answers
+from interbasis.analysis.ablation.curves import sparsity_curves
+from interbasis.analysis.ablation.search import edges_required
 from interbasis.data.batches import Batches
 from interbasis.data.samples import Samples
 from interbasis.graph.named_models import open_data
@@ -43,7 +45,7 @@ def single_documents(data: Samples) -> list[torch.Tensor]:
 @pytest.mark.parametrize("name", ["gpt2", "llama", "gpt_neox"])
 def test_sums_are_over_real_tokens(name, small_chunks):
     data, network = ragged(), from_hf(random_model(name))
-    graph = build(network, data, dtype="float64")
+    graph = build(network, data, dtype="float64").graph
     alone, count = single_documents(data), data.lengths.sum()
     activations = [network.activations(document) for document in alone]
     for k, (layer, section) in enumerate(zip(graph.layers, network.sections, strict=False)):
@@ -66,7 +68,7 @@ def test_sums_are_over_real_tokens(name, small_chunks):
 def test_stochastic_sources_see_real_tokens(sources, small_chunks):
     """Unbiased over samples of different lengths; the errors they come with say how far off they are."""
     data, network = ragged((3, 5, 5, 5, 8, 8, 8, 8, 2, 4) * 4), from_hf(random_model("gpt2"), "0")
-    layers = build(network, data, edge_method=None, dtype="float64").layers
+    layers = build(network, data, edge_method=None, dtype="float64").graph.layers
     for mine, theirs in zip(
         estimate_edges(network, layers, data, sources), edges(network, layers, data), strict=True
     ):
@@ -76,9 +78,9 @@ def test_stochastic_sources_see_real_tokens(sources, small_chunks):
 
 def test_sampled_queries_see_real_tokens():
     data, network = ragged((3, 5, 5, 5, 8, 8, 8, 8, 2, 4) * 12), from_hf(random_model("gpt2"), "0")
-    exact = build(network, data, edge_method=None, dtype="float64").layers[2]
+    exact = build(network, data, edge_method=None, dtype="float64").graph.layers[2]
     estimates = [
-        build(network, data, edge_method=None, dtype="float64", jacobian_queries=4, seed=seed).layers[2]
+        build(network, data, edge_method=None, dtype="float64", jacobian_queries=4, seed=seed).graph.layers[2]
         for seed in range(6)
     ]
     found = torch.stack([layer.eigenvalues[1:4] for layer in estimates]).mean(0)
@@ -88,11 +90,11 @@ def test_sampled_queries_see_real_tokens():
 @pytest.mark.parametrize("basis", ["lib", "gib"])
 def test_longer_contexts_change_nothing(documents, basis):
     network = from_hf(random_model("gpt_neox"))  # rotary: it has no longest context
+    spec = f"tokens:{documents},part=all,bos=1,per=document"
     graphs = [
-        build(network, open_data(f"tokens:{documents},context={context},part=all,bos=1,per=document"), basis,
-              dtype="float64")
+        build(network, open_data(f"{spec},context={context}"), basis=basis, dtype="float64").graph
         for context in (8, 16, 64)
-    ]  # fmt: skip
+    ]
     for other in graphs[1:]:
         for mine, theirs in zip(graphs[0].layers, other.layers, strict=True):
             assert relative_error(mine.eigenvalues, theirs.eigenvalues) <= 1e-10
@@ -128,7 +130,7 @@ def _places(found) -> list[int]:
 
 def test_scores_count_real_tokens():
     data, network = ragged((3, 5, 5, 8, 2, 8, 4) * 4), from_hf(random_model("gpt2"))
-    graph = build(network, data, dtype="float64")
+    graph = build(network, data, dtype="float64").graph
     alone = single_documents(data)
     answers = own_answers(network, data)
     _, rows = answers.all()

@@ -16,6 +16,7 @@ from interbasis import InterbasisError
 from interbasis.compute.team import Team
 from interbasis.data import Batches, hub_files, windows
 from interbasis.graph.named_models import at_one_commit, open_data
+from interbasis.graph.store import load
 from interbasis.lib import survey
 from tiny_models import SMALL, random_model
 
@@ -177,7 +178,7 @@ def test_two_processes_stream_one_build(server, tmp_path, cli, language_model):
     spec = "hf:lab/words,context=9,samples=150"
     assert cli(*build_of(language_model, spec, tmp_path / "one")).code == 0
     command = build_of(language_model, f"{spec},stream=yes", tmp_path / "two")
-    ended(torchrun(2, TESTS / "runtime/in_blocks.py", *command, HF_ENDPOINT=server.address))
+    ended(torchrun(2, TESTS / "compute/in_blocks.py", *command, HF_ENDPOINT=server.address))
     assert_same_graph(tmp_path / "one", tmp_path / "two")
 
 
@@ -220,7 +221,7 @@ def test_data_that_change_on_the_hub_do_not_change_in_a_run(server, tmp_path, cl
     assert f"revision={new}" in "".join(refused.err.split())
     assert cli("build", "--config", run, "--out", tmp_path / "again").code == 0
     assert_same_graph(run, tmp_path / "again")
-    stored = interbasis.load(run).provenance.request
+    stored = load(run).provenance.request
     assert f"revision={old}" in stored.data
     server.asked.clear()
     assert cli("features", run, "--top", 1, "--data", f"{stored.data},samples=20").code == 0
@@ -247,8 +248,10 @@ def test_unfinished_work_on_another_commit_is_refused(server, tmp_path, small_ch
         interbasis.build(network, open_data(spec), resume=tmp_path / "run")
     pinned = open_data(f"{spec},revision={old}")
     server.asked.clear()
-    resumed = interbasis.build(network, pinned, resume=tmp_path / "run")
-    assert_same_graph(resumed, interbasis.build(network, open_data("hf:lab/words,context=6,samples=40")))
+    resumed = interbasis.build(network, pinned, resume=tmp_path / "run").graph
+    assert_same_graph(
+        resumed, interbasis.build(network, open_data("hf:lab/words,context=6,samples=40")).graph
+    )
 
 
 def test_a_connection_that_breaks_is_tried_again(server):

@@ -6,17 +6,18 @@ from typing import get_args
 import pytest
 import torch
 
-import interbasis
 from cases import CASES
 from interbasis import InteractionGraph, build
-from interbasis.base.literals import Basis
+from interbasis.base.records import Basis
 from interbasis.data.batches import Batches
-from interbasis.graph.basis_kinds import BASIS_KINDS, BasisKind
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.settings import BASIS_KINDS, BasisKind
+from interbasis.graph.store import load
 from interbasis.lib.bases import BASES, FeatureBasis, FitSettings, JacobianSource
 from interbasis.lib.bases.lib import LocalInteractionBasis
 from interbasis.lib.bases.principal import unrotated
-from interbasis.lib.jacobian import Jacobians
+from interbasis.lib.edges import edges as measure_edges
+from interbasis.lib.jacobians import Jacobians
 from interbasis.lib.slices import jacobians_on_slices
 from interbasis.lib.statistics import Wanted, collect
 from reference import relative_error
@@ -35,7 +36,7 @@ def test_a_basis_asks_for_no_more_than_it_says(name):
     case, basis = CASES["gelu"](), BASES[name]
     wanted = Wanted(grams=basis.needs_grams, cores=basis.needs_jacobians)
     layers = fitted(basis, case, wanted)
-    expected = build(case.network, case.inputs, name, edge_method=None).layers
+    expected = build(case.network, case.inputs, basis=name, edge_method=None).graph.layers
     for mine, theirs in zip(layers, expected, strict=True):
         assert torch.equal(mine.transform, theirs.transform)
     inner = expected[0]
@@ -84,10 +85,10 @@ def test_a_basis_of_ones_own_is_fitted_saved_and_loaded(tmp_path):
         assert values[:, 1:].mean(0).abs().max() <= 1e-12
         assert (values[:, 1:].square().mean(0) - 1).abs().max() <= 1e-12
         assert relative_error(layer.back(layer.features_of(f)), f) <= 1e-12
-    edges = interbasis.edges(case.network, layers, case.inputs)
-    graph = build(case.network, case.inputs, "neuron")
+    edges = measure_edges(case.network, layers, case.inputs)
+    graph = build(case.network, case.inputs, basis="neuron").graph
     mine = InteractionGraph(layers, edges, graph.config, graph.provenance)
-    read = interbasis.load(mine.save(tmp_path / "run"))
+    read = load(mine.save(tmp_path / "run"))
     for layer, again in zip(layers, read.layers, strict=True):
         assert torch.equal(layer.transform, again.transform)
     for before, after in zip(edges, read.edges, strict=True):
@@ -97,7 +98,7 @@ def test_a_basis_of_ones_own_is_fitted_saved_and_loaded(tmp_path):
 def test_a_basis_that_changes_one_step_inherits_the_others():
     case = CASES["gelu"]()
     layers = fitted(LogitsAsTheyAre(), case, Wanted())
-    expected = build(case.network, case.inputs, "lib", rotate_last=False, edge_method=None).layers
+    expected = build(case.network, case.inputs, basis="lib", rotate_last=False, edge_method=None).graph.layers
     for mine, theirs in zip(layers, expected, strict=True):
         assert torch.equal(mine.transform, theirs.transform)
 
@@ -109,7 +110,7 @@ def fitted(basis, case, wanted):
     source = JacobianSource(jacobians.to_next, jacobians.to_end, partial(jacobians_on_slices, jacobians))
     if not basis.needs_jacobians:
         source = JacobianSource(unwanted, unwanted, unwanted)
-    floors = build(network, case.inputs, "neuron", edge_method=None).config
+    floors = build(network, case.inputs, basis="neuron", edge_method=None).graph.config
     settings = FitSettings(floors.variance_floor, floors.jacobian_floor)
     return basis.fit(network.nodes, statistics.layers, source, settings)
 

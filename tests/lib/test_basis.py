@@ -15,7 +15,7 @@ CENTRED = ["lib", "gib", "pca", "random"]
 
 def fitted(name: str, kind: str, **settings):
     case = CASES[name]()
-    return case, build(case.network, case.inputs, kind, edge_method=None, **settings).layers
+    return case, build(case.network, case.inputs, basis=kind, edge_method=None, **settings).graph.layers
 
 
 def features(case, layers):
@@ -135,10 +135,10 @@ def test_gib_equals_lib_at_the_last_two_layers_and_differs_before(name):
 def test_results_depend_neither_on_batches_nor_on_the_order_of_the_data(name, kind, request):
     case = CASES[name]()
     order = torch.randperm(len(case.inputs), generator=torch.Generator().manual_seed(1))
-    reference = build(case.network, case.inputs, kind)
+    reference = build(case.network, case.inputs, basis=kind).graph
     request.getfixturevalue("small_chunks")
     for data in (list(case.inputs.split(3)), case.inputs[order]):
-        other = build(case.network, data, kind)
+        other = build(case.network, data, basis=kind).graph
         for mine, theirs in zip(other.layers, reference.layers, strict=True):
             assert relative_error(mine.eigenvalues, theirs.eigenvalues) <= 1e-10
             assert relative_error(mine.transform, theirs.transform) <= 1e-10
@@ -150,8 +150,8 @@ def test_results_depend_neither_on_batches_nor_on_the_order_of_the_data(name, ki
 @pytest.mark.parametrize("name", ["gelu", "modadd"])
 def test_rotating_the_last_layer_or_not_changes_nothing_before_it(name, kind):
     case = CASES[name]()
-    rotated = build(case.network, case.inputs, kind, rotate_last=True)
-    left = build(case.network, case.inputs, kind, rotate_last=False)
+    rotated = build(case.network, case.inputs, basis=kind, rotate_last=True).graph
+    left = build(case.network, case.inputs, basis=kind, rotate_last=False).graph
     assert relative_error(rotated.layers[-1].transform, left.layers[-1].transform) > 0.1
     for mine, theirs in zip(rotated.layers[:-1], left.layers[:-1], strict=True):
         assert relative_error(mine.transform, theirs.transform) <= 1e-8
@@ -208,8 +208,8 @@ def test_a_direction_with_variance_but_no_use_is_in_pca_and_not_in_lib():
     inputs = normal(200, 5)
     inputs[:, 2] *= 100
     network = interbasis.from_torch(module)
-    pca = build(network, inputs, "pca", edge_method=None).layers[0]
-    lib = build(network, inputs, "lib", edge_method=None).layers[0]
+    pca = build(network, inputs, basis="pca", edge_method=None).graph.layers[0]
+    lib = build(network, inputs, basis="lib", edge_method=None).graph.layers[0]
     unused = torch.eye(6, dtype=torch.float64)[3]
     assert (pca.transform[1] @ unused).abs() > 0.99
     assert pca.features == 6
@@ -217,13 +217,13 @@ def test_a_direction_with_variance_but_no_use_is_in_pca_and_not_in_lib():
     # LIB cannot tell how large it is: no feature's pattern needs it beyond what the data correlate
     clean = inputs.clone()
     clean[:, 2] = 0
-    without = build(network, clean, "lib", edge_method=None).layers[0]
+    without = build(network, clean, basis="lib", edge_method=None).graph.layers[0]
     assert relative_error(without.eigenvalues, lib.eigenvalues) <= 1e-10
 
 
 def test_a_linear_network_has_diagonal_edges_in_lib():
     case = CASES["linear"]()
-    graph = build(case.network, case.inputs)
+    graph = build(case.network, case.inputs).graph
     for edges in graph.edges:
         inner = edges[1:, 1:]
         off = inner - torch.diag_embed(inner.diagonal(), dim1=0, dim2=1)[: len(inner), : inner.shape[1]]
@@ -246,7 +246,7 @@ def test_separate_blocks_have_no_edges_between_them():
             joined.add_module(str(k), a)
     x, y = normal(12, 2, seed=3), 1.7 * normal(15, 3, seed=4)
     inputs = torch.cat([x.repeat_interleave(15, 0), y.repeat(12, 1)], dim=1)
-    graph = build(interbasis.from_torch(joined), inputs)
+    graph = build(interbasis.from_torch(joined), inputs).graph
     widths = [2, 5, 3, 2]
     for k, edges in enumerate(graph.edges):
         source, target = graph.layers[k : k + 2]
@@ -265,7 +265,7 @@ def test_separate_blocks_have_no_edges_between_them():
 def test_a_dead_layer_leaves_the_constant_alone(kind):
     module = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)).double()
     module[0].bias.data[:] = -100
-    graph = build(interbasis.from_torch(module), normal(50, 4), kind)
+    graph = build(interbasis.from_torch(module), normal(50, 4), basis=kind).graph
     assert graph.layers[1].features == (6 if kind == "neuron" else 1)
     assert all(edges.isfinite().all() for edges in graph.edges)
     assert relative_error(graph.layers[1].inverse[:, 0], torch.eye(6, dtype=torch.float64)[0]) == 0

@@ -5,12 +5,13 @@ import torch
 
 from cases import CASES, as_general, attention_section
 from cases import activations as random_activations
-from interbasis import InterbasisError, build, edges, estimate_edges, load
+from interbasis import InterbasisError, build
 from interbasis.data import Batches
+from interbasis.graph.store import load
 from interbasis.lib.counted_tokens import CountedTokens
-from interbasis.lib.edges import EdgeSettings, measure
-from interbasis.lib.section_jacobian import SectionJacobian
+from interbasis.lib.edges import EdgeSettings, edges, estimate_edges, measure
 from interbasis.network.cores import AttentionShape, Counted, Rotary
+from interbasis.network.section_jacobian import DenseJacobian
 from interbasis.numerics.integration import rule
 from interbasis.numerics.random_signs import Sources
 from reference import edges as reference_edges
@@ -38,7 +39,7 @@ def masks(network, inputs, skip_positions=1, norm_limit=1.05):
 @pytest.mark.parametrize("name", WITH_POSITIONS)
 def test_bases_and_edges_count_what_they_are_told_to(name, kind):
     case = CASES[name]()
-    graph = build(case.network, case.inputs, kind, **SETTINGS)
+    graph = build(case.network, case.inputs, basis=kind, **SETTINGS).graph
     fs, counts = masks(case.network, case.inputs)
     assert any(not c.all() for c in counts[1:])
     for k, (f, count) in enumerate(zip(fs, counts, strict=True)):
@@ -99,13 +100,13 @@ def test_attention_skips_keys_and_queries(shape, last_only):
     pairs = int((seen & told)[:, outputs].sum())
     expected = jacobian_gram(section, f, transform, seen, told[:, outputs])[1:, 1:]
     queries = torch.arange(outputs.start, outputs.stop).expand(4, -1)
-    metric = SectionJacobian.of(section, transform).metric
+    metric = DenseJacobian.from_section(section, transform).metric
     parts = [section.core.sums_at(u, some, metric, counted) for some in queries.split(2, dim=1)]
     whole = section.core.sums_at(u, queries, metric, counted)
     for name, total in whole.items():
         assert relative_error(sum(part[name] for part in parts), total) <= ROUNDING
     for some in (section, as_general(section)):
-        jacobian = SectionJacobian.of(some, transform)
+        jacobian = DenseJacobian.from_section(some, transform)
         moments = some.core.moments(
             some.core.batch_sums(u, outputs, jacobian.metric, None, counted), jacobian.metric
         )
@@ -119,7 +120,7 @@ def test_estimated_edges_count_the_same_tokens(group, positions):
     """The mean over seeds of ΣÊ² is that of the counted tokens, and not that of all."""
     case = CASES["llama"]()
     network, inputs = case.network, case.inputs
-    layers = build(network, inputs, edge_method=None, **SETTINGS).layers
+    layers = build(network, inputs, edge_method=None, **SETTINGS).graph.layers
     limits = tuple(build_limits(network, inputs))
     counted = CountedTokens.of(network, 1, limits)
     gradient = rule("gradient", 1)
@@ -138,54 +139,54 @@ def test_estimated_edges_count_the_same_tokens(group, positions):
 
 @pytest.mark.parametrize("name", WITH_POSITIONS)
 def test_edges_of_a_graphs_bases_are_the_graphs(name, tmp_path):
-    """`interbasis.edges(network, graph.layers, data)` leaves out what the build left out, loaded or not."""
+    """`measure_edges(network, graph.layers, data)` leaves out what the build left out, loaded or not."""
     case = CASES[name]()
     network = case.network.double()
-    graph = build(network, case.inputs, dtype="float64", **SETTINGS)
-    everything = build(network, case.inputs, dtype="float64", norm_limit=0)
+    graph = build(network, case.inputs, dtype="float64", **SETTINGS).graph
+    everything = build(network, case.inputs, dtype="float64", norm_limit=0).graph
     for layers in (graph.layers, load(graph.save(tmp_path)).layers):
         for found, expected in zip(edges(network, layers, case.inputs), graph.edges, strict=True):
             assert relative_error(found, expected) <= ROUNDING
     for found, expected in zip(edges(network, everything.layers, case.inputs), everything.edges, strict=True):
         assert relative_error(found, expected) <= ROUNDING
     sources = Sources(2, 2, 0)
-    grouped = build(network, case.inputs, dtype="float64", edge_group=2, **SETTINGS)
+    grouped = build(network, case.inputs, dtype="float64", edge_group=2, **SETTINGS).graph
     estimates = estimate_edges(network, graph.layers, case.inputs, sources)
     for found, expected in zip(estimates, grouped.edges, strict=True):
         assert relative_error(found.rms, expected) <= ROUNDING
 
 
 def build_limits(network, inputs):
-    graph = build(network, inputs, "pca", edge_method=None, **SETTINGS)
+    graph = build(network, inputs, basis="pca", edge_method=None, **SETTINGS).graph
     return [direction.norm_limit for direction in graph.provenance.largest_directions.values()]
 
 
 def test_results_do_not_depend_on_chunks(monkeypatch):
-    from interbasis.lib import statistics
+    from interbasis.compute import executor as chunks
 
     case = CASES["llama"]()
-    whole = build(case.network, case.inputs, **SETTINGS)
-    monkeypatch.setattr(statistics, "CHUNK_BYTES", 1)
-    monkeypatch.setattr(statistics, "FINE_CHUNK_BYTES", 1)
-    parts = build(case.network, case.inputs, **SETTINGS)
+    whole = build(case.network, case.inputs, **SETTINGS).graph
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(chunks, "FINE_CHUNK_BYTES", 1)
+    parts = build(case.network, case.inputs, **SETTINGS).graph
     for one, other in zip(whole.edges, parts.edges, strict=True):
         assert relative_error(one, other) <= 1e-8
 
 
 def test_language_models_leave_massive_tokens_out_by_default():
     case = CASES["llama"]()
-    assert build(case.network, case.inputs, edge_method=None).config.norm_limit == 3
-    isolated = build(case.network, case.inputs, edge_method=None, isolate_largest=True)
+    assert build(case.network, case.inputs, edge_method=None).graph.config.norm_limit == 3
+    isolated = build(case.network, case.inputs, edge_method=None, isolate_largest=True).graph
     assert isolated.config.norm_limit == 0
     addition = CASES["modadd"]()
-    assert build(addition.network, addition.inputs, edge_method=None).config.norm_limit == 0
+    assert build(addition.network, addition.inputs, edge_method=None).graph.config.norm_limit == 0
 
 
 def test_the_largest_direction_stands_alone():
     """Its feature is the first principal direction, and no other feature has any of it."""
     case = CASES["llama"]()
-    graph = build(case.network, case.inputs, edge_method=None, isolate_largest=True)
-    pca = build(case.network, case.inputs, "pca", edge_method=None, norm_limit=0)
+    graph = build(case.network, case.inputs, edge_method=None, isolate_largest=True).graph
+    pca = build(case.network, case.inputs, basis="pca", edge_method=None, norm_limit=0).graph
     for node, layer, principal in zip(case.network.nodes, graph.layers[:-1], pca.layers[:-1], strict=False):
         assert layer.isolated == node.isolated + 1
         alone = 1 + node.isolated

@@ -6,15 +6,16 @@ import pytest
 import torch
 from torch import nn
 
-import interbasis
 from cases import CASES, as_general, attention_section, mlp, normal
-from interbasis import InterbasisError, LayerBasis, Network, Sources, build, completeness
+from interbasis import InterbasisError, LayerBasis, Network, build
 from interbasis.data import Batches
-from interbasis.lib.edges import EdgeSettings, measure
+from interbasis.lib.edges import EdgeSettings, completeness, estimate_edges, measure
+from interbasis.lib.edges import edges as measure_edges
 from interbasis.models.sequential import Rows
 from interbasis.network.cores import AttentionShape, Elementwise
 from interbasis.network.cores.attention import Rotary
 from interbasis.numerics.integration import rule
+from interbasis.numerics.random_signs import Sources
 from reference import edges as reference_edges
 from reference import relative_error
 
@@ -24,7 +25,7 @@ from reference import relative_error
 @pytest.mark.parametrize("method", ["gradient", "quadrature", "trapezoid"])
 def test_edges_are_what_the_definition_says(name, kind, method):
     case = CASES[name]()
-    graph = build(case.network, case.inputs, kind, edge_method=method, edge_points=2)
+    graph = build(case.network, case.inputs, basis=kind, edge_method=method, edge_points=2).graph
     nodes, weights = {
         "gradient": ([1.0], [1.0]),
         "quadrature": ([0.5 - 0.75**0.5 / 3, 0.5 + 0.75**0.5 / 3], [0.5, 0.5]),
@@ -42,7 +43,7 @@ def test_edges_are_what_the_definition_says(name, kind, method):
 def test_exact_attributions_add_up(name):
     """Completeness, Σ_j A_ij = F̂_i; attention and general cores have no closed form and take quadrature."""
     case = CASES[name]()
-    layers = build(case.network, case.inputs, edge_method=None).layers
+    layers = build(case.network, case.inputs, edge_method=None).graph.layers
     missing = completeness(case.network, layers, case.inputs, "exact", points=40)
     assert max(missing) <= 1e-10
 
@@ -50,7 +51,7 @@ def test_exact_attributions_add_up(name):
 def test_a_layer_norm_by_quadrature_adds_up_as_the_nodes_grow_dense():
     """Along the line from 0 it turns within √ε of its start, which no small number of nodes resolves."""
     case = CASES["general"]()
-    layers = build(case.network, case.inputs, edge_method=None).layers
+    layers = build(case.network, case.inputs, edge_method=None).graph.layers
     coarse = completeness(case.network, layers, case.inputs, points=40)
     fine = completeness(case.network, layers, case.inputs, points=160)
     assert fine[0] < coarse[0] / 100
@@ -60,18 +61,17 @@ def test_a_layer_norm_by_quadrature_adds_up_as_the_nodes_grow_dense():
 @pytest.mark.parametrize("name", ["gelu", "silu", "modadd"])
 def test_a_gradient_does_not_add_up_and_quadrature_converges_to_exact(name):
     case = CASES[name]()
-    layers = build(case.network, case.inputs, edge_method=None).layers
+    layers = build(case.network, case.inputs, edge_method=None).graph.layers
     assert max(completeness(case.network, layers, case.inputs, "gradient")) > 1e-4
-    exact = interbasis.edges(case.network, layers, case.inputs, "exact", points=40)
+    exact = measure_edges(case.network, layers, case.inputs, "exact", points=40)
     errors = []
     for points in (1, 2, 4, 12):
-        found = interbasis.edges(case.network, layers, case.inputs, "quadrature", points=points)
+        found = measure_edges(case.network, layers, case.inputs, "quadrature", points=points)
         errors.append(max(relative_error(f, e) for f, e in zip(found, exact, strict=True)))
     assert errors[-1] < 1e-8
     assert errors == sorted(errors, reverse=True)
     coarse, fine = (
-        interbasis.edges(case.network, layers, case.inputs, "trapezoid", points=points)
-        for points in (20, 200)
+        measure_edges(case.network, layers, case.inputs, "trapezoid", points=points) for points in (20, 200)
     )
     coarse, fine = (
         max(relative_error(f, e) for f, e in zip(found, exact, strict=True)) for found in (coarse, fine)
@@ -83,23 +83,23 @@ def test_a_gradient_does_not_add_up_and_quadrature_converges_to_exact(name):
 @pytest.mark.parametrize("name", ["relu", "leaky", "linear"])
 def test_gradient_equals_exact_for_positively_homogeneous_sections(name):
     case = CASES[name]()
-    layers = build(case.network, case.inputs, edge_method=None).layers
-    gradient = interbasis.edges(case.network, layers, case.inputs)
+    layers = build(case.network, case.inputs, edge_method=None).graph.layers
+    gradient = measure_edges(case.network, layers, case.inputs)
     for method in ("exact", "quadrature"):
-        other = interbasis.edges(case.network, layers, case.inputs, method, points=3)
+        other = measure_edges(case.network, layers, case.inputs, method, points=3)
         assert max(relative_error(g, o) for g, o in zip(gradient, other, strict=True)) <= 1e-10
 
 
 @pytest.mark.parametrize("name", ["gelu", "positionwise", "modadd-2-blocks"])
 def test_small_blocks_of_samples_and_positions_change_nothing(name, monkeypatch):
-    from interbasis.lib import attributions
+    from interbasis.network import attributions
 
     case = CASES[name]()
-    layers = build(case.network, case.inputs, edge_method=None).layers
-    whole = interbasis.edges(case.network, layers, case.inputs)
+    layers = build(case.network, case.inputs, edge_method=None).graph.layers
+    whole = measure_edges(case.network, layers, case.inputs)
     monkeypatch.setattr(attributions, "MAX_BLOCK_ELEMENTS", 50)
     monkeypatch.setattr(attributions, "MIN_BLOCK_TOKENS", 2)
-    for mine, theirs in zip(interbasis.edges(case.network, layers, case.inputs), whole, strict=True):
+    for mine, theirs in zip(measure_edges(case.network, layers, case.inputs), whole, strict=True):
         assert relative_error(mine, theirs) <= 1e-12
     assert max(completeness(case.network, layers, case.inputs, points=40)) <= 1e-10
 
@@ -108,7 +108,7 @@ def test_somebody_elses_bases_need_no_more_than_two_matrices():
     case = mlp(nn.GELU())
     rotations = [torch.linalg.qr(normal(node.width, node.width))[0] for node in case.network.nodes]
     layers = [LayerBasis(f"mine {k}", rotation, rotation.T) for k, rotation in enumerate(rotations)]
-    found = interbasis.edges(case.network, layers, case.inputs)
+    found = measure_edges(case.network, layers, case.inputs)
     activations = case.network.activations(case.inputs)
     for k, section in enumerate(case.network.sections):
         assert relative_error(found[k], reference_edges(section, activations[k], *layers[k : k + 2])) <= 1e-10
@@ -116,13 +116,13 @@ def test_somebody_elses_bases_need_no_more_than_two_matrices():
 
 def test_bases_that_do_not_fit_are_refused():
     case = mlp(nn.GELU())
-    layers = build(case.network, case.inputs, edge_method=None).layers
+    layers = build(case.network, case.inputs, edge_method=None).graph.layers
     with pytest.raises(InterbasisError, match=r"4 node layers linear\.0.*received 3"):
-        interbasis.edges(case.network, layers[:3], case.inputs)
+        measure_edges(case.network, layers[:3], case.inputs)
     with pytest.raises(InterbasisError, match=r"acts on 10 coordinates, node layer 'linear\.0' has 7"):
-        interbasis.edges(case.network, [layers[1], *layers[1:]], case.inputs)
+        measure_edges(case.network, [layers[1], *layers[1:]], case.inputs)
     with pytest.raises(InterbasisError, match="edge method is one of"):
-        interbasis.edges(case.network, layers, case.inputs, "midpoint")
+        measure_edges(case.network, layers, case.inputs, "midpoint")
     with pytest.raises(InterbasisError, match="inverse of shape"):
         LayerBasis("odd", torch.zeros(3, 4), torch.zeros(3, 4))
 
@@ -167,7 +167,7 @@ def test_estimated_edges_are_unbiased_and_their_error_is_right(setting):
     else:
         case = mlp(nn.GELU(), widths=(4, 6, 5), samples=200)
         network = case.network.between(["linear.0", "linear.1"])
-        layers, data = build(network, case.inputs, edge_method=None).layers, case.inputs
+        layers, data = build(network, case.inputs, edge_method=None).graph.layers, case.inputs
     exact = estimate(network, layers, data, None).rms
     found = [estimate(network, layers, data, Sources(group, count, seed)) for seed in range(200)]
     squares = torch.stack([e.rms.square() for e in found])
@@ -238,7 +238,7 @@ def test_as_many_positions_as_there_are_is_all_of_them(kind):
 def test_the_error_falls_with_the_root_of_the_number_of_groups():
     case = mlp(nn.GELU(), widths=(4, 6, 5), samples=512)
     network = case.network.between(["linear.0", "linear.1"])
-    layers = build(network, case.inputs, edge_method=None).layers
+    layers = build(network, case.inputs, edge_method=None).graph.layers
     exact = estimate(network, layers, case.inputs, None).rms
 
     def error(group: int) -> float:
@@ -268,7 +268,7 @@ def test_groups_of_one_and_single_positions_are_exact(general):
 
 @pytest.mark.parametrize("group", [5, "positions"])
 def test_estimates_depend_on_the_seed_but_not_on_batches_or_on_the_path(group, monkeypatch, request):
-    from interbasis.lib import attributions
+    from interbasis.network import attributions
 
     network, layers, data = attention_network(general=False)
     sources = Sources(group, 2, 7)
@@ -298,7 +298,7 @@ def test_sums_over_parts_of_the_data_merge_into_those_of_the_whole(sources):
 
 def test_estimates_for_any_bases_come_with_their_error():
     network, layers, data = attention_network(general=False)
-    (found,) = interbasis.estimate_edges(network, layers, data, Sources(6, 3, 1))
+    (found,) = estimate_edges(network, layers, data, Sources(6, 3, 1))
     expected = estimate(network, layers, data, Sources(6, 3, 1))
     assert torch.equal(found.rms, expected.rms)
     assert torch.equal(found.error, expected.error)
@@ -314,8 +314,8 @@ def test_estimates_refuse_shuffled_data_and_empty_groups():
     with pytest.raises(InterbasisError, match="edge_group cannot be 0"):
         build(case.network, case.inputs, edge_group=0)
     with pytest.raises(InterbasisError, match="turn shuffling off"):
-        build(case.network, loader, "gib", jacobian_sources=1)
-    graph = build(case.network, loader)
+        build(case.network, loader, basis="gib", jacobian_sources=1)
+    graph = build(case.network, loader).graph
     assert graph.edges
     assert graph.provenance.data_fingerprints["data"] == "shuffled again with every pass"
 
@@ -323,7 +323,7 @@ def test_estimates_refuse_shuffled_data_and_empty_groups():
 @pytest.mark.parametrize("group", [1, 7, "positions"])
 def test_a_build_takes_any_group(group):
     case = CASES["modadd-2-blocks"]()
-    exact, found = (build(case.network, case.inputs, edge_group=g) for g in (None, group))
+    exact, found = (build(case.network, case.inputs, edge_group=g).graph for g in (None, group))
     errors = [relative_error(f, e) for f, e in zip(found.edges, exact.edges, strict=True)]
     assert len(found.edge_errors) == len(errors) == 5
     # the first section has three output positions, the later ones only the last
@@ -338,8 +338,8 @@ def test_a_build_takes_any_group(group):
 
 def test_a_built_graph_carries_the_errors_of_its_estimate():
     case = mlp(nn.GELU())
-    graph = build(case.network, case.inputs, edge_group=4)
+    graph = build(case.network, case.inputs, edge_group=4).graph
     assert [e.shape for e in graph.edge_errors] == [e.shape for e in graph.edges]
     assert (graph.edge_errors[0] > 0).any()
     assert (graph.edge_errors[-1] == 0).all()  # linear: exact whatever the sources
-    assert build(case.network, case.inputs).edge_errors == []
+    assert build(case.network, case.inputs).graph.edge_errors == []

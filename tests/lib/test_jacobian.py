@@ -14,7 +14,9 @@ from reference import jacobian_gram, relative_error
 def test_wide_layers_are_decomposed_on_the_small_side(kind):
     """M has rank ≤ the width that is read; at full width, noise above an absolute cut would add features."""
     case = mlp(nn.ReLU(), widths=(80, 6, 5, 3), samples=300)
-    layers = build(case.network, 1e4 * case.inputs, kind, relative_threshold=0, edge_method=None).layers
+    layers = build(
+        case.network, 1e4 * case.inputs, basis=kind, relative_threshold=0, edge_method=None
+    ).graph.layers
     assert layers[0].features == 7
     assert layers[0].jacobian_cut.kept == 6
     assert layers[0].jacobian_cut.dropped == 74  # the rest of the 80 directions with variance
@@ -23,7 +25,7 @@ def test_wide_layers_are_decomposed_on_the_small_side(kind):
 def test_jacobians_may_be_averaged_over_other_data():
     case = mlp(nn.GELU())
     other = normal(25, 6, seed=11)
-    layers = build(case.network, case.inputs, jacobian_data=other, edge_method=None).layers
+    layers = build(case.network, case.inputs, jacobian_data=other, edge_method=None).graph.layers
     f = case.network.activations(other)
     M = jacobian_gram(case.network.sections[1], f[1], layers[2].transform)
     M = layers[1].inverse[:, 1:].T @ M @ layers[1].inverse[:, 1:]
@@ -32,16 +34,16 @@ def test_jacobians_may_be_averaged_over_other_data():
 
 def test_stochastic_sources_for_jacobians_are_exact_for_one_position_and_converge_otherwise():
     one = CASES["general"]()
-    exact = build(one.network, one.inputs, edge_method=None).layers
-    with_sources = build(one.network, one.inputs, edge_method=None, jacobian_sources=1).layers
+    exact = build(one.network, one.inputs, edge_method=None).graph.layers
+    with_sources = build(one.network, one.inputs, edge_method=None, jacobian_sources=1).graph.layers
     assert relative_error(with_sources[0].eigenvalues, exact[0].eigenvalues) <= 1e-12
     many = modular_addition(blocks=2)
     network = many.network.between(["attn_in.0", "mlp_in.0", "attn_in.1"])
-    exact = build(network, many.inputs, "gib", edge_method=None).layers[0].eigenvalues
+    exact = build(network, many.inputs, basis="gib", edge_method=None).graph.layers[0].eigenvalues
 
     def error(sources: int) -> float:
         found = [
-            build(network, many.inputs, "gib", edge_method=None, jacobian_sources=sources, seed=s)
+            build(network, many.inputs, basis="gib", edge_method=None, jacobian_sources=sources, seed=s).graph
             for s in range(4)
         ]
         return sum(relative_error(g.layers[0].eigenvalues[1:4], exact[1:4]) for g in found) / 4
@@ -54,8 +56,8 @@ def test_one_source_is_exact_where_positions_do_not_mix():
     first, last = case.network.sections  # the last is linear
     sections = (as_general(first), last)
     general = interbasis.Network(case.network.prefix, sections)
-    exact = build(case.network, case.inputs, edge_method=None).layers
+    exact = build(case.network, case.inputs, edge_method=None).graph.layers
     for sources in (1, 3):
-        found = build(general, case.inputs, edge_method=None, jacobian_sources=sources).layers
+        found = build(general, case.inputs, edge_method=None, jacobian_sources=sources).graph.layers
         for mine, theirs in zip(found, exact, strict=True):
             assert relative_error(mine.transform, theirs.transform) <= 1e-9

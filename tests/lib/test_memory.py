@@ -9,8 +9,9 @@ import interbasis
 from graphs import tensors_of
 from interbasis.base.errors import InterbasisError
 from interbasis.base.memory import limited_workspace, resident_bytes
+from interbasis.graph.layer_basis import StoredBasis
 from interbasis.graph.settings import BuildConfig
-from interbasis.graph.stored_basis import StoredBasis
+from interbasis.graph.store import load
 from interbasis.lib import build as building
 from interbasis.lib import memory
 from interbasis.lib.memory import MemoryPlan, SectionMemory, window_bytes
@@ -35,7 +36,7 @@ def few_sections(monkeypatch):
         ends = [0, *range(3, len(network.sections), 5), len(network.sections)]
         return MemoryPlan(tuple(itertools.pairwise(ends)), 2**16, 2**15)
 
-    monkeypatch.setattr(building.MemoryPlan, "within", within)
+    monkeypatch.setattr(MemoryPlan, "within", within)
 
 
 def assert_equal(one, other):
@@ -57,11 +58,11 @@ def assert_equal(one, other):
     ids=["lib", "signed edges", "random", "pca", "neuron"],
 )
 def test_windows_give_the_same_graph(network, settings, cached, few_sections, tmp_path):
-    whole = interbasis.build(network, TOKENS, dtype="float64", **settings)
+    whole = interbasis.build(network, TOKENS, dtype="float64", **settings).graph
     folder = tmp_path if cached else None
     cut = interbasis.build(
         network, TOKENS, dtype="float64", memory=1, resume=folder, cache_gigabytes=float(cached), **settings
-    )
+    ).graph
     assert_equal(whole, cut)
     stored = [isinstance(layer, StoredBasis) for layer in cut.layers]
     assert any(stored) == (cached and settings.get("basis") != "neuron")
@@ -81,13 +82,13 @@ def test_windows_resume_and_a_saved_graph_is_the_same(network, few_sections, tmp
     monkeypatch.setattr(building, "measure", measure)
     with pytest.raises(KeyboardInterrupt):
         interbasis.build(network, TOKENS, **settings)
-    graph = interbasis.build(network, TOKENS, **settings)
+    graph = interbasis.build(network, TOKENS, **settings).graph
     sections = len(network.sections)
     assert sum(calls[:2]) + sum(calls[3:]) == sections  # the first two windows were not measured again
     before = list(tensors_of(graph).values())
     graph.save(tmp_path)
     assert not (tmp_path / ".resume").exists()
-    again = interbasis.load(tmp_path)
+    again = load(tmp_path)
     assert all(torch.equal(t, other) for t, other in zip(tensors_of(again).values(), before, strict=True))
 
 
@@ -98,8 +99,8 @@ def test_padded_samples_in_windows(network, few_sections):
     labels = torch.zeros(5, dtype=torch.int64)
     data = Samples(5, lambda a, b: (TOKENS[a:b], labels[a:b]), "tokens", lengths=lengths)
     settings = {"dtype": "float64", "edge_method": "none"}
-    whole = interbasis.build(network, data, **settings)
-    assert_equal(whole, interbasis.build(network, data, memory=1, **settings))
+    whole = interbasis.build(network, data, **settings).graph
+    assert_equal(whole, interbasis.build(network, data, memory=1, **settings).graph)
 
 
 @pytest.mark.parametrize("settings", [{"basis": "gib"}, {"jacobian_queries": 4}])

@@ -8,6 +8,7 @@ from torch import nn
 import interbasis
 from cases import mlp, normal
 from interbasis import build, from_hf
+from interbasis.analysis.ablation.search import edges_required
 from interbasis.numerics.linalg import Cut, Floor
 from reference import relative_error
 from tiny_models import random_model, tokens
@@ -28,8 +29,8 @@ def test_the_real_tinystories_model_keeps_in_float32_what_it_keeps_in_float64(sh
     stream = np.fromfile(folder / "tokens_train.uint16", dtype=np.uint16)[: 12 * 256]
     inputs = torch.from_numpy(stream.astype(np.int64)).view(12, 256)
     network = from_hf(folder)
-    single = build(network, inputs, edge_method=None)
-    double = build(network, inputs, edge_method=None, dtype="float64")
+    single = build(network, inputs, edge_method=None).graph
+    double = build(network, inputs, edge_method=None, dtype="float64").graph
     assert single.config.dtype == "float32"
     assert widest_error(single, double) <= 1e-4
     kept = {layer.name: layer.features for layer in single.layers}
@@ -45,13 +46,15 @@ def test_a_massive_coordinate_hides_no_other_feature():
     with torch.no_grad():
         model.transformer.wpe.weight[0, 3] += 1000
     network, inputs = from_hf(model), tokens(60, 16)
-    single, double = (build(network, inputs, dtype=dtype, norm_limit=0) for dtype in ("float32", "float64"))
+    single, double = (
+        build(network, inputs, dtype=dtype, norm_limit=0).graph for dtype in ("float32", "float64")
+    )
     assert single.layers[0].features == 12  # the constant, and 12 coordinates less the one layer norms ignore
     assert widest_error(single, double) <= 3e-3
     for mine, theirs in zip(single.edges, double.edges, strict=True):
         assert relative_error(mine[1:, 1:], theirs[1:, 1:]) <= 2e-2
     labels = network(inputs).argmax(-1)
-    found = interbasis.edges_required(network, single, (inputs, labels), sections=[11])
+    found = edges_required(network, single, (inputs, labels), sections=[11])
     assert all(section.count > 0 for section in found)
 
 
@@ -66,8 +69,8 @@ def test_rounding_within_attention_makes_no_features():
             weight[:, 12:24] = (directions[:, :, None] * line).flatten(1)
             weight[4:, 12:] = 0
     network, inputs = from_hf(model), tokens(60, 16)
-    single = build(network, inputs, edge_method=None)
-    double = build(network, inputs, edge_method=None, dtype="float64")
+    single = build(network, inputs, edge_method=None).graph
+    double = build(network, inputs, edge_method=None, dtype="float64").graph
     assert widest_error(single, double) <= 1e-3
     assert single.layers[2].name == "attn_in.0"
     assert single.layers[2].jacobian_cut.dropped >= 3
@@ -88,8 +91,8 @@ def test_the_floor_goes_with_the_scale_of_weights_and_data(kind, scales):
                 part.bias.zero_()
         return interbasis.from_torch(module.double())
 
-    plain = build(network(1.0), normal(200, 8), kind, edge_method=None)
-    scaled = build(network(of_weights), of_inputs * normal(200, 8), kind, edge_method=None)
+    plain = build(network(1.0), normal(200, 8), basis=kind, edge_method=None).graph
+    scaled = build(network(of_weights), of_inputs * normal(200, 8), basis=kind, edge_method=None).graph
     assert [layer.features for layer in scaled.layers] == [layer.features for layer in plain.layers]
     assert plain.layers[0].features == 9
 
@@ -100,7 +103,7 @@ def test_constant_activations_are_no_features():
     inputs = torch.full((50, 6), 1 / 3, dtype=torch.float64) + 1e-17 * normal(50, 6)
     inputs[:, 0] += 1e-16 * normal(50)
     for kind in ("lib", "pca"):
-        assert build(case.network, inputs, kind, edge_method=None).layers[0].features == 1
+        assert build(case.network, inputs, basis=kind, edge_method=None).graph.layers[0].features == 1
 
 
 def test_floors_of_single_values():
@@ -120,11 +123,13 @@ def test_the_noise_floor_drops_what_rounding_made():
     wide = torch.cat([case.inputs, case.inputs @ normal(4, 6)], dim=1)
     torch.manual_seed(3)
     network = interbasis.from_torch(nn.Sequential(nn.Linear(10, 5), nn.Tanh(), nn.Linear(5, 3)).double())
-    default = build(network, wide, "pca", edge_method=None).layers[0]
+    default = build(network, wide, basis="pca", edge_method=None).graph.layers[0]
     assert default.features == 5
     assert default.variance_cut.dropped == 6
     assert default.variance_cut.smallest_kept > 1e6 * default.variance_cut.floor
-    everything = build(network, wide, "pca", threshold=0, relative_threshold=0, edge_method=None).layers[0]
+    everything = build(
+        network, wide, basis="pca", threshold=0, relative_threshold=0, edge_method=None
+    ).graph.layers[0]
     assert everything.features > 5
 
 
@@ -137,8 +142,8 @@ def test_float32_keeps_no_noise_as_features(kind, samples):
     inputs = torch.randn(samples, 100, dtype=torch.float64)
     if samples > 100:
         inputs = inputs[:, :8] @ torch.randn(8, 100, dtype=torch.float64)
-    double = build(network, inputs, kind)
-    single = build(network, inputs.float(), kind, dtype="float32")
+    double = build(network, inputs, basis=kind).graph
+    single = build(network, inputs.float(), basis=kind, dtype="float32").graph
     assert [layer.features for layer in single.layers] == [layer.features for layer in double.layers]
     for mine, theirs in zip(single.edges, double.edges, strict=True):
         assert relative_error(mine[1:, 1:], theirs[1:, 1:]) <= 1e-3

@@ -7,13 +7,14 @@ import torch
 
 import interbasis
 from cases import normal
-from interbasis import LayerBasis, Network, Sources, build
+from interbasis import LayerBasis, Network, build
 from interbasis.data import Batches
 from interbasis.lib.edges import EdgeSettings, measure
 from interbasis.models.sequential import Rows
 from interbasis.network.cores import Linear, Normalize, Variance
 from interbasis.network.network import NodeLayer, Section
 from interbasis.numerics.integration import rule
+from interbasis.numerics.random_signs import Sources
 from reference import relative_error
 from tiny_models import random_model, tokens
 
@@ -92,14 +93,14 @@ def test_as_many_positions_as_there_are_is_exact(kind):
 
 @pytest.mark.parametrize("kind", ["linear", "variance", "normalize"])
 def test_closed_forms_do_not_depend_on_batches(kind, monkeypatch, request):
-    from interbasis.lib import square_sums
+    from interbasis.lib import edges as square_sums
 
     network, layers, data = norm_network(kind)
     for sources in (None, Sources("positions", 1, 3, positions=8)):
         whole = estimate(network, layers, data, sources)
         with monkeypatch.context() as patch:
             patch.setattr(square_sums, "MAX_ELEMENTS", 1)
-            patch.setattr("interbasis.lib.statistics.FINE_CHUNK_BYTES", 1)
+            patch.setattr("interbasis.compute.executor.FINE_CHUNK_BYTES", 1)
             parts = estimate(network, layers, list(data.split(4)), sources)
         assert relative_error(parts.rms, whole.rms) <= 1e-12
         if sources is not None:
@@ -113,9 +114,9 @@ SAMPLED = {"edge_group": "positions", "edge_sources": 1, "edge_positions": 3, "d
 def test_no_more_of_the_network_than_needed_gives_the_same_edges(name):
     """Beside a limit that no token exceeds, which has the network run everywhere."""
     network, data = interbasis.from_hf(random_model(name)), tokens(5, 8)
-    everywhere = build(network, data, norm_limit=1e9, **SAMPLED)
+    everywhere = build(network, data, norm_limit=1e9, **SAMPLED).graph
     for cache in (0, 1):
-        graph = build(network, data, norm_limit=0, cache_gigabytes=cache, **SAMPLED)
+        graph = build(network, data, norm_limit=0, cache_gigabytes=cache, **SAMPLED).graph
         for kind in ("edges", "edge_errors"):
             pairs = zip(getattr(graph, kind), getattr(everywhere, kind), strict=True)
             assert max(relative_error(mine, theirs) for mine, theirs in pairs) <= 1e-9
@@ -151,12 +152,12 @@ def counting(network: Network) -> tuple[Network, list[tuple[str, int]]]:
 
 @pytest.mark.parametrize("settings", [{}, SAMPLED, {"edge_group": 5, "edge_sources": 2}])
 def test_features_that_are_filled_up_change_nothing(settings, monkeypatch):
-    from interbasis.lib import edges
+    from interbasis.network import network as sections
 
     network, data = interbasis.from_hf(random_model("gpt2")).to(torch.float64), tokens(5, 8)
-    plain = build(network, data, **settings)
-    monkeypatch.setattr(edges, "MIN_ALIGNED_WIDTH", 1)
-    aligned = build(network, data, **settings)
+    plain = build(network, data, **settings).graph
+    monkeypatch.setattr(sections, "MIN_ALIGNED_WIDTH", 1)
+    aligned = build(network, data, **settings).graph
     for kind in ("edges", "edge_errors"):
         for mine, theirs in zip(getattr(aligned, kind), getattr(plain, kind), strict=True):
             assert mine.shape == theirs.shape

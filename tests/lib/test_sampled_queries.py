@@ -10,7 +10,8 @@ import interbasis
 from cases import CASES, normal
 from interbasis import build
 from interbasis.data.batches import Batches
-from interbasis.lib.jacobian import Jacobians
+from interbasis.graph.store import load
+from interbasis.lib.jacobians import Jacobians
 from interbasis.lib.statistics import Wanted, collect
 from interbasis.network.cores import Attention
 from interbasis.show.export import plain_graph
@@ -40,9 +41,9 @@ def test_errors_of_all_layers_before_are_as_large_as_the_deviations(name, basis)
     """Over many seeds, against the exact build: two sampled attentions, whose errors compound."""
     network, inputs = interbasis.from_hf(random_model(name)), tokens(8, 8)
     settings = {"basis": basis, "edge_method": None}
-    found = [build(network, inputs, **settings, jacobian_queries=4, seed=seed).layers for seed in SEEDS]
+    found = [build(network, inputs, **settings, jacobian_queries=4, seed=seed).graph.layers for seed in SEEDS]
     seeds = SEEDS if basis == "random" else [0]  # whose rotation depends on the seed
-    exact = [build(network, inputs, **settings, seed=seed).layers for seed in seeds]
+    exact = [build(network, inputs, **settings, seed=seed).graph.layers for seed in seeds]
     sampled = network.layers.index("heads.1" if name == "qwen3" else "attn_in.1")
     deviations = []
     for k in range(len(network.nodes) - 1):
@@ -103,7 +104,7 @@ def run(tmp_path_factory, cli):
 
 
 def test_errors_of_lambda_are_shown_by_show_and_report(run, cli):
-    layers = interbasis.load(run).layers
+    layers = load(run).layers
     rows = list(cli("show", run, "--json").json["layers"].values())
     for row, layer in zip(rows, layers, strict=True):
         if layer.eigenvalue_errors is None:
@@ -127,7 +128,7 @@ def test_errors_of_lambda_are_shown_by_show_and_report(run, cli):
 
 
 def test_errors_of_lambda_are_on_the_page_in_exports_and_in_figures(run):
-    graph, payload, plain = interbasis.load(run), run_payload(run), plain_graph(run)
+    graph, payload, plain = load(run), run_payload(run), plain_graph(run)
     for k, layer in enumerate(graph.layers):
         told = payload.layers[k].eigenvalue_errors
         rows = [node.eigenvalue_error for node in plain.nodes if node.layer_index == k]
@@ -146,13 +147,13 @@ def test_errors_of_lambda_are_on_the_page_in_exports_and_in_figures(run):
 def test_sampled_queries_are_unbiased_and_say_how_far_off_they_may_be(queries):
     case = CASES["gpt2"]()
     network = case.network.between(["attn_in.0", "ln2.0"])
-    exact = build(network, case.inputs, edge_method=None).layers[0]
-    everything = build(network, case.inputs, edge_method=None, jacobian_queries=6).layers[0]
+    exact = build(network, case.inputs, edge_method=None).graph.layers[0]
+    everything = build(network, case.inputs, edge_method=None, jacobian_queries=6).graph.layers[0]
     assert everything.eigenvalue_errors is None
     assert torch.equal(everything.transform, exact.transform)
     seeds = range(40)
     found = [
-        build(network, case.inputs, edge_method=None, jacobian_queries=queries, seed=seed).layers[0]
+        build(network, case.inputs, edge_method=None, jacobian_queries=queries, seed=seed).graph.layers[0]
         for seed in seeds
     ]
     total = torch.stack([layer.eigenvalues[1:].sum() for layer in found])
@@ -161,7 +162,9 @@ def test_sampled_queries_are_unbiased_and_say_how_far_off_they_may_be(queries):
     claimed = torch.stack([layer.eigenvalue_errors[1:4] for layer in found])
     ratio = claimed.square().mean().sqrt() / actual.square().mean().sqrt()
     assert 0.5 < ratio < 2
-    again = build(network, list(case.inputs.split(2)), edge_method=None, jacobian_queries=queries).layers[0]
+    again = build(
+        network, list(case.inputs.split(2)), edge_method=None, jacobian_queries=queries
+    ).graph.layers[0]
     assert relative_error(found[0].eigenvalues, again.eigenvalues) <= 1e-10
 
 
@@ -179,13 +182,13 @@ def test_an_odd_number_of_queries_is_as_asked(monkeypatch):
     first = {}
     for number in (2, 3, 4, 5):
         looked_at.clear()
-        first[number] = build(network, inputs, edge_method=None, jacobian_queries=number).layers[0]
+        first[number] = build(network, inputs, edge_method=None, jacobian_queries=number).graph.layers[0]
         assert looked_at == [-(-number // 2), number // 2] * 2  # of both attentions
     for odd in (3, 5):
         assert not torch.equal(first[odd].eigenvalues, first[odd - 1].eigenvalues)
-    exact = build(network, inputs, edge_method=None).layers[0]
+    exact = build(network, inputs, edge_method=None).graph.layers[0]
     here = leading(exact)
-    found = [build(network, inputs, edge_method=None, jacobian_queries=3, seed=seed) for seed in SEEDS]
+    found = [build(network, inputs, edge_method=None, jacobian_queries=3, seed=seed).graph for seed in SEEDS]
     actual = torch.stack([graph.layers[0].eigenvalues[here] - exact.eigenvalues[here] for graph in found])
     claimed = torch.stack([graph.layers[0].eigenvalue_errors[here] for graph in found])
     assert (

@@ -7,7 +7,7 @@ import reference
 from cases import CASES
 from interbasis import InterbasisError, build, from_torch
 from interbasis.data.batches import Batches
-from interbasis.lib.jacobian import Jacobians
+from interbasis.lib.jacobians import Jacobians
 from interbasis.lib.slices import SLICES, _planes, jacobians_on_slices
 from interbasis.lib.statistics import collect
 from reference import relative_error
@@ -16,7 +16,10 @@ from reference import relative_error
 @pytest.mark.parametrize("name", ["gelu", "linear", "positionwise", "modadd", "modadd-2-blocks", "general"])
 def test_jacobians_of_slices(name):
     case = CASES[name]()
-    network, layers = case.network, build(case.network, case.inputs, "lib", edge_method=None).layers
+    network, layers = (
+        case.network,
+        build(case.network, case.inputs, basis="lib", edge_method=None).graph.layers,
+    )
     batches = Batches(case.inputs)
     found = jacobians_on_slices(Jacobians(network, collect(network, batches), batches), layers)
     activations = network.activations(case.inputs)
@@ -43,7 +46,7 @@ def test_joint_basis_is_lib_up_to_a_rotation(name):
     """The same metric CᵀC, so that the layer before does not notice; back and forth loses nothing."""
     case = CASES[name]()
     lib, jib = (
-        build(case.network, case.inputs, basis, edge_method=None, norm_limit=0).layers
+        build(case.network, case.inputs, basis=basis, edge_method=None, norm_limit=0).graph.layers
         for basis in ("lib", "jib")
     )
     for mine, theirs in zip(jib, lib, strict=True):
@@ -63,7 +66,7 @@ def test_joint_basis_is_lib_up_to_a_rotation(name):
 
 def test_a_linear_network_has_nothing_to_turn_by():
     case = CASES["linear"]()
-    lib, jib = (build(case.network, case.inputs, basis).layers for basis in ("lib", "jib"))
+    lib, jib = (build(case.network, case.inputs, basis=basis).graph.layers for basis in ("lib", "jib"))
     for mine, theirs in zip(jib, lib, strict=True):
         assert torch.equal(mine.transform, theirs.transform)
 
@@ -80,5 +83,5 @@ def test_joint_basis_refuses_before_any_work(settings, message):
     network, inputs = (case.network, case.inputs) if settings else (from_torch(module, images), images)
     steps = []
     with pytest.raises(InterbasisError, match=message):
-        build(network, inputs, "jib", progress=lambda *step: steps.append(step), **settings)
+        build(network, inputs, basis="jib", progress=lambda *step: steps.append(step), **settings)
     assert not steps

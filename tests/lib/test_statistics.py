@@ -63,11 +63,12 @@ def test_statistics_of_parts_merge_into_those_of_the_whole(case):
 
 def test_samples_are_parted_before_a_layer_that_is_too_wide_for_them(monkeypatch):
     """All samples pass the narrow layers together, and the wide ones in parts, down to one sample each."""
+    from interbasis.compute import chunks, executor
     from interbasis.lib import statistics
 
     case = mlp(nn.GELU())
     whole = collect(case.network, Batches(case.inputs))
-    monkeypatch.setattr(statistics, "_samples_at_once", lambda network, batches: len(case.inputs))
+    monkeypatch.setattr(executor, "layer_chunk_size", lambda network, batches, limit: len(case.inputs))
     passes = []
     add = statistics.Statistics.add_layer
 
@@ -77,7 +78,7 @@ def test_samples_are_parted_before_a_layer_that_is_too_wide_for_them(monkeypatch
 
     monkeypatch.setattr(statistics.Statistics, "add_layer", counting)
     for size in (400, 1):
-        monkeypatch.setattr(statistics, "CHUNK_BYTES", size)
+        monkeypatch.setattr(chunks, "CHUNK_BYTES", size)
         parted = collect(case.network, Batches(case.inputs))
         assert parted.samples == whole.samples
         assert parted.pairs == whole.pairs
@@ -126,8 +127,8 @@ def test_a_mean_a_million_times_the_spread_in_a_whole_build(small_chunks):
     far.load_state_dict(near.state_dict())
     shift = 2.0**20
     far[0].bias.data -= far[0].weight.data.sum(1) * shift
-    expected = interbasis.build(interbasis.from_torch(near), x).layers[0]
-    found = interbasis.build(interbasis.from_torch(far), x + shift).layers[0]
+    expected = interbasis.build(interbasis.from_torch(near), x).graph.layers[0]
+    found = interbasis.build(interbasis.from_torch(far), x + shift).graph.layers[0]
     assert found.features == expected.features
     # the far network itself rounds at 2²⁰ · ε relative to the spread, about 1e-9
     assert relative_error(found.variances, expected.variances) <= 1e-10

@@ -10,8 +10,9 @@ from torch import nn
 import interbasis
 from cases import normal
 from interbasis.data.batches import Batches
-from interbasis.lib.edges import EdgeSettings, SectionEdges
-from interbasis.lib.jacobian import Jacobians
+from interbasis.lib.edges import EdgeSettings, SectionEdges, completeness, estimate_edges
+from interbasis.lib.edges import edges as measure_edges
+from interbasis.lib.jacobians import Jacobians
 from interbasis.lib.statistics import collect
 from interbasis.network.cores import Elementwise, Gated, General
 from interbasis.network.network import NodeLayer
@@ -61,7 +62,7 @@ def check_edges(section, images):
     f = as_activations(images)
     for method, points in (("gradient", 1), ("quadrature", 3)):
         integral = rule(method, points)
-        [found] = interbasis.edges(network_of(section), layers, images, method, points=points)
+        [found] = measure_edges(network_of(section), layers, images, method, points=points)
         assert relative_error(found, edges(section, f, *layers, integral.nodes, integral.weights)) < 1e-10
 
 
@@ -99,7 +100,7 @@ def test_activations(activation):
     section = convolution_section(EXAMPLE, Elementwise(activation))
     check_gram(section, EXAMPLE.images)
     check_edges(section, EXAMPLE.images[:1])
-    [missing] = interbasis.completeness(network_of(section), identities(section), EXAMPLE.images)
+    [missing] = completeness(network_of(section), identities(section), EXAMPLE.images)
     assert missing < 1e-12
 
 
@@ -143,7 +144,7 @@ def test_max_pooling(stencil):
         check_gram(section, some)
         if some is images:
             check_edges(section, some)
-            assert max(interbasis.completeness(network_of(section), identities(section), some)) < 1e-12
+            assert max(completeness(network_of(section), identities(section), some)) < 1e-12
 
 
 def test_flatten_into_a_linear_layer():
@@ -178,7 +179,7 @@ def test_a_shortcut_through_an_average_overlaps_with_the_kernel():
 
 def test_bases_of_a_residual_network_hold_what_any_basis_must():
     network, _, images = small_residual()
-    graph = interbasis.build(network, images, edge_method="exact", dtype="float64")
+    graph = interbasis.build(network, images, edge_method="exact", dtype="float64").graph
     activations = network.activations(images)
     for k, (layer, f) in enumerate(zip(graph.layers, activations, strict=True)):
         features = layer.features_of(f).flatten(0, 1)
@@ -195,7 +196,7 @@ def test_bases_of_a_residual_network_hold_what_any_basis_must():
     inverse = graph.layers[4].inverse
     found = (inverse.T @ whole @ inverse)[1:, 1:]
     assert relative_error(found, torch.eye(len(found), dtype=torch.float64)) < 1e-8
-    assert max(interbasis.completeness(network, graph.layers, images)) < 1e-10
+    assert max(completeness(network, graph.layers, images)) < 1e-10
 
 
 def test_errors_of_the_next_layer_are_carried_on():
@@ -212,11 +213,11 @@ def test_errors_of_the_next_layer_are_carried_on():
 
 def test_batches_do_not_matter(monkeypatch):
     network, _, images = small_residual(samples=12)
-    whole = interbasis.build(network, images, dtype="float64")
-    monkeypatch.setattr("interbasis.lib.statistics.CHUNK_BYTES", 2**14)
-    monkeypatch.setattr("interbasis.lib.statistics.FINE_CHUNK_BYTES", 2**14)
-    monkeypatch.setattr("interbasis.lib.stencils.MAX_BLOCK_ELEMENTS", 2**11)
-    parts = interbasis.build(network, list(images.split(5)), dtype="float64")
+    whole = interbasis.build(network, images, dtype="float64").graph
+    monkeypatch.setattr("interbasis.compute.executor.CHUNK_BYTES", 2**14)
+    monkeypatch.setattr("interbasis.compute.executor.FINE_CHUNK_BYTES", 2**14)
+    monkeypatch.setattr("interbasis.network.stencil_section.MAX_BLOCK_ELEMENTS", 2**11)
+    parts = interbasis.build(network, list(images.split(5)), dtype="float64").graph
     for one, other in zip(whole.edges, parts.edges, strict=True):
         assert relative_error(other, one) < 1e-8
 
@@ -224,7 +225,7 @@ def test_batches_do_not_matter(monkeypatch):
 def test_the_global_basis_runs_through_stencils():
     """To the last layer, against the definition through the whole chain."""
     network, _, images = small_residual(samples=6)
-    graph = interbasis.build(network, images, basis="gib", dtype="float64", edge_method="none")
+    graph = interbasis.build(network, images, basis="gib", dtype="float64", edge_method="none").graph
     f = network.activations_at(3, images)
 
     def rest(z):
@@ -245,7 +246,7 @@ def test_signed_groups_estimate_the_exact_edges(sources):
     section = convolution_section(EXAMPLE)
     layers, f = identities(section), as_activations(EXAMPLE.images)
     exact = edges(section, f, *layers)
-    [estimate] = interbasis.estimate_edges(network_of(section), layers, EXAMPLE.images, sources)
+    [estimate] = estimate_edges(network_of(section), layers, EXAMPLE.images, sources)
     assert estimate.error is not None
     assert (estimate.error > 0).any()
     if sources.positions is None:

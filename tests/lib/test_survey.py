@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from cases import CASES, normal
-from interbasis import build, from_hf, load, open_run
+from interbasis import build, from_hf, open_run
+from interbasis.graph.store import load
 from interbasis.lib.survey import largest_share
 from reference import relative_error
 from tiny_models import random_model, tokens
@@ -32,7 +33,7 @@ def test_the_largest_share_is_that_of_the_first_singular_value(shape):
 
 def test_the_first_position_carries_it(massive):
     network, inputs = massive
-    graph = build(network, inputs, edge_method=None)
+    graph = build(network, inputs, edge_method=None).graph
     assert graph.config.norm_limit == 3
     for direction in list(graph.provenance.largest_directions.values())[:3]:
         assert direction.share > 0.99
@@ -50,7 +51,7 @@ def test_effective_features_come_back(massive):
     network, inputs = massive
 
     def effective(**settings):
-        ranked = build(network, inputs, edge_method=None, **settings).layers[0].eigenvalues[1:]
+        ranked = build(network, inputs, edge_method=None, **settings).graph.layers[0].eigenvalues[1:]
         return (ranked.sum().square() / ranked.square().sum()).item()
 
     assert effective(norm_limit=0) < 1.1
@@ -59,7 +60,7 @@ def test_effective_features_come_back(massive):
 
 def test_a_model_without_positions_reports_shares_alone():
     case = CASES["relu"]()
-    for direction in build(case.network, case.inputs).provenance.largest_directions.values():
+    for direction in build(case.network, case.inputs).graph.provenance.largest_directions.values():
         assert 0 < direction.share == direction.share_counted <= 1
         assert direction.left_out == 0
         assert direction.positions == direction.tokens == ()
@@ -67,7 +68,7 @@ def test_a_model_without_positions_reports_shares_alone():
 
 def test_the_run_says_it(massive, tmp_path, cli):
     network, inputs = massive
-    graph = build(network, inputs, edge_method=None)
+    graph = build(network, inputs, edge_method=None).graph
     graph.save(tmp_path / "run")
     again = load(tmp_path / "run")
     assert again.provenance.largest_directions == graph.provenance.largest_directions
@@ -79,9 +80,9 @@ def test_the_run_says_it(massive, tmp_path, cli):
 def test_labels_leave_out_what_the_basis_left_out(massive):
     """The first position, which no feature was made for, is at the mean of every feature."""
     network, inputs = massive
-    graph = build(network, inputs, edge_method=None)
+    graph = build(network, inputs, edge_method=None).graph
     means = {}
-    for limited in (graph, build(network, inputs, edge_method=None, norm_limit=0)):
+    for limited in (graph, build(network, inputs, edge_method=None, norm_limit=0).graph):
         found = open_run(limited, network, inputs).features(top=4)
         first = [feature.positions.means[0] for feature in found.layers["ln1.0"].features]
         means[limited.config.norm_limit] = max(map(abs, first))
@@ -97,7 +98,7 @@ def test_a_factor_of_the_gram_knows_features_that_the_gram_does_not():
     with torch.no_grad():
         model.transformer.wpe.weight[0, 3] += 1e4
     network, inputs = from_hf(model), tokens(40, 8)
-    graph = build(network, inputs, edge_method=None, norm_limit=0, dtype="float64")
+    graph = build(network, inputs, edge_method=None, norm_limit=0, dtype="float64").graph
     layer, target = graph.layers[:2]
     ranked = layer.eigenvalues[1:]
     assert ranked.min() < 13 * 2.2e-16 * ranked.max()

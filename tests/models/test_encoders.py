@@ -55,9 +55,9 @@ def test_padding_counts_nowhere():
     expected = model(tokens, attention_mask=mask).logits
     assert relative_error(network(tokens[:1, :4]), expected[:1, :4]) <= 1e-9
     padded = Samples(2, lambda a, b: (tokens[a:b], tokens[a:b]), "tokens", lengths=torch.tensor([4, 6]))
-    graph = build(network, padded, edge_method=None)
+    graph = build(network, padded, edge_method=None).graph
     other = Samples(2, lambda a, b: (tokens[a:b] * mask[a:b], tokens[a:b]), "tokens", lengths=padded.lengths)
-    again = build(network, other, edge_method=None)  # other numbers in the padding
+    again = build(network, other, edge_method=None).graph  # other numbers in the padding
     for one, two in zip(graph.layers, again.layers, strict=True):
         assert torch.equal(one.eigenvalues, two.eigenvalues)
 

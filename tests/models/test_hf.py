@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-import interbasis
 from cases import gram_error
 from interbasis import InterbasisError, build, from_hf
+from interbasis.graph.store import load
 from reference import relative_error
 
 pytest.importorskip("transformers")
@@ -44,7 +44,7 @@ def test_normed_queries_and_keys_are_a_node_layer():
     assert f.shape[-1] == 1 + 16 + 8 + 8 + 12
     heads = f[..., 1:25].unflatten(-1, (6, 4))
     assert (heads.square().mean(-1) - 1).abs().max() <= 1e-3
-    graph = build(from_hf(random_model("gemma3"), 0), tokens(12))
+    graph = build(from_hf(random_model("gemma3"), 0), tokens(12)).graph
     assert [layer.name for layer in graph.layers][3:5] == ["heads.0", "post1.0"]
     assert all(edges.isfinite().all() for edges in graph.edges)
 
@@ -97,10 +97,10 @@ def test_the_output_may_be_asked_for_and_is_never_rotated(tmp_path):
     network = from_hf(model, output=True)
     assert network.layers[-2:] == ["unembed", "output"]
     assert (network(tokens()) - from_hf(model)(tokens())).abs().max() <= 1e-12
-    graph = build(network, tokens(6))
+    graph = build(network, tokens(6)).graph
     assert graph.layers[-1].identity
     graph.save(tmp_path / "run")
-    again = interbasis.load(tmp_path / "run")
+    again = load(tmp_path / "run")
     assert again.layers[-1].identity
     assert again.layers[-1].width == 23
     assert torch.equal(again.edges[-1], graph.edges[-1])
@@ -114,7 +114,7 @@ def test_a_vocabulary_is_never_made_dense():
         vocab_size=30_000, n_embd=8, n_layer=1, n_head=2, n_positions=8, bos_token_id=0, eos_token_id=1
     )
     network = from_hf(GPT2LMHeadModel(config).eval(), output=True)
-    graph = build(network, tokens(2, 6, 30_000), "lib")
+    graph = build(network, tokens(2, 6, 30_000), basis="lib").graph
     assert graph.edges[-1].shape == (30_000, graph.layers[-2].features)
     with pytest.raises(InterbasisError, match="not made dense"):
         _ = graph.layers[-1].transform
@@ -255,8 +255,8 @@ def test_inputs_that_are_no_tokens(inputs):
 def test_float32_agrees_with_float64():
     model = random_model("gpt2", torch.float32)
     inputs = tokens(40)
-    single = build(from_hf(model), inputs)
-    double = build(from_hf(model), inputs, dtype="float64")
+    single = build(from_hf(model), inputs).graph
+    double = build(from_hf(model), inputs, dtype="float64").graph
     assert single.config.dtype == "float32"
     assert [layer.features for layer in single.layers] == [layer.features for layer in double.layers]
     for mine, theirs in zip(single.layers, double.layers, strict=True):
@@ -343,7 +343,7 @@ def test_the_real_tinystories_model_cross_entropy_over_all_windows(tinystories, 
 def test_the_real_tinystories_model_builds_with_edges(tinystories, windows):
     network = from_hf(tinystories, "1")
     for basis in ("lib", "pca"):
-        graph = build(network, windows[:4, :-1], basis, edge_data=windows[:1, :64])
+        graph = build(network, windows[:4, :-1], basis=basis, edge_data=windows[:1, :64]).graph
         assert all(edges.isfinite().all() for edges in graph.edges)
         assert [layer.isolated for layer in graph.layers] == [0, 1, 0, 0, 1, 0, 0]
 
@@ -351,8 +351,8 @@ def test_the_real_tinystories_model_builds_with_edges(tinystories, windows):
 def test_the_real_tinystories_model_in_float32_and_float64(tinystories, windows):
     """Λ spans seven decades before attention; float32 drops none of the features and keeps their Λ."""
     network, inputs = from_hf(tinystories, "4"), windows[:2, :256]
-    single = build(network, inputs, edge_method=None).layers
-    double = build(network, inputs, edge_method=None, dtype="float64").layers
+    single = build(network, inputs, edge_method=None).graph.layers
+    double = build(network, inputs, edge_method=None, dtype="float64").graph.layers
     assert [layer.features for layer in single] == [layer.features for layer in double]
     for mine, theirs in zip(single, double, strict=True):
         assert ((mine.eigenvalues - theirs.eigenvalues).abs() / theirs.eigenvalues).max() <= 1e-3

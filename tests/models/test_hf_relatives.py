@@ -58,7 +58,7 @@ def test_norms_of_all_heads_together_hold_no_coordinates_for_what_fills_them_up(
     assert f.shape[-1] == 1 + 16 + 8 + 8 + 16
     assert (f[..., 1:17].square().mean(-1) - 1).abs().max() <= 1e-3
     assert (f[..., 17:25].square().mean(-1) - 2).abs().max() <= 1e-3  # multiplied by √(16 / 8)
-    graph = build(network, tokens(12))
+    graph = build(network, tokens(12)).graph
     assert all(edges.isfinite().all() for edges in graph.edges)
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import interbasis
+from interbasis.graph.store import load
 from tiny_models import SMALL, random_model
 
 pytest.importorskip("transformers")
@@ -43,6 +44,6 @@ def test_a_name_on_the_hub_is_built_from_a_mirror_without_a_network(tmp_path):
     ]  # fmt: skip
     ended = subprocess.run(command, env=kept | offline, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    built = interbasis.load(tmp_path / "run").provenance
+    built = load(tmp_path / "run").provenance
     assert built.model == "hf:lab/tiny"
     assert built.model_fingerprint == interbasis.from_hf(tmp_path / "model").fingerprint()

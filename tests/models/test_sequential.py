@@ -8,8 +8,8 @@ from torch.nn.utils import parametrizations, parametrize
 
 from cases import normal
 from interbasis import InterbasisError, build, from_torch
-from interbasis.lib.section_jacobian import SectionJacobian
 from interbasis.network.cores import StatisticsCore
+from interbasis.network.section_jacobian import DenseJacobian
 from reference import jacobian_gram, relative_error
 
 
@@ -176,12 +176,12 @@ def test_an_example_is_left_as_it_was():
 
 def test_backward_hooks_change_no_derivative():
     module, inputs = plain(), normal(20, 5)
-    expected = build(from_torch(module), inputs).edges
+    expected = build(from_torch(module), inputs).graph.edges
     for part in module.modules():
         part.register_full_backward_hook(
             lambda module, into, out: tuple(2 * g for g in into if g is not None)
         )
-    for mine, theirs in zip(build(from_torch(module), inputs).edges, expected, strict=True):
+    for mine, theirs in zip(build(from_torch(module), inputs).graph.edges, expected, strict=True):
         assert torch.equal(mine, theirs)
 
 
@@ -273,7 +273,7 @@ def test_functions_of_every_feature_are_accepted_in_closed_form(general):
         assert isinstance(section.core, StatisticsCore) or not section.read.numel()
         core, u, at = section.core, section.read_outs(f), section.outputs(f)
         moments = core.moments(core.statistics(u, at), section.write.T @ section.write)
-        gram = SectionJacobian.of(section, None).gram(moments, 30, 30)
+        gram = DenseJacobian.from_section(section, None).gram(moments, 30, 30)
         expected = jacobian_gram(section, f, torch.eye(section.target.width).double())[1:, 1:]
         assert relative_error(gram.matrix, expected) <= 1e-10
         assert section(torch.zeros(1, 1, section.source.width).double()).abs().max() <= 1e-12

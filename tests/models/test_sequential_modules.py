@@ -53,7 +53,7 @@ def test_activations_in_place_are_not_left_in_place():
     plain = nn.Sequential(nn.ReLU(), module[1], nn.SiLU(), module[3])
     inputs = normal(30, 3)
     graphs = [
-        interbasis.build(interbasis.from_torch(m), inputs.clone(), edge_method="exact")
+        interbasis.build(interbasis.from_torch(m), inputs.clone(), edge_method="exact").graph
         for m in (module, plain)
     ]
     for mine, theirs in zip(graphs[0].edges, graphs[1].edges, strict=True):
@@ -69,7 +69,7 @@ def test_tokens_may_be_embedded_before_the_first_linear():
     tokens = torch.randint(0, 7, (20, 2))
     network = interbasis.from_torch(module)
     assert relative_error(network(tokens), module(tokens)) <= 1e-12
-    assert len(interbasis.build(network, tokens).edges) == 2
+    assert len(interbasis.build(network, tokens).graph.edges) == 2
 
 
 def test_flattening_between_linears_needs_inputs_without_positions():
@@ -119,7 +119,7 @@ def test_general_modules_that_change_the_width_or_see_positions():
     for inputs in (normal(6, 3), normal(6, 4, 3)):
         assert relative_error(network(inputs), module(inputs)) <= 1e-12
     rows, sequences = (
-        interbasis.build(network, x, "gib") for x in (normal(24, 3), normal(24, 3).view(6, 4, 3))
+        interbasis.build(network, x, basis="gib").graph for x in (normal(24, 3), normal(24, 3).view(6, 4, 3))
     )
     for mine, theirs in zip(rows.edges, sequences.edges, strict=True):
         assert relative_error(mine, theirs) <= 1e-10

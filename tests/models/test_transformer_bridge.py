@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from interbasis import InterbasisError, from_hf
-from interbasis.analysis.ablation.scrambling import shuffled
+from interbasis.analysis.ablation.controls import shuffled
 from tiny_models import SMALL, random_model, tokens
 
 with warnings.catch_warnings():

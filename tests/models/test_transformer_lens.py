@@ -7,7 +7,7 @@ import torch
 
 from cases import gram_error
 from interbasis import InterbasisError, build, from_hf
-from interbasis.analysis.ablation.scrambling import shuffled
+from interbasis.analysis.ablation.controls import shuffled
 from interbasis.network.hooks import hook_names
 from tiny_models import tokens
 
@@ -176,7 +176,7 @@ def test_every_section_in_closed_form_against_per_sample_jacobians(name):
 
 
 def test_a_basis_and_edges_of_one():
-    graph = build(from_hf(hooked("no-norm")), tokens(12))
+    graph = build(from_hf(hooked("no-norm")), tokens(12)).graph
     assert all(edges.isfinite().all() and edges.abs().max() > 0 for edges in graph.edges)
 
 

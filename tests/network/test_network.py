@@ -1,5 +1,8 @@
 """Rewritten as sections, a network computes what it computed before."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -138,7 +141,7 @@ def test_changing_the_dtype_makes_a_copy():
 
 def test_things_show_themselves_in_a_line():
     case = modular_addition()
-    graph = interbasis.build(case.network, case.inputs)
+    graph = interbasis.build(case.network, case.inputs).graph
     assert repr(case.network) == "Network(modadd: attn_in.0 (13) → mlp_in.0 (13) → unembed (13) → output (8))"
     assert repr(case.network.sections[0]) == (
         "Section(attn_in.0 → mlp_in.0: Attention(3 heads of 4, causal), 13 → 13, last position)"
@@ -156,3 +159,14 @@ def test_a_branch_reads_one_stream_of_several():
         assert not section.read[:, outside].any()
         if section.core.mixes_positions:
             assert end - first < section.source.width / 2
+
+
+def test_nobody_outside_the_package_asks_for_the_kind_of_a_section():
+    package = Path(interbasis.__file__).parent
+    asking = [
+        str(file)
+        for file in package.rglob("*.py")
+        if file.parent != package / "network"
+        and re.search(r"isinstance\(.*(Stencil|Stored)Section", file.read_text(encoding="utf-8"))
+    ]
+    assert asking == []

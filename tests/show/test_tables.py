@@ -81,7 +81,7 @@ def test_of_many_layers_a_few_are_shown_unless_all_are_asked_for(tmp_path, monke
     torch.manual_seed(0)
     steps = [step for _ in range(25) for step in (torch.nn.Linear(3, 3), torch.nn.ReLU())]
     network = interbasis.from_torch(torch.nn.Sequential(*steps, torch.nn.Linear(3, 2)))
-    graph = interbasis.build(network, torch.randn(20, 3))
+    graph = interbasis.build(network, torch.randn(20, 3)).graph
     graph.save(tmp_path / "deep")
     monkeypatch.chdir(tmp_path)
     check_command("show", "deep")

@@ -5,10 +5,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from interbasis.analysis.result import Result
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.modules import ModulesResult
-from interbasis.analysis.stored_results import load_result
+from interbasis.analysis.stored_results import Result, load_result
 from interbasis.analysis.summary import LayerSummary, RunSummary, SectionSummary, summarise
 from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Record

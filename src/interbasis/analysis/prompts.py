@@ -14,7 +14,7 @@ from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.hooks import own_name
 
 if TYPE_CHECKING:
-    from interbasis.analysis.workspace import OpenedRun
+    from interbasis.analysis.workspace import Workspace
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Prompt:
         return self.names[output] if known and self.names is not None else str(output)
 
 
-def prompt_of(opened: "OpenedRun", text: str | None, sample: int | None, data: str | None = None) -> Prompt:
+def prompt_of(opened: "Workspace", text: str | None, sample: int | None, data: str | None = None) -> Prompt:
     """The sample that a prompt or a sample's number names, of the run's data or of those named.
 
     Raises:
@@ -48,7 +48,7 @@ def prompt_of(opened: "OpenedRun", text: str | None, sample: int | None, data: s
     return _from_sample(opened, sample, data)
 
 
-def _from_text(opened: "OpenedRun", text: str) -> Prompt:
+def _from_text(opened: "Workspace", text: str) -> Prompt:
     from interbasis.data.text import open_tokenizer
 
     folder = _tokenizer_of(opened)
@@ -70,7 +70,7 @@ def _from_text(opened: "OpenedRun", text: str) -> Prompt:
     return Prompt(text, torch.tensor(tokens), _names(opened, folder), encode)
 
 
-def _from_sample(opened: "OpenedRun", sample: int, spec: str | None) -> Prompt:
+def _from_sample(opened: "Workspace", sample: int, spec: str | None) -> Prompt:
     from interbasis.data.batches import Batches
 
     data = opened.data(spec, "train")
@@ -86,13 +86,13 @@ def _from_sample(opened: "OpenedRun", sample: int, spec: str | None) -> Prompt:
     return Prompt(text, row, names)
 
 
-def _tokenizer_of(opened: "OpenedRun") -> str:
+def _tokenizer_of(opened: "Workspace") -> str:
     if opened.model is not None and opened.model.tokenizer:
         return opened.model.tokenizer
     return str(getattr(opened.train_data, "tokenizer", None) or "")
 
 
-def _names(opened: "OpenedRun", folder: str) -> Sequence[str] | None:
+def _names(opened: "Workspace", folder: str) -> Sequence[str] | None:
     from interbasis.analysis.features.names import vocabulary
 
     names = opened.network.token_names or (vocabulary(Path(folder)) if folder else [])

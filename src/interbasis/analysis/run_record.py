@@ -12,11 +12,11 @@ from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.analysis.stages.features import ExamplesResult, FeaturesResult
 from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.analysis.stages.trace import TraceResult
-from interbasis.analysis.stored_results import Result, load_named, load_result, load_tensors, names_of
+from interbasis.analysis.stored_results import Result, load_named, names_of
+from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
-from interbasis.graph.companions import Companion, companion
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.graph.store import load
+from interbasis.graph.store import load_identified
 
 R = TypeVar("R", bound=Result)
 
@@ -27,6 +27,8 @@ class RunRecord:
 
     graph: InteractionGraph
     folder: Path | None = None
+    digest: str | None = None
+    """SHA-256 of the graph's tensors in the folder."""
     ablation: AblationResult | None = None
     edge_masks: dict[str, Tensor] = field(default_factory=dict)
     """The edges required, [features_out, features_in], by the name of the section's source layer."""
@@ -44,34 +46,37 @@ class RunRecord:
 
 
 def read_run(
-    folder: str | Path,
-    *,
-    skip_unreadable: bool = False,
-    max_traces: int | None = None,
-    graph: InteractionGraph | None = None,
+    folder: str | Path, *, skip_unreadable: bool = False, max_traces: int | None = None
 ) -> RunRecord:
-    """Read a run and all results of its graph.
+    """Read a run and all results of its graph; `read_results` with the graph in a folder."""
+    graph, digest = load_identified(folder)
+    workspace = Workspace(graph=graph, folder=Path(folder), digest=digest)
+    return read_results(workspace, skip_unreadable=skip_unreadable, max_traces=max_traces)
+
+
+def read_results(
+    run: Workspace, *, skip_unreadable: bool = False, max_traces: int | None = None
+) -> RunRecord:
+    """Read all results of a graph, stored or in memory.
 
     Args:
-        folder: Folder of the run.
+        run: The graph and the place of its results.
         skip_unreadable: Leave out results that are damaged or of another version, and say so in the record.
         max_traces: Read so many traces, the newest, and only count the older ones; default: all.
-        graph: The graph that was loaded from the folder or saved to it; default: it is loaded now.
 
     Returns:
-        The record; results of an older graph are not taken for its own.
+        The record; results of an older graph in the same folder are left out.
 
     Raises:
-        InterbasisError: There is no run, or one of its results cannot be read.
+        InterbasisError: One of the results cannot be read.
     """
-    folder = Path(folder)
-    graph = load(folder) if graph is None else graph
-    reader = _Reader(folder, graph, skip_unreadable)
-    names = names_of(folder, TraceResult)
+    reader = _Reader(run, skip_unreadable)
+    names = [] if run.folder is None else names_of(run.folder, TraceResult)
     ablation = reader.read(AblationResult)
     return RunRecord(
-        graph=graph,
-        folder=folder,
+        graph=run.graph,
+        folder=run.folder,
+        digest=run.digest,
         ablation=ablation,
         edge_masks={} if ablation is None else reader.edge_masks(ablation),
         curves=reader.read(CurvesResult),
@@ -85,64 +90,41 @@ def read_run(
     )
 
 
-def record_of(graph: InteractionGraph, max_traces: int | None = None) -> RunRecord:
-    """A graph with its results: those of the folder it is stored in, or those that are kept in memory."""
-    kept = companion(graph)
-    if kept.folder is not None and kept.folder.is_dir():
-        return read_run(kept.folder, skip_unreadable=True, max_traces=max_traces, graph=graph)
-    ablation = _kept(kept, AblationResult)
-    masks = kept.tensors.get(AblationResult.file, {})
-    return RunRecord(
-        graph=graph,
-        ablation=ablation,
-        edge_masks={}
-        if ablation is None
-        else {name: masks[f"edge_mask.{name}"] for name in ablation.sections},
-        curves=_kept(kept, CurvesResult),
-        controls=_kept(kept, ControlsResult),
-        modules=_kept(kept, ModulesResult),
-        features=_kept(kept, FeaturesResult),
-        examples=_kept(kept, ExamplesResult),
-        traces={one.name: one for one in kept.results.values() if isinstance(one, TraceResult)},
-    )
-
-
-def _kept(kept: Companion, kind: type[R]) -> R | None:
-    result = kept.results.get(kind.file)
-    return result if isinstance(result, kind) else None
-
-
 class _Reader:
-    def __init__(self, folder: Path, graph: InteractionGraph, skip_unreadable: bool) -> None:
-        self.folder, self.graph, self.skip_unreadable = folder, graph, skip_unreadable
+    def __init__(self, run: Workspace, skip_unreadable: bool) -> None:
+        self.run, self.skip_unreadable = run, skip_unreadable
         self.problems: list[str] = []
 
     def read(self, kind: type[R]) -> R | None:
         try:
-            return load_result(self.folder, kind, self.graph)
+            return self.run.stored(kind)
         except InterbasisError as error:
             self._problem(error)
             return None
 
     def traces(self, names: list[str]) -> dict[str, TraceResult]:
-        return load_named(self.folder, TraceResult, names, self.graph, self._problem)
+        run = self.run
+        if run.folder is None:
+            return {result.name: result for result in run.results.values() if isinstance(result, TraceResult)}
+        return load_named(run.folder, TraceResult, names, run.graph, run.digest, self._problem)
 
     def edge_masks(self, ablation: AblationResult) -> dict[str, Tensor]:
         try:
-            tensors = load_tensors(self.folder, AblationResult, self.graph)
+            tensors = self.run.stored_tensors(AblationResult)
             return {name: self._edge_mask(tensors, name) for name in ablation.sections}
         except InterbasisError as error:
             self._problem(error)
             return {}
 
     def _edge_mask(self, tensors: dict[str, Tensor], section: str) -> Tensor:
-        mask = tensors.get(f"edge_mask.{section}")
-        expected = self.graph.edges[self.graph.section_names.index(section)].shape
+        mask, graph = tensors.get(f"edge_mask.{section}"), self.run.graph
+        expected = graph.edges[graph.section_names.index(section)].shape
         if mask is None or mask.shape != expected:
+            folder = self.run.folder or Path(".")
             received = "is missing" if mask is None else f"has shape {list(mask.shape)}"
             raise InterbasisError(
-                f"{self.folder / AblationResult.file}.safetensors is damaged: the mask of the section from "
-                f"{section!r} {received}, expected {list(expected)}; {AblationResult.remedy(self.folder)}"
+                f"{folder / AblationResult.file}.safetensors is damaged: the mask of the section from "
+                f"{section!r} {received}, expected {list(expected)}; {AblationResult.remedy(folder)}"
             )
         return mask
 

@@ -5,25 +5,88 @@ and results of the old one are not taken for its own.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from interbasis.analysis.result import Result
 from interbasis.base.errors import InterbasisError, first_problem, short_repr
 from interbasis.base.files import inside, sha256_of, write_atomically, write_text_atomically
 from interbasis.base.json_text import parse_json
 from interbasis.base.records import Record
-from interbasis.graph.companions import companion
 from interbasis.graph.store import graph_digest
 
 if TYPE_CHECKING:
+    from interbasis.data.batches import Data
     from interbasis.graph.interaction_graph import InteractionGraph
+
+
+class Result(Record):
+    """What a stage returns."""
+
+    file: ClassVar[str]
+    """Name of the file it is stored in, without its suffix."""
+    made_by: ClassVar[str]
+    """The command that makes it."""
+
+    def stem(self) -> str:
+        """The file's path in the run, without its suffix; results that several of are kept have names."""
+        return self.file
+
+    def misfit(self, graph: "InteractionGraph") -> str:
+        """The first thing that the result names and the graph does not have; empty where it fits."""
+        return ""
+
+    @classmethod
+    def remedy(cls, run: str | Path) -> str:
+        """What to do about a stored result that cannot be read."""
+        return f"run 'interbasis {cls.made_by} {run}' again"
+
+
+def unknown_layer(names: Iterable[str], known: Sequence[str]) -> str:
+    """A sentence about the first name that is not among those of the graph; empty where all are."""
+    other = next((name for name in names if name not in known), None)
+    return "" if other is None else f"the graph has no layer {short_repr(other)}"
+
+
+def unknown_feature(layer: str, features: Iterable[int], graph: "InteractionGraph") -> str:
+    """A sentence about the first feature that a layer of the graph does not have; empty where it has all."""
+    if problem := unknown_layer([layer], graph.layer_names):
+        return problem
+    size = graph.layers[graph.layer_names.index(layer)].features
+    other = next((index for index in features if not 0 <= index < size), None)
+    return "" if other is None else f"{short_repr(layer)} has no feature {other}"
+
+
+class DataUsed(Record):
+    """The data that a result was measured on."""
+
+    spec: str
+    """Their name; empty where data were given as tensors."""
+    samples: int
+    fingerprint: str
+    """SHA-256 of the inputs."""
+    labels: str = ""
+    """SHA-256 of labels that were given as tensors; empty where they follow from the data's name."""
+
+    @classmethod
+    def from_data(cls, data: "Data") -> "DataUsed":
+        """Count and fingerprint data."""
+        from interbasis.data.batches import Batches
+
+        batches = data if isinstance(data, Batches) else Batches(data)
+        spec = getattr(data, "spec", "")
+        return cls(
+            spec=spec,
+            samples=len(batches),
+            fingerprint=batches.fingerprint(),
+            labels=batches.labels_fingerprint(),
+        )
+
 
 FORMAT = "interbasis-result"
 SCHEMA = 2
@@ -90,13 +153,16 @@ def check_same_graph(run: Path, graph: str) -> None:
         )
 
 
-def load_result(run: str | Path, kind: type[R], graph: "InteractionGraph | None" = None) -> R | None:
+def load_result(
+    run: str | Path, kind: type[R], graph: "InteractionGraph | None" = None, digest: str | None = None
+) -> R | None:
     """A result of this run; None where there is none, or one of another graph.
 
     Args:
         run: Folder of the run.
         kind: Which result.
         graph: The run's graph; if given, a result that does not fit it is refused.
+        digest: SHA-256 of that graph's tensors; default: of the graph in the folder.
 
     Returns:
         The result.
@@ -105,7 +171,7 @@ def load_result(run: str | Path, kind: type[R], graph: "InteractionGraph | None"
         InterbasisError: The result is damaged, or of another version.
     """
     run = Path(run)
-    return _load(run, kind, kind.file, _digest(run, graph), graph)
+    return _load(run, kind, kind.file, digest or graph_digest(run), graph)
 
 
 def names_of(run: str | Path, kind: type[Result]) -> list[str]:
@@ -127,6 +193,7 @@ def load_named(
     kind: type[R],
     names: Iterable[str] | None = None,
     graph: "InteractionGraph | None" = None,
+    digest: str | None = None,
     on_problem: Callable[[InterbasisError], None] | None = None,
 ) -> dict[str, R]:
     """Results of a kind of which several are kept, by name: those of this run's graph.
@@ -136,6 +203,7 @@ def load_named(
         kind: Which results.
         names: Those to read; default: all.
         graph: The run's graph; if given, results that do not fit it are refused.
+        digest: SHA-256 of that graph's tensors; default: of the graph in the folder.
         on_problem: Told of results that cannot be read, which are left out; default: the first one is raised.
 
     Returns:
@@ -145,7 +213,7 @@ def load_named(
         InterbasisError: A result is damaged, or of another version.
     """
     run = Path(run)
-    digest, loaded = _digest(run, graph), {}
+    digest, loaded = digest or graph_digest(run), {}
     for name in sorted(names_of(run, kind) if names is None else names):
         try:
             result = _load(run, kind, f"{kind.file}/{name}", digest, graph)
@@ -157,12 +225,6 @@ def load_named(
         if result is not None:
             loaded[name] = result
     return loaded
-
-
-def _digest(run: Path, graph: "InteractionGraph | None") -> str:
-    """SHA-256 of the tensors of a graph that was loaded from a run, or else of the one that is there now."""
-    known = None if graph is None else companion(graph).digest
-    return known or graph_digest(run)
 
 
 def _load(
@@ -182,12 +244,10 @@ def _load(
     raise InterbasisError(f"{run / stem}.json is damaged: {problem}; {kind.remedy(run)}")
 
 
-def load_tensors(
-    run: str | Path, kind: type[Result], graph: "InteractionGraph | None" = None
-) -> dict[str, Tensor]:
+def load_tensors(run: str | Path, kind: type[Result], digest: str | None = None) -> dict[str, Tensor]:
     """The tensors that go with a result; none where it has none."""
     run = Path(run)
-    header = _header(run, kind, kind.file, _digest(run, graph))
+    header = _header(run, kind, kind.file, digest or graph_digest(run))
     if header is None or header.tensors is None:
         return {}
     path = inside(run, f"{kind.file}.safetensors")

@@ -6,10 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from interbasis.base.literals import Basis, Method
-from interbasis.base.records import Record
-from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.graph.largest_direction import LargestDirection
+from interbasis.base.records import Basis, Method, Record
+from interbasis.graph.interaction_graph import InteractionGraph, LargestDirection
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.named_models import split_options
 from interbasis.graph.settings import BuildRequest

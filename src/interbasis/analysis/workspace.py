@@ -1,147 +1,126 @@
-"""A graph with the network and the data it was made from: what every stage after the build works on."""
+"""A graph with its network, its data and its results: what every analysis works on."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import torch
+from torch import Tensor
 
-from interbasis.analysis.result import Result
-from interbasis.analysis.stored_results import check_same_graph, load_result, load_tensors, save_result
+from interbasis.analysis.stored_results import (
+    Result,
+    check_same_graph,
+    load_result,
+    load_tensors,
+    save_result,
+)
 from interbasis.base.devices import has_float64, require_dtype, torch_device
 from interbasis.base.errors import InterbasisError
-from interbasis.base.memory import parse_bytes, return_freed_memory
 from interbasis.base.progress import Progress
 from interbasis.base.records import Record
 from interbasis.compute.checkpoints import NO_CHECKPOINTS, Checkpoints, environment
 from interbasis.compute.locks import working
-from interbasis.compute.team import ALONE, Team, team_of_torchrun
+from interbasis.compute.team import ALONE, Team
 from interbasis.data.batches import Data
 from interbasis.data.samples import Split
-from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.graph.named_models import Model, at_one_commit, first_of, open_model, split_options
-from interbasis.graph.same_data import require_same_data
-from interbasis.graph.store import graph_digest, load, load_stored
-from interbasis.graph.trust import require_trust_of_graph
+from interbasis.graph.named_sources import NamedSources
+from interbasis.graph.store import graph_digest
+from interbasis.graph.trust import require_same_data, require_trust
 from interbasis.network.hooks import own_name
 from interbasis.network.network import Network
 
 if TYPE_CHECKING:
-    from interbasis.analysis.stages.ablate import AblationResult
-    from interbasis.analysis.stages.controls import ControlsResult
-    from interbasis.analysis.stages.curves import CurvesResult
-    from interbasis.analysis.stages.features import FeaturesResult
-    from interbasis.analysis.stages.modules import ModulesResult
-    from interbasis.analysis.stages.steer import SteerResult
-    from interbasis.analysis.stages.trace import TraceResult
+    from interbasis.graph.named_models import Model
 
 R = TypeVar("R", bound=Result)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class RunGraph:
-    """A graph, saved or not. Results are stored in ``folder``; where it is None, they are kept in memory."""
+@dataclass(eq=False, kw_only=True, repr=False)
+class Workspace:
+    """A graph, saved or not, with its network, its data and its results.
+
+    The network and the data that a run names are opened when they are first used.
+    """
 
     graph: InteractionGraph
     folder: Path | None = None
-    progress: Progress | bool | None = None
-    team: Team = ALONE
-    """The processes that share the work; the first one stores results."""
-
-    @property
-    def digest(self) -> str | None:
-        """SHA-256 of the graph's tensors, which results in the run's folder name; None without a folder."""
-        if self.folder is None:
-            return None
-        return companion(self.graph).digest or graph_digest(self.folder)
-
-    @contextmanager
-    def working(self, stage: str, *, alone: bool = True) -> Iterator[None]:
-        """Hold the run while a stage works on it.
-
-        Raises:
-            InterbasisError: Another command works on the run, or has built it again.
-        """
-        with working(self.folder, stage, self.team, alone=alone):
-            if self.folder is not None and self.digest is not None:
-                check_same_graph(self.folder, self.digest)
-            yield
-
-    def checkpoints(self, stage: str, request: Record, **decisive: Any) -> Checkpoints:
-        """Unfinished work of a stage, bound to the request, to this graph and to what else is decisive."""
-        if self.folder is None:
-            return NO_CHECKPOINTS
-        settings = request.model_dump(mode="json") | {"graph": self.digest}
-        checkpoints = Checkpoints(self.folder, stage, settings | decisive | environment())
-        if self.team.size > 1:
-            if self.team.is_first:
-                checkpoints.begin()
-            self.team.wait_for_all()
-        return checkpoints
-
-    def stored(self, kind: type[R]) -> R | None:
-        """A result that a stage has stored in the run's folder."""
-        if self.folder is not None:
-            return load_result(self.folder, kind, self.graph)
-        kept = companion(self.graph).results.get(kind.file)
-        return kept if isinstance(kept, kind) else None
-
-    def stored_tensors(self, kind: type[Result]) -> dict[str, torch.Tensor]:
-        """The tensors that belong to a stored result."""
-        if self.folder is not None:
-            return load_tensors(self.folder, kind, self.graph)
-        return companion(self.graph).tensors.get(kind.file, {})
-
-    def store(self, result: Result, tensors: dict[str, torch.Tensor] | None = None) -> None:
-        """Store a result in the run's folder; without one, keep it beside the graph in memory."""
-        if self.folder is not None:
-            if self.team.is_first:
-                save_result(self.folder, result, tensors, self.digest)
-            return
-        kept = companion(self.graph)
-        kept.results[result.stem()] = result
-        kept.tensors[result.stem()] = dict(tensors or {})
-
-    def finish(self, checkpoints: Checkpoints, *results: str) -> None:
-        """Remove the unfinished work of a stage whose results are stored; all processes end together."""
-        if self.team.is_first:
-            checkpoints.finish(*results)
-        self.team.wait_for_all()
-
-    def modules(self, **settings: Any) -> "ModulesResult":
-        """Group features into modules; the fields of `ModulesRequest`."""
-        from interbasis.analysis.stages import modules
-
-        return modules.run(self, modules.ModulesRequest.of(**settings))
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class OpenedRun(RunGraph):
-    """A graph, saved or not, with its network and data."""
-
-    network: Network
+    """Folder of the run, where results are stored; None keeps them in memory."""
+    digest: str | None = None
+    """SHA-256 of the graph's tensors as they lie in the folder, which results name."""
+    given_network: Network | None = None
+    """The network, where it was given; default: that of the model."""
+    given_model: "Model | None" = None
+    """The model, where it was opened by name already."""
+    model_name: str = ""
+    """A model by name, in place of the one that the run names."""
     train_data: Data | None = None
     """Data given in Python; None where they follow from the model and the build."""
     test_data: Data | None = None
     """Data to evaluate on; default: ``train_data``."""
-    model: Model | None = None
-    """The model that was opened by name; None where the network was given."""
     memory: int | None = None
-    """Bytes that the process may hold while a stage runs that can be limited; None is no limit."""
+    """Bytes that the process may hold during analyses that can be limited; None is no limit."""
+    progress: Progress | bool | None = None
+    """Show progress: True, False, a function, or None: bars on a terminal, else lines."""
+    team: Team = ALONE
+    """The processes that share the work; the first one stores results."""
+    built_here: bool = False
+    """Whether this process built the graph, so that what it names is trusted."""
+    results: dict[str, Result] = field(default_factory=dict)
+    """Results of a graph without a folder, by the file they would be stored as."""
+    tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    """Tensors that go with these results."""
 
     def __post_init__(self) -> None:
-        if self.network.fingerprint() != self.graph.provenance.model_fingerprint:
+        if self.given_network is not None or self.model_name:
+            _ = self.network  # a network that does not fit is refused at once
+
+    @cached_property
+    def model(self) -> "Model | None":
+        """The model by name; None where the network was given.
+
+        Raises:
+            InterbasisError: The run names no model, or one that is not trusted.
+        """
+        from interbasis.graph.named_models import open_model
+
+        if self.given_model is not None or self.given_network is not None:
+            return self.given_model
+        name = self.model_name or self.graph.provenance.model
+        if not name:
+            raise InterbasisError(
+                f"{self.folder or 'this graph'} was built in Python and does not name its model; add "
+                "--model, or open it with interbasis.open_run(folder, network, data)"
+            )
+        if not self.model_name:
+            self._require_trust("model")
+        return open_model(name, self.memory)
+
+    @cached_property
+    def network(self) -> Network:
+        """The network that the graph was built for.
+
+        Raises:
+            InterbasisError: Its weights are not those of the build, or it cannot be opened.
+        """
+        network = self.given_network
+        if network is None:
+            assert self.model is not None
+            network = self.model.network
+        if network.layers != self.graph.layer_names:
+            network = network.between(self.graph.layer_names)
+        if network.fingerprint() != self.graph.provenance.model_fingerprint:
             name = self.graph.provenance.model or "the network"
             raise InterbasisError(
                 f"{name} is not the model that {self.folder or 'this graph'} was built for: the weights "
                 "differ; open the checkpoint of the build, or build again"
             )
+        return network
 
-    def on(self, device: str | None) -> "OpenedRun":
-        """The same run with its network on a device: cpu, cuda, cuda:1 or mps; None leaves it where it is.
+    def on(self, device: str | None) -> Self:
+        """Return the same run with its network on a device: cpu, cuda, cuda:1 or mps; None changes nothing.
 
         Raises:
             InterbasisError: This machine has no such device, or the run was built in float64, which it lacks.
@@ -151,23 +130,25 @@ class OpenedRun(RunGraph):
         where, dtype = torch_device(device), self.graph.config.torch_dtype
         require_dtype(where, dtype)
         network = self.network.to(where) if has_float64(where) else self.network.to(where, dtype)
-        return replace(self, network=network)
+        return replace(self, given_network=network, given_model=self.model)
 
     def data(self, spec: str | None = None, split: Split = "test") -> Data:
-        """The data named, those given in Python, or a split of those that the graph was built on.
+        """Return the data named, those given in Python, or a split of those that the graph was built on.
 
         Where it was built on the first N samples, those are the first N of the split, or all if it has fewer.
         """
+        from interbasis.graph.named_models import at_one_commit, first_of, split_options
+
         if spec is None and self.train_data is not None:
             return self.train_data if split == "train" or self.test_data is None else self.test_data
-        if self.model is None:
+        model, request = self.model, self.graph.provenance.request
+        if model is None:
             raise InterbasisError(
                 "this graph was built in Python and does not name its data; give them when it is opened, "
                 "interbasis.open_run(folder, network, data)"
             )
-        model, request = self.model, self.graph.provenance.request
         if spec is None:
-            require_trust_of_graph(self.graph, self.folder, ["data"])
+            self._require_trust("data")
         if spec is not None or not request or not request.data:
             whole, samples = model.open_data(spec, split), 0
         else:
@@ -182,136 +163,73 @@ class OpenedRun(RunGraph):
         return data
 
     def section_indices(self, names: Iterable[str] | None) -> list[int]:
-        """Sections by the names of their source layers; None is all of them."""
+        """Return the indices of sections by the names of their source layers; None is all of them."""
         known = self.graph.section_names
         chosen = {
             own_name(name, self.graph.layer_names): name for name in (known if names is None else names)
         }
-        for own, name in chosen.items():
-            if own not in known:
+        for layer, name in chosen.items():
+            if layer not in known:
                 raise InterbasisError(
                     f"there is no section from {name!r}; expected one of {', '.join(known)}"
                 )
         return [k for k, name in enumerate(known) if name in chosen]
 
-    def ablate(self, **settings: Any) -> "AblationResult":
-        """Find the fewest edges and nodes that keep the metric; the fields of `AblateRequest`."""
-        from interbasis.analysis.stages import ablate
+    @contextmanager
+    def working(self, stage: str, *, alone: bool = True) -> Iterator[None]:
+        """Lock the run while a stage works on it.
 
-        return ablate.run(self, ablate.AblateRequest.of(**settings))
+        Raises:
+            InterbasisError: Another command works on the run, or has built it again.
+        """
+        with working(self.folder, stage, self.team, alone=alone):
+            if self.folder is not None and self.digest is not None:
+                check_same_graph(self.folder, self.digest)
+            yield
 
-    def curves(self, **settings: Any) -> "CurvesResult":
-        """Measure the metric at fractions of the edges kept; the fields of `CurvesRequest`."""
-        from interbasis.analysis.stages import curves
+    def checkpoints(self, stage: str, request: Record, **decisive: Any) -> Checkpoints:
+        """Return the unfinished work of a stage, bound to its request, the graph and decisive values."""
+        if self.folder is None:
+            return NO_CHECKPOINTS
+        settings = request.model_dump(mode="json") | {"graph": self.digest or graph_digest(self.folder)}
+        checkpoints = Checkpoints(self.folder, stage, settings | decisive | environment())
+        if self.team.size > 1:
+            if self.team.is_first:
+                checkpoints.begin()
+            self.team.wait_for_all()
+        return checkpoints
 
-        return curves.run(self, curves.CurvesRequest.of(**settings))
+    def stored(self, kind: type[R]) -> R | None:
+        """Return a result of the graph that a stage has stored; None where there is none."""
+        if self.folder is not None:
+            return load_result(self.folder, kind, self.graph, self.digest)
+        result = self.results.get(kind.file)
+        return result if isinstance(result, kind) else None
 
-    def controls(self, **settings: Any) -> "ControlsResult":
-        """Compare with other bases and scrambled networks; the fields of `ControlsRequest`."""
-        from interbasis.analysis.stages import controls
+    def stored_tensors(self, kind: type[Result]) -> dict[str, Tensor]:
+        """Return the tensors that belong to a stored result."""
+        if self.folder is not None:
+            return load_tensors(self.folder, kind, self.digest)
+        return self.tensors.get(kind.file, {})
 
-        return controls.run(self, controls.ControlsRequest.of(**settings))
+    def store(self, result: Result, tensors: dict[str, Tensor] | None = None) -> None:
+        """Store a result in the run's folder; without one, keep it in memory."""
+        if self.folder is None:
+            self.results[result.stem()] = result
+            self.tensors[result.stem()] = dict(tensors or {})
+        elif self.team.is_first:
+            save_result(self.folder, result, tensors, self.digest)
 
-    def features(self, **settings: Any) -> "FeaturesResult":
-        """Find out what features respond to and do; the fields of `FeaturesRequest`."""
-        from interbasis.analysis.stages import features
+    def finish(self, checkpoints: Checkpoints, *results: str) -> None:
+        """Remove the unfinished work of a stage whose results are stored; all processes end together."""
+        if self.team.is_first:
+            checkpoints.finish(*results)
+        self.team.wait_for_all()
 
-        return features.run(self, features.FeaturesRequest.of(**settings))
-
-    def trace(self, prompt: str | None = None, **settings: Any) -> "TraceResult":
-        """Trace one computation; the fields of `TraceRequest`."""
-        from interbasis.analysis.stages import trace
-
-        return trace.run(self, trace.TraceRequest.of(prompt=prompt, **settings))
-
-    def steer(self, feature: str, by: float, prompt: str | None = None, **settings: Any) -> "SteerResult":
-        """Change a feature and see what the model says; the fields of `SteerRequest`."""
-        from interbasis.analysis.stages import steer
-
-        return steer.run(self, steer.SteerRequest.of(feature=feature, by=by, prompt=prompt, **settings))
-
-
-def open_run(
-    run: str | Path | InteractionGraph,
-    network: Network | None = None,
-    data: Data | None = None,
-    *,
-    test_data: Data | None = None,
-    model: str | None = None,
-    progress: Progress | bool | None = None,
-) -> OpenedRun:
-    """Open a graph for the stages that follow the build: ablate, curves, controls, modules, features.
-
-    Args:
-        run: Folder of a run, or a graph that was not saved.
-        network: The network that it was built for; default: the model that the run names.
-        data: Inputs, or pairs of inputs and labels; default: the data that the run names.
-        test_data: Data to evaluate on; default: ``data``, or the test split of what the run names.
-        model: The model by name, where neither a network is given nor the run names one.
-        progress: Show progress: True, False, a function, or None: bars on a terminal, else lines.
-
-    Returns:
-        The opened run; results of its stages are stored in the folder, if there is one.
-
-    Raises:
-        InterbasisError: The model cannot be found, its weights are not those of the build, or a run of
-            somebody else names it (`interbasis.trust`).
-    """
-    folder = None if isinstance(run, InteractionGraph) else Path(run)
-    graph = run if isinstance(run, InteractionGraph) else load(run)
-    opened: Model | None = None
-    if network is None:
-        name = model or graph.provenance.model
-        if not name:
-            raise InterbasisError(
-                f"{folder or 'this graph'} was built in Python and does not name its model; add --model, or "
-                "open it with interbasis.open_run(folder, network, data)"
-            )
-        if not model:
-            require_trust_of_graph(graph, folder, ["model"])
-        opened = open_model(name)
-        network = opened.network
-    if [node.name for node in network.nodes] != graph.layer_names:
-        network = network.between(graph.layer_names)
-    team = team_of_torchrun()
-    return OpenedRun(
-        graph=graph,
-        folder=folder,
-        progress=progress if team.is_first else False,
-        team=team,
-        network=network,
-        train_data=data,
-        test_data=test_data,
-        model=opened,
-    )
-
-
-def open_run_within(memory: str, folder: Path, model: str | None = None) -> OpenedRun:
-    """Open a run whose process may hold so much memory, as 8GB: graph and large models stay in their files.
-
-    Raises:
-        InterbasisError: It is no amount of memory, or the run or its model cannot be opened.
-    """
-    limit = parse_bytes(memory)
-    return_freed_memory()
-    graph = load_stored(folder)
-    name = model or graph.provenance.model
-    if not name:
-        raise InterbasisError(f"{folder} was built in Python and does not name its model; add --model")
-    if not model:
-        require_trust_of_graph(graph, folder, ["model"])
-    opened = open_model(name, limit)
-    run = open_run(graph, opened.network)
-    return replace(run, folder=folder, model=opened, memory=limit)
-
-
-def open_graph(graph: InteractionGraph) -> OpenedRun:
-    """Open a graph with what it is kept with: the network and data of its build, the folder of its run.
-
-    Raises:
-        InterbasisError: The graph was loaded from a run that does not name its model.
-    """
-    kept = companion(graph)
-    if graph.provenance.request is not None:  # a model by name, with its tokenizer and its own data
-        return replace(open_run(kept.folder or graph), graph=graph)
-    return replace(open_run(kept.folder or graph, kept.network, kept.data), graph=graph)
+    def _require_trust(self, kind: str) -> None:
+        """Refuse to open a model or data that a run of somebody else names."""
+        provenance = self.graph.provenance
+        if self.built_here or not NamedSources.from_provenance(provenance, "").unsafe([kind]):
+            return
+        digest = self.digest or ("" if self.folder is None else graph_digest(self.folder))
+        require_trust(self.folder, NamedSources.from_provenance(provenance, digest), [kind])

@@ -7,7 +7,7 @@ what to do. The command line prints it and exits with code 2.
 from reprlib import Repr
 from typing import TYPE_CHECKING
 
-from interbasis.base.printable import printable
+from interbasis.base.messages import printable
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

@@ -3,6 +3,7 @@
 import glob
 import hashlib
 import os
+import platform
 import re
 import shutil
 import stat
@@ -10,13 +11,39 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from safetensors import SafetensorError
 
 from interbasis.base.errors import InterbasisError
 from interbasis.base.messages import logger
-from interbasis.base.processes import host, is_running
+
+
+def is_running(process: int) -> bool:
+    """Whether a process of this machine, by its id, has not ended."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+@cache
+def host() -> str:
+    """The name of this machine, in ASCII."""
+    return platform.node().encode("ascii", "replace").decode()[:100] or "unknown"
+
+
+@cache
+def boot_id() -> str:
+    """A name of the running kernel, which changes when the machine is started again."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return host()
+
 
 ABANDONED = re.compile(r"\..+\.(?P<host>[^/]+)-(?P<process>\d+)-\w+\.tmp")
 """Names of temporary folders: of which file, on which machine, by which process."""

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from interbasis.base.messages import clear_line, is_quiet, logger
-from interbasis.base.printable import printable
+from interbasis.base.messages import clear_line, is_quiet, logger, printable
 
 Progress = Callable[[str, int, int], None]
 """Called as progress(phase, samples done, samples in all)."""

@@ -3,12 +3,19 @@
 import json
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
 from interbasis.base.errors import InterbasisError
+
+Basis = Literal["lib", "gib", "jib", "pca", "neuron", "random"]
+Method = Literal["gradient", "exact", "quadrature", "trapezoid"]
+Group = int | Literal["positions"]
+Dtype = Literal["float64", "float32"]
+Metric = Literal["accuracy", "cross_entropy"]
+
 
 MAX_SHOWN = 200
 """Characters of a value that a message shows."""

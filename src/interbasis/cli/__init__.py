@@ -208,7 +208,7 @@ def _check_characters(given: list[str]) -> None:
 
 
 def _print_error(sentence: str, process: int) -> None:
-    from interbasis.base.printable import printable
+    from interbasis.base.messages import printable
 
     where = f" in process {process + 1}" if process else ""
     Console(stderr=True, soft_wrap=True).print(

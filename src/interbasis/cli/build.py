@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from interbasis.base.errors import InterbasisError
 from interbasis.cli import common
-from interbasis.compute.resources import Resources
+from interbasis.compute.team import Resources
 from interbasis.graph.settings import BuildRequest
 
 
@@ -54,11 +54,10 @@ def build(
 
     The same run again, bit for bit: interbasis build --config runs/lib --out runs/again
     """
-    from interbasis.analysis.stages import build as stage
-    from interbasis.analysis.stages import shards
-    from interbasis.analysis.summary import summarise
     from interbasis.compute.shards import read_shard_number
-    from interbasis.graph.request import requested
+    from interbasis.run.named_build import build_by_name
+    from interbasis.run.request import requested
+    from interbasis.run.shards import compute as compute_shard
     from interbasis.show.result_tables import shard_lines, summary_tables
 
     given = {} if options is None else options.model_dump(include=options.model_fields_set)
@@ -69,8 +68,8 @@ def build(
         if output.memory is not None or output.device is not None:
             raise InterbasisError("--shard cannot be combined with --memory or --device; leave these out")
         shard = read_shard_number(output.shard)
-        common.show(shards.compute(request, output.out, shard), as_json, shard_lines, output.out)
+        common.show(compute_shard(request, output.out, shard), as_json, shard_lines, output.out)
         return
-    opened = stage.run(request, output.out, overwrite=output.overwrite, resources=output)
+    run = build_by_name(request, output.out, overwrite=output.overwrite, resources=output)
     tables = lambda summary: summary_tables(summary, str(output.out))  # noqa: E731
-    common.show(summarise(opened.graph), as_json, tables, output.out)
+    common.show(run.summary(), as_json, tables, output.out)

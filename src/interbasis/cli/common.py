@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 from cyclopts import Parameter
 from rich.console import RenderableType
 
-from interbasis.base.messages import clear_line
-from interbasis.base.printable import printable
+from interbasis.base.messages import clear_line, printable
 from interbasis.base.records import Record
 
 if TYPE_CHECKING:
-    from interbasis.analysis.workspace import OpenedRun
+    from interbasis.run.run import Run as OpenRun
 
 R = TypeVar("R", bound=Record)
 
@@ -41,18 +40,14 @@ AsJson = Annotated[
 ]
 
 
-def open_run(run: Path, model: str | None, trust: bool, memory: str | None = None) -> "OpenedRun":
+def open_run(run: Path, model: str | None, trust: bool, memory: str | None = None) -> "OpenRun":
     """A run with its model and data: those that it names, if it is the user's or trusted."""
-    from interbasis.analysis import workspace
     from interbasis.graph.trust import trust as trust_run
+    from interbasis.run import run as front
 
     if trust:
         trust_run(run)
-    return (
-        workspace.open_run(run, model=model)
-        if memory is None
-        else workspace.open_run_within(memory, run, model)
-    )
+    return front.open_run(run, model=model, memory=memory)
 
 
 def show(

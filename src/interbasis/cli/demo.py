@@ -39,9 +39,9 @@ def demo(
 
     Example: interbasis demo --out runs/demo
     """
-    from interbasis.analysis.stages import build
     from interbasis.base.messages import logger
-    from interbasis.graph.request import make_request
+    from interbasis.run.named_build import build_by_name
+    from interbasis.run.request import make_request
     from interbasis.show.report import write_report
     from interbasis.show.viewer import write_page
 
@@ -50,7 +50,7 @@ def demo(
 
     folder = out / "lib"
     step(1, "building the graph")
-    run = build.run(make_request({"model": "modadd"}), folder, overwrite=True)
+    run = build_by_name(make_request({"model": "modadd"}), folder, overwrite=True)
     step(2, "finding the edges that are needed")
     ablation = run.ablate()
     step(3, "measuring curves")

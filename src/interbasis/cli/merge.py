@@ -26,12 +26,13 @@ def merge(
 
     Example: interbasis merge runs/lib/shards --out runs/lib
     """
-    from interbasis.analysis.stages import shards as stage
     from interbasis.analysis.summary import summarise
+    from interbasis.compute.shards import RoundMerged
+    from interbasis.run.shards import merge as merge_shards
     from interbasis.show.result_tables import merge_lines, summary_tables
 
-    result = stage.merge(shards, out, trust=trust)
-    if isinstance(result, stage.RoundMerged):
+    result = merge_shards(shards, out, trust=trust)
+    if isinstance(result, RoundMerged):
         common.show(result, as_json, lambda merged: merge_lines(merged, out), out)
         return
     common.show(summarise(result.graph), as_json, lambda summary: summary_tables(summary, str(out)), out)

@@ -21,9 +21,8 @@ def modules(
     Example: interbasis modules runs/lib
     """
     from interbasis.analysis.stages import modules as stage
-    from interbasis.analysis.workspace import RunGraph
-    from interbasis.graph.store import load
+    from interbasis.run.run import open_run
     from interbasis.show.result_tables import module_tables
 
-    result = stage.run(RunGraph(graph=load(run), folder=run), request or ModulesRequest())
+    result = stage.run(open_run(run), request or ModulesRequest())
     common.show(result, as_json, module_tables, run)

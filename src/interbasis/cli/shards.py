@@ -38,8 +38,8 @@ def shards(
 
     Example: interbasis shards modadd --shards 16 --slurm --out runs/lib
     """
-    from interbasis.graph.request import requested
-    from interbasis.lib.shard_jobs import shard_jobs
+    from interbasis.run.request import requested
+    from interbasis.run.shards import shard_jobs
     from interbasis.show.result_tables import job_list
 
     given = {} if options is None else options.model_dump(include=options.model_fields_set)

@@ -29,9 +29,8 @@ from uuid import uuid4
 from pydantic import Field, ValidationError
 
 from interbasis.base.errors import InterbasisError
-from interbasis.base.files import make_folder
+from interbasis.base.files import boot_id, host, is_running, make_folder
 from interbasis.base.messages import logger
-from interbasis.base.processes import boot_id, host, is_running
 from interbasis.base.records import Record
 from interbasis.compute.team import ALONE, ConnectedTeam, Team
 

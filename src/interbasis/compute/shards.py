@@ -12,6 +12,7 @@ next round need. Nothing depends on the order in which shards are given, or on w
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +28,7 @@ from interbasis.base.files import inside, make_folder, write_atomically
 from interbasis.base.records import Record
 from interbasis.base.tensor_file import digest_of
 from interbasis.compute.checkpoints import State, alone, first_change
-from interbasis.compute.team import Pass, Team
+from interbasis.compute.team import BlockSum, Team
 
 SHARDS = "shards"
 """Folder of a run in which shards are written and merged."""
@@ -52,6 +53,71 @@ class ShardHeader(Record):
     """The build's request as JSON; empty where it was not made by name."""
     keys: tuple[str, ...]
     """What the file holds; tensors of the k-th key are called k/NAME."""
+
+
+NUMBER = "SHARD"
+"""Stands for a shard's number in a command."""
+
+
+class ShardRound(Record):
+    """One round: as many jobs as there are shards, all at the same time, and a merge after them."""
+
+    passes: tuple[str, ...]
+    """What the round sums over the data."""
+    job: str
+    """Command of every job, with SHARD for its number from 1."""
+    merge: str
+    """Command that follows when all of them have ended."""
+
+
+class ShardJobs(Record):
+    """All jobs of a build in shards."""
+
+    shards: int
+    rounds: tuple[ShardRound, ...]
+
+    def slurm(self) -> str:
+        """A script that submits all rounds, each of which waits for the one before it."""
+        lines = [
+            "#!/bin/bash",
+            f"# {len(self.rounds)} rounds of {self.shards} jobs, each followed by a merge. Options of sbatch",
+            "# (partition, time, memory) can be given to this script.",
+            "set -euo pipefail",
+            "after=",
+        ]
+        for number, one in enumerate(self.rounds, 1):
+            job = one.job.replace(f"{NUMBER}/{self.shards}", f"$SLURM_ARRAY_TASK_ID/{self.shards}")
+            lines += [
+                "",
+                f"# round {number}: {' and '.join(one.passes)}",
+                'jobs=$(sbatch --parsable ${after:+--dependency=afterok:$after} "$@" '
+                f"--array=1-{self.shards} "
+                f"--wrap {shlex.quote(job)})",
+                f'after=$(sbatch --parsable --dependency=afterok:$jobs "$@" --wrap {shlex.quote(one.merge)})',
+            ]
+        return "\n".join(lines) + "\n"
+
+
+class ShardWritten(Record):
+    """The part of one round that a job has computed."""
+
+    file: str
+    shard: int
+    shards: int
+    round: int
+    rounds: int
+    passes: tuple[str, ...]
+    """What the round sums."""
+
+
+class RoundMerged(Record):
+    """A round is complete, and the next one can be computed."""
+
+    round: int
+    rounds: int
+    shards: int
+    following: tuple[str, ...]
+    """What the next round sums."""
 
 
 class RoundFinishedError(Exception):
@@ -169,7 +235,7 @@ class Shards(Team):
                 return state
         return None
 
-    def _stored_sums(self, passes: Sequence[Pass]) -> list[State]:
+    def _stored_sums(self, passes: Sequence[BlockSum]) -> list[State]:
         states = [self._stored(f"sum {one.name}") for one in passes]
         return [state for state in states if state is not None]
 
@@ -199,7 +265,7 @@ class ShardJob(Shards):
         text = json.dumps([self.size, self._settings], sort_keys=True)
         return f"shards {hashlib.sha256(text.encode()).hexdigest()}"
 
-    def sums(self, *passes: Pass) -> list[State]:
+    def sums(self, *passes: BlockSum) -> list[State]:
         if stored := self._stored_sums(passes):
             return stored
         names = tuple(one.name for one in passes)
@@ -250,7 +316,7 @@ class ShardMerge(Shards):
         for file in self._files:
             self._check(file)
 
-    def sums(self, *passes: Pass) -> list[State]:
+    def sums(self, *passes: BlockSum) -> list[State]:
         if stored := self._stored_sums(passes):
             return stored
         names = tuple(one.name for one in passes)
@@ -268,7 +334,7 @@ class ShardMerge(Shards):
             self._made[f"sum {one.name}"] = one.joined(self._parts(one))
         return [self._made[f"sum {one.name}"] for one in passes]
 
-    def _parts(self, one: Pass) -> dict[tuple[int, int], State]:
+    def _parts(self, one: BlockSum) -> dict[tuple[int, int], State]:
         parts = {}
         for rank, file in enumerate(self._files):
             for first, last in one.nodes_within(*self.blocks_of(rank, one.blocks)):

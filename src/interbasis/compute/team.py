@@ -2,7 +2,7 @@
 
 All that a build sums over the data can be merged. The data are cut into blocks that do not depend on the
 number of processes, every process sums neighbouring blocks, and the sums are merged along one fixed binary
-tree (`Pass`): every process ends with the same bits, and so does one process alone. Work that is many
+tree (`BlockSum`): every process ends with the same bits, and so does one process alone. Work that is many
 independent tasks (the sections of an ablation) is taken task by task (`collected`).
 """
 
@@ -15,14 +15,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Annotated
 
 import torch
 import torch.distributed as dist
+from pydantic import BeforeValidator, Field
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from interbasis.base.errors import InterbasisError
 from interbasis.base.files import inside
+from interbasis.base.memory import parse_bytes
+from interbasis.base.records import Record
 from interbasis.compute.checkpoints import FOLDER, Checkpoints, State
 from interbasis.compute.signals import say_no_more, say_when_ended, torchrun_number
 
@@ -31,8 +35,8 @@ MAX_WAIT = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
-class Pass:
-    """Sums over data in blocks: what is computed of a block, and how two sums become one.
+class BlockSum:
+    """A sum over data in blocks: how a block is summed, and how two sums become one.
 
     Sums are merged along a binary tree that the number of blocks alone decides, so that it does not matter
     who computes which blocks. The left half of a node is the largest power of two below its size.
@@ -105,7 +109,7 @@ class Team:
         """Name of the commands that may build one run together; empty: this command alone."""
         return ""
 
-    def sums(self, *passes: Pass) -> list[State]:
+    def sums(self, *passes: BlockSum) -> list[State]:
         """The sum of every pass; none of them depends on another."""
         return [one.sum() for one in passes]
 
@@ -146,10 +150,10 @@ class ConnectedTeam(Team):
         self.rank, self.size = rank, size
         self._store, self._lists = store, 0
 
-    def sums(self, *passes: Pass) -> list[State]:
+    def sums(self, *passes: BlockSum) -> list[State]:
         return [self._sum(one) for one in passes]
 
-    def _sum(self, one: Pass) -> State:
+    def _sum(self, one: BlockSum) -> State:
         own = {node: one.sum_of(*node) for node in one.nodes_within(*self.blocks_of(self.rank, one.blocks))}
         parts = {}
         for rank in range(self.size):
@@ -291,3 +295,25 @@ def team_of_torchrun() -> Team:
 
 _connected: list[Team] = []
 """A process is connected once."""
+
+
+def _text(amount: object) -> object:
+    return str(amount) if isinstance(amount, int) and not isinstance(amount, bool) else amount
+
+
+class Resources(Record):
+    """What a build may use; nothing here changes the graph but the last digits of its numbers."""
+
+    cache_gigabytes: float = Field(default=4.0, ge=0, allow_inf_nan=False)
+    """Disk space for activations between blocks during the build; 0 for none."""
+    memory: Annotated[str | None, BeforeValidator(_text)] = None
+    """Maximum memory to use, such as 8GB: batches and blocks are chosen to fit, sections are built one after
+    the other and blocks of a Hugging Face model loaded one at a time if necessary; default: no limit."""
+    device: str | None = None
+    """Device to compute on: cpu, cuda, cuda:1, or mps, which has no float64 and computes in float32;
+    default: cpu."""
+
+    @property
+    def bytes(self) -> int | None:
+        """The limit on memory."""
+        return None if self.memory is None else parse_bytes(self.memory)

@@ -1,7 +1,7 @@
 """Whatever the user calls data, as chunks of inputs that can be passed over again and again."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSam
 
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress
-from interbasis.compute.team import ALONE, Team
 from interbasis.data.next_tokens import next_tokens, require_next_token_labels
 from interbasis.data.samples import Samples
 
@@ -21,11 +20,7 @@ Batch = Tensor | tuple[Tensor, Tensor]
 Data = Batch | Sequence[Batch] | DataLoader | Dataset | np.ndarray | Samples
 
 Chunk = TypeVar("Chunk", bound=tuple)
-"""(index of the first sample, inputs or runs of them, …)."""
-
-
-def unsaved(done: int) -> None:
-    """For a pass that is not resumed."""
+"""(index of the first sample, inputs, …)."""
 
 
 class Batches:
@@ -42,7 +37,6 @@ class Batches:
     def __init__(self, data: Data, name: str = "data", offset: int = 0, predicts_next: bool = False):
         self.name = name
         self.offset = offset
-        self.team = ALONE
         self.predicts_next = predicts_next
         self._batches = _as_batches(data, name)
         self.lengths = data.lengths if isinstance(data, Samples) else None  # [samples]
@@ -50,42 +44,22 @@ class Batches:
         """The commit of data that are streamed from the Hub."""
         self._length: int | None = None
         self._fingerprint = ""
-        self.origin = offset
-        """Index of the first sample of the data that a block is of."""
-        self.chunk_bytes: int | None = None
-        """What the activations of a chunk may weigh, where memory is limited."""
         self.mark = ""
         """Of a block, for the names of what is stored of it."""
-        self._blocks = 1
         self._whole: Batches | None = None
 
-    def divided(self, team: Team, blocks: int | None) -> "Batches":
-        """The same data for a team: passes over them sum block by block and merge the blocks in their order.
-
-        Sums then do not depend on which process made them. None is one block per process.
-        """
-        if self.shuffled and team.size > 1:
-            raise InterbasisError(
-                f"{self.name}: a shuffling DataLoader changes its order with every pass, so it "
-                "cannot be split over processes; turn shuffling off"
-            )
-        divided = copy(self)
-        divided.team, divided._whole = team, self
-        divided._blocks = team.size if blocks is None else blocks
-        return divided
-
-    def blocks(self, multiple_of: int = 1) -> "list[Batches]":
-        """The data in blocks of neighbouring samples; all but the last hold whole multiples."""
-        if self._blocks == 1:
+    def blocks(self, count: int, multiple_of: int = 1) -> "list[Batches]":
+        """Cut the data into blocks of neighbouring samples; all but the last hold whole multiples."""
+        if count == 1:
             return [self]
         units, total = -(-len(self) // multiple_of), len(self)
-        ends = [min(units * k // self._blocks * multiple_of, total) for k in range(self._blocks + 1)]
+        ends = [min(units * k // count * multiple_of, total) for k in range(count + 1)]
         return [self._block(k, first, last) for k, (first, last) in enumerate(pairwise(ends))]
 
     def _block(self, number: int, first: int, last: int) -> "Batches":
         block = copy(self)
         block.name, block.offset = self.name, self.offset + first
-        block._whole, block._length, block._blocks, block.mark = self, last - first, 1, f".{number}"
+        block._whole, block._length, block.mark = self, last - first, f".{number}"
         block.lengths = None if self.lengths is None else self.lengths[first:last]
         if isinstance(self._batches, Samples):  # only these are read
             block._batches = self._batches.between(first, last)
@@ -176,16 +150,12 @@ class Batches:
                 own = labels[here] if labels.ndim == 1 else labels[here, :length]
                 yield first + here.start, inputs[here, :length] if length else inputs[here], own
 
-    def tracked(
-        self, chunks: Iterable[Chunk], phase: str, progress: Progress, save: Callable[[int], None] = unsaved
-    ) -> Iterator[Chunk]:
-        """The same chunks; after the work on each, save(samples done) is called and progress is told."""
+    def tracked(self, chunks: Iterable[Chunk], phase: str, progress: Progress) -> Iterator[Chunk]:
+        """Yield the same chunks, and report progress after the work on each."""
         for chunk in chunks:
             yield chunk
             first, inputs, *_ = chunk
-            samples = len(inputs) if isinstance(inputs, Tensor) else sum(map(len, inputs))
-            save(first + samples - self.offset)
-            progress(phase, first + samples - self.origin, len(self._whole or self))
+            progress(phase, first + len(inputs) - self.offset, len(self))
 
     def _runs(self, first: int, inputs: Tensor) -> list[tuple[slice, int | None]]:
         """Neighbouring samples of one length: (which of the inputs, that length; None is all of it)."""

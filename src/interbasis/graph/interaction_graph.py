@@ -3,21 +3,42 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
-from interbasis.base.printable import printable
+from interbasis.base.messages import printable
 from interbasis.base.records import Record, require
-from interbasis.graph.largest_direction import LargestDirection
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.settings import BuildConfig, BuildRequest
 
-if TYPE_CHECKING:
-    from interbasis.analysis.stages.ablate import AblationResult
-    from interbasis.analysis.stages.features import FeaturesResult
-    from interbasis.analysis.traces.records import Trace
+
+class Carrier(Record):
+    """A position, or a token of the vocabulary."""
+
+    index: int
+    share: float
+    """Of the variance along the layer's largest direction."""
+
+
+class LargestDirection(Record):
+    """The direction of largest variance at one node layer, over some of the tokens of the data."""
+
+    share: float
+    """Of the layer's variance, over all tokens."""
+    share_counted: float
+    """The same over the tokens that count in the sums of the build, along their own largest direction."""
+    left_out: float
+    """Share of the tokens that do not count."""
+    norm_limit: float | None
+    """Largest norm of a token that counts; None is any."""
+    median_norm: float
+    largest_norm: float
+    positions: tuple[Carrier, ...] = ()
+    """Positions that carry most of the direction over all tokens; empty where there is one position."""
+    tokens: tuple[Carrier, ...] = ()
+    """Tokens of the vocabulary that do; empty where inputs are no tokens."""
 
 
 class Provenance(Record):
@@ -97,77 +118,6 @@ class InteractionGraph:
         """
         return [*(layer.centred() for layer in self.layers[:-1]), *self.layers[-1:]]
 
-    def _repr_html_(self) -> str:
-        """The graph as a page inside a notebook."""
-        from interbasis.show.viewer import graph_html
-
-        return graph_html(self)
-
-    def to_html(self, file: str | Path) -> Path:
-        """Write the graph as one HTML file that works from disk, with all results of its run.
-
-        Args:
-            file: The file; an older one is replaced.
-
-        Returns:
-            The file.
-
-        Raises:
-            InterbasisError: It cannot be written.
-        """
-        from interbasis.show.viewer import write_graph
-
-        return write_graph(self, file)
-
-    def label(self, **settings: Any) -> "FeaturesResult":
-        """Find out what the features respond to and do; from then on the graph shows their labels.
-
-        Args:
-            **settings: Fields of `FeaturesRequest`: ``top``, ``ends``, ``data``, …
-
-        Returns:
-            Labels, statistics and effects, by layer; stored in the run, if the graph was saved.
-
-        Raises:
-            InterbasisError: The graph was loaded from a run that does not name its model.
-        """
-        from interbasis.analysis.workspace import open_graph
-
-        return open_graph(self).features(**settings)
-
-    def ablate(self, **settings: Any) -> "AblationResult":
-        """Find the fewest edges that keep the metric; from then on the graph shows them.
-
-        Args:
-            **settings: Fields of `AblateRequest`: ``sections``, ``tolerance``, ``data``, …
-
-        Returns:
-            Edges and nodes required, by section and layer; stored in the run, if the graph was saved.
-
-        Raises:
-            InterbasisError: The graph was loaded from a run that does not name its model.
-        """
-        from interbasis.analysis.workspace import open_graph
-
-        return open_graph(self).ablate(**settings)
-
-    def trace(self, prompt: str | None = None, **settings: Any) -> "Trace":
-        """Trace one computation; from then on it is among the graph's prompts.
-
-        Args:
-            prompt: A text, for a model with a tokenizer; else ``sample=``, a sample of the data.
-            **settings: Fields of `TraceRequest`: ``output``, ``minus``, ``feature``, ``position``, …
-
-        Returns:
-            The graph of that computation; stored in the run, if the graph was saved.
-
-        Raises:
-            InterbasisError: There is no tokenizer, output, feature or sample of that name.
-        """
-        from interbasis.analysis.workspace import open_graph
-
-        return open_graph(self).trace(prompt, **settings).trace
-
     @property
     def layer_names(self) -> list[str]:
         return [layer.name for layer in self.layers]
@@ -183,7 +133,7 @@ class InteractionGraph:
         return self.edges[k][target.first_feature :, source.first_feature :]
 
     def save(self, folder: str | Path) -> Path:
-        """Write the run to a folder, atomically, in place of an older run if there is one.
+        """Write the graph to a folder, atomically, in place of an older run if there is one.
 
         Args:
             folder: Where it goes; made if it does not exist.
@@ -197,4 +147,5 @@ class InteractionGraph:
         """
         from interbasis.graph.store import save
 
-        return save(self, folder)
+        save(self, folder)
+        return Path(folder)

@@ -1,12 +1,19 @@
 """The features of one node layer: f̂ = C f, and back by C⁺."""
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from pathlib import Path
+from typing import overload
 
 import torch
+from pydantic import StrictBool, StrictStr
 from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
+from interbasis.base.records import Record
+from interbasis.base.tensor_file import read_tensor
+from interbasis.compute.checkpoints import State
 from interbasis.numerics.linalg import Cut
 
 MAX_DENSE_IDENTITY = 2**13
@@ -161,3 +168,122 @@ class IdentityBasis(LayerBasis):
     @property
     def width(self) -> int:
         return int(self.__dict__["_width"])
+
+
+class StoredBasis(LayerBasis):
+    """A basis whose C and C⁺ are read from a file whenever they are asked for."""
+
+    def __init__(self, layer: LayerBasis, file: Path, prefix: str):
+        """``layer`` in memory says all but the two matrices, which the file holds as ``prefix``transform and
+        ``prefix``inverse."""
+        kept = {name: value for name, value in vars(layer).items() if name not in ("transform", "inverse")}
+        size = layer.features, layer.width
+        for name, value in (kept | {"_file": file, "_prefix": prefix, "_size": size}).items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def transform(self) -> Tensor:  # [features, width]
+        return read_tensor(self.__dict__["_file"], self.__dict__["_prefix"] + "transform")
+
+    @property
+    def inverse(self) -> Tensor:  # [width, features]
+        return read_tensor(self.__dict__["_file"], self.__dict__["_prefix"] + "inverse")
+
+    @property
+    def features(self) -> int:
+        return int(self.__dict__["_size"][0])
+
+    @property
+    def width(self) -> int:
+        return int(self.__dict__["_size"][1])
+
+
+class StoredTensors(Sequence[Tensor]):
+    """Tensors that are read from files whenever they are asked for."""
+
+    def __init__(self, places: Sequence[tuple[Path, str]]):
+        self._places = list(places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, index: slice) -> "StoredTensors": ...
+    def __getitem__(self, index: int | slice) -> "Tensor | StoredTensors":
+        if isinstance(index, slice):
+            return StoredTensors(self._places[index])
+        return read_tensor(*self._places[index])
+
+
+TENSORS_PER_LAYER = ("transform", "inverse", "mean", "eigenvalues", "variances", "eigenvalue_errors")
+
+
+class LayerHeader(Record):
+    """What is known of one layer beside its tensors."""
+
+    name: StrictStr
+    constant: StrictBool
+    isolated: int = 0
+    identity: bool = False
+    width: int = 0
+    variance_cut: Cut | None
+    jacobian_cut: Cut | None
+
+
+def header_of(layer: LayerBasis) -> LayerHeader:
+    return LayerHeader(
+        name=layer.name,
+        constant=layer.constant,
+        isolated=layer.isolated,
+        identity=layer.identity,
+        width=layer.width,
+        variance_cut=layer.variance_cut,
+        jacobian_cut=layer.jacobian_cut,
+    )
+
+
+def layer_tensors(layer: LayerBasis, prefix: str = "") -> dict[str, Tensor]:
+    """All tensors of a layer; an identity has no matrices."""
+    tensors = {}
+    for name in TENSORS_PER_LAYER[2:] if layer.identity else TENSORS_PER_LAYER:
+        tensor = getattr(layer, name)
+        if tensor is not None:
+            tensors[prefix + name] = tensor.detach().cpu().contiguous()
+    return tensors
+
+
+def layer_of(header: LayerHeader, prefix: str, tensors: dict[str, Tensor]) -> LayerBasis:
+    """The layer that these were made from."""
+    mean, variances = tensors.get(prefix + "mean"), tensors.get(prefix + "variances")
+    if header.identity:
+        return IdentityBasis(header.name, header.width, mean, variances, header.constant)
+    return LayerBasis(
+        header.name,
+        tensors[prefix + "transform"],
+        tensors[prefix + "inverse"],
+        mean,
+        tensors.get(prefix + "eigenvalues"),
+        variances,
+        header.constant,
+        header.variance_cut,
+        header.jacobian_cut,
+        header.isolated,
+        tensors.get(prefix + "eigenvalue_errors"),
+    )
+
+
+def state_of(layers: Sequence[LayerBasis]) -> State:
+    """Layers as a state; `layers_of` makes them again."""
+    tensors: dict[str, Tensor] = {}
+    for k, layer in enumerate(layers):
+        tensors |= layer_tensors(layer, f"{k}.")
+    return tensors, {"layers": [header_of(layer).model_dump() for layer in layers]}
+
+
+def layers_of(state: State) -> list[LayerBasis]:
+    """Layers as `state_of` has them."""
+    tensors, values = state
+    headers = [LayerHeader.model_validate(header) for header in values["layers"]]
+    return [layer_of(header, f"{k}.", tensors) for k, header in enumerate(headers)]

@@ -22,18 +22,23 @@ from interbasis.base.files import inside, remove, sha256_of, write_atomically, w
 from interbasis.base.json_text import parse_json
 from interbasis.base.messages import logger
 from interbasis.base.records import Record
-from interbasis.base.signatures import SIGNATURE, NoKeyError, sign, standing
+from interbasis.base.signatures import SIGNATURE, NoKeyError, sign
 from interbasis.base.tensor_file import Entry, write_tensors
 from interbasis.compute.checkpoints import FOLDER, Checkpoints, unfinished_tasks
 from interbasis.compute.locks import LOCK, building
 from interbasis.compute.shards import SHARDS
-from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
-from interbasis.graph.layer_basis import LayerBasis
-from interbasis.graph.layer_state import TENSORS_PER_LAYER, LayerHeader, header_of, layer_of
+from interbasis.graph.layer_basis import (
+    TENSORS_PER_LAYER,
+    LayerBasis,
+    LayerHeader,
+    StoredBasis,
+    StoredTensors,
+    header_of,
+    layer_of,
+)
 from interbasis.graph.named_sources import NamedSources
 from interbasis.graph.settings import BuildConfig
-from interbasis.graph.stored_basis import StoredBasis, StoredTensors
 
 FORMAT = "interbasis-graph"
 SCHEMA = 1
@@ -70,15 +75,16 @@ class GraphHeader(Record):
     provenance: Provenance
 
 
-def save(graph: InteractionGraph, folder: str | Path) -> Path:
+def save(graph: InteractionGraph, folder: str | Path, *, signed: bool = False) -> str:
     """Write a graph to a folder, atomically, in place of an older run if there is one.
 
     Args:
         graph: The graph.
         folder: Where it goes; made if it does not exist.
+        signed: Sign the models and data that it names, since this user named them.
 
     Returns:
-        The folder.
+        SHA-256 of the graph's tensors, which identifies it.
 
     Raises:
         InterbasisError: The graph holds NaN, the folder holds something else than a run, or it cannot be
@@ -90,19 +96,17 @@ def save(graph: InteractionGraph, folder: str | Path) -> Path:
         _check_finite(entry.name, entry.read(), f"this graph was not saved to {folder}")
     check_is_free(folder)
     with building(folder, "save"):
-        digest = _write(graph, entries, folder)
-    kept = companion(graph)
-    kept.folder, kept.digest = folder, digest
-    return folder
+        return _write(graph, entries, folder, signed)
 
 
-def _write(graph: InteractionGraph, entries: list[Entry], folder: Path) -> str:
-    """Write tensors and config.json; the digest of the tensors."""
+def _write(graph: InteractionGraph, entries: list[Entry], folder: Path, signed: bool) -> str:
+    """Write tensors and config.json; return the digest of the tensors."""
     staged = folder / "graph.safetensors.new"
     write_atomically(staged, lambda path: write_tensors(path, entries, {"format": FORMAT}))
     digest = sha256_of(staged)
     file = staged.replace(folder / f"graph-{digest[:12]}.safetensors")
-    _sign(graph, digest, folder)
+    if signed:
+        _sign(graph, digest, folder)
     header = GraphHeader(
         tensors=TensorFile(file=file.name, sha256=digest),
         layers=tuple(header_of(layer) for layer in graph.layers),
@@ -117,32 +121,27 @@ def _write(graph: InteractionGraph, entries: list[Entry], folder: Path) -> str:
 
 
 def _sign(graph: InteractionGraph, digest: str, folder: Path) -> None:
-    """Sign the names in a run that was built in this process, or that is a copy of a signed one."""
-    sources, kept = NamedSources.from_provenance(graph.provenance, digest), companion(graph)
+    """Sign the models and data that a graph names."""
+    sources = NamedSources.from_provenance(graph.provenance, digest)
     if not sources.unsafe():
         return
-    content, places = sources.content, sources.places
-    if kept.network is not None or standing(kept.folder, content, places) == "signed":
-        try:
-            sign(folder, content, places)
-        except NoKeyError as error:
-            logger.warning(
-                f"{folder} is not signed, so its model and data are opened with --trust only: {error}"
-            )
+    try:
+        sign(folder, sources.content, sources.places)
+    except NoKeyError as error:
+        logger.warning(f"{folder} is not signed, so its model and data are opened with --trust only: {error}")
 
 
 def load(folder: str | Path) -> InteractionGraph:
-    """Read a graph from a run's folder.
-
-    Args:
-        folder: What `InteractionGraph.save` or `interbasis build` wrote.
-
-    Returns:
-        The graph, bit for bit as it was saved.
+    """Read a graph from a run's folder, bit for bit as it was saved.
 
     Raises:
         InterbasisError: The folder is truncated, foreign, from a newer version, or holds NaN.
     """
+    return load_identified(folder)[0]
+
+
+def load_identified(folder: str | Path) -> tuple[InteractionGraph, str]:
+    """Read a graph and the SHA-256 of its tensors, which identifies it."""
     folder = Path(folder)
     try:
         header = read_header(folder)
@@ -160,13 +159,11 @@ def load(folder: str | Path) -> InteractionGraph:
     except KeyError as error:
         raise InterbasisError(f"{folder} is damaged: {error} is missing; build the run again") from error
     _check_shapes(folder, graph)
-    kept = companion(graph)
-    kept.folder, kept.digest = folder, header.tensors.sha256
-    return graph
+    return graph, header.tensors.sha256
 
 
-def load_stored(folder: str | Path) -> InteractionGraph:
-    """Read a graph whose matrices stay in the run's file, and are read whenever they are asked for.
+def load_stored(folder: str | Path) -> tuple[InteractionGraph, str]:
+    """Read a graph whose matrices stay in the run's file until they are used, and the SHA-256 of its tensors.
 
     Raises:
         InterbasisError: The folder is truncated, foreign, or from a newer version.
@@ -188,7 +185,7 @@ def load_stored(folder: str | Path) -> InteractionGraph:
     except KeyError as error:
         raise InterbasisError(f"{folder} is damaged: {error} is missing; build the run again") from error
     _check_shapes(folder, graph)
-    return _left_in_file(graph, folder, header.tensors)
+    return _left_in_file(graph, folder, header.tensors), header.tensors.sha256
 
 
 def _without_data(file: Any, name: str) -> Tensor:
@@ -211,10 +208,7 @@ def _left_in_file(graph: InteractionGraph, folder: Path, tensors: TensorFile) ->
         StoredTensors([(file, f"{name}.{k}") for k in range(len(many))])
         for name, many in (("edges", graph.edges), ("edge_errors", graph.edge_errors))
     )
-    again = InteractionGraph(layers, edges, graph.config, graph.provenance, errors)
-    kept = companion(again)
-    kept.folder, kept.digest = folder, tensors.sha256
-    return again
+    return InteractionGraph(layers, edges, graph.config, graph.provenance, errors)
 
 
 def graph_digest(folder: str | Path) -> str:

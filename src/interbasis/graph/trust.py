@@ -11,10 +11,35 @@ from pathlib import Path
 from interbasis.base.errors import InterbasisError
 from interbasis.base.messages import logger
 from interbasis.base.signatures import NoKeyError, sign, standing, why_no_key
-from interbasis.graph.companions import companion
-from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.data.batches import Batches, Data
+from interbasis.graph.interaction_graph import Provenance
 from interbasis.graph.named_sources import NamedSources
-from interbasis.graph.store import graph_digest, read_header
+from interbasis.graph.store import read_header
+
+
+def require_same_data(
+    data: Data, provenance: Provenance, run: Path | None = None, *, kind: str = "data"
+) -> None:
+    """Data that a run names are those that it was built on.
+
+    Args:
+        data: The data, opened by their name.
+        provenance: Where the run's graph comes from.
+        run: Folder of the run, for the message.
+        kind: Which data of the build: ``data``, ``jacobian_data`` or ``edge_data``.
+
+    Raises:
+        InterbasisError: They have changed since.
+    """
+    stored = provenance.data_fingerprints.get(kind)
+    received = (data if isinstance(data, Batches) else Batches(data)).fingerprint()
+    if stored is not None and received != stored:
+        option = f"--{kind.replace('_', '-')}"
+        raise InterbasisError(
+            f"{getattr(data, 'spec', '') or 'the data'} are not the data that {run or 'this graph'} was "
+            f"built on: their SHA-256 begins with {received[:12]}, that of the build's with {stored[:12]}; "
+            f"restore them, build the run again, or name data with {option} to use others on purpose"
+        )
 
 
 def trust(run: str | Path) -> None:
@@ -44,20 +69,6 @@ def trust_names(folder: Path, sources: NamedSources) -> None:
         logger.warning(
             f"what {folder} names is trusted this time only, since it could not be signed: {error}"
         )
-
-
-def require_trust_of_graph(graph: InteractionGraph, folder: Path | None, kinds: Iterable[str]) -> None:
-    """Names of a graph may be opened: it was built in this process, or its run is trusted.
-
-    Raises:
-        InterbasisError: They may not.
-    """
-    kept = companion(graph)
-    if kept.network is not None or not NamedSources.from_provenance(graph.provenance, "").unsafe(kinds):
-        return
-    place = folder or kept.folder
-    digest = "" if place is None else graph_digest(place)
-    require_trust(place, NamedSources.from_provenance(graph.provenance, digest), kinds)
 
 
 def require_trust(folder: Path | None, sources: NamedSources, kinds: Iterable[str]) -> None:

@@ -1,404 +1,265 @@
-"""From a network and data to an interaction graph."""
+"""The interaction graph of a network: the paper's algorithm.
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from copy import copy
-from dataclasses import replace
-from functools import cached_property, partial
-from pathlib import Path
-from typing import Any
+1. Survey: norms of the first tokens decide which tokens count in all sums.
+2. Statistics: one pass over the data for means, centred Grams G = E[(f − μ)(f − μ)ᵀ] and the cores' sums.
+3. Bases, from the last node layer to the first: whiten with the PCA of G, then rotate and scale by the SVD of
+   the Jacobian to the features of the next layer, M = E[JᵀJ] = VᵀΛV (`bases/`, `jacobians.py`).
+4. Edges: one pass over the data for the root mean squares Ê of the integrated gradients (`edges.py`).
+
+Where a pass runs, in how many processes, and what is stored of it meanwhile is the executor's business.
+
+The rounds of a build: passes over the data, each of which needs what follows from those before it.
+
+The statistics of all layers are one pass. Attention's Gram Σ NᵀQN has no sums of reasonable size that do not
+depend on the metric Q of the layer after it (they would be [h, h, h, h] per pair of heads of width h), and Q
+follows from the Gram of the layer after that. So every section whose core needs a pass of its own is a round,
+from the last to the first. All edges are one round, once all bases are known.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from torch import Tensor
 
-from interbasis.base.devices import require_dtype, torch_device
 from interbasis.base.errors import InterbasisError
-from interbasis.base.literals import Basis
-from interbasis.base.memory import limited_workspace
-from interbasis.base.progress import Progress, progress_bar
-from interbasis.compute.checkpoints import NO_CHECKPOINTS, State, environment, versions
-from interbasis.compute.clock import Clock
-from interbasis.compute.locks import building
-from interbasis.compute.shards import RoundFinishedError, Shards
-from interbasis.compute.team import team_checkpoints
+from interbasis.base.progress import Progress, silent
+from interbasis.compute.checkpoints import versions
+from interbasis.compute.executor import Executor, most_blocks
 from interbasis.data.batches import Batches, Data
-from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
-from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis
-from interbasis.graph.layer_state import layers_of, state_of
+from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis, layers_of, state_of
 from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig
-from interbasis.graph.stored_basis import StoredTensors
-from interbasis.lib.activation_cache import ActivationCache
 from interbasis.lib.bases import BASES, FitSettings, JacobianSource
+from interbasis.lib.counted_tokens import CountedTokens
 from interbasis.lib.edges import EdgeSettings, measure, require_fixed_order
 from interbasis.lib.empty_layers import check_features
-from interbasis.lib.execution import Execution, make_execution
-from interbasis.lib.jacobian import Jacobians
-from interbasis.lib.memory import MemoryPlan
-from interbasis.lib.slices import jacobians_on_slices
-from interbasis.lib.statistics import Wanted, chunk_size, counted_statistics, statistics_pass
+from interbasis.lib.jacobians import TO_END, Jacobians, JacobianSettings, pass_name
+from interbasis.lib.slices import SLICED, jacobians_on_slices
+from interbasis.lib.statistics import StatisticsPass, Wanted, statistics_name
 from interbasis.lib.survey import Survey, survey
-from interbasis.lib.windows import (
-    Found,
-    names_of,
-    stored_layers,
-    window_counted,
-    window_data,
-    window_network,
-)
+from interbasis.network.cores import PassCore
 from interbasis.network.network import Network
 
-BLOCKS = 16
-"""Blocks that the data are summed in, so that as many processes give the same bits as one. Data of fewer
-chunks have as many blocks as chunks: a smaller block takes as long as a chunk."""
-MAX_BYTES_OF_SUMS = 2**28
-"""What the sums of a network may weigh for that."""
 
-NOT_SHARED = ("threads", "python")
-"""What may differ between the jobs that compute shards of one build."""
+@dataclass(frozen=True, eq=False)
+class BuildData:
+    """Inputs that the parts of a graph are averaged over."""
+
+    data: Batches
+    jacobian_data: Batches
+    edge_data: Batches
+
+    @classmethod
+    def from_data(
+        cls, data: Data, jacobian_data: Data | None = None, edge_data: Data | None = None
+    ) -> "BuildData":
+        """Make batches; those of Jacobians and edges are by default those of the data."""
+        first = Batches(data, "data")
+        second, third = (
+            first if other is None or other is data else Batches(other, name)
+            for name, other in (("jacobian_data", jacobian_data), ("edge_data", edge_data))
+        )
+        return cls(first, second, third)
+
+    @property
+    def by_name(self) -> dict[str, Batches]:
+        return {"data": self.data, "jacobian_data": self.jacobian_data, "edge_data": self.edge_data}
+
+    def check_order(self, config: BuildConfig) -> None:
+        """Refuse shuffled data where random numbers belong to samples by their place."""
+        if config.jacobian_sources is not None or config.jacobian_queries is not None:
+            require_fixed_order(self.jacobian_data)
+        if config.sources is not None:
+            require_fixed_order(self.edge_data)
 
 
-def build(
-    network: Network,
-    data: Data,
-    basis: Basis = "lib",
-    jacobian_data: Data | None = None,
-    edge_data: Data | None = None,
-    **options: Any,
-) -> InteractionGraph:
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Neighbouring sections that are built together, usually all of them; inputs of later ones are
+    activations."""
+
+    executor: Executor
+    data: BuildData
+    counted: CountedTokens
+    first: int = 0
+    """Number of the first section in the whole network."""
+    end: LayerBasis | None = None
+    """Features of the last node layer, where they are known."""
+
+    @property
+    def network(self) -> Network:
+        return self.executor.network
+
+
+@dataclass(frozen=True, eq=False)
+class BuiltPart:
+    """Bases of the node layers of a part, and the edges between them."""
+
+    layers: list[LayerBasis]
+    edges: list[Tensor]
+    errors: list[Tensor] = field(default_factory=list)
+
+
+def build(network: Network, data: BuildData, config: BuildConfig, executor: Executor) -> InteractionGraph:
     """Find the basis of every node layer and the edges between neighbours.
 
     Args:
-        network: The network; `interbasis.from_torch` and `interbasis.from_hf` make one.
-        data: A tensor of inputs, a pair (inputs, labels), a list of batches of either, or a DataLoader;
-            labels are ignored.
-        basis: "lib", "gib", "jib", "pca", "neuron" or "random".
-        jacobian_data: Data over which Jacobians are averaged; default: ``data``.
-        edge_data: Data over which edges are averaged; default: ``data``.
-        **options: Fields of `interbasis.BuildConfig` (what is computed) and of `interbasis.Execution` (how:
-            ``progress``, ``resume``, ``restart``, ``memory``, ``device``, ``cache_gigabytes``, ``model``).
+        network: The network as it was given; its fingerprint identifies the model.
+        data: Inputs for bases, Jacobians and edges.
+        config: What is computed.
+        executor: Runs passes over the data; its network is the given one in the build's dtype and place.
 
     Returns:
-        The graph; ``graph.save(folder)`` makes it a run.
+        The graph.
 
     Raises:
-        InterbasisError: A setting is unknown or out of range, or the data do not fit the network.
+        InterbasisError: The data do not fit the network, or a setting does not.
     """
-    execution = make_execution(
-        {name: options.pop(name) for name in Execution.model_fields if name in options}
-    )
-    config = BuildConfig.of(basis=basis, **options)
-    if not isinstance(network, Network):
-        raise InterbasisError(
-            f"expected an interbasis Network, received {type(network).__name__}; make one with "
-            "interbasis.from_torch(module)"
-        )
-    config = with_defaults_of(network, config)
-    BASES[config.basis].require(network, all_tokens=not (config.norm_limit or config.skip_positions))
-    batches = _batches(config, data, jacobian_data, edge_data)
-    work = _Build(network, batches, config, execution)
-    with work.resumed():
-        try:
-            graph = work.graph()
-        except RoundFinishedError:
-            work.checkpoints.finish()
-            raise
-        try:
-            check_features(graph, warns=execution.team.is_first)
-        except InterbasisError:
-            work.checkpoints.finish(keeps_run=False)
-            raise
-    kept = companion(graph)
-    kept.network, kept.data = network, data
+    with executor.clock("survey"):
+        surveyed = survey(data.data, config.skip_positions, config.norm_limit or 0.0, executor)
+    if len(executor.windows) > 1:
+        from interbasis.lib.windows import build_windows
+
+        layers, edges, errors = build_windows(data, surveyed.counted, config, executor)
+    else:
+        whole = build_part(Part(executor, data, surveyed.counted), config)
+        layers, edges, errors = whole.layers, whole.edges, whole.errors
+    graph = InteractionGraph(layers, edges, config, _provenance(network, data, surveyed, executor), errors)
+    check_features(graph, warns=executor.team.is_first)
     return graph
 
 
-def _batches(
-    config: BuildConfig, data: Data, jacobian_data: Data | None, edge_data: Data | None
-) -> dict[str, Batches]:
-    batches = {"data": Batches(data, "data")}
-    for name, other in (("jacobian_data", jacobian_data), ("edge_data", edge_data)):
-        batches[name] = batches["data"] if other is None or other is data else Batches(other, name)
-    if config.jacobian_sources is not None or config.jacobian_queries is not None:
-        require_fixed_order(batches["jacobian_data"])
-    if config.sources is not None:
-        require_fixed_order(batches["edge_data"])
-    return batches
+def build_alone(
+    network: Network, data: Data, config: BuildConfig, progress: Progress = silent
+) -> InteractionGraph:
+    """Build a graph in this process, where the network's weights are, and store nothing."""
+    config = with_defaults_of(network, config)
+    batches = BuildData.from_data(data)
+    batches.check_order(config)
+    executor = Executor(network.to(config.torch_dtype), progress=progress, blocks=most_blocks(network))
+    return build(network, batches, config, executor)
 
 
-class _Build:
-    """One build: its inputs, its clock, and where its unfinished work is stored."""
+def build_part(part: Part, config: BuildConfig) -> BuiltPart:
+    """Find bases from the last layer to the first, then the edges between them."""
+    executor, data = part.executor, part.data
+    with executor.caching(data.jacobian_data):
+        layers = layers_of(executor.decide("bases", partial(_bases, part, config), state_of))
+        if config.edge_rule is None:
+            return BuiltPart(layers, [])
+        settings = EdgeSettings(config.edge_rule, config.sources, part.counted, part.first)
+        with executor.clock("edges"):
+            edges = [sums.edges for sums in measure(part.network, layers, data.edge_data, settings, executor)]
+    return BuiltPart(
+        layers, [edge.rms for edge in edges], [edge.error for edge in edges if edge.error is not None]
+    )
 
-    def __init__(
-        self, network: Network, batches: dict[str, Batches], config: BuildConfig, execution: Execution
-    ):
-        self.network, self.whole, self.config, self.execution = network, batches, config, execution
-        self.computing = _computing(network, config, execution.device)
-        self.clock = Clock()
-        team, merged = execution.team, execution.memory is None and sums_are_small(network)
-        divided = {
-            id(data): data.divided(team, _blocks(self.computing, data, team.size) if merged else None)
-            for data in batches.values()
-        }
-        self.batches = {name: divided[id(data)] for name, data in batches.items()}
-        self.plan = self._plan()
-        for data in self.batches.values():
-            data.chunk_bytes = self.plan.chunk_bytes
-        self.end: LayerBasis | None = None
-        """The features of the last node layer, where a window after this one has found them."""
-        self.first = 0
-        """The number of the first node layer in the whole network."""
-        self.survey: Survey
-        """Norms and largest directions of the first tokens, which decide the tokens that count."""
-        self.checkpoints = NO_CHECKPOINTS
-        if isinstance(execution.team, Shards):
-            request = "" if execution.request is None else execution.request.to_json()
-            decisive = {name: value for name, value in self._decisive().items() if name not in NOT_SHARED}
-            execution.team.begin(decisive, request)
 
-    @contextmanager
-    def resumed(self) -> Iterator[None]:
-        """Hold the folder of unfinished work, and go on with what is in it."""
-        folder, team, restart = self.execution.resume, self.execution.team, self.execution.restart
-        with nullcontext() if folder is None else building(folder, team=team, group=team.group):
-            if folder is not None:
-                self.checkpoints = team_checkpoints(folder, "build", self._decisive(), team, restart=restart)
-            yield
+def _bases(part: Part, config: BuildConfig) -> list[LayerBasis]:
+    """Collect statistics, then fit the bases with the Jacobians that they ask for."""
+    network, data, executor, basis = part.network, part.data, part.executor, BASES[config.basis]
+    rotate = _rotates_last(network, config) and part.end is None
+    together = data.jacobian_data is data.data
+    wanted = Wanted(
+        grams=basis.needs_grams, last_gram=rotate, cores=basis.needs_jacobians and together,
+        counted=part.counted,
+    )  # fmt: skip
+    passes = [(StatisticsPass(network, wanted, "data"), data.data)]
+    if basis.needs_jacobians and not together:
+        sums_of_cores = Wanted(grams=False, counted=part.counted)
+        passes.append((StatisticsPass(network, sums_of_cores, "jacobian_data"), data.jacobian_data))
+    with executor.clock("statistics"):
+        states = executor.run_all(passes)
+        statistics = [pass_.check(state) for (pass_, _), state in zip(passes, states, strict=True)]
+    settings = JacobianSettings(config.jacobian_sources, config.jacobian_queries, config.seed, part.first)
+    jacobians = Jacobians(network, statistics[-1], data.jacobian_data, executor, part.counted, settings)
+    timing = partial(executor.clock.timing, "Jacobians")
+    source = JacobianSource(
+        to_next=timing(jacobians.to_next_freeing_sums),
+        to_end=timing(jacobians.to_end),
+        on_slices=timing(partial(jacobians_on_slices, jacobians)),
+    )
+    fit = FitSettings(
+        variance_floor=config.variance_floor, jacobian_floor=config.jacobian_floor, rotate_last=rotate,
+        seed=config.seed, isolate_largest=config.isolate_largest, end=part.end, first=part.first,
+        executor=executor,
+    )  # fmt: skip
+    nodes = network.nodes if config.isolate else [replace(node, isolated=0) for node in network.nodes]
+    with executor.clock("bases"):
+        return basis.fit(nodes, statistics[0].layers, source, fit)
 
-    def _plan(self) -> MemoryPlan:
-        """How the build is cut to fit the memory."""
-        limit, network = self.execution.memory, self.computing
-        if limit is None:
-            return MemoryPlan.whole(network)
-        data = self.batches["data"]
-        positions = network.prefix(data.first().to(network.device)).shape[1]
-        plan = MemoryPlan.within(limit, network, positions * len(data), self.config)
-        if len(plan.windows) > 1 and any(data.shuffled for data in self.whole.values()):
-            raise InterbasisError(
-                "sections that do not fit in memory together are built one after the other over the same "
-                "samples, but a shuffling DataLoader gives other ones each time; turn shuffling off"
-            )
-        return plan
 
-    def _decisive(self) -> dict[str, Any]:
-        """Everything that decides a graph's bits: unfinished work is resumed only if it is the same."""
-        for data in self.whole.values():
-            if data.shuffled:
-                raise InterbasisError(
-                    f"{data.name}: a shuffling DataLoader changes its order with every pass, so a build "
-                    "of it cannot be resumed; turn shuffling off"
-                )
-        plan = [list(map(list, self.plan.windows)), self.plan.chunk_bytes, self.plan.workspace]
-        commits = {f"revision of {name}": data.revision for name, data in self.whole.items() if data.revision}
-        return self.config.model_dump() | commits | {
-            "memory": plan if self.execution.memory is not None else None,
-            "model": self.network.fingerprint(), **self._fingerprints, **environment(),
-        }  # fmt: skip
-
-    @cached_property
-    def _fingerprints(self) -> dict[str, str]:
-        """Of all data, which the first process alone reads as a whole."""
-        team = self.execution.team
-        return team.once(
-            "fingerprints", lambda: ({}, {name: data.fingerprint() for name, data in self.whole.items()})
-        )[1]
-
-    def graph(self) -> InteractionGraph:
-        """Bases, edges, and where they come from."""
-        config = self.config
-        with progress_bar(self.execution.progress) as advance, limited_workspace(self.plan.workspace):
-            with self.clock("survey"):
-                self.survey = survey(
-                    self.computing,
-                    self.batches["data"],
-                    config.skip_positions,
-                    config.norm_limit or 0.0,
-                    advance,
-                )
-            if len(self.plan.windows) == 1:
-                found = self._found(advance)
-                return InteractionGraph(
-                    found.layers, found.edges, self.config, self._provenance(), found.errors
-                )
-            return self._in_windows(advance)
-
-    def _found(self, advance: Progress) -> Found:
-        config, batches = self.config, self.batches
-        with self._streams() as streams:
-            layers = self._layers(advance, streams)
-            if config.edge_rule is None:
-                return Found(layers, [], [])
-            same = batches["edge_data"] is batches["jacobian_data"]
-            settings = EdgeSettings(
-                config.edge_rule, config.sources, self.survey.counted, self.first, streams if same else None
-            )
-            with self.clock("edges"):
-                measured = measure(
-                    self.computing, layers, batches["edge_data"], settings, advance, self.checkpoints
-                )
-        edges = [section.edges for section in measured]
-        return Found(layers, [one.rms for one in edges], [e for one in edges if (e := one.error) is not None])
-
-    def _in_windows(self, advance: Progress) -> InteractionGraph:
-        """The windows one after the other, from the last one; their results lie in the run's folder."""
-        layers: list[LayerBasis] = []
-        edges: list[tuple[Path, str] | Tensor] = []
-        errors: list[tuple[Path, str] | Tensor] = []
-        with ExitStack() as stack:
-            caches = {id(data): stack.enter_context(self._cache(data)) for data in self.batches.values()}
-            for number, (first, last) in reversed(list(enumerate(self.plan.windows))):
-                name = f"window.{first}"
-                told = partial(_told, advance, f"part {number + 1} of {len(self.plan.windows)}")
-                make = partial(self._window_state, caches, (first, last), layers[:1], told)
-                state = self.checkpoints.remember(name, make)
-                file = self.checkpoints.path(name)
-                self.checkpoints.within(f"sections.{first}").forget()
-                layers[:0] = stored_layers(state, first, file)
-                for many, kind in ((edges, "edges"), (errors, "edge_errors")):
-                    keys = names_of(state, kind)
-                    many[:0] = [state[0][key] if file is None else (file, key) for key in keys]
-        return InteractionGraph(layers, _many(edges), self.config, self._provenance(), _many(errors))
-
-    def _cache(self, data: Batches) -> ActivationCache:
-        """What is kept of the way to the windows."""
-        starts = tuple(first for first, _ in self.plan.windows[1:])
-        budget = int(self.execution.cache_gigabytes * 2**30)
-        return ActivationCache(self.computing, len(data), budget, self.checkpoints.folder, starts)
-
-    def _window_state(
-        self, caches: dict[int, ActivationCache], window: tuple[int, int], after: list[LayerBasis],
-        advance: Progress,
-    ) -> State:  # fmt: skip
-        """Bases and edges of one window; ``after`` is the first layer of the next one."""
-        first, last = window
-        part = copy(self)
-        part.computing = window_network(self.computing, first, last)
-        data = {
-            id(one): window_data(self.computing, one, caches[id(one)], first) for one in self.batches.values()
-        }
-        part.batches = {name: data[id(one)] for name, one in self.batches.items()}
-        part.checkpoints = self.checkpoints.within(f"sections.{first}")
-        part.survey = replace(self.survey, counted=window_counted(self.survey.counted, first, last))
-        part.end, part.first = after[0] if after else None, first
-        return part._found(advance).state(first, with_last=not after)
-
-    def _layers(self, advance: Progress, streams: ActivationCache) -> list[LayerBasis]:
-        """The bases as the first process has them."""
-        team = self.execution.team
-        state = team.recalled("bases")
-        if state is None:
-            layers = self._fit(advance, streams)
-            state = team.once("bases", lambda: state_of(layers))
-        return layers_of(state)
-
-    def _streams(self) -> ActivationCache:
-        """What is kept of the way to every block for the passes that follow."""
-        team, batches = self.execution.team, self.batches["jacobian_data"]
-        one_pass = batches.shuffled or isinstance(team, Shards) or len(self.plan.windows) > 1
-        budget = 0 if one_pass else int(self.execution.cache_gigabytes * 2**30)
-        return ActivationCache(self.computing, len(batches), budget, self.checkpoints.folder)
-
-    def _fit(self, advance: Progress, cache: ActivationCache) -> list[LayerBasis]:
-        network, batches, config, basis = self.computing, self.batches, self.config, BASES[self.config.basis]
-        rotate = network.rotate_last if config.rotate_last is None else config.rotate_last
-        rotate = rotate and basis.kind.rotated and self.end is None
-        last = network.nodes[-1]
-        if rotate and not network.rotate_last and last.width > MAX_DENSE_IDENTITY:
-            raise InterbasisError(
-                f"the last node layer {last.name!r} is {last.width} wide and never rotated; "
-                "leave out rotate_last"
-            )
-        together = batches["jacobian_data"] is batches["data"]
-        counted = self.survey.counted
-        wanted = Wanted(
-            basis.needs_grams, last_gram=rotate, cores=basis.needs_jacobians and together, counted=counted
+def _rotates_last(network: Network, config: BuildConfig) -> bool:
+    """Whether the last node layer is rotated."""
+    rotate = network.rotate_last if config.rotate_last is None else config.rotate_last
+    rotate = rotate and BASES[config.basis].kind.rotated
+    last = network.nodes[-1]
+    if rotate and not network.rotate_last and last.width > MAX_DENSE_IDENTITY:
+        raise InterbasisError(
+            f"the last node layer {last.name!r} is {last.width} wide and never rotated; leave out rotate_last"
         )
-        with self.clock("statistics"):
-            passes = [statistics_pass(network, batches["data"], wanted, advance, self.checkpoints)]
-            if basis.needs_jacobians and not together:
-                cores = Wanted(grams=False, counted=counted)
-                passes.append(
-                    statistics_pass(network, batches["jacobian_data"], cores, advance, self.checkpoints)
-                )
-            names = ("data", "jacobian_data")
-            of_data, *of_others = [
-                counted_statistics(network, batches[name], state)
-                for name, state in zip(names, self.execution.team.sums(*passes), strict=False)
-            ]
-        jacobians = Jacobians(
-            network, (of_others or [of_data])[0], batches["jacobian_data"], config.jacobian_sources,
-            config.seed, advance, config.jacobian_queries, self.checkpoints, cache, counted, self.first,
-        )  # fmt: skip
-        source = JacobianSource(
-            self.clock.timing("Jacobians", jacobians.to_next_freeing_sums),
-            self.clock.timing("Jacobians", jacobians.to_end),
-            self.clock.timing("Jacobians", partial(jacobians_on_slices, jacobians)),
-        )
-        nodes = network.nodes if config.isolate else [replace(node, isolated=0) for node in network.nodes]
-        with self.clock("bases"):
-            settings = FitSettings(
-                config.variance_floor, config.jacobian_floor, rotate, config.seed, config.isolate_largest,
-                self.end, self.first, self.execution.team,
-            )  # fmt: skip
-            return basis.fit(nodes, of_data.layers, source, settings)
-
-    def _provenance(self) -> Provenance:
-        with self.clock("fingerprints"):
-            fingerprints = self._fingerprints
-        return Provenance(
-            family=self.network.family,
-            predicts_next=self.network.predicts_next,
-            model=self.execution.model,
-            model_fingerprint=self.network.fingerprint(),
-            widths=tuple(node.width for node in self.network.nodes),
-            data_fingerprints=fingerprints,
-            samples={name: len(data) for name, data in self.whole.items()},
-            versions=versions(),
-            timings=self.clock.seconds,
-            processor_timings=self.clock.processor_seconds,
-            largest_directions=self.survey.directions,
-            request=self.execution.request,
-        )
+    return rotate
 
 
-def _computing(network: Network, config: BuildConfig, device: str | None) -> Network:
-    """The network in the dtype and on the device that it computes in."""
-    where = network.device if device is None else torch_device(device)
-    require_dtype(where, config.torch_dtype)
-    if (where, config.torch_dtype) == (network.device, network.dtype):
-        return network
-    return network.to(where, config.torch_dtype)
+def _provenance(network: Network, data: BuildData, surveyed: Survey, executor: Executor) -> Provenance:
+    with executor.clock("fingerprints"):
+        fingerprints = data_fingerprints(data, executor)
+    return Provenance(
+        family=network.family,
+        predicts_next=network.predicts_next,
+        model="",
+        model_fingerprint=network.fingerprint(),
+        widths=tuple(node.width for node in network.nodes),
+        data_fingerprints=fingerprints,
+        samples={name: len(batches) for name, batches in data.by_name.items()},
+        versions=versions(),
+        timings=executor.clock.seconds,
+        processor_timings=executor.clock.processor_seconds,
+        largest_directions=surveyed.directions,
+    )
 
 
-def _told(advance: Progress, part: str, phase: str, done: int, total: int) -> None:
-    advance(f"{phase}, {part}", done, total)
-
-
-def _many(places: "list[tuple[Path, str] | Tensor]") -> Sequence[Tensor]:
-    """Tensors in memory, or left in their files."""
-    stored = [place for place in places if isinstance(place, tuple)]
-    return StoredTensors(stored) if stored else [one for one in places if isinstance(one, Tensor)]
+def data_fingerprints(data: BuildData, executor: Executor) -> dict[str, str]:
+    """Fingerprints of all data, which the first process alone reads as a whole."""
+    return executor.once(
+        "fingerprints",
+        lambda: ({}, {name: batches.fingerprint() for name, batches in data.by_name.items()}),
+    )[1]
 
 
 def with_defaults_of(network: Network, config: BuildConfig) -> BuildConfig:
-    """The settings, with the defaults that depend on the network."""
-    limited = network.predicts_next and not config.isolate_largest
-    limited = limited and not BASES[config.basis].needs_all_tokens
+    """The settings, with the defaults that depend on the network.
+
+    Raises:
+        InterbasisError: The basis does not support the network.
+    """
+    basis = BASES[config.basis]
+    limited = network.predicts_next and not config.isolate_largest and not basis.needs_all_tokens
     defaults = {"dtype": network.build_dtype, "norm_limit": DEFAULT_NORM_LIMIT if limited else 0.0}
     missing = {name: value for name, value in defaults.items() if getattr(config, name) is None}
-    return config.model_copy(update=missing)
+    config = config.model_copy(update=missing)
+    basis.require(network, all_tokens=not (config.norm_limit or config.skip_positions))
+    return config
 
 
-def sums_are_small(network: Network) -> bool:
-    """Whether the sums of two blocks fit in memory; else a process sums one block only."""
-    size = sum(
-        8 * (node.width**2 + section.shapes.read[0] ** 2)
-        for node, section in zip(network.nodes, network.sections, strict=False)
-    )
-    return size <= MAX_BYTES_OF_SUMS
+Round = tuple[str, ...]
+"""Names of the passes over data that a round consists of."""
 
 
-def _blocks(network: Network, data: Batches, processes: int) -> int | None:
-    """Blocks that data are summed in, the same for up to 16 processes; None: one per process."""
-    if data.read_from_its_beginning:
-        return None
-    return min(max(BLOCKS, processes), -(-len(data) // chunk_size(network, data, fine=True)))
+def rounds(network: Network, config: BuildConfig, separate_jacobian_data: bool = False) -> list[Round]:
+    """The rounds of a build in their order."""
+    basis = BASES[config.basis]
+    first: Round = (statistics_name("data"),)
+    if basis.needs_jacobians and separate_jacobian_data:
+        first += (statistics_name("jacobian_data"),)
+    result = [first]
+    if basis.needs_jacobians:
+        passes = [section.source.name for section in network.sections if isinstance(section.core, PassCore)]
+        if config.basis == "gib":
+            last = network.sections[-1].source.name
+            result += [(pass_name(name),) for name in passes if name == last]
+            result += [(TO_END,)] if len(network.sections) > 1 else []
+        else:
+            result += [(pass_name(name),) for name in reversed(passes)]
+        result += [(SLICED,)] if config.basis == "jib" else []
+    return result if config.edge_rule is None else [*result, ("edges",)]

@@ -21,7 +21,6 @@ from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.cores import Counted
 from interbasis.network.network import Network, NodeLayer
-from interbasis.network.stencil_section import StencilSection
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class CountedTokens:
         """
         if skip_positions or limits:
             for section in network.sections:
-                if isinstance(section, StencilSection):
+                if not section.reads_per_position:
                     raise InterbasisError(
                         "positions are left out of sequences only, but the positions of "
                         f"{section.source.name!r} are pixels; build with skip_positions=0 and norm_limit=0"

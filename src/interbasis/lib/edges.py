@@ -1,58 +1,164 @@
 """Interaction edges: root mean squares of the attributions between the features of neighbouring layers.
 
 With A_is,j(x) the attribution of output feature i at position s to input feature j, for a sample x
-(`attributions.py`), the edge is
+(`network/attributions.py`), the edge is
 
     Ê_ij² = (1/nT) Σ_x Σ_s A_is,j(x)²,    T the number of input positions.
 
 Cheaper and unbiased for Ê²: give every token (sample and output position) a random sign φ, and square signed
 sums over groups of tokens, Σ_x,s A² = E_φ Σ_groups (Σ φ A)².
+
+Σ A² of a section in closed form, over all tokens or over some positions of every sequence.
+
+Squares of single tokens are exact, so that an estimate from some positions is off by their choice alone. With
+X₁ and X₂ what every other one of a sequence's positions adds, those of neighbouring stretches, X₁ + X₂ is the
+estimate, and E (X₁ − X₂)² = Var(X₁ + X₂) + (E X₁ − E X₂)²: its error, and no less than that.
 """
 
 import math
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from interbasis.base.devices import double_sum
+from interbasis.base.devices import double, double_sum, sums_device
 from interbasis.base.errors import InterbasisError
-from interbasis.base.literals import Method
-from interbasis.base.progress import Progress, silent
-from interbasis.compute.checkpoints import NO_CHECKPOINTS, Checkpoints, State
-from interbasis.compute.team import Pass
+from interbasis.base.records import Method
+from interbasis.compute.checkpoints import State
+from interbasis.compute.executor import Chunk, Executor, Pass, chunk_size
 from interbasis.data.batches import Batches, Data
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.lib.activation_cache import ActivationCache
-from interbasis.lib.attributions import (
-    SignedTokens,
-    in_basis,
-    sections_in_bases,
-    squared_sums,
-    token_attributions,
-    transforms_of,
-)
+from interbasis.lib.coordinates import in_basis, sections_in_bases, transforms_of
 from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
-from interbasis.lib.edge_activations import NeededActivations, sampled_positions, samples_positions
-from interbasis.lib.edge_sums import Edges, EdgeSums
-from interbasis.lib.square_sums import SquareSums
-from interbasis.lib.statistics import chunks
-from interbasis.network.cores import ClosedFormSquares, Counted, Linear
-from interbasis.network.cores.core import into_groups, positions_of
-from interbasis.network.cores.squares import Squares
+from interbasis.lib.edge_inputs import edge_inputs, finite_activations, sampled_positions, samples_positions
+from interbasis.network.attributions import SignedTokens
+from interbasis.network.cores import Counted
+from interbasis.network.cores.core import into_groups
+from interbasis.network.cores.squares import Squares, combined
 from interbasis.network.network import Network, Section
-from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.integration import Rule, rule
 from interbasis.numerics.random_signs import Sources, random_signs
 
-ALIGNED = 16
-"""Features are filled up to a multiple of this with some that are 0 everywhere: rows of products then begin
-on a cache line, and large ones take a third less time."""
-MIN_ALIGNED_WIDTH = 256
-"""Fewer features are left as they are."""
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """The edges of one section."""
+
+    rms: Tensor
+    """Ê [features_out, features_in]."""
+    error: Tensor | None = None
+    """Standard error of Ê from the stochastic sources, same shape; None where the sum was exact."""
+
+
+@dataclass
+class EdgeSums:
+    """Sums over data from which edges follow; those of other data can be merged in."""
+
+    square: Tensor  # Σ A² or its estimate  [r_out, r_in]
+    variance: Tensor | None  # of that estimate, None where it is exact
+    tokens: int = 0  # n·T, input positions
+
+    @classmethod
+    def zero(cls, section: Section, estimated: bool) -> "EdgeSums":
+        size = len(section.skip), section.features_in
+        zeros = torch.zeros(size, dtype=torch.float64, device=sums_device(section.skip.device))
+        return cls(zeros, zeros.clone() if estimated else None)
+
+    def merge(self, other: "EdgeSums") -> None:
+        self.square = self.square + other.square
+        self.tokens += other.tokens
+        if self.variance is not None and other.variance is not None:
+            self.variance = self.variance + other.variance
+
+    def tensors(self, k: int) -> dict[str, Tensor]:
+        """By names that end with the number of the section."""
+        variance = {} if self.variance is None else {f"variance.{k}": self.variance}
+        return {f"square.{k}": self.square} | variance
+
+    def restore(self, tensors: dict[str, Tensor], k: int) -> None:
+        """Take up the sums of section k."""
+        self.square = tensors[f"square.{k}"].to(self.square)
+        if self.variance is not None:
+            self.variance = tensors[f"variance.{k}"].to(self.variance)
+
+    @property
+    def edges(self) -> Edges:
+        rms = (self.square / self.tokens).sqrt().cpu()
+        if self.variance is None:
+            return Edges(rms)
+        # error of a root: σ(Ê) = σ(Ê²) / 2Ê
+        error = (self.variance.sqrt() / self.tokens).cpu() / (2 * rms)
+        return Edges(rms, torch.where(rms > 0, error, 0.0))
+
+
+MAX_ELEMENTS = 2**22
+"""Numbers that the sums of some sequences may hold at once."""
+
+
+@dataclass
+class SquareSums:
+    """Small sums over data that Σ A² and its variance follow from (`network/cores/squares.py`)."""
+
+    squares: Squares
+    terms: Tensor  # Σ s, [m, r_in]
+    whole: Tensor  # Σ A² of the columns that have no terms, [r_out, c]
+    spread: Tensor  # Σ over sequences of (s₁ − s₂)(s₁ − s₂)ᵀ, [m, m, r_in]
+    whole_variance: Tensor  # [r_out, c]
+
+    @classmethod
+    def zero(cls, squares: Squares) -> "SquareSums":
+        m, (r_out, r_in), columns = squares.count, squares.section.skip.shape, squares.columns
+        shapes = (m, r_in), (r_out, len(columns)), (m, m, r_in), (r_out, len(columns))
+        zeros = [torch.zeros(shape, dtype=torch.float64, device=columns.device) for shape in shapes]
+        return cls(squares, *zeros)
+
+    def add(self, f: Tensor) -> None:  # [tokens, r_in]
+        """Tokens that all count."""
+        f, weights = f[None], torch.ones(1, 1, len(f)).to(self.terms)
+        self.terms += self.squares.terms(f, weights)[0, 0]
+        self.whole += self.squares.at_columns(f, weights)[0, 0]
+
+    def add_sampled(self, f: Tensor, weights: Tensor) -> None:  # [n, Q, r_in], [n, Q]
+        """Some positions of every sequence, and how many each of them stands for."""
+        weights = double(weights)
+        every_other = torch.arange(f.shape[1], device=weights.device) % 2 == 0
+        halves = torch.stack([weights * every_other, weights * ~every_other], dim=1)
+        samples = max(1, MAX_ELEMENTS // max(1, 2 * (self.terms.numel() + self.whole.numel())))
+        for some, their in zip(f.split(samples), halves.split(samples), strict=True):
+            terms, whole = self.squares.terms(some, their), self.squares.at_columns(some, their)
+            self.terms += terms.sum((0, 1))
+            self.whole += whole.sum((0, 1))
+            difference = terms[:, 0] - terms[:, 1]  # [n, m, r_in]
+            self.spread += torch.einsum("nlj,nmj->lmj", difference, difference)
+            self.whole_variance += (whole[:, 0] - whole[:, 1]).square().sum(0)
+
+    @property
+    def square(self) -> Tensor:  # [r_out, r_in]
+        """Σ A²."""
+        total = combined(self.squares.factors(), self.terms)
+        return total.index_copy_(1, self.squares.columns, self.whole).clamp_min_(0)
+
+    @property
+    def variance(self) -> Tensor:  # [r_out, r_in]
+        """Of its estimate."""
+        factors = self.squares.factors()
+        total = torch.zeros_like(factors[0])
+        for factor, spread in zip(factors, self.spread, strict=True):
+            total.addcmul_(factor, combined(factors, spread))
+        return total.index_copy_(1, self.squares.columns, self.whole_variance).clamp_min_(0)
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        names = "terms", "whole", "spread", "whole_variance"
+        return {name: getattr(self, name) for name in names}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Take up a state."""
+        for name, saved in state.items():
+            setattr(self, name, saved.to(self.terms))
 
 
 @dataclass(frozen=True)
@@ -64,8 +170,6 @@ class EdgeSettings:
     counted: CountedTokens = ALL_TOKENS
     first: int = 0
     """The number of the network's first section in a larger one that it is cut from, for random numbers."""
-    streams: ActivationCache | None = None
-    """Where activations of the data may be stored."""
 
 
 def edges(
@@ -132,78 +236,67 @@ def estimate_edges(
     return [section.edges for section in sums]
 
 
-@torch.no_grad()
 def measure(
     network: Network,
     layers: Sequence[LayerBasis],
-    batches: Batches,
+    data: Batches,
     settings: EdgeSettings,
-    progress: Progress = silent,
-    checkpoints: Checkpoints = NO_CHECKPOINTS,
+    executor: Executor | None = None,
 ) -> list[EdgeSums]:
-    """Sums for the edges of all sections in one pass over the data, exact or with stochastic sources.
-
-    Every block of the data but the last holds a whole number of groups.
-    """
-    if settings.sources is not None:
-        require_fixed_order(batches)
-    blocks = batches.blocks(_whole_groups(network, batches, settings.sources))
-
-    @cache
-    def sections() -> list[SectionEdges]:
-        return _sections(network, layers, batches, settings)
-
-    def of_block(number: int) -> State:
-        fresh = [section.fresh() for section in sections()]
-        return _measure_block(network, fresh, blocks[number], settings, progress, checkpoints)
-
-    tensors, values = batches.team.sums(Pass("edges", len(blocks), of_block, _merged))[0]
-    for k, section in enumerate(sections()):
-        section.restore(tensors, values["tokens"][k], k)
-    return [section.sums for section in sections()]
+    """Sums for the edges of all sections in one pass over the data, exact or with stochastic sources."""
+    sections = (executor or Executor(network)).run(EdgesPass(network, layers, data, settings), data)
+    return [section.sums for section in sections]
 
 
-def _merged(one: State, other: State) -> State:
-    tensors = {name: total + other[0][name] for name, total in one[0].items()}
-    pairs = zip(one[1]["tokens"], other[1]["tokens"], strict=True)
-    return tensors, {"tokens": [mine + theirs for mine, theirs in pairs]}
+class EdgesPass(Pass[list["SectionEdges"]]):
+    """Σ A² of all sections; every chunk and block but the last holds a whole number of groups."""
 
+    name = phase = file = "edges"
 
-def _sections(
-    network: Network, layers: Sequence[LayerBasis], batches: Batches, settings: EdgeSettings
-) -> "list[SectionEdges]":
-    """All sections in their bases, without data yet."""
-    longest = network.prefix(batches.first().to(network.device)).shape[1]
-    sections, positions = [], longest
-    pairs = zip(sections_in_bases(network, layers), transforms_of(network, layers), strict=True)
-    for k, (in_bases, transform) in enumerate(pairs):
-        positions = in_bases.count_out(positions)
-        number = settings.first + k
-        sections.append(SectionEdges(in_bases, settings, transform, number, max(longest, positions)))
-    return sections
+    def __init__(self, network: Network, layers: Sequence[LayerBasis], data: Batches, settings: EdgeSettings):
+        self.network, self.layers, self.settings = network, layers, settings
+        if settings.sources is not None:
+            require_fixed_order(data)
+        first = data.first().to(network.device)
+        self.multiple_of = _whole_groups(network, first, settings.sources)
+        self.longest = network.prefix(first).shape[1]
 
+    @cached_property
+    def _sections(self) -> "list[SectionEdges]":
+        """All sections in their bases, without data."""
+        network, sections, positions = self.network, [], self.longest
+        pairs = zip(sections_in_bases(network, self.layers), transforms_of(network, self.layers), strict=True)
+        for k, (in_bases, transform) in enumerate(pairs):
+            positions = in_bases.count_out(positions)
+            number, longest = self.settings.first + k, max(self.longest, positions)
+            sections.append(SectionEdges(in_bases, self.settings, transform, number, longest))
+        return sections
 
-def _measure_block(
-    network: Network,
-    sections: "Sequence[SectionEdges]",
-    batches: Batches,
-    settings: EdgeSettings,
-    progress: Progress,
-    checkpoints: Checkpoints,
-) -> State:
-    """All sums over some of the data."""
-    checkpoint = checkpoints.checkpoint(f"edges{batches.mark}", len(batches))
-    if checkpoint.tensors:
+    @torch.no_grad()
+    def start(self) -> "list[SectionEdges]":
+        return [section.fresh() for section in self._sections]
+
+    @torch.no_grad()
+    def update(self, state: "list[SectionEdges]", chunk: Chunk) -> None:
+        inputs = edge_inputs(chunk, self.network, self.settings.sources, self.settings.counted)
+        for section, given in zip(state, inputs, strict=True):
+            section.add(given.f, chunk.first, given.counted, given.length)
+
+    def merge(self, state: "list[SectionEdges]", other: "list[SectionEdges]") -> None:
+        for k, (section, more) in enumerate(zip(state, other, strict=True)):
+            totals = more.tensors(k)
+            sums = {name: total + totals[name] for name, total in section.tensors(k).items()}
+            section.restore(sums, section.tokens + more.tokens, k)
+
+    def dump(self, state: "list[SectionEdges]") -> State:
+        tensors = {name: t for k, section in enumerate(state) for name, t in section.tensors(k).items()}
+        return tensors, {"tokens": [section.tokens for section in state]}
+
+    def load(self, saved: State) -> "list[SectionEdges]":
+        sections = self.start()
         for k, section in enumerate(sections):
-            section.restore(checkpoint.tensors, checkpoint.values["tokens"][k], k)
-    whole = _whole_groups(network, batches, settings.sources)
-    some = chunks(network, batches, whole, fine=True, start=checkpoint.done)
-    save = partial(checkpoint.save, state=partial(_state, sections))
-    needed = NeededActivations(network, batches, settings.sources, settings.counted, settings.streams)
-    for first, inputs in batches.tracked(some, "edges", progress, save):
-        for section, source in zip(sections, needed.of(first, inputs), strict=True):
-            section.add(source.f, first, source.counted, source.length)
-    return _state(sections)
+            section.restore(saved[0], saved[1]["tokens"][k], k)
+        return sections
 
 
 class SectionEdges:
@@ -224,12 +317,12 @@ class SectionEdges:
         """
         self.settings, self.number, self.longest = settings, number, longest
         self.features = section.features_in
-        self._stencil = section if isinstance(section, StencilSection) else None
-        self._squares: Squares | None = None
-        if self._stencil is None and isinstance(section.core, ClosedFormSquares):
-            self._squares = section.core.squares(section, settings.rule)
-        elif self._stencil is None and transform is not None:
-            section, transform = _aligned(section, transform)
+        self._sources = None if section.exact_is_cheapest else settings.sources
+        self._squares = section.squares(settings.rule)
+        if self._squares is None and transform is not None:
+            section = section.aligned()
+            more = section.features_in - self.features
+            transform = torch.nn.functional.pad(transform, (0, 0, 0, more)) if more else transform
         self.section, self.transform = section, transform
         self._empty()
 
@@ -279,74 +372,68 @@ class SectionEdges:
 
         Where samples of ``length`` positions are looked at in some alone, f may hold these and no others.
         """
-        section, sources, length = self.section, self.settings.sources, length or f.shape[1]
+        length, sources = length or f.shape[1], self._sources
+        count = self.section.count_out(length)
         self._total.tokens += len(f) * length if counted is None else int(counted.inputs.sum())
-        if self._stencil is not None and isinstance(section.core, Linear):
-            sources = None  # exact, and cheaper than any estimate
-        count = section.count_out(length)
         positions = None
-        if sources is not None and samples_positions(section, sources, length):
+        if sources is not None and samples_positions(self.section, sources, length):
             positions = sampled_positions(sources, first, len(f), count).to(f.device)
         if self._small is not None:
             self._add_squares(self._small, f, positions, counted, count)
-            return
-        outputs = count if positions is None else positions.shape[1]
-        group = 1 if sources is None else outputs if sources.group == "positions" else sources.group
-        alone = sources is None or (group == 1 and positions is None)
-        if counted is not None and positions is not None and not section.core.mixes_positions:
-            counted = Counted(*(mask.gather(1, positions) for mask in counted))
-        f = self._features(f, positions, alone)
-        if sources is None or alone:
-            for _, _, block in token_attributions(section, f, self.settings.rule, counted):
-                self._total.square += double_sum(block.square_(), 1)
-            return
-        key, most = ("edges", sources.seed, self.number), min(self.longest, sources.positions or self.longest)
-        signs = random_signs(key, first, len(f), outputs * sources.count, most * sources.count).to(f)
-        signs = signs.view(-1, sources.count)
-        if counted is not None:
-            told = counted.outputs
-            if positions is not None and section.core.mixes_positions:
-                told = told.gather(1, positions)
-            elif positions is None:
-                told = told[:, section.outputs(f)]
-            signs = signs * told.flatten()[:, None]
-        groups = into_groups(signs, group)  # [groups, g, R]
-        inputs = None if counted is None else counted.inputs
-        self._add_groups(f, SignedTokens(groups, positions, inputs), count / outputs)
+        elif sources is None or (positions is None and _group_size(sources, count) == 1):
+            self._add_exact(f, counted)
+        else:
+            tokens = self._signed_tokens(sources, f, first, positions, counted)
+            self._add_signed(self._features(f, positions), tokens, count)
+
+    def _features(self, f: Tensor, positions: Tensor | None = None) -> Tensor:
+        """f̂, of the input positions that outputs at some positions need."""
+        return in_basis(self.section.needed_inputs(f, positions), self.transform)
+
+    def _add_exact(self, f: Tensor, counted: Counted | None) -> None:
+        """Add squares of the attributions of single tokens."""
+        for _, _, block in self.section.attributions(self._features(f), self.settings.rule, counted):
+            self._total.square += double_sum(block.square_(), 1)
 
     def _add_squares(
         self, small: SquareSums, f: Tensor, positions: Tensor | None, counted: Counted | None, count: int
     ) -> None:
-        """In closed form; ``count`` positions come out of a sample."""
+        """Add squares in closed form; ``count`` positions come out of a sample."""
         if positions is None:
             f = f[:, self.section.outputs(f)].flatten(0, 1) if counted is None else f[counted.both]
             if len(f):
-                small.add(in_basis(f, self.transform))
+                small.add(self._features(f))
             return
         weights = torch.full(positions.shape, count / positions.shape[1], device=f.device)
         if counted is not None:
             weights *= counted.both.gather(1, positions)
-        small.add_sampled(in_basis(_at(f, positions), self.transform), weights)
+        small.add_sampled(self._features(f, positions), weights)
 
-    def _features(self, f: Tensor, positions: Tensor | None, alone: bool) -> Tensor:
-        """f̂ of the positions that matter; for groups of a stencil's outputs, their patches."""
-        if self._stencil is not None:
-            f = in_basis(f, self.transform)
-            f = f if alone else self._stencil.patches(f)
-            return f if positions is None else positions_of(f, positions)
-        if positions is not None and not self.section.core.mixes_positions:
-            f = _at(f, positions)  # the others do not matter to these
-        return in_basis(f, self.transform)
+    def _signed_tokens(
+        self, sources: Sources, f: Tensor, first: int, positions: Tensor | None, counted: Counted | None
+    ) -> SignedTokens:
+        """Random signs of the output tokens, 0 for those that do not count."""
+        here = self.section.outputs(f)
+        outputs = here.stop - here.start if positions is None else positions.shape[1]
+        key, most = ("edges", sources.seed, self.number), min(self.longest, sources.positions or self.longest)
+        signs = random_signs(key, first, len(f), outputs * sources.count, most * sources.count).to(f)
+        signs, inputs = signs.view(-1, sources.count), None
+        if counted is not None:
+            inputs, ends = counted
+            ends = ends[:, here] if positions is None else ends.gather(1, positions)
+            signs = signs * ends.flatten()[:, None]
+            if positions is not None and not self.section.core.mixes_positions:
+                inputs = inputs.gather(1, positions)
+        return SignedTokens(into_groups(signs, _group_size(sources, outputs)), positions, inputs)
 
-    def _add_groups(self, f: Tensor, tokens: SignedTokens, weight: float) -> None:
-        """Squares of signed sums, a few groups at a time.
-
-        ``weight`` is how many positions each one stands for that is looked at.
-        """
+    def _add_signed(self, f: Tensor, tokens: SignedTokens, count: int) -> None:
+        """Add squares of signed sums, a few groups at a time; ``count`` positions come out of a sample."""
         assert self._total.variance is not None
         sources = tokens.signs.shape[2]
-        for some, their in tokens.blocks(self.section, f):
-            block = squared_sums(self.section, some, self.settings.rule, their)
+        weight = 1.0 if tokens.positions is None else count / tokens.positions.shape[1]
+        for samples, signed in tokens.blocks(self.section, f):
+            sums = self.section.signed_attributions(samples, self.settings.rule, signed)
+            block = double(sums.square_()).unflatten(1, signed.signs.shape[::2])  # [r_out, groups, R, r_in]
             self._total.square += weight * block.mean(2).sum(1)
             if tokens.positions is not None:
                 variance = block.mean(2).square().sum(1)
@@ -357,33 +444,16 @@ class SectionEdges:
             self._total.variance += weight**2 * variance
 
 
-def _aligned(section: Section, transform: Tensor) -> tuple[Section, Tensor]:
-    """The same with more features, which are 0 everywhere, where that is quicker."""
-    more = -section.features_in % ALIGNED
-    if not more or section.features_in < MIN_ALIGNED_WIDTH:
-        return section, transform
-    skip, read = (torch.nn.functional.pad(matrix, (0, more)) for matrix in (section.skip, section.read))
-    return replace(section, skip=skip, read=read), torch.nn.functional.pad(transform, (0, 0, 0, more))
+def _group_size(sources: Sources, outputs: int) -> int:
+    """Tokens in a group, for so many output positions of a sample."""
+    return outputs if sources.group == "positions" else sources.group
 
 
-def _at(f: Tensor, positions: Tensor) -> Tensor:  # [n, T or Q, r], [n, Q] -> [n, Q, r]
-    """f at some positions, if it does not hold these alone; they are fewer than T."""
-    return f if f.shape[1] == positions.shape[1] else positions_of(f, positions)
-
-
-def _state(sections: Sequence[SectionEdges]) -> State:
-    """All sums, to go on from."""
-    tensors = {
-        name: total for k, section in enumerate(sections) for name, total in section.tensors(k).items()
-    }
-    return tensors, {"tokens": [section.tokens for section in sections]}
-
-
-def _whole_groups(network: Network, batches: Batches, sources: Sources | None) -> int:
+def _whole_groups(network: Network, inputs: Tensor, sources: Sources | None) -> int:
     """The fewest samples that hold a whole number of groups in every section."""
     if sources is None or sources.group == "positions":
         return 1
-    outputs = [f.shape[1] for f in network.activations(batches.first().to(network.device))[1:]]
+    outputs = [f.shape[1] for f in network.activations(inputs)[1:]]
     if sources.positions is not None:  # or all of them, where positions cannot be sampled
         outputs += [min(sources.positions, count) for count in outputs]
     return math.lcm(*(math.lcm(sources.group, count) // count for count in outputs))
@@ -396,3 +466,47 @@ def require_fixed_order(batches: Batches) -> None:
             f"{batches.name}: signs belong to samples by their place in the data, which a shuffling "
             "DataLoader changes with every pass; turn shuffling off"
         )
+
+
+@torch.no_grad()
+def completeness(
+    network: Network,
+    layers: Sequence[LayerBasis],
+    data: Data,
+    method: Method = "exact",
+    *,
+    points: int = 16,
+    dtype: torch.dtype = torch.float64,
+) -> list[float]:
+    """Measure how far the attributions are from adding up, Σ_j A_ij = F̂_i.
+
+    Args:
+        network: The network.
+        layers: A basis for each of its node layers.
+        data: Inputs, as `interbasis.build` takes them.
+        method: As for `interbasis.edges`.
+        points: Nodes of the integration rule.
+        dtype: What the network computes in.
+
+    Returns:
+        RMS(Σ_j A_ij − F̂_i) / RMS(F̂) per section: 0 up to rounding if the integral is exact, and what the
+        edges leave out with ``gradient``.
+
+    Raises:
+        InterbasisError: The bases do not fit the network, or activations are not finite.
+    """
+    network, batches, integral = network.to(dtype), Batches(data), rule(method, points)
+    sections = sections_in_bases(network, layers)
+    missing, size = [0.0] * len(sections), [0.0] * len(sections)
+    transforms = transforms_of(network, layers)
+    for first, inputs in batches.chunks(chunk_size(network, batches, fine=True)):
+        activations = finite_activations(network, batches.name, first, inputs.to(network.device))[:-1]
+        for k, (section, f) in enumerate(zip(sections, activations, strict=True)):
+            f = in_basis(f, transforms[k])
+            residual = section(f).permute(2, 0, 1).contiguous()  # F̂ [r_out, n, S]
+            size[k] += residual.square().sum().item()
+            for samples, outputs, block in section.attributions(f, integral):
+                rest = residual[:, samples, outputs]
+                rest -= block.sum(2).view_as(rest)
+            missing[k] += residual.square().sum().item()
+    return [(m / s) ** 0.5 if s else 0.0 for m, s in zip(missing, size, strict=True)]

@@ -10,11 +10,15 @@ MAX_NAMES = 4
 """Layers that a message names."""
 
 
+class EmptyLayersError(InterbasisError):
+    """No node layer has features."""
+
+
 def check_features(graph: InteractionGraph, *, warns: bool = True) -> None:
     """Warn of layers without features before the last one, which keeps all of its directions.
 
     Raises:
-        InterbasisError: No layer has any, because of the threshold that was given.
+        EmptyLayersError: No layer has any, because of the threshold that was given.
     """
     inner = graph.layers[:-1]
     empty = [layer for layer in inner if layer.features == layer.first_feature + layer.isolated]
@@ -25,7 +29,7 @@ def check_features(graph: InteractionGraph, *, warns: bool = True) -> None:
             f"{_names(cut)}, so that no features are left there; give a smaller one (--threshold)"
         )
         if len(cut) == len(inner):
-            raise InterbasisError(sentence)
+            raise EmptyLayersError(sentence)
         if warns:
             logger.warning(sentence)
     elif empty and warns:

@@ -28,8 +28,8 @@ from interbasis.base.memory import (
     sufficient_memory,
 )
 from interbasis.graph.settings import BuildConfig
-from interbasis.lib.attributions import MIN_BLOCK_TOKENS
 from interbasis.lib.bases import BASES
+from interbasis.network.attributions import MIN_BLOCK_TOKENS
 from interbasis.network.cores import (
     Attention,
     ClosedFormSquares,
@@ -41,8 +41,6 @@ from interbasis.network.cores import (
 )
 from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH, ROWS_PER_TILE
 from interbasis.network.network import Network, Section
-from interbasis.network.stencil_section import StencilSection
-from interbasis.network.stored_section import StoredSection
 
 MIN_CHUNK_BYTES = 2**20
 MAX_CHUNK_BYTES = 2**26
@@ -110,9 +108,8 @@ class _Sizes:
     def of(cls, section: Section, tokens: int) -> "_Sizes":
         (d, _), (c_in, _), (_, c_out) = section.shapes
         w = section.source.width
-        seen = (0, w) if isinstance(section, StencilSection) else section.columns_read
         r_in, r_out = min(w, tokens + 2), min(d, tokens + 2)
-        return cls(section.core, w, seen[1] - seen[0], c_in, c_out, d, r_in, r_out)
+        return cls(section.core, w, section.columns_seen, c_in, c_out, d, r_in, r_out)
 
     @property
     def _tiled(self) -> bool:
@@ -243,9 +240,9 @@ def block_bytes(network: Network) -> int:
     """What one block of a stored network takes."""
     blocks: dict[int, int] = {}
     for section in network.sections:
-        if isinstance(section, StoredSection):
+        if (block := section.stored_block) is not None:
             numbers = sum(rows * columns for rows, columns in section.shapes)
-            blocks[section.block] = blocks.get(section.block, 0) + section.like.element_size() * numbers
+            blocks[block] = blocks.get(block, 0) + section.like.element_size() * numbers
     return max(blocks.values(), default=0)
 
 

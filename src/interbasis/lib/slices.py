@@ -6,25 +6,24 @@ slices and layers, once the bases are known.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from interbasis.base.devices import double, near_sums, sums_device
+from interbasis.base.devices import sums_device
 from interbasis.compute.checkpoints import State
-from interbasis.compute.team import Pass
+from interbasis.compute.executor import Chunk, Executor, Pass, add_sums
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.lib.jacobian import Jacobians, added
-from interbasis.lib.section_jacobian import SectionJacobian
+from interbasis.lib.jacobians import Jacobians
 from interbasis.network.cores import Moments, PassCore, StatisticsCore, Sums
 from interbasis.network.network import Network, Section
+from interbasis.network.section_jacobian import DenseJacobian
 from interbasis.numerics.linalg import haar_rotation
 
 SLICED = "slices"
-"""The pass that this is."""
+"""Name of the pass."""
 SLICES = 16
 """Planes, each of which makes a slice of the samples on one side of it; all samples are a slice as well."""
 
@@ -39,63 +38,54 @@ class SlicedSection:
     """J̄_s [slices, r_out, r_in], at the output's own position."""
 
 
-@torch.no_grad()
 def jacobians_on_slices(jacobians: Jacobians, layers: Sequence[LayerBasis]) -> list[SlicedSection]:
-    """Of every section, over the data of ``jacobians``, between these bases."""
-    network, batches = jacobians.network, jacobians.batches
-    planes = _planes(layers[0], jacobians.seed).to(network.device, network.dtype)
-    blocks = batches.blocks()
-
-    def of_block(number: int) -> State:
-        return _state(_of_block(replace(jacobians, batches=blocks[number]), layers, planes))
-
-    state = batches.team.sums(Pass(SLICED, len(blocks), of_block, _merged))[0]
+    """Jacobians of every section between these bases, slice by slice, over the data of ``jacobians``."""
+    pass_ = SlicesPass(jacobians.network, layers, jacobians.settings.seed)
+    sections = (jacobians.executor or Executor(jacobians.network)).run(pass_, jacobians.data)
     return [
         section.jacobians(source, target)
-        for section, source, target in zip(
-            _sections(network, layers, len(planes) + 1, state), layers, layers[1:], strict=False
-        )
+        for section, source, target in zip(sections, layers, layers[1:], strict=False)
     ]
 
 
-def _sections(
-    network: Network, layers: Sequence[LayerBasis], slices: int, state: State
-) -> "list[_SumsOfSlices]":
-    """The sums of every section, as a state has them."""
-    sections = [
-        _SumsOfSlices(section, None if layer.identity else layer.transform, slices)
-        for section, layer in zip(network.sections, layers[1:], strict=True)
-    ]
-    for number, section in enumerate(sections):
-        section.restore(number, *state)
-    return sections
+class SlicesPass(Pass[list["SliceSums"]]):
+    """Sums of all cores, slice by slice."""
 
+    name = phase = SLICED
+    file = "slices"
 
-def _state(sections: "Sequence[_SumsOfSlices]") -> State:
-    tensors = {name: t for k, section in enumerate(sections) for name, t in section.tensors(k).items()}
-    return tensors, {"counts": [section.counts for section in sections]}
+    def __init__(self, network: Network, layers: Sequence[LayerBasis], seed: int):
+        self.network, self.layers = network, layers
+        self.planes = _planes(layers[0], seed).to(network.device, network.dtype)
 
+    def start(self) -> list["SliceSums"]:
+        return [
+            SliceSums(section, None if layer.identity else layer.transform, len(self.planes) + 1)
+            for section, layer in zip(self.network.sections, self.layers[1:], strict=True)
+        ]
 
-def _of_block(
-    jacobians: Jacobians, layers: Sequence[LayerBasis], planes: Tensor
-) -> "list[_SumsOfSlices]":  # [planes, width]
-    batches = jacobians.batches
-    checkpoint = jacobians.checkpoints.checkpoint(f"slices{batches.mark}", len(batches))
-    saved = checkpoint.tensors, checkpoint.values
-    sections = _sections(jacobians.network, layers, len(planes) + 1, saved)
-    for _, f in jacobians.activations(0, SLICED, checkpoint, partial(_state, sections)):
-        side = f.mean(1) @ planes.T > 0  # [n, planes]
+    @torch.no_grad()
+    def update(self, state: list["SliceSums"], chunk: Chunk) -> None:
+        f = chunk.activations_at(0)
+        side = f.mean(1) @ self.planes.T > 0  # [n, planes]
         everything = torch.ones_like(side[:, :1])
         members = torch.cat([everything, side], dim=1).T  # [slices, n]
-        for section in sections:
+        for section in state:
             f = section.add(f, members)
-    return sections
 
+    def merge(self, state: list["SliceSums"], other: list["SliceSums"]) -> None:
+        for section, more in zip(state, other, strict=True):
+            section.merge(more)
 
-def _merged(one: State, other: State) -> State:
-    tensors, _ = added(one, other)
-    pairs = zip(one[1]["counts"], other[1]["counts"], strict=True)
-    return tensors, {"counts": [(torch.tensor(a) + torch.tensor(b)).tolist() for a, b in pairs]}
+    def dump(self, state: list["SliceSums"]) -> State:
+        tensors = {name: t for k, section in enumerate(state) for name, t in section.tensors(k).items()}
+        return tensors, {"counts": [section.counts for section in state]}
+
+    def load(self, saved: State) -> list["SliceSums"]:
+        sections = self.start()
+        for number, section in enumerate(sections):
+            section.restore(number, *saved)
+        return sections
 
 
 def _planes(layer: LayerBasis, seed: int) -> Tensor:  # [planes, width]
@@ -108,18 +98,18 @@ def _planes(layer: LayerBasis, seed: int) -> Tensor:  # [planes, width]
     return torch.cat(turns)[:SLICES] @ standard
 
 
-class _SumsOfSlices:
-    """The core's sums of one section, slice by slice."""
+class SliceSums:
+    """Sums of one section's core, slice by slice."""
 
     def __init__(self, section: Section, transform: Tensor | None, slices: int):
         self.section, self.slices = section, slices
-        self.jacobian = SectionJacobian.of(section, transform)
+        self.jacobian = DenseJacobian.from_section(section, transform)
         self.metric = self.jacobian.metric
         self.sums: list[Sums] = [{} for _ in range(slices)]
         self.counts = [[0, 0] for _ in range(slices)]  # input positions, output positions
 
     def add(self, f: Tensor, members: Tensor) -> Tensor:  # [n, T, d], [slices, n]
-        """Take in a chunk; gives the activations of the next layer."""
+        """Add a chunk, and return the activations of the next layer."""
         section, u = self.section, self.section.read_outs(f)
         outputs, core = section.outputs(f), section.core
         for number, member in enumerate(members):
@@ -129,15 +119,20 @@ class _SumsOfSlices:
             self.counts[number][0] += count * f.shape[1]
             self.counts[number][1] += count * (outputs.stop - outputs.start)
             if isinstance(core, StatisticsCore):
-                own = u[member][:, outputs].flatten(0, 1)[:, None]
-                more = core.statistics(own, slice(0, 1))
+                rows = u[member][:, outputs].flatten(0, 1)[:, None]
+                more = core.statistics(rows, slice(0, 1))
             else:
                 assert isinstance(core, PassCore)
                 more = core.batch_sums(u[member], outputs, self.metric.to(u), None)
-            totals = self.sums[number]
-            for name, total in more.items():
-                totals[name] = totals[name] + near_sums(total) if name in totals else double(total)
+            add_sums(self.sums[number], more)
         return section.from_read_outs(f, u)
+
+    def merge(self, other: "SliceSums") -> None:
+        """Add the sums of other data."""
+        for number, sums in enumerate(other.sums):
+            add_sums(self.sums[number], sums)
+            pairs = zip(self.counts[number], other.counts[number], strict=True)
+            self.counts[number] = [a + b for a, b in pairs]
 
     def jacobians(self, source: LayerBasis, target: LayerBasis) -> SlicedSection:
         first, out = source.first_feature, target.first_feature
@@ -165,9 +160,7 @@ class _SumsOfSlices:
         }
 
     def restore(self, number: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Take up the sums of this section, the number-th, from a state, where there is one."""
-        if not values:
-            return
+        """Take the sums of this section, the number-th, from a state."""
         self.counts = values["counts"][number]
         for name, total in tensors.items():
             section, slice_, key = name.split(".", 2)

@@ -6,38 +6,22 @@ centred as they grow (Chan, Golub & LeVeque 1979), so a mean that is a million t
 digits.
 """
 
-import math
-from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from interbasis.base.devices import near_sums, sums_device
+from interbasis.base.devices import near_sums
 from interbasis.base.errors import InterbasisError
-from interbasis.base.progress import Progress, silent
-from interbasis.compute.checkpoints import NO_CHECKPOINTS, Checkpoints, State
-from interbasis.compute.team import Pass
+from interbasis.compute import executor as chunks
+from interbasis.compute.checkpoints import State
+from interbasis.compute.executor import Chunk, Executor, Pass
 from interbasis.data.batches import Batches
 from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.lib.covariance import Covariance, known_columns
-from interbasis.lib.stencils import by_class
 from interbasis.network.cores import StatisticsCore, Sums
-from interbasis.network.network import Network, Section
-from interbasis.network.stencil_section import StencilSection
-
-CHUNK_BYTES = 2**26
-"""What the activations of one chunk of samples may weigh: large, for Grams of wide layers."""
-
-LAYERS_AT_ONCE = 4
-"""A single layer of a chunk may weigh so many times as much."""
-TOKENS_PER_CHUNK = 2048
-"""Tokens that are summed before they are added to the sums of a large network, which takes a while."""
-
-FINE_CHUNK_BYTES = 2**23
-"""The same for passes that do more with every sample, so that progress is shown often."""
+from interbasis.network.network import Network
 
 
 @dataclass
@@ -126,86 +110,61 @@ class Wanted:
 
 
 def collect(
-    network: Network,
-    batches: Batches,
-    wanted: Wanted | None = None,
-    progress: Progress = silent,
-    checkpoints: Checkpoints = NO_CHECKPOINTS,
+    network: Network, batches: Batches, wanted: Wanted | None = None, executor: Executor | None = None
 ) -> Statistics:
-    """Pass once over the data; all there is to collect unless something else is wanted."""
-    collected = statistics_pass(network, batches, wanted or Wanted(), progress, checkpoints)
-    return counted_statistics(network, batches, batches.team.sums(collected)[0])
+    """Pass once over the data and collect all there is, unless less is wanted."""
+    statistics = StatisticsPass(network, wanted or Wanted(), batches.name)
+    return statistics.check((executor or Executor(network)).run(statistics, batches))
 
 
 def statistics_name(data: str) -> str:
-    """The pass over some data."""
+    """Name of the pass over some data."""
     return f"statistics of the {data}"
 
 
-def statistics_pass(
-    network: Network, batches: Batches, wanted: Wanted, progress: Progress, checkpoints: Checkpoints
-) -> Pass:
-    """The pass that `collect` makes."""
-    blocks = batches.blocks()
+class StatisticsPass(Pass[Statistics]):
+    """Means, Grams and core sums of all layers; a chunk's sums are added layer by layer."""
 
-    def of_block(number: int) -> State:
-        return _of_block(network, blocks[number], wanted, progress, checkpoints).state()
+    phase, holds_one_layer = "statistics", True
 
-    return Pass(statistics_name(batches.name), len(blocks), of_block, _merged)
+    def __init__(self, network: Network, wanted: Wanted, data: str):
+        self.network, self.wanted, self.data = network, wanted, data
+        self.name, self.file = statistics_name(data), f"statistics.{data}"
 
+    def start(self) -> Statistics:
+        return Statistics()
 
-def _merged(one: State, other: State) -> State:
-    result = Statistics.restored(one)
-    result.merge(Statistics.restored(other))
-    return result.state()
+    @torch.no_grad()
+    def update(self, state: Statistics, chunk: Chunk) -> None:
+        self._through(state, [self.network.prefix(inputs) for inputs in chunk.runs], chunk.first)
+        state.samples += chunk.samples
 
+    def merge(self, state: Statistics, other: Statistics) -> None:
+        state.merge(other)
 
-def counted_statistics(network: Network, batches: Batches, state: State) -> Statistics:
-    """What a pass has collected, if some tokens count at every layer."""
-    result = Statistics.restored(state)
-    for node, layer in zip(network.nodes, result.layers, strict=True):
-        if not layer.count:
-            raise InterbasisError(
-                f"{batches.name}: no token counts at node layer {node.name!r}; leave out fewer positions "
-                "than samples have (skip_positions), or choose a larger norm_limit"
-            )
-    return result
+    def dump(self, state: Statistics) -> State:
+        return state.state()
 
+    def load(self, saved: State) -> Statistics:
+        return Statistics.restored(saved)
 
-@torch.no_grad()
-def _of_block(
-    network: Network, batches: Batches, wanted: Wanted, progress: Progress, checkpoints: Checkpoints
-) -> Statistics:
-    checkpoint = checkpoints.checkpoint(f"statistics.{batches.name}{batches.mark}", len(batches))
-    home = sums_device(network.device)
-    saved = {name: tensor.to(home) for name, tensor in checkpoint.tensors.items()}
-    result = Statistics.restored((saved, checkpoint.values))
-    ragged = batches.ragged_chunks(_samples_at_once(network, batches), checkpoint.done)
-    save = partial(checkpoint.save, state=result.state)
-    for first, runs in batches.tracked(ragged, "statistics", progress, save):
-        fs = [network.prefix(inputs.to(network.device)) for inputs in runs]
-        _Pass(network, wanted, result, batches.name).through(fs, first)
-        result.samples += sum(map(len, runs))
-    return result
+    def check(self, statistics: Statistics) -> Statistics:
+        """Refuse statistics of a layer at which no token counts."""
+        for node, layer in zip(self.network.nodes, statistics.layers, strict=True):
+            if not layer.count:
+                raise InterbasisError(
+                    f"{self.data}: no token counts at node layer {node.name!r}; leave out fewer positions "
+                    "than samples have (skip_positions), or choose a larger norm_limit"
+                )
+        return statistics
 
-
-@dataclass(frozen=True, eq=False)
-class _Pass:
-    """What one pass adds to, layer by layer: of a large network no second copy of the sums is made."""
-
-    network: Network
-    wanted: Wanted
-    result: Statistics
-    name: str
-    """Of the data."""
-
-    def through(self, fs: list[Tensor], first: int, index: int = 0) -> None:
-        """Some samples in a row, in runs of one length, from a node layer on."""
+    def _through(self, state: Statistics, fs: list[Tensor], first: int, index: int = 0) -> None:
+        """Add neighbouring samples, in runs of one length, from a node layer on."""
         known = None
         while True:
             if len(halves := self._halves(fs, index)) > 1:
                 for half in halves:
-                    self.through(half, first, index)
+                    self._through(state, half, first, index)
                     first += sum(map(len, half))
                 return
             last, node = index == len(self.network.sections), self.network.nodes[index]
@@ -214,13 +173,13 @@ class _Pass:
             full = self.wanted.grams and (self.wanted.last_gram or not last)
             covariance = Covariance.of(x, full, known)
             if covariance.count and not covariance.finite:
-                check_runs(node.name, fs, self.name, first)
-            self.result.add_layer(index, covariance)
+                check_runs(node.name, fs, self.data, first)
+            state.add_layer(index, covariance)
             if last:
                 return
             section = self.network.sections[index]
-            known = None if isinstance(section, StencilSection) else known_columns(section, x, covariance)
-            fs = self._section(index, fs, counts)
+            known = known_columns(section, x, covariance)
+            fs = self._section(state, index, fs, counts)
             index += 1
 
     def _halves(self, fs: list[Tensor], index: int) -> list[list[Tensor]]:
@@ -230,13 +189,15 @@ class _Pass:
             section = self.network.sections[index]
             per_position += len(section.read) + section.target.width
         positions = sum(f.shape[0] * f.shape[1] for f in fs)
-        if 8 * per_position * positions <= LAYERS_AT_ONCE * CHUNK_BYTES:
+        if 8 * per_position * positions <= chunks.LAYERS_AT_ONCE * chunks.CHUNK_BYTES:
             return [fs]
         if len(fs) > 1:
             return [fs[: len(fs) // 2], fs[len(fs) // 2 :]]
         return [[half] for half in fs[0].split(-(-len(fs[0]) // 2))]
 
-    def _section(self, index: int, fs: list[Tensor], counts: list[Tensor] | None) -> list[Tensor]:
+    def _section(
+        self, state: Statistics, index: int, fs: list[Tensor], counts: list[Tensor] | None
+    ) -> list[Tensor]:
         """The activations of the next layer; the core's sums are added up."""
         section, wanted = self.network.sections[index], self.wanted
         us = [section.read_outs(f) for f in fs]
@@ -249,24 +210,15 @@ class _Pass:
         sums: Sums = {}
         if wanted.cores and isinstance(section.core, StatisticsCore):
             out = [u[:, some] for some, u in zip(outputs, us, strict=True)]
-            sums = _core_sums(section, section.core, out, both)
+            sums = section.statistics(_rows(out, both))
         pairs = sum(f.shape[0] * f.shape[1] for f in following) if both is None else _number(both)
-        self.result.add_core(index, sums, pairs)
+        state.add_core(index, sums, pairs)
         return following
 
     def _counts(self, index: int, fs: list[Tensor]) -> list[Tensor] | None:
         """Which tokens count, where not all do."""
         counted = self.wanted.counted
         return None if counted.all else [counted.at(index, self.network.nodes[index], f) for f in fs]
-
-
-def _core_sums(
-    section: Section, core: StatisticsCore, out: list[Tensor], counts: list[Tensor] | None
-) -> Sums:
-    """The core's sums over all output positions, or over those of every class of a stencil's."""
-    if isinstance(section, StencilSection):
-        return by_class(section, torch.cat(out), partial(core.statistics, outputs=slice(0, 1)))
-    return core.statistics(_rows(out, counts)[:, None], slice(0, 1))
 
 
 def _rows(runs: list[Tensor], counts: list[Tensor] | None) -> Tensor:  # [n, T, w] each -> [tokens, w]
@@ -300,51 +252,3 @@ def check_finite(layer: str, f: Tensor, name: str, first: int) -> None:
         f"activations at node layer {layer!r} are not finite (NaN or infinite), {which} of the {name}; "
         "look at that input or at the model's weights"
     )
-
-
-def chunks(
-    network: Network, batches: Batches, multiple_of: int = 1, *, fine: bool = False, start: int = 0
-) -> Iterator[tuple[int, Tensor]]:
-    """Chunks of samples that fit in memory, on the network's device: (index of the first, inputs).
-
-    ``start`` samples are left out, for a pass that is resumed.
-    """
-    samples = chunk_size(network, batches, fine)
-    for first, inputs in batches.chunks(max(1, samples // multiple_of) * multiple_of, start):
-        yield first, inputs.to(network.device)
-
-
-def _samples_at_once(network: Network, batches: Batches) -> int:
-    """How many samples the pass takes at once, which holds one layer's activations at a time."""
-    if batches.chunk_bytes is not None:
-        return chunk_size(network, batches)
-    positions = _positions(network, batches)
-    widest = max(section.source.width + section.shapes.read[0] for section in network.sections)
-    enough = min(-(-TOKENS_PER_CHUNK // positions), LAYERS_AT_ONCE * CHUNK_BYTES // (8 * widest * positions))
-    return max(chunk_size(network, batches), enough)
-
-
-def chunk_size(network: Network, batches: Batches, fine: bool = False) -> int:
-    """How many samples fit in memory at once, with the activations of all their layers."""
-    size = FINE_CHUNK_BYTES if fine else CHUNK_BYTES
-    size = min(size, batches.chunk_bytes or size)
-    return max(1, size // (8 * _coordinates(network, _positions(network, batches))))
-
-
-def _positions(network: Network, batches: Batches) -> int:
-    """Of a sample at the first node layer."""
-    positions = network.prefix(batches.first().to(network.device)).shape[1]
-    if positions == 0:
-        raise InterbasisError(f"{batches.name}: samples have no positions; expected at least one")
-    return positions
-
-
-def _coordinates(network: Network, positions: int) -> int:
-    """Numbers that a sample has at all node layers and read-outs, from its positions at the first."""
-    total = 0
-    for section in network.sections:
-        total += positions * section.source.width
-        grid = section.target.grid
-        positions = positions if grid is None else math.prod(grid)
-        total += positions * section.shapes.read[0]
-    return total + positions * network.nodes[-1].width

@@ -1,4 +1,4 @@
-"""A look at the first tokens of the data: norms and the direction of largest variance, layer by layer."""
+"""Survey of the first tokens of the data: norms and the direction of largest variance, layer by layer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from torch import Tensor
 
 from interbasis.base.devices import double, near_sums
 from interbasis.base.errors import InterbasisError
-from interbasis.base.progress import Progress, silent
 from interbasis.compute.checkpoints import State
+from interbasis.compute.executor import Executor, chunk_size
 from interbasis.data.batches import Batches
-from interbasis.graph.largest_direction import Carrier, LargestDirection
+from interbasis.graph.interaction_graph import Carrier, LargestDirection
 from interbasis.lib.counted_tokens import CountedTokens, norms
-from interbasis.lib.statistics import check_runs, chunk_size
-from interbasis.network.network import Network, NodeLayer
+from interbasis.lib.statistics import check_runs
+from interbasis.network.network import NodeLayer
 
 MAX_TOKENS = 8_192
 """Tokens that are looked at, in whole samples and at least one of these."""
@@ -30,32 +30,26 @@ DIRECTIONS, ITERATIONS = 6, 6
 
 @dataclass(frozen=True)
 class Survey:
-    """What the first tokens of the data tell."""
+    """Largest directions, and the tokens that count."""
 
     directions: dict[str, LargestDirection]
     """By node layer."""
     counted: CountedTokens
-    """The tokens that count, now that the norms are known."""
+    """Tokens that count in all sums."""
 
 
-def survey(
-    network: Network,
-    batches: Batches,
-    skip_positions: int,
-    norm_limit: float,
-    progress: Progress = silent,
-) -> Survey:
-    """Medians of norms and largest directions, layer by layer.
+def survey(data: Batches, skip_positions: int, norm_limit: float, executor: Executor) -> Survey:
+    """Find medians of norms and largest directions, layer by layer.
 
     Tokens whose norm exceeds ``norm_limit`` times the median of their layer do not count; 0 is no limit.
     Every process passes over these tokens and describes some of the layers.
     """
-    settings = skip_positions, norm_limit
+    network = executor.network
 
     def look(described: Sequence[int]) -> State:
-        return {}, _look(network, batches, settings, described, progress)
+        return {}, _look(data, skip_positions, norm_limit, described, executor)
 
-    _, values = batches.team.shared("survey", len(network.nodes), look)
+    _, values = executor.share("survey", len(network.nodes), look)
     counted = CountedTokens.of(network, skip_positions, tuple(values["limits"]) if norm_limit else ())
     directions = {
         node.name: LargestDirection(**values[str(k)])
@@ -67,15 +61,11 @@ def survey(
 
 @torch.no_grad()
 def _look(
-    network: Network,
-    batches: Batches,
-    settings: tuple[int, float],
-    described: Sequence[int],
-    progress: Progress,
+    batches: Batches, skip_positions: int, norm_limit: float, described: Sequence[int], executor: Executor
 ) -> dict[str, object]:
-    """The norm limit of every layer, and the descriptions of some layers by their numbers."""
-    skip_positions, norm_limit = settings
-    runs = _first(network, batches)
+    """The norm limit of every layer, and descriptions of the layers ``described``, by number."""
+    network = executor.network
+    runs = _first(batches, executor)
     fs = [network.prefix(inputs.to(network.device)) for inputs in runs]
     limits: list[float] = []
     descriptions: dict[str, object] = {}
@@ -95,7 +85,7 @@ def _look(
             counts = near_sums(torch.cat([positions_only.at(k, node, f).flatten() for f in fs]))
             counts = counts & (sizes <= limit)
             descriptions[str(k)] = _describe(node, fs, runs, sizes, counts, limit).model_dump()
-        progress("survey", k + 1, len(network.nodes))
+        executor.progress("survey", k + 1, len(network.nodes))
         if k < len(network.sections):
             fs = [network.sections[k](f) for f in fs]
     return descriptions | {"limits": limits}
@@ -105,13 +95,13 @@ def _largest(fs: list[Tensor]) -> float:
     return max(f.abs().max().item() for f in fs)
 
 
-def _first(network: Network, batches: Batches) -> list[Tensor]:
+def _first(batches: Batches, executor: Executor) -> list[Tensor]:
     """The first samples, in chunks of one length each."""
-    runs: list[Tensor] = []
+    network, runs = executor.network, list[Tensor]()
     tokens = 0
     positions = network.prefix(batches.first().to(network.device)).shape[1]
     most = min(MAX_TOKENS, MAX_ELEMENTS // max(node.width for node in network.nodes))
-    size = max(1, min(chunk_size(network, batches, fine=True), most // positions))
+    size = max(1, min(chunk_size(network, batches, fine=True, limit=executor.chunk_bytes), most // positions))
     for _, inputs in batches.chunks(size):
         room = max(1 if not runs else 0, (most - tokens) // positions)
         if not room:

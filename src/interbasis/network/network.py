@@ -10,7 +10,7 @@ front), and only the small core is non-linear. Rewritten so, a network computes 
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,17 +22,42 @@ from torch import Tensor
 
 from interbasis.base.devices import near_sums, sums_device
 from interbasis.base.errors import InterbasisError
-from interbasis.base.literals import Dtype
-from interbasis.network.cores import Core, SamplesQueries, positions_of
+from interbasis.base.records import Dtype
+from interbasis.network.attributions import (
+    AttributionBlock,
+    SignedTokens,
+    signed_attributions,
+    token_attributions,
+)
+from interbasis.network.cores import (
+    ClosedFormSquares,
+    Core,
+    Counted,
+    PassCore,
+    SamplesQueries,
+    StatisticsCore,
+    Sums,
+    positions_of,
+)
+from interbasis.network.cores.squares import Squares
 from interbasis.network.hooks import node_layer
+from interbasis.network.masked import masked_pass
 from interbasis.network.prefix import Prefix
 from interbasis.network.prefix import with_constant as with_constant
+from interbasis.network.section_jacobian import DenseJacobian, SectionJacobian
 from interbasis.network.shapes import Shapes
 from interbasis.network.structured_matmul import applier
 from interbasis.network.window import Grid
+from interbasis.numerics.integration import Rule
 
 Change = Callable[[Tensor], Tensor]
 """What becomes of a weight matrix; the shape stays."""
+
+ALIGNED_FEATURES = 16
+"""`Section.aligned` has a multiple of so many features: rows of products then begin on a cache line, and
+large ones take a third less time."""
+MIN_ALIGNED_WIDTH = 256
+"""Fewer features are left as they are."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +88,10 @@ class Step(ABC):
     target: NodeLayer
     last_only: bool = False
     """Whether only the last position comes out."""
+    reads_per_position: bool = True
+    """Whether skip and read-outs at a position read the input there alone, not a stencil of positions."""
+    stored_block: int | None = None
+    """Number of the block of a file that the matrices are read from when used; None if they are in memory."""
 
     @abstractmethod
     def __call__(self, f: Tensor) -> Tensor: ...  # [n, T, d_in] -> [n, S, d_out]
@@ -157,6 +186,18 @@ class Section(Step):
         used = [column for column in columns if column >= first]
         return (used[0], used[-1] + 1) if used else (first, first)
 
+    @property
+    def columns_seen(self) -> int:
+        """Number of coordinates of the source that lie in `columns_read`."""
+        first, end = self.columns_read
+        return end - first
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether F depends on f through its read-outs alone, and they are fewer than coordinates."""
+        first = self.source.first_coordinate
+        return not self.skip[:, first:].any() and len(self.read) < self.source.width
+
     def outputs(self, f: Tensor) -> slice:  # [n, T, d]
         """The positions that come out."""
         return self.positions_out(f.shape[1])
@@ -195,6 +236,65 @@ class Section(Step):
         if transform is not None:
             skip, write = transform @ skip, transform @ write
         return replace(self, skip=skip, read=read, write=write)
+
+    def statistics(self, rows: Tensor) -> Sums:  # u [tokens, c_in]
+        """Compute the sums of a `StatisticsCore` over read-outs at output positions."""
+        assert isinstance(self.core, StatisticsCore)
+        return self.core.statistics(rows[:, None], slice(0, 1))
+
+    def batch_sums(
+        self, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None, counted: Counted | None
+    ) -> Sums:  # u [n, T, c_in]
+        """Compute the sums of a `PassCore` over a batch of read-outs; arguments as for the core's."""
+        assert isinstance(self.core, PassCore)
+        return self.core.batch_sums(u, outputs, metric, signs, counted)
+
+    def jacobian(self, transform: Tensor | None) -> SectionJacobian:
+        """The Jacobian into the features C [r, d_out] of the target; None is the identity."""
+        return DenseJacobian.from_section(self, transform)
+
+    def attributions(
+        self, f: Tensor, integral: Rule, counted: Counted | None = None
+    ) -> Iterator[AttributionBlock]:  # f [n, T, r_in]
+        """Yield A_is,j in blocks that fit in memory: (samples, outputs, block [r_out, tokens, r_in]).
+
+        Of ``counted`` tokens, sums over t are over inputs that count, and A is 0 for outputs that do not.
+        """
+        return token_attributions(self, f, integral, counted)
+
+    def signed_attributions(self, f: Tensor, integral: Rule, tokens: SignedTokens) -> Tensor:
+        """Compute Σ φ A for every group of tokens and set of signs, [r_out, groups · R, r_in].
+
+        f [n, T, r_in], or `needed_inputs` of the tokens' positions.
+        """
+        return signed_attributions(self, f, integral, tokens)
+
+    def needed_inputs(self, f: Tensor, positions: Tensor | None) -> Tensor:  # [n, T or Q, d], [n, Q]
+        """The part of f that outputs at these positions depend on; f may hold these Q < T alone."""
+        if positions is None or self.core.mixes_positions or f.shape[1] == positions.shape[1]:
+            return f
+        return positions_of(f, positions)
+
+    @property
+    def exact_is_cheapest(self) -> bool:
+        """Whether exact attributions cost less than any estimate of them."""
+        return False
+
+    def squares(self, integral: Rule) -> Squares | None:
+        """Closed form of Σ A² over tokens, where the core has one."""
+        return self.core.squares(self, integral) if isinstance(self.core, ClosedFormSquares) else None
+
+    def aligned(self) -> "Section":
+        """The same section with features that are 0 everywhere behind its own, where that is quicker."""
+        more = -self.features_in % ALIGNED_FEATURES
+        if not more or self.features_in < MIN_ALIGNED_WIDTH:
+            return self
+        skip, read = (torch.nn.functional.pad(matrix, (0, more)) for matrix in (self.skip, self.read))
+        return replace(self, skip=skip, read=read)
+
+    def masked(self, f: Tensor, mask: Tensor) -> Tensor:  # [n, T, r_in], [r_out, r_in] -> [n, S, r_out]
+        """Compute the outputs if output i sees the inputs that row i of a mask keeps, all others at 0."""
+        return masked_pass(self, f, mask)
 
     def tensors(self) -> list[Tensor]:
         """All weights, the core's among them."""

@@ -18,9 +18,9 @@ share.
 - Flatten → linear: `Stencil.flattened`, one output position (grid ()), P or A from `flattened_taps`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -28,10 +28,29 @@ from torch import Tensor
 
 from interbasis.base.devices import near_sums
 from interbasis.base.errors import InterbasisError
-from interbasis.network.cores import Largest, Linear
+from interbasis.network.attributions import AttributionBlock, SignedTokens
+from interbasis.network.cores import (
+    Counted,
+    Elementwise,
+    Largest,
+    Linear,
+    Moments,
+    PassCore,
+    StatisticsCore,
+    Sums,
+    positions_of,
+)
+from interbasis.network.cores.squares import Squares
+from interbasis.network.masked import written_rows
 from interbasis.network.network import NodeLayer, Section
+from interbasis.network.section_jacobian import SectionJacobian
 from interbasis.network.stencil import Stencil
+from interbasis.network.stencil_jacobian import StencilJacobian
 from interbasis.network.stencil_matmul import stencil_applier
+from interbasis.numerics.integration import Rule
+
+MAX_BLOCK_ELEMENTS = 2**20
+"""Elements that one block of attributions may hold on the way."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +58,7 @@ class StencilSection(Section):
     """The map between node layers on two grids; skip P [d_out, 1 + K·d_in], read A [c_in, 1 + K·d_in]."""
 
     stencil: Stencil = field(kw_only=True)
+    reads_per_position = False
 
     def __post_init__(self) -> None:
         stencil, source, target = self.stencil, self.source, self.target
@@ -127,6 +147,156 @@ class StencilSection(Section):
         if transform is not None:
             skip, write = transform @ skip, transform @ write
         return replace(self, skip=skip, read=read, write=write)
+
+    @cached_property
+    def copies(self) -> tuple[Tensor, Tensor]:
+        """None: the positions of source and target differ."""
+        empty = torch.zeros(0, dtype=torch.int64, device=self.skip.device)
+        return empty, empty
+
+    @property
+    def columns_seen(self) -> int:
+        """All coordinates of the source."""
+        return self.source.width
+
+    @property
+    def is_narrow(self) -> bool:
+        return False
+
+    def statistics(self, rows: Tensor) -> Sums:  # u [samples · S, c_in]
+        assert isinstance(self.core, StatisticsCore)
+        compute = partial(self.core.statistics, outputs=slice(0, 1))
+        return self._sums_by_class(rows.unflatten(0, (-1, self.stencil.positions)), compute)
+
+    def batch_sums(
+        self, u: Tensor, outputs: slice, metric: Tensor, signs: Tensor | None, counted: Counted | None
+    ) -> Sums:  # u [n, S, c_in]
+        """Compute exact sums, whatever the signs; all positions of a grid count."""
+        assert isinstance(self.core, PassCore)
+        compute = partial(self.core.batch_sums, outputs=slice(0, 1), metric=metric, signs=None)
+        return self._sums_by_class(u, compute)
+
+    def _sums_by_class(self, u: Tensor, compute: Callable[[Tensor], Sums]) -> Sums:  # [n, S, c_in]
+        """Sums over the outputs of every class, as CLASS.NAME, from a function of rows [tokens, 1, c_in]."""
+        result: Sums = {}
+        for number, outputs in enumerate(self.stencil.classes):
+            rows = u if len(outputs.positions) == u.shape[1] else u[:, outputs.positions]
+            sums = compute(rows.flatten(0, 1)[:, None])
+            result |= {f"{number}.{name}": total for name, total in sums.items()}
+        return result
+
+    def moments_by_class(self, sums: Sums, metric: Tensor) -> list[Moments]:
+        """Moments of the core over the outputs of every class, from `statistics` or `batch_sums`."""
+        result = []
+        for number in range(len(self.stencil.classes)):
+            start = f"{number}."
+            of_class = {
+                name.removeprefix(start): total.to(metric.device)
+                for name, total in sums.items()
+                if name.startswith(start)
+            }
+            result.append(self.core.moments(of_class, metric))
+        return result
+
+    def jacobian(self, transform: Tensor | None) -> SectionJacobian:
+        return StencilJacobian.from_section(self, transform)
+
+    def attributions(
+        self, f: Tensor, integral: Rule, counted: Counted | None = None
+    ) -> Iterator[AttributionBlock]:
+        """Yield attributions by a closed form of the whole section or, for other cores, patch by patch."""
+        if isinstance(self.core, (Elementwise, Linear)):
+            yield from self._closed_form_attributions(f, integral)
+            return
+        for samples, outputs, block in self.over_patches().attributions(self.patches(f), integral):
+            yield samples, outputs, self.folded(block)
+
+    def _closed_form_attributions(self, f: Tensor, integral: Rule) -> Iterator[AttributionBlock]:
+        """Attributions as matrix products, with v_s,mj = Σ_k A_k,mj p_s,kj,
+
+        A_is,j = Σ_m B_im d̄_s,m v_s,mj + Σ_k P_k,ij p_s,kj.
+        """
+        outputs = self.stencil.positions
+        per_token = self.features_in * (sum(self.write.shape) + self.stencil.taps)
+        tokens = max(1, MAX_BLOCK_ELEMENTS // per_token)
+        samples = max(1, tokens // outputs)
+        read = self.taps_of(self.read).permute(2, 0, 1)  # [r_in, c_in, K]
+        used = self.taps_of(self.skip).any(2).any(0).nonzero()[:, 0]
+        skip = self.taps_of(self.skip)[:, used].permute(2, 0, 1)  # [r_in, r_out, taps]
+        for start in range(0, len(f), samples):
+            chunk = f[start : start + samples]
+            patches, constant = self.stencil.patches(chunk), chunk[:, :1, :1]  # [n, S, K, r]
+            slopes = None
+            if isinstance(self.core, Elementwise):
+                slopes = self.core.mean_slope(self.read_outs(chunk), integral)  # [n, S, m]
+            for left in range(0, outputs, tokens):
+                here = slice(left, min(left + tokens, outputs))
+                p = patches[:, here].flatten(0, 1).permute(2, 1, 0)  # [r_in, K, tokens]
+                bias = constant.expand(-1, here.stop - here.start, -1).flatten()  # [tokens]
+                block = skip @ p[:, used]  # [r_in, r_out, tokens]
+                block[0] += self.skip[:, :1] * bias
+                if slopes is not None:
+                    v = torch.bmm(read, p)
+                    v[0] += self.read[:, :1] * bias
+                    v *= slopes[:, here].flatten(0, 1).T
+                    block += self.write @ v
+                yield slice(start, start + len(chunk)), here, block.permute(1, 2, 0)
+
+    def signed_attributions(self, f: Tensor, integral: Rule, tokens: SignedTokens) -> Tensor:
+        patches = self.patches(f)
+        if tokens.positions is not None:
+            patches = positions_of(patches, tokens.positions)
+        return self.folded(self.over_patches().signed_attributions(patches, integral, tokens))
+
+    def needed_inputs(self, f: Tensor, positions: Tensor | None) -> Tensor:
+        return f
+
+    @property
+    def exact_is_cheapest(self) -> bool:
+        return isinstance(self.core, Linear)
+
+    def squares(self, integral: Rule) -> Squares | None:
+        return None
+
+    def aligned(self) -> "StencilSection":
+        return self
+
+    def masked(self, f: Tensor, mask: Tensor) -> Tensor:
+        """A feature that is masked is so at all taps."""
+        result = stencil_applier(self.stencil, self._masked_matrix(self.skip, mask))(f).contiguous()
+        if isinstance(self.core, Linear):
+            return result
+        outputs, unmasked = self.outputs(f), None
+        if isinstance(self.core, Elementwise) and (self.write != 0).sum(0).max() <= 1:
+            seen_by = (self.write != 0).int().argmax(0)  # one output for every unit, as in the neuron basis
+            read = self._masked_matrix(self.read, mask[seen_by])
+            u = stencil_applier(self.stencil, read)(f)
+            return result + self.core(u, outputs) @ self.write.T
+        for columns, rows in written_rows(self, mask):
+            row = mask[rows[0]]
+            if 2 * len(columns) <= mask.shape[1]:
+                u = self._masked_read_outs(f, row)
+            else:
+                unmasked = self.read_outs(f) if unmasked is None else unmasked
+                u = unmasked if row.all() else unmasked - self._masked_read_outs(f, ~row)
+            result[..., rows] += self.core(u, outputs) @ self.write[rows].T
+        return result
+
+    def _masked_matrix(self, matrix: Tensor, mask: Tensor) -> Tensor:  # [c, 1 + K·r], [c, r]
+        """A matrix over patches whose rows see some of the features; the bias belongs to the constant."""
+        by_tap = self.taps_of(matrix) * mask[:, None]
+        return torch.cat([matrix[:, :1] * mask[:, :1], by_tap.flatten(1)], dim=1)
+
+    def _masked_read_outs(self, f: Tensor, mask: Tensor) -> Tensor:  # [n, T, r], [r] -> [n, S, c_in]
+        """Read-outs of some features; the bias belongs to the constant, feature 0."""
+        columns = torch.cat([mask.new_zeros(1, dtype=torch.int64), 1 + mask[1:].nonzero()[:, 0]])
+        by_tap = self.taps_of(self.read)[..., columns]
+        bias = self.read[:, :1]
+        if not mask[0]:
+            by_tap, bias = by_tap.clone(), torch.zeros_like(bias)
+            by_tap[..., 0] = 0
+        matrix = torch.cat([bias, by_tap.flatten(1)], dim=1)
+        return stencil_applier(self.stencil, matrix)(f[..., columns])
 
     def tensors(self) -> list[Tensor]:
         return [*super().tensors(), self.stencil.index, self.stencil.weight]

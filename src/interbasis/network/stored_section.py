@@ -63,6 +63,7 @@ class StoredSection(Section):
             "columns_read": like.columns_read,
             "_like": like.like.clone(),
             "_at": (blocks, block, place),
+            "stored_block": block,
         }
         for name, value in kept.items():
             object.__setattr__(self, name, value)
@@ -79,11 +80,6 @@ class StoredSection(Section):
         """The section in memory."""
         blocks, block, place = self.__dict__["_at"]
         return blocks.sections(block)[place]
-
-    @property
-    def block(self) -> int:
-        """The number of its block."""
-        return int(self.__dict__["_at"][1])
 
     @property
     def shapes(self) -> Shapes:

@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 
 from interbasis.base.errors import InterbasisError
-from interbasis.base.literals import Method
+from interbasis.base.records import Method
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
-from interbasis.base.literals import Group
+from interbasis.base.records import Group
 
 BITS_PER_COUNTER = 256
 
@@ -36,7 +36,7 @@ class Sources:
 
     ``positions`` looks at so many of a sample's output positions only, one at random in each of as many equal
     stretches: unbiased too. The error of signed sums is then bounded, not estimated, by Var X ≤ E[X²]; that
-    of squares in closed form comes from two halves of the positions (`lib/square_sums.py`).
+    of squares in closed form comes from two halves of the positions (`lib/edges.py`).
     """
 
     group: Group = "positions"

@@ -19,13 +19,12 @@ from interbasis.analysis.stages.trace import TraceResult
 from interbasis.analysis.summary import LayerSummary, RunSummary, SectionSummary
 from interbasis.analysis.traces.records import Trace
 from interbasis.base.memory import format_bytes
-from interbasis.graph.largest_direction import Carrier, LargestDirection
+from interbasis.graph.interaction_graph import Carrier, LargestDirection
 from interbasis.network.summary import NetworkSummary
 from interbasis.show.tables import MISSING, Table
 
 if TYPE_CHECKING:
-    from interbasis.analysis.stages.shards import RoundMerged, ShardWritten
-    from interbasis.lib.shard_jobs import ShardJobs
+    from interbasis.compute.shards import RoundMerged, ShardJobs, ShardWritten
 
 MAX_WHOLE_TABLE_ROWS = 24
 """Rows up to which the tables of a run's summary are printed whole."""

@@ -16,8 +16,7 @@ from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType,
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from interbasis.base.messages import clear_line
-from interbasis.base.printable import printable
+from interbasis.base.messages import clear_line, printable
 from interbasis.show.html import element, escaped, heading, paragraph
 
 Cell = str | int | float | None

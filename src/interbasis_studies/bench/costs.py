@@ -8,7 +8,7 @@ from interbasis.analysis.costs.operations import Workload
 from interbasis.analysis.costs.profile import machine_profile, seconds
 from interbasis.base.records import Record
 from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig
-from interbasis.lib.build import build
+from interbasis.run.build import build
 from interbasis_studies.bench.measures import PHASES, forward_time
 from interbasis_studies.bench.shapes import Shape
 
@@ -90,7 +90,7 @@ def agreement(case: Case, calibrated: bool = True) -> Agreement:
     network, tokens = shape.network(), shape.data()
     settings = case.config.model_dump()
     build(network, tokens[:2], progress=False, **settings)  # warm
-    graph = build(network, tokens, progress=False, **settings)
+    graph = build(network, tokens, progress=False, **settings).graph
     profile = machine_profile(again=True)
     phases = Workload(network, shape.tokens, shape.positions, case.config).phases()
     planned = {

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 from interbasis.data.batches import Batches
-from interbasis.lib.build import build
 from interbasis.lib.edges import EdgeSettings, SectionEdges
-from interbasis.lib.section_jacobian import SectionJacobian
 from interbasis.lib.statistics import Wanted, collect
 from interbasis.network.cores import Attention, StatisticsCore
 from interbasis.network.network import Network, Section
+from interbasis.network.section_jacobian import DenseJacobian
 from interbasis.numerics.integration import rule
 from interbasis.numerics.linalg import haar_rotation
 from interbasis.numerics.random_signs import Sources
+from interbasis.run.build import build
 from interbasis_studies.bench.autograd import batched, fused, looped, looped_edges
 from interbasis_studies.bench.records import Measure
 from interbasis_studies.bench.shapes import Shape
@@ -41,7 +41,7 @@ def phase_ratios(name: str, shape: Shape, repeat: int) -> Ratios:
     forward = forward_time(network, tokens)
     times: dict[str, list[float]] = {phase: [] for phase in PHASES}
     for _ in range(repeat):
-        graph = build(network, tokens, edge_group="positions", edge_sources=1, progress=False)
+        graph = build(network, tokens, edge_group="positions", edge_sources=1, progress=False).graph
         for phase in PHASES:
             times[phase].append(graph.provenance.processor_timings.get(phase, 0.0))
     found = {f"phases/{name}/{phase}": ratio(of_times(some), forward) for phase, some in times.items()}
@@ -102,7 +102,7 @@ def autograd_ratios(name: str, shape: Shape, repeat: int) -> Ratios:
 
 def _basis(section: Section, transform: Tensor, f: Tensor) -> Tensor:
     """M′ in float64, sample by sample, with all of its linear algebra."""
-    core, jacobian = section.core, SectionJacobian.of(section, transform)
+    core, jacobian = section.core, DenseJacobian.from_section(section, transform)
     sums: dict[str, Tensor] = {}
     metric = jacobian.metric
     for some in f.split(2):
@@ -149,7 +149,7 @@ def _block_times(shape: Shape, repeat: int) -> dict[str, Measure]:
             out = haar_rotation(section.target.width, (0, 1))
             back = haar_rotation(section.source.width, (0, 2)).float()
             if isinstance(section.core, Attention):
-                metric = SectionJacobian.of(section, out).metric.float()
+                metric = DenseJacobian.from_section(section, out).metric.float()
                 u, outputs, core = section.read_outs(f), section.outputs(f), section.core
                 took["Jacobian, attention"] = processor_time(
                     lambda: core.batch_sums(u, outputs, metric, None),  # noqa: B023

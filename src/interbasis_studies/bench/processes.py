@@ -17,7 +17,7 @@ from interbasis_studies.bench.shapes import VOCABULARY, Shape
 PEAK = """
 import json, sys
 from interbasis_studies.bench.shapes import Shape
-from interbasis.lib.build import build
+from interbasis.run.build import build
 from interbasis.base.memory import peak_bytes
 shape = Shape(**json.loads(sys.argv[1]))
 build(shape.network(), shape.data(), edge_group="positions", edge_sources=1, progress=False)

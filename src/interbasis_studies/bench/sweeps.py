@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from interbasis.lib.build import build
+from interbasis.run.build import build
 from interbasis_studies.bench.measures import PHASES, forward_time
 from interbasis_studies.bench.records import Sweep
 from interbasis_studies.bench.shapes import Shape
@@ -44,7 +44,7 @@ def sweep(shape: Shape, size: str) -> Sweep:
         network, tokens = larger.network(), larger.data()
         sizes.append(value)
         seconds["forward"].append(forward_time(network, tokens).value)
-        graph = build(network, tokens, edge_group="positions", edge_sources=1, progress=False)
+        graph = build(network, tokens, edge_group="positions", edge_sources=1, progress=False).graph
         for phase in PHASES:
             seconds[phase].append(graph.provenance.processor_timings.get(phase, 0.0))
     return Sweep(

@@ -10,11 +10,11 @@ from sklearn.decomposition import FastICA
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from interbasis.base.literals import Basis
+from interbasis.base.records import Basis
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.lib.build import build
 from interbasis.lib.edges import edges
+from interbasis.run.build import build
 from interbasis_studies.known.records import ScoredBasis
 from interbasis_studies.known.truth import KnownNetwork
 
@@ -37,8 +37,8 @@ def fit(known: KnownNetwork, basis: ScoredBasis, seed: int = 0) -> InteractionGr
     """
     if basis in get_args(Basis):
         name: Basis = basis  # type: ignore[assignment]  # mypy does not narrow by get_args
-        return build(known.network, known.inputs, name, seed=seed, progress=False)
-    graph = build(known.network, known.inputs, "lib", seed=seed, progress=False, edge_method=None)
+        return build(known.network, known.inputs, basis=name, seed=seed, progress=False).graph
+    graph = build(known.network, known.inputs, basis="lib", seed=seed, progress=False, edge_method=None).graph
     make: dict[str, Callable[[int, LayerBasis], LayerBasis]] = {
         "ica": lambda k, layer: _independent(layer, _rows(known, k), seed),
         "unwhitened": lambda k, layer: _unwhitened(layer),

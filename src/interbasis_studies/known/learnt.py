@@ -20,11 +20,10 @@ from interbasis.analysis.ablation.masked_pass import top_edges
 from interbasis.analysis.ablation.robust import Attack, RobustSearch
 from interbasis.analysis.ablation.search import Search
 from interbasis.analysis.modules.modules import IN_NONE, Modules, find_modules
-from interbasis.base.literals import Basis
-from interbasis.base.records import Measured, Record
+from interbasis.base.records import Basis, Measured, Record
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.lib.build import build
 from interbasis.network.network import Network
+from interbasis.run.build import build
 
 CARRIED = 0.99
 """Leading features that carry this share of a layer's variance are compared, the others are not."""
@@ -98,7 +97,7 @@ def _leading(
 
 def halves(network: Network, inputs: Tensor, test_inputs: Tensor, basis: Basis = "lib") -> Shared:
     """How far graphs of two halves of the data are the same."""
-    graphs = [build(network, inputs[start::2], basis, progress=False) for start in (0, 1)]
+    graphs = [build(network, inputs[start::2], basis=basis, progress=False).graph for start in (0, 1)]
     modules = [find_modules(graph, seeds=0, null_graphs=0, resolutions=()) for graph in graphs]
     return shared((network, network), graphs, test_inputs, modules)
 

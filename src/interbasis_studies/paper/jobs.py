@@ -10,13 +10,12 @@ from pathlib import Path
 
 import torch
 
-from interbasis.analysis.result import DataUsed
 from interbasis.analysis.stages import ablate
 from interbasis.analysis.stages.ablate import AblateRequest, AblationResult
-from interbasis.analysis.stored_results import load_result, save_result
-from interbasis.analysis.workspace import OpenedRun
-from interbasis.base.literals import Basis
+from interbasis.analysis.stored_results import DataUsed, load_result, save_result
+from interbasis.base.records import Basis
 from interbasis.lib.counted_tokens import CountedTokens
+from interbasis.run.run import Run
 from interbasis_studies.paper.plan import Settings
 from interbasis_studies.paper.records import JobResult, JobTimes, Seconds
 
@@ -74,7 +73,7 @@ def peak_bytes() -> int | None:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def ablate_missing(opened: OpenedRun, request: AblateRequest) -> bool:
+def ablate_missing(opened: Run, request: AblateRequest) -> bool:
     """Ablate what is not stored yet with these settings and data; whether there was anything."""
     names = list(request.sections or opened.graph.section_names)
     nodes = request.nodes
@@ -93,14 +92,14 @@ def ablate_missing(opened: OpenedRun, request: AblateRequest) -> bool:
     return bool(names or nodes)
 
 
-def _same_settings(stored: AblationResult, opened: OpenedRun, request: AblateRequest) -> bool:
+def _same_settings(stored: AblationResult, opened: Run, request: AblateRequest) -> bool:
     used = DataUsed.from_data(opened.data(request.data))
     all_tokens = request.all_tokens or CountedTokens.of_graph(opened.network, opened.graph).all
     wanted = request.metric, request.tolerance, all_tokens, used.fingerprint, used.labels
     return stored.conditions == wanted
 
 
-def common_result(job: Job, opened: OpenedRun, settings: Settings) -> JobResult:
+def common_result(job: Job, opened: Run, settings: Settings) -> JobResult:
     """What the results of all tasks have in common, once the run is ablated."""
     ablation = opened.stored(AblationResult)
     assert ablation is not None

@@ -7,9 +7,8 @@ from typing import Any, Literal, get_args
 from pydantic import Field
 
 from interbasis.base.errors import InterbasisError
-from interbasis.base.literals import Basis
-from interbasis.base.records import Record, SomeNames
-from interbasis.graph.basis_kinds import BASIS_KINDS
+from interbasis.base.records import Basis, Record, SomeNames
+from interbasis.graph.settings import BASIS_KINDS
 
 TaskName = Literal["modadd", "cifar10", "tinystories", "gpt2"]
 LANGUAGE_TASKS = ("tinystories", "gpt2")

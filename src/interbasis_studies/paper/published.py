@@ -1,6 +1,6 @@
 """The paper's own figures, and those that its authors' published run files hold, to be put beside ours."""
 
-from interbasis.base.literals import Basis
+from interbasis.base.records import Basis
 
 MONOSEMANTIC: dict[Basis, tuple[int, ...]] = {"lib": (14, 13, 18, 16, 13), "pca": (16, 13, 18, 16, 5)}
 """Features over 90 % one term among the first 10 of three layers, the constants included; seeds 0 to 4."""

@@ -6,8 +6,7 @@ from pydantic import Field
 
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stored_results import Result
-from interbasis.base.literals import Basis
-from interbasis.base.records import Record
+from interbasis.base.records import Basis, Record
 from interbasis_studies.paper.claims import Verdict
 from interbasis_studies.paper.plan import Settings, TaskName
 

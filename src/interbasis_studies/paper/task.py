@@ -4,11 +4,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar, Generic
 
-from interbasis.analysis.stages import build
 from interbasis.analysis.stored_results import load_result
-from interbasis.analysis.workspace import OpenedRun
 from interbasis.base.progress import Progress, silent
 from interbasis.graph.settings import BuildRequest
+from interbasis.run.named_build import build_by_name
+from interbasis.run.run import Run
 from interbasis_studies.paper.claims import Verdict
 from interbasis_studies.paper.figures import Picture
 from interbasis_studies.paper.jobs import Clock, Job
@@ -36,7 +36,7 @@ class Task(ABC, Generic[J]):
         """What is built for a job; its model is trained first where that is necessary."""
 
     @abstractmethod
-    def measure(self, job: Job, opened: OpenedRun, clock: Clock) -> J:
+    def measure(self, job: Job, opened: Run, clock: Clock) -> J:
         """Ablate and measure; what is stored already is not computed again."""
 
     @abstractmethod
@@ -70,7 +70,7 @@ class Task(ABC, Generic[J]):
         """Build, ablate and measure one model in one basis, and store the result."""
         request = self.build_request(job, progress)
         clock, built = Clock(job.folder), (job.folder / "config.json").is_file()
-        opened = build.run(
+        opened = build_by_name(
             request, job.folder, progress=progress, remedy=f"name another --out, or delete {job.folder}"
         )
         if not built:

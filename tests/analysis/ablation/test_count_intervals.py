@@ -6,7 +6,8 @@ from torch import nn
 
 import interbasis
 from interbasis.analysis.ablation.count_intervals import FINE, count_on_draws
-from interbasis.analysis.ablation.metrics import Score
+from interbasis.analysis.ablation.evaluation import Score
+from interbasis.analysis.ablation.search import edges_required
 
 SETS = 60
 LEAST = 53
@@ -33,7 +34,7 @@ def population(shares: list[float]):
         return torch.eye(len(shares) + 1, dtype=torch.float64)[chosen][:, 1:], (chosen > 0).long()
 
     network = interbasis.from_torch(nn.Sequential(classifier))
-    return network, interbasis.build(network, draw(20_000, SETS)[0], "neuron"), draw
+    return network, interbasis.build(network, draw(20_000, SETS)[0], basis="neuron").graph, draw
 
 
 def falling(total: float, number: int, slow: float) -> list[float]:
@@ -59,7 +60,7 @@ def test_intervals_hold_the_populations_count(shares, tolerance, samples, count,
     network, graph, draw = population(shares)
     intervals = []
     for seed in range(SETS):
-        found = interbasis.edges_required(
+        found = edges_required(
             network, graph, draw(samples, seed), tolerance=tolerance, stable=False, intervals=True
         )[0]
         assert found.interval[0] <= found.count <= found.interval[1]

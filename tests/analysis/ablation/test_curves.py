@@ -11,17 +11,15 @@ from torch import nn
 import interbasis
 from cases import CASES, mlp
 from interbasis.analysis.ablation import bootstrap
-from interbasis.analysis.ablation.controls import own_answers
-from interbasis.analysis.ablation.evaluation import Evaluation
-from interbasis.analysis.ablation.masked_pass import top_edges
-from interbasis.analysis.ablation.metrics import Score
-from interbasis.analysis.ablation.scrambling import reinitialised, shuffled
-from interbasis.analysis.ablation.sparsity import normalised
-from interbasis.analysis.ablation.stress import stress
+from interbasis.analysis.ablation.controls import own_answers, reinitialised, shuffled, stress
+from interbasis.analysis.ablation.curves import interaction_sparsity, normalised, sparsity_curves
+from interbasis.analysis.ablation.evaluation import Evaluation, Score
+from interbasis.analysis.ablation.masked_pass import ablate_edges, top_edges
 from interbasis.analysis.stages.curves import CurvesResult
-from interbasis.analysis.workspace import open_run
 from interbasis.base.errors import InterbasisError
+from interbasis.run.run import open_run
 from interbasis.show.result_tables import curve_tables
+from small_runs import control_rows
 
 
 @pytest.fixture(scope="module")
@@ -31,18 +29,18 @@ def solved():
         case.original[-1].bias -= case.original(case.inputs).mean(0)
     network = interbasis.from_torch(case.original)
     data = (case.inputs, network(case.inputs).argmax(-1))
-    return network, interbasis.build(network, case.inputs), data
+    return network, interbasis.build(network, case.inputs).graph, data
 
 
 def accuracy(network, graph, data, masks) -> float:
-    outputs = interbasis.ablate_edges(network, graph, data[0], masks)
+    outputs = ablate_edges(network, graph, data[0], masks)
     return (outputs.argmax(-1) == data[1]).double().mean().item()
 
 
 def test_values_counts_and_areas(solved):
     network, graph, data = solved
     fractions = (0.05, 0.2, 0.5, 1.0)
-    found = interbasis.sparsity_curves(network, graph, data, fractions=fractions)
+    found = sparsity_curves(network, graph, data, fractions=fractions)
     assert found.baseline == 1.0
     assert list(found.sections) == graph.section_names
     widths = graph.provenance.widths
@@ -69,8 +67,8 @@ def test_values_counts_and_areas(solved):
 def test_a_random_ranking_is_worse(solved):
     network, graph, data = solved
     ranking = [torch.rand(edges.shape, generator=torch.Generator().manual_seed(0)) for edges in graph.edges]
-    random = interbasis.sparsity_curves(network, graph, data, ranking=ranking)
-    assert random.whole.area < interbasis.sparsity_curves(network, graph, data).whole.area
+    random = sparsity_curves(network, graph, data, ranking=ranking)
+    assert random.whole.area < sparsity_curves(network, graph, data).whole.area
 
 
 def test_the_bootstrap_knows_the_standard_error():
@@ -89,10 +87,10 @@ def test_sparsity_measures_of_known_matrices():
     equal, single = torch.ones(4, 8), torch.eye(8)[:4]
     assert torch.allclose(normalised(equal).norm(dim=1), torch.ones(4))
     case = CASES["linear"]()
-    graph = interbasis.build(case.network, case.inputs)
-    measured = interbasis.interaction_sparsity(graph)
+    graph = interbasis.build(case.network, case.inputs).graph
+    measured = interaction_sparsity(graph)
     assert measured[0].participation == pytest.approx(1, abs=1e-6)  # LIB makes a linear network diagonal
-    from interbasis.analysis.ablation.sparsity import _measure
+    from interbasis.analysis.ablation.curves import _measure
 
     flat, sharp = (_measure("a", "b", normalised(matrix.double())) for matrix in (equal, single))
     assert (flat.participation, flat.gini, flat.hoyer, flat.kurtosis) == pytest.approx((8, 0, 0, 1))
@@ -129,7 +127,7 @@ def test_stress_finds_edges_that_cancel():
     inputs = torch.cat([shared, shared, shared.flip(0)], dim=1)
     network = interbasis.from_torch(module)
     data = (inputs, network(inputs).argmax(-1))
-    graph = interbasis.build(network, inputs, "neuron")
+    graph = interbasis.build(network, inputs, basis="neuron").graph
     evaluation = Evaluation(network, graph, data)
     mask = torch.ones_like(graph.edges[0], dtype=torch.bool)
     mask[:, 1:3] = False
@@ -144,7 +142,7 @@ def test_stress_finds_edges_that_cancel():
 
 def test_controls_in_one_call(solved):
     network, _, data = solved
-    rows = interbasis.controls(
+    rows = control_rows(
         network, data[0], data, bases=("lib", "pca"), stressed=("lib",), tolerance=0.05, edge_method="exact"
     )
     assert [row.name for row in rows] == [
@@ -154,7 +152,8 @@ def test_controls_in_one_call(solved):
     assert [len(row.stress) for row in rows] == [3, 0, 0, 0, 0]
     own = own_answers(shuffled(network), data)
     assert (
-        Evaluation(shuffled(network), interbasis.build(shuffled(network), data[0]), own).baseline.value == 1
+        Evaluation(shuffled(network), interbasis.build(shuffled(network), data[0]).graph, own).baseline.value
+        == 1
     )
     for row in rows:
         assert row.curves.baseline == 1  # against own answers
@@ -164,13 +163,13 @@ def test_bad_fractions_are_refused(solved):
     network, graph, data = solved
     for fractions in ((), (0.0, 1.0), (0.5, 0.2), (0.5, 1.5)):
         with pytest.raises(interbasis.InterbasisError, match="fractions that rise"):
-            interbasis.sparsity_curves(network, graph, data, fractions=fractions)
+            sparsity_curves(network, graph, data, fractions=fractions)
 
 
 def test_areas_that_are_not_defined_are_said_to_be_so(solved):
     """On inputs that get the answer which the network gives without any edges, there is nothing to lose."""
     network, graph, data = solved
-    nothing = interbasis.ablate_edges(network, graph, data[0], [top_edges(e, 0) for e in graph.edges])
+    nothing = ablate_edges(network, graph, data[0], [top_edges(e, 0) for e in graph.edges])
     chosen = data[1] == nothing.argmax(-1)
     assert chosen.any()
     result = open_run(graph, network, (data[0][chosen], data[1][chosen])).curves()
@@ -186,9 +185,9 @@ def test_areas_that_are_not_defined_are_said_to_be_so(solved):
 
 def test_no_more_edges_are_kept_than_there_are():
     case = mlp(nn.ReLU(), widths=(40, 5, 4), samples=60)  # five of forty directions are read
-    graph = interbasis.build(case.network, case.inputs, progress=False)
+    graph = interbasis.build(case.network, case.inputs, progress=False).graph
     data = (case.inputs, case.network(case.inputs).argmax(-1))
-    curves = interbasis.sparsity_curves(case.network, graph, data, progress=False)
+    curves = sparsity_curves(case.network, graph, data, progress=False)
     existing = [graph.inner_edges(k).numel() for k in range(2)]
     assert [curve.counts[-1] for curve in curves.sections.values()] == existing
     assert curves.whole.counts[-1] == sum(existing)

@@ -8,9 +8,15 @@ from torch import Tensor
 
 import interbasis
 from cases import CASES, activations, as_general, attention_section, mlp, normal, seeded
-from interbasis.analysis.ablation.masked_pass import ablated, top_edges
-from interbasis.analysis.ablation.token_table import Table, tabulate
-from interbasis.lib.attributions import sections_in_bases
+from interbasis.analysis.ablation.masked_pass import (
+    Table,
+    ablate_edges,
+    ablate_nodes,
+    ablated,
+    tabulate,
+    top_edges,
+)
+from interbasis.lib.coordinates import sections_in_bases
 from interbasis.network.cores import Attention, AttentionShape
 from interbasis.network.network import Section
 
@@ -38,7 +44,7 @@ def close(found: Tensor, expected: Tensor) -> bool:
 @pytest.mark.parametrize("density", [0.0, 0.3, 0.9])
 def test_sections_of_networks(name, density):
     case = CASES[name]()
-    graph = interbasis.build(case.network, case.inputs, edge_method=None)
+    graph = interbasis.build(case.network, case.inputs, edge_method=None).graph
     sections = sections_in_bases(case.network, graph.layers)
     f = case.network.activations(case.inputs[:6])
     for k, section in enumerate(sections):
@@ -101,48 +107,48 @@ def test_a_table_holds_what_repeats_and_nothing_else():
 @pytest.mark.parametrize("name", SMALL)
 def test_ablating_nothing_and_everything(name, basis):
     case = CASES[name]()
-    graph = interbasis.build(case.network, case.inputs, basis, rotate_last=False)
+    graph = interbasis.build(case.network, case.inputs, basis=basis, rotate_last=False).graph
     whole = [torch.ones_like(edges, dtype=torch.bool) for edges in graph.edges]
     expected = case.network(case.inputs)
-    assert close(interbasis.ablate_edges(case.network, graph, case.inputs, whole), expected)
+    assert close(ablate_edges(case.network, graph, case.inputs, whole), expected)
     # nothing but the constant's edges in all sections: the same output for every sample
     nothing = [top_edges(edges, 0) for edges in graph.edges]
-    output = interbasis.ablate_edges(case.network, graph, case.inputs, nothing)
+    output = ablate_edges(case.network, graph, case.inputs, nothing)
     assert close(output, output[:1].expand_as(output))
     # in the last section alone, which is linear: the mean output
     if name in ("relu", "modadd", "modadd-2-blocks"):
         last = len(graph.edges) - 1
-        output = interbasis.ablate_edges(case.network, graph, case.inputs, {last: nothing[last]})
+        output = ablate_edges(case.network, graph, case.inputs, {last: nothing[last]})
         assert close(output, expected.mean(0).expand_as(output))
 
 
 def test_a_neuron_that_is_ablated_is_at_its_mean():
     case = mlp(torch.nn.GELU(), widths=(4, 5, 3), samples=50)
     inputs = case.inputs + 3
-    graph = interbasis.build(case.network, inputs, "neuron", rotate_last=False)
+    graph = interbasis.build(case.network, inputs, basis="neuron", rotate_last=False).graph
     changed = inputs.clone()
     changed[:, 2] = inputs[:, 2].mean()
     kept = torch.ones(5, dtype=torch.bool)
     kept[3] = False  # feature 0 is the constant
     expected = case.network(changed)
-    assert close(interbasis.ablate_nodes(case.network, graph, inputs, {0: kept}), expected)
+    assert close(ablate_nodes(case.network, graph, inputs, {0: kept}), expected)
     mask = kept.expand(graph.edges[0].shape)
-    assert close(interbasis.ablate_edges(case.network, graph, inputs, {0: mask}), expected)
+    assert close(ablate_edges(case.network, graph, inputs, {0: mask}), expected)
 
 
 def test_nodes_are_kept_from_the_front_or_by_name():
     case = CASES["modadd"]()
     network = case.network
-    graph = interbasis.build(network, case.inputs)
+    graph = interbasis.build(network, case.inputs).graph
     layer = graph.layers[1]
     f = network.activations_at(1, case.inputs)
     expected = f @ (layer.inverse[:, :3] @ layer.transform[:3]).T
     for section in network.sections[1:]:
         expected = section(expected)
     for keep in ({1: 3}, {"mlp_in.0": torch.arange(3)}, {1: torch.arange(layer.features) < 3}):
-        assert close(interbasis.ablate_nodes(network, graph, case.inputs, keep), expected[:, -1])
+        assert close(ablate_nodes(network, graph, case.inputs, keep), expected[:, -1])
     full = {k: layer.features for k, layer in enumerate(graph.layers[:-1])}
-    assert close(interbasis.ablate_nodes(network, graph, case.inputs, full), network(case.inputs))
+    assert close(ablate_nodes(network, graph, case.inputs, full), network(case.inputs))
 
 
 def test_the_largest_edges_are_kept_and_the_constants_are_free():
@@ -155,7 +161,7 @@ def test_the_largest_edges_are_kept_and_the_constants_are_free():
 
 def test_masks_that_do_not_fit_are_refused():
     case = CASES["relu"]()
-    graph = interbasis.build(case.network, case.inputs)
+    graph = interbasis.build(case.network, case.inputs).graph
     for masks, reason in (
         ({0: torch.ones(2, 2, dtype=torch.bool)}, "boolean of shape"),
         ({0: torch.ones_like(graph.edges[0])}, "boolean of shape"),
@@ -164,4 +170,4 @@ def test_masks_that_do_not_fit_are_refused():
         ([None], "each of the 3 sections"),
     ):
         with pytest.raises(interbasis.InterbasisError, match=reason):
-            interbasis.ablate_edges(case.network, graph, case.inputs, masks)
+            ablate_edges(case.network, graph, case.inputs, masks)

@@ -7,8 +7,9 @@ from torch import nn
 
 import interbasis
 from cases import normal, seeded
-from interbasis.analysis.ablation.masked_pass import ablated
-from interbasis.lib.attributions import sections_in_bases
+from interbasis.analysis.ablation.masked_pass import ablate_edges, ablated
+from interbasis.analysis.ablation.search import edges_required
+from interbasis.lib.coordinates import sections_in_bases
 from interbasis.network.cores import Elementwise, Gated
 from interbasis.network.network import NodeLayer
 from interbasis.network.stencil import Stencil
@@ -38,7 +39,7 @@ def test_convolutions(geometry):
 @pytest.mark.parametrize("basis", ["lib", "neuron"])
 def test_a_residual_network_in_its_bases(basis):
     network, _, images = small_residual()
-    graph = interbasis.build(network, images, basis, edge_method=None, dtype="float64")
+    graph = interbasis.build(network, images, basis=basis, edge_method=None, dtype="float64").graph
     for k, section in enumerate(sections_in_bases(network, graph.layers)):
         f = graph.layers[k].features_of(network.activations_at(k, images[:3]))
         for density in (0.0, 0.2, 0.9, 1.0):
@@ -64,22 +65,22 @@ def test_gated_convolutions(geometry):
 
 def test_all_edges_leave_the_network_alone_and_none_leave_the_mean():
     network, module, images = small_residual()
-    graph = interbasis.build(network, images, dtype="float64")
+    graph = interbasis.build(network, images, dtype="float64").graph
     shapes = [edges.shape for edges in graph.edges]
     every = [torch.ones(shape, dtype=torch.bool) for shape in shapes]
-    found = interbasis.ablate_edges(network, graph, images, every)
+    found = ablate_edges(network, graph, images, every)
     assert (found - module(images)).abs().max() < 1e-9
     none = torch.zeros(shapes[-1], dtype=torch.bool)
     none[:, 0] = True
-    found = interbasis.ablate_edges(network, graph, images, {"head": none})
+    found = ablate_edges(network, graph, images, {"head": none})
     assert (found - module(images).mean(0)).abs().max() < 1e-9
 
 
 def test_few_edges_are_found():
     network, module, images = small_residual(samples=40)
-    graph = interbasis.build(network, images, dtype="float64")
+    graph = interbasis.build(network, images, dtype="float64").graph
     labels = module(images).argmax(1)
-    for section in interbasis.edges_required(network, graph, (images, labels), "accuracy"):
+    for section in edges_required(network, graph, (images, labels), "accuracy"):
         assert 0 <= section.count < section.possible
-        kept = interbasis.ablate_edges(network, graph, images, {section.source: section.mask})
+        kept = ablate_edges(network, graph, images, {section.source: section.mask})
         assert (kept.argmax(1) == labels).double().mean() == pytest.approx(section.value)

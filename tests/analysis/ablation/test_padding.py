@@ -6,8 +6,11 @@ from torch import nn
 
 import interbasis
 from interbasis.analysis.ablation.controls import own_answers
-from interbasis.analysis.workspace import open_run
+from interbasis.analysis.ablation.curves import sparsity_curves
+from interbasis.analysis.ablation.masked_pass import ablate_edges
+from interbasis.analysis.ablation.search import edges_required
 from interbasis.data.samples import IGNORED_LABEL, Samples
+from interbasis.run.run import open_run
 
 SAMPLES, POSITIONS = 24, 7
 
@@ -55,12 +58,12 @@ def padded(request):
         tokens[k, length:] = 0
     data = Samples(SAMPLES, lambda a, b: (tokens[a:b], labels[a:b]), "tokens", lengths=lengths)
     network = interbasis.from_torch(model, tokens[:3, :5])
-    return network, interbasis.build(network, data, progress=False), data
+    return network, interbasis.build(network, data, progress=False).graph, data
 
 
 def test_the_baseline_is_that_of_samples_alone(padded):
     network, graph, data = padded
-    curves = interbasis.sparsity_curves(network, graph, data, fractions=(0.1, 1.0), progress=False)
+    curves = sparsity_curves(network, graph, data, fractions=(0.1, 1.0), progress=False)
     assert curves.baseline == 1.0
     assert curves.whole.values[-1] == 1.0  # all edges kept
     assert curves.whole.values[0] < 1.0
@@ -68,14 +71,12 @@ def test_the_baseline_is_that_of_samples_alone(padded):
 
 def test_ablations_are_those_of_samples_alone(padded):
     network, graph, data = padded
-    found = interbasis.edges_required(network, graph, data, tolerance=0.05, progress=False)[-1]
+    found = edges_required(network, graph, data, tolerance=0.05, progress=False)[-1]
     right = answers = 0
     for k in range(SAMPLES):
         inputs, labels = data.read(k, k + 1)
         length = int(data.lengths[k])
-        outputs = interbasis.ablate_edges(
-            network, graph, inputs[:, :length], {found.source: found.mask}
-        ).argmax(-1)
+        outputs = ablate_edges(network, graph, inputs[:, :length], {found.source: found.mask}).argmax(-1)
         expected = labels if labels.ndim == 1 else labels[:, :length]
         right, answers = right + int((outputs == expected).sum()), answers + expected.numel()
     assert found.value == pytest.approx(right / answers)

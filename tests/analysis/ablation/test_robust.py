@@ -13,14 +13,14 @@ from interbasis.analysis.ablation.masked_pass import ablated, top_edges
 from interbasis.analysis.ablation.robust import Attack, RobustSearch, soft_ablated
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stored_results import load_result
-from interbasis.lib.attributions import sections_in_bases
+from interbasis.lib.coordinates import sections_in_bases
 from reference import relative_error
 
 
 @pytest.mark.parametrize("name", ["gelu", "linear", "modadd", "positionwise"])
 def test_a_real_mask_of_zeros_and_ones_is_an_ablation(name):
     case = CASES[name]()
-    graph = interbasis.build(case.network, case.inputs)
+    graph = interbasis.build(case.network, case.inputs).graph
     activations = case.network.activations(case.inputs)
     for k, section in enumerate(sections_in_bases(case.network, graph.layers)):
         f = graph.layers[k].features_of(activations[k])
@@ -51,7 +51,7 @@ def test_edges_that_cancel_are_found():
     """Without all three edges of x_1 nothing is lost; with one of them back, the classes are confused."""
     network, inputs, _ = cancelling()
     labels = network(inputs).argmax(-1)
-    graph = interbasis.build(network, inputs, "neuron")
+    graph = interbasis.build(network, inputs, basis="neuron").graph
     evaluation = Evaluation(network, graph, (inputs, labels), "accuracy")
     kept = torch.zeros(graph.edges[1].shape, dtype=torch.bool)
     kept[:, :2] = True  # the constant and the hidden neuron of x_0
@@ -70,7 +70,7 @@ def test_edges_that_cancel_are_found():
 def test_what_nothing_depends_on_is_robust():
     network, inputs, _ = cancelling()
     labels = network(inputs).argmax(-1)
-    graph = interbasis.build(network, inputs, "neuron")
+    graph = interbasis.build(network, inputs, basis="neuron").graph
     evaluation = Evaluation(network, graph, (inputs, labels), "accuracy")
     search = RobustSearch(evaluation, 0, limit=0.999, attack=Attack(steps=4))
     edges = graph.edges[0]
@@ -85,9 +85,9 @@ def test_convolutions_are_refused_before_any_work():
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)).double()
     images = torch.randn(12, 1, 4, 4, dtype=torch.float64)
     labels = module(images).argmax(1)
-    graph = interbasis.build(interbasis.from_torch(module, images[:1]), (images, labels))
+    run = interbasis.build(interbasis.from_torch(module, images[:1]), (images, labels))
     with pytest.raises(InterbasisError, match="do not support convolutions and pooling, received "):
-        graph.ablate(robust=True)
+        run.ablate(robust=True)
 
 
 def test_the_command_stores_it_and_the_report_says_so(cli, tmp_path):

@@ -11,9 +11,9 @@ from torch.nn.utils import prune
 import interbasis
 from cases import ACTIVATIONS, CASES, mlp, modular_addition, normal, plain_transformer, seeded
 from interbasis import InterbasisError, Network
-from interbasis.analysis.ablation.controls import ControlPlan, ControlSettings
-from interbasis.analysis.ablation.scrambling import reinitialised, shuffled
+from interbasis.analysis.ablation.controls import ControlPlan, ControlSettings, reinitialised, shuffled
 from interbasis.models import modadd
+from small_runs import control_rows
 
 pytest.importorskip("transformers")
 
@@ -210,7 +210,7 @@ def test_a_network_put_together_by_hand_says_how_or_is_refused():
         with pytest.raises(InterbasisError, match="give the Network remake=function"):
             change(network)
     with pytest.raises(InterbasisError, match="leave scrambled networks out with scrambles=0"):
-        interbasis.controls(network, inputs, (inputs, network(inputs).argmax(-1)))
+        control_rows(network, inputs, (inputs, network(inputs).argmax(-1)))
     plan = ControlPlan(
         network, inputs, (inputs, network(inputs).argmax(-1)), "accuracy", ControlSettings(scrambles=0)
     )
@@ -257,22 +257,20 @@ def test_weights_that_cannot_be_told_are_refused_by_name():
 def test_several_scrambled_networks_have_seeds_of_their_own():
     case = mlp(nn.ReLU(), widths=(6, 9, 4), samples=60)
     data = (case.inputs, case.network(case.inputs).argmax(-1))
-    rows = interbasis.controls(
-        case.network, case.inputs, data, bases=("pca",), stressed=(), seed=3, scrambles=2
-    )
+    rows = control_rows(case.network, case.inputs, data, bases=("pca",), stressed=(), seed=3, scrambles=2)
     assert [row.name for row in rows[2:]] == [
         f"pca, {kind} weights, seed {seed}" for kind in KINDS for seed in (3, 4)
     ]
     assert [row.network for row in rows[2:]] == ["shuffled"] * 2 + ["reinitialised"] * 2
     assert rows[2].curves.whole.values != rows[3].curves.whole.values
-    alone = interbasis.controls(case.network, case.inputs, data, bases=("pca",), stressed=(), seed=4)
+    alone = control_rows(case.network, case.inputs, data, bases=("pca",), stressed=(), seed=4)
     assert alone[2].name == "pca, shuffled weights"
     assert alone[2].sparsity == rows[3].sparsity
     for settings, word in (
         ({"scrambles": -1}, "scrambles"),
         ({"bases": ("lip",)}, "lip"),
         ({"stressed": ("lop",)}, "lop"),
-        ({"bases": ()}, "none"),
+        ({"bases": ()}, "bases cannot be"),
     ):
         with pytest.raises(InterbasisError, match=word):
-            interbasis.controls(case.network, case.inputs, data, **settings)
+            control_rows(case.network, case.inputs, data, **settings)

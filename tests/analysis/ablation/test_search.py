@@ -7,11 +7,12 @@ from torch import nn
 import interbasis
 from cases import CASES, mlp
 from interbasis.analysis.ablation.bootstrap import required_counts
-from interbasis.analysis.ablation.evaluation import Evaluation
-from interbasis.analysis.ablation.masked_pass import top_edges
-from interbasis.analysis.ablation.metrics import Score, passes, worst_allowed
-from interbasis.analysis.ablation.trials import logarithmic
+from interbasis.analysis.ablation.curves import sparsity_curves
+from interbasis.analysis.ablation.evaluation import Evaluation, Score, passes, worst_allowed
+from interbasis.analysis.ablation.masked_pass import ablate_edges, ablate_nodes, top_edges
+from interbasis.analysis.ablation.search import edges_required, logarithmic, nodes_required
 from interbasis.models import modadd
+from small_runs import control_rows
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def solved():
     network = modadd.from_weights(
         case.weights | {"unembed.b_U": case.weights["unembed.b_U"] - logits.mean(0)}
     )
-    graph = interbasis.build(network, case.inputs)
+    graph = interbasis.build(network, case.inputs).graph
     labels = network(case.inputs).argmax(-1)
     labels[:2] = (labels[:2] + 1) % 8
     return network, graph, (case.inputs, labels)
@@ -40,12 +41,12 @@ def leaving_few(graph) -> float:
 
 
 def accuracy(network, graph, data, masks) -> float:
-    outputs = interbasis.ablate_edges(network, graph, data[0], masks)
+    outputs = ablate_edges(network, graph, data[0], masks)
     return (outputs.argmax(-1) == data[1]).double().mean().item()
 
 
 def cross_entropy(network, graph, data, masks) -> float:
-    outputs = interbasis.ablate_edges(network, graph, data[0], masks)
+    outputs = ablate_edges(network, graph, data[0], masks)
     return torch.nn.functional.cross_entropy(outputs, data[1]).item()
 
 
@@ -54,7 +55,7 @@ def test_the_bisection_takes_the_papers_path(solved, metric, tolerance):
     network, graph, data = solved
     measure = {"accuracy": accuracy, "cross_entropy": cross_entropy}[metric]
     base = measure(network, graph, data, {})
-    found = interbasis.edges_required(network, graph, data, metric, tolerance)
+    found = edges_required(network, graph, data, metric, tolerance)
     assert [(r.source, r.target) for r in found] == [
         ("attn_in.0", "mlp_in.0"), ("mlp_in.0", "unembed"), ("unembed", "output"),
     ]  # fmt: skip
@@ -92,9 +93,7 @@ def test_no_edge_at_all_is_tried_where_one_is_enough(solved):
         lost = base - accuracy(network, graph, data, {k: mask})
         assert lost > 0.2  # the edges do something
         for tolerance, few in ((lost + 1e-9, True), (lost - 1e-9, False)):
-            found = interbasis.edges_required(
-                network, graph, data, tolerance=tolerance, sections=[k], intervals=True
-            )[0]
+            found = edges_required(network, graph, data, tolerance=tolerance, sections=[k], intervals=True)[0]
             assert (found.count == 0) is few
             if few:
                 assert found.stable_count == 0
@@ -120,12 +119,12 @@ def test_passes_stop_early_and_the_bound_is_one(solved, small_chunks):
 def test_nodes_required_by_a_full_scan(solved):
     network, graph, data = solved
     base = accuracy(network, graph, data, {})
-    found = interbasis.nodes_required(network, graph, data, tolerance=0.1)
+    found = nodes_required(network, graph, data, tolerance=0.1)
     assert [result.layer for result in found] == network.layers[:-1]
     for k, result in enumerate(found):
         values = []
         for kept in range(1, graph.layers[k].features + 1):
-            outputs = interbasis.ablate_nodes(network, graph, data[0], {k: kept})
+            outputs = ablate_nodes(network, graph, data[0], {k: kept})
             values.append((outputs.argmax(-1) == data[1]).double().mean().item())
         assert [visited.value for visited in result.curve] == pytest.approx(values)
         assert result.count == 1 + next(i for i, value in enumerate(values) if value >= base - 0.1)
@@ -135,7 +134,7 @@ def test_a_layer_without_a_constant_may_need_no_node(solved):
     network, graph, data = solved
     last = len(graph.layers) - 1
     assert not graph.layers[last].constant
-    found = interbasis.nodes_required(network, graph, data, tolerance=1.0, layers=[0, last])
+    found = nodes_required(network, graph, data, tolerance=1.0, layers=[0, last])
     assert [result.count for result in found] == [1, 0]  # the constant counts, where there is one
     assert [result.curve[0].kept for result in found] == [1, 0]
 
@@ -143,15 +142,15 @@ def test_a_layer_without_a_constant_may_need_no_node(solved):
 def test_a_hopeless_limit_is_told_with_the_whole_metric(solved, small_chunks):
     """Even with all edges the bases may leave out too much; by how much is measured on all samples."""
     network, graph, data = solved
-    lowered = interbasis.build(network, data[0], threshold=leaving_few(graph), relative_threshold=0)
+    lowered = interbasis.build(network, data[0], threshold=leaving_few(graph), relative_threshold=0).graph
     value = accuracy(network, lowered, data, {0: torch.ones_like(lowered.edges[0], dtype=torch.bool)})
     with pytest.raises(interbasis.InterbasisError, match=rf"attn_in.0 → mlp_in.0 \({value:.6g}\)"):
-        interbasis.edges_required(network, lowered, data)
+        edges_required(network, lowered, data)
 
 
 def test_labels_at_every_position_and_ignored_ones():
     case = CASES["positionwise"]()
-    graph = interbasis.build(case.network, case.inputs)
+    graph = interbasis.build(case.network, case.inputs).graph
     outputs = case.network(case.inputs)  # [9, 4, 3]
     labels = outputs.argmax(-1)
     labels[0] = (labels[0] + 1) % 3
@@ -165,20 +164,20 @@ def test_labels_at_every_position_and_ignored_ones():
 
 def test_bad_requests_get_a_sentence(solved):
     network, graph, data = solved
-    lowered = interbasis.build(network, data[0], threshold=leaving_few(graph), relative_threshold=0)
-    bare = interbasis.build(network, data[0], edge_method=None)
+    lowered = interbasis.build(network, data[0], threshold=leaving_few(graph), relative_threshold=0).graph
+    bare = interbasis.build(network, data[0], edge_method=None).graph
     for call, reason in (
-        (lambda: interbasis.edges_required(network, graph, data[0]), "labels are required"),
+        (lambda: edges_required(network, graph, data[0]), "labels are required"),
         (
-            lambda: interbasis.edges_required(network, graph, (data[0], data[1] + 9)),
+            lambda: edges_required(network, graph, (data[0], data[1] + 9)),
             "labels lie between 0 and 7",
         ),
-        (lambda: interbasis.edges_required(network, graph, (data[0], data[1] * 1.0)), "integer labels"),
-        (lambda: interbasis.edges_required(network, graph, data, "speed"), "accuracy or cross_entropy"),
-        (lambda: interbasis.edges_required(network, graph, data, tolerance=-1), "must be at least 0"),
-        (lambda: interbasis.edges_required(network, lowered, data), "even with all edges"),
-        (lambda: interbasis.edges_required(network, bare, data), "no edges to ablate"),
-        (lambda: interbasis.nodes_required(network, graph, data, counts=[0]), "counts from 1"),
+        (lambda: edges_required(network, graph, (data[0], data[1] * 1.0)), "integer labels"),
+        (lambda: edges_required(network, graph, data, "speed"), "accuracy or cross_entropy"),
+        (lambda: edges_required(network, graph, data, tolerance=-1), "must be at least 0"),
+        (lambda: edges_required(network, lowered, data), "even with all edges"),
+        (lambda: edges_required(network, bare, data), "no edges to ablate"),
+        (lambda: nodes_required(network, graph, data, counts=[0]), "counts from 1"),
     ):
         with pytest.raises(interbasis.InterbasisError, match=reason):
             call()
@@ -187,8 +186,8 @@ def test_bad_requests_get_a_sentence(solved):
 @pytest.mark.parametrize(("metric", "tolerance"), [("accuracy", 0.2), ("cross_entropy", 0.05)])
 def test_draws_change_nothing_and_are_counts_on_resampled_samples(solved, metric, tolerance):
     network, graph, data = solved
-    plain = interbasis.edges_required(network, graph, data, metric, tolerance, stable=False)
-    found = interbasis.edges_required(network, graph, data, metric, tolerance, stable=False, intervals=True)
+    plain = edges_required(network, graph, data, metric, tolerance, stable=False)
+    found = edges_required(network, graph, data, metric, tolerance, stable=False, intervals=True)
     for k, (one, other) in enumerate(zip(found, plain, strict=True)):
         assert (one.count, one.value) == (other.count, other.value)
         assert other.draws is None
@@ -234,7 +233,7 @@ def language():
 
     network = interbasis.from_hf(random_model("gpt2"), 0)
     inputs = tokens(12, 9)
-    return network, interbasis.build(network, inputs), inputs
+    return network, interbasis.build(network, inputs).graph, inputs
 
 
 def test_labels_of_a_language_model_are_the_tokens_that_follow(language):
@@ -255,8 +254,8 @@ def test_labels_of_a_language_model_are_the_tokens_that_follow(language):
         assert baseline.value == pytest.approx(expected, rel=1e-12)
     right = (logits.argmax(-1) == tokens[:, 1:].flatten()).double().mean().item()
     assert Evaluation(network, graph, tokens, "accuracy").baseline.value == pytest.approx(right, abs=1e-12)
-    found = interbasis.edges_required(network, graph, tokens, sections=[2])
-    named = interbasis.edges_required(network, graph, cut, "cross_entropy", 0.1, sections=[2])
+    found = edges_required(network, graph, tokens, sections=[2])
+    named = edges_required(network, graph, cut, "cross_entropy", 0.1, sections=[2])
     assert (found[0].count, found[0].value) == (named[0].count, pytest.approx(named[0].value, rel=1e-12))
 
 
@@ -278,10 +277,10 @@ def test_tokens_as_their_own_labels_are_refused(language):
     padded[:, 6:] = -100
     for labels in (tokens, padded, tokens.int()):
         for call in (
-            lambda data: interbasis.edges_required(network, graph, data, "cross_entropy"),
-            lambda data: interbasis.nodes_required(network, graph, data),
-            lambda data: interbasis.sparsity_curves(network, graph, [data]),
-            lambda data: interbasis.controls(network, tokens, data),
+            lambda data: edges_required(network, graph, data, "cross_entropy"),
+            lambda data: nodes_required(network, graph, data),
+            lambda data: sparsity_curves(network, graph, [data]),
+            lambda data: control_rows(network, tokens, data),
             lambda data: interbasis.features.intervene(network, graph.layers[0], data, 1, 0.0),
         ):
             with pytest.raises(
@@ -304,7 +303,7 @@ def test_a_network_that_repeats_its_input_is_still_measured_against_its_own_answ
 
 
 def test_python_and_the_command_line_choose_the_same_metric(language, solved):
-    from interbasis.analysis.ablation.metrics import default_metric
+    from interbasis.analysis.ablation.evaluation import default_metric
 
     assert default_metric(language[0]) == "cross_entropy"
     assert default_metric(language[0].to(torch.float32).between(language[0].layers[1:3])) == "cross_entropy"
@@ -331,11 +330,11 @@ def test_ties_do_not_move_a_count(wrong):
     with torch.no_grad():  # answers that differ
         case.original[-1].bias -= case.original(case.inputs).mean(0)
     network = interbasis.from_torch(case.original)
-    graph = interbasis.build(network, case.inputs, progress=False)
+    graph = interbasis.build(network, case.inputs, progress=False).graph
     labels = network(case.inputs).argmax(-1)
     labels[:wrong] = (labels[:wrong] + 1) % 4
     data = (case.inputs, labels)
-    exact = interbasis.edges_required(network, graph, data, tolerance=0.001, progress=False)
-    forgiving = interbasis.edges_required(network, graph, data, tolerance=0.001 + 1e-9, progress=False)
+    exact = edges_required(network, graph, data, tolerance=0.001, progress=False)
+    forgiving = edges_required(network, graph, data, tolerance=0.001 + 1e-9, progress=False)
     assert [edges.count for edges in exact] == [edges.count for edges in forgiving]
     assert [edges.stable_count for edges in exact] == [edges.stable_count for edges in forgiving]

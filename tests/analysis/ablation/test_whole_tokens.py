@@ -24,7 +24,7 @@ LEFT_OUT = {"skip_positions": 1, "norm_limit": 1.15}
 def left_out(request):
     """A language model, its graph with tokens left out, and tokens."""
     case = CASES[request.param]()
-    graph = interbasis.build(case.network, case.inputs, **LEFT_OUT)
+    graph = interbasis.build(case.network, case.inputs, **LEFT_OUT).graph
     return case.network, graph, case.inputs[:3]
 
 
@@ -90,7 +90,7 @@ def test_nodes(left_out):
 
 def test_nothing_but_whole_tokens_changes_nothing():
     case = CASES["gpt2"]()
-    graph = interbasis.build(case.network, case.inputs, skip_positions=3)
+    graph = interbasis.build(case.network, case.inputs, skip_positions=3).graph
     first = case.inputs[:2, :3]  # no token that counts
     masks = {k: torch.zeros(edges.shape, dtype=torch.bool) for k, edges in enumerate(graph.edges)}
     assert relative_error(ablate_edges(case.network, graph, first, masks), case.network(first)) <= 1e-12

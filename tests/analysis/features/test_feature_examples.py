@@ -141,7 +141,7 @@ def test_surroundings_and_the_active_token():
 
 def test_a_layer_of_the_last_position_marks_the_last_token():
     case = modular_addition()
-    layer = interbasis.build(case.network, case.inputs, edge_method=None).layers[1]
+    layer = interbasis.build(case.network, case.inputs, edge_method=None).graph.layers[1]
     found = features.examples(features.of(case.network, layer), case.inputs, features.Plan(ends=2))
     example = found.features[1].bands[0].examples[0]
     assert (example.position, example.active) == (2, 2)

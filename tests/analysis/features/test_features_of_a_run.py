@@ -12,8 +12,9 @@ from cases import mlp, normal
 from interbasis import features
 from interbasis.analysis.stages.features import ExamplesResult, FeaturesRequest, FeaturesResult, analyse
 from interbasis.analysis.stored_results import load_result
-from interbasis.analysis.workspace import open_run
 from interbasis.data.samples import Samples
+from interbasis.graph.store import load
+from interbasis.run.run import open_run
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def test_a_run_is_described_and_its_results_are_stored(run, cli):
     assert list(stored.layers["attn_in.0"].by_index()) == [1, 2, 3]
     assert list(stored.layers["output"].by_index()) == [0, 1, 2]
     first = stored.layers["attn_in.0"].features[0]
-    graph = interbasis.load(run)
+    graph = load(run)
     network = interbasis.modadd.load(graph.provenance.model.removeprefix("modadd:"))
     label = features.fourier(network, graph.layers[0])[1]
     assert first.evidence[0].kind == "position"  # which explains more than the Fourier term of the rest
@@ -76,7 +77,7 @@ def test_bad_input_ends_with_one_sentence(run, tmp_path, cli):
 def test_labelled_rows_are_probed():
     case = mlp(nn.ReLU())
     labels = (case.inputs[:, 0] > 0.3).long()
-    graph = interbasis.build(case.network, case.inputs)
+    graph = interbasis.build(case.network, case.inputs).graph
     data = Samples(
         len(labels),
         lambda a, b: (case.inputs[a:b], labels[a:b]),
@@ -101,7 +102,7 @@ def test_images_given_as_arrays_are_shown_as_thumbnails():
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)).double()
     images, labels = normal(24, 3, 4, 4), torch.arange(24) % 3
     network = interbasis.from_torch(module, images[:2])
-    graph = interbasis.build(network, images)
+    graph = interbasis.build(network, images).graph
     data = Samples(24, lambda a, b: (images[a:b], labels[a:b]), "rows", classes=("ant", "bee", "cat"))
     described, shown = analyse(open_run(graph, network, (images, labels)), FeaturesRequest(top=3, bands=0))
     assert shown.kind == "images"
@@ -123,7 +124,7 @@ def test_images_given_as_arrays_are_shown_as_thumbnails():
 def test_classes_of_few_samples_explain_little_by_chance():
     case = mlp(nn.ReLU())
     inputs, labels = normal(40, 6, seed=5), torch.arange(40) % 20
-    graph = interbasis.build(case.network, inputs)
+    graph = interbasis.build(case.network, inputs).graph
     described = open_run(graph, case.network, (inputs, labels)).features()
     first = described.layers[graph.layers[0].name].features
     values = features.collect(features.of(case.network, graph.layers[0]), inputs)
@@ -150,7 +151,7 @@ def test_a_feature_of_the_first_position_is_not_one_of_the_token_before():
         model.transformer.wpe.weight.zero_()
         model.transformer.wpe.weight[0] = 6 * torch.randn(16)
     network, tokens = interbasis.from_hf(model).double(), torch.randint(0, 12, (200, 12))
-    graph = interbasis.build(network, tokens, dtype="float64", edge_method=None, norm_limit=0)
+    graph = interbasis.build(network, tokens, dtype="float64", edge_method=None, norm_limit=0).graph
     found = open_run(graph, network, tokens).features(top=6, mean_effect_samples=0)
     described = [one for layer in found.layers.values() for one in layer.features]
     first = [one for one in described if one.positions.share > 0.9 and one.evidence[0].kind != "variance"]
@@ -169,7 +170,7 @@ def test_a_model_that_knows_no_positions_has_no_features_of_them(sequences):
     torch.nn.init.zeros_(model.transformer.wpe.weight)
     network = interbasis.from_hf(model).double()
     tokens = torch.randint(0, 23, (sequences, 16), generator=torch.Generator().manual_seed(sequences))
-    graph = interbasis.build(network, tokens, dtype="float64", edge_method=None, norm_limit=0)
+    graph = interbasis.build(network, tokens, dtype="float64", edge_method=None, norm_limit=0).graph
     found = open_run(graph, network, tokens).features(top=4, mean_effect_samples=0)
     first = found.layers[graph.layer_names[0]].features
     assert not any(one.label.startswith("position") for one in first)
@@ -222,7 +223,7 @@ def test_documents_of_different_lengths_are_described(documents, cli):
 
 def test_a_network_with_other_weights_is_refused():
     case = mlp(nn.ReLU())
-    graph = interbasis.build(case.network, case.inputs)
+    graph = interbasis.build(case.network, case.inputs).graph
     other = mlp(nn.ReLU(), bias=False).network
     with pytest.raises(interbasis.InterbasisError, match="weights differ"):
         open_run(graph, other, case.inputs)

@@ -104,7 +104,7 @@ def test_shares_are_those_of_a_least_squares_fit():
 
 def test_a_feature_of_several_positions_is_summed_over_them():
     case = modular_addition()
-    layer = interbasis.build(case.network, case.inputs, edge_method=None).layers[0]
+    layer = interbasis.build(case.network, case.inputs, edge_method=None).graph.layers[0]
     by_hand = (case.network.activations(modadd.pairs(7).inputs)[0] @ layer.transform.T).sum(1)
     assert (surfaces(case.network, layer) - by_hand.T.view(-1, 7, 7)).abs().max() < 1e-12
     assert features.fourier(case.network, layer)[0].text == "100% const"

@@ -20,7 +20,7 @@ def case():
 
 @pytest.fixture
 def layers(case):
-    return interbasis.build(case[0].network, case[0].inputs, edge_method=None).layers
+    return interbasis.build(case[0].network, case[0].inputs, edge_method=None).graph.layers
 
 
 def by_hand(case, layer, at: int, feature: int, values: torch.Tensor):
@@ -80,7 +80,7 @@ def test_means_may_come_from_other_data(case, layers):
 def test_every_position_may_have_a_label():
     made = positionwise()
     labels = torch.arange(36).view(9, 4) % 3
-    layers = interbasis.build(made.network, made.inputs, edge_method=None).layers
+    layers = interbasis.build(made.network, made.inputs, edge_method=None).graph.layers
     whole = features.intervene(made.network, layers[0], (made.inputs, labels), 1)
     flat = features.intervene(made.network, layers[0], (made.inputs.flatten(0, 1), labels.flatten()), 1)
     assert whole.loss == pytest.approx(flat.loss, rel=1e-10)
@@ -107,7 +107,7 @@ def language_model():
     from tiny_models import random_model, tokens
 
     network, inputs = interbasis.from_hf(random_model("gpt2")).double(), tokens(9, 6)
-    graph = interbasis.build(network, inputs, dtype="float64", edge_method=None)
+    graph = interbasis.build(network, inputs, dtype="float64", edge_method=None).graph
     return network, graph.layers[network.layers.index("mlp_in.0")], inputs
 
 

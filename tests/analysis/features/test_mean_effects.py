@@ -18,7 +18,7 @@ def population():
     """A small model, its bases, and the exact Jacobians at the own position of every sample."""
     network = interbasis.from_hf(random_model("gpt2")).double()
     data = tokens(POPULATION, POSITIONS)
-    graph = interbasis.build(network, data, dtype="float64", edge_method=None)
+    graph = interbasis.build(network, data, dtype="float64", edge_method=None).graph
     layers = [network.layers.index(name) for name in ("mlp_in.0", "attn_in.1")]
     exact = {}
     for k in layers:
@@ -152,7 +152,7 @@ def test_with_all_signs_effects_are_exact(case, lengths, monkeypatch):
     network, inputs = CASES[case]().double(), tokens(3, 2)
     data = inputs if lengths is None else ragged(inputs, lengths)
     samples = inputs if lengths is None else [x[:n] for x, n in zip(inputs, lengths, strict=True)]
-    graph = interbasis.build(network, data, dtype="float64", edge_method=None)
+    graph = interbasis.build(network, data, dtype="float64", edge_method=None).graph
     chosen = [list(range(1, min(4, layer.features))) for layer in graph.layers[:-1]]
     monkeypatch.setattr(mean_effects, "random_signs", all_signs)
     found = mean_jacobians(network, graph.layers, data, chosen, sources=SIGNS)
@@ -163,7 +163,7 @@ def test_with_all_signs_effects_are_exact(case, lengths, monkeypatch):
 
 def z_scores(network, data, samples) -> torch.Tensor:
     """z of all mean effects that `features` stores of some layers."""
-    graph = interbasis.build(network, data, dtype="float64", edge_method=None)
+    graph = interbasis.build(network, data, dtype="float64", edge_method=None).graph
     found = interbasis.open_run(graph, network, data).features(top=6)
     z = []
     for layer in graph.layers[:-1:5]:

@@ -63,7 +63,7 @@ def test_the_best_features():
 def test_a_layer_is_probed_in_one_pass():
     case = mlp(nn.ReLU())
     labels = (case.inputs[:, 0] > 0).long() + 2 * (case.inputs[:, 1] > 1).long()
-    layer = interbasis.build(case.network, case.inputs, edge_method=None).layers[1]
+    layer = interbasis.build(case.network, case.inputs, edge_method=None).graph.layers[1]
     source = features.of(case.network, layer)
     found = features.probe(source, (case.inputs, labels), positive=[2, 3])
     values = features.collect(source, case.inputs)

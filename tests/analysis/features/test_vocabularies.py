@@ -10,6 +10,7 @@ from interbasis.analysis.features.effects import direct_path
 from interbasis.analysis.stages.features import FeaturesResult
 from interbasis.analysis.stored_results import load_result
 from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis
+from interbasis.graph.store import load
 from reference import relative_error
 
 transformers = pytest.importorskip("transformers")
@@ -52,7 +53,7 @@ def test_commands_of_a_wide_vocabulary(wide, cli):
 
 
 def test_features_of_a_wide_vocabulary(wide):
-    graph = interbasis.load(wide / "lib")
+    graph = load(wide / "lib")
     network = interbasis.from_hf(wide / "model", output=True)
     layer, inputs = graph.layers[-1], tokens(6, 8, VOCABULARY)
     logits = network(inputs)
@@ -81,7 +82,7 @@ def test_features_of_a_wide_vocabulary(wide):
 
 def test_an_identity_that_is_not_stored_answers_like_one_that_is():
     network, inputs = interbasis.from_hf(random_model("gpt2"), output=True), tokens(5, 6)
-    layer = interbasis.build(network, inputs, edge_method=None).layers[-1]
+    layer = interbasis.build(network, inputs, edge_method=None).graph.layers[-1]
     eye = torch.eye(layer.width, dtype=torch.float64)
     dense = LayerBasis(layer.name, eye, eye, layer.mean, layer.eigenvalues, layer.variances, constant=False)
     assert layer.identity
@@ -112,7 +113,7 @@ def test_direct_effects_go_through_the_soft_cap(name, output):
     """The derivative, by autograd, of the model's own head at the mean that the basis was fitted to."""
     model, inputs = capped(name), tokens(5, 6)
     network = interbasis.from_hf(model, output=output)
-    layers = interbasis.build(network, inputs, edge_method=None).layers
+    layers = interbasis.build(network, inputs, edge_method=None).graph.layers
     cap = model.config.final_logit_softcapping
     gain = 1 + model.model.norm.weight.detach()  # what the head reads is gain ∘ normalised
 

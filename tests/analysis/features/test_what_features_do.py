@@ -40,7 +40,7 @@ def test_few_sequences_are_not_explained_by_their_positions():
 @pytest.fixture(scope="module")
 def small():
     case = mlp(nn.ReLU())
-    return case, interbasis.build(case.network, case.inputs)
+    return case, interbasis.build(case.network, case.inputs).graph
 
 
 def test_features_without_outgoing_edges(small):
@@ -121,7 +121,7 @@ def test_nothing_passes_an_mlps_core_directly(small):
 
 def test_the_direct_path_of_a_transformer_is_its_residual_stream():
     case = modular_addition()
-    layers = interbasis.build(case.network, case.inputs, edge_method=None).layers
+    layers = interbasis.build(case.network, case.inputs, edge_method=None).graph.layers
     expected = case.weights["unembed.W_U"].T @ layers[1].inverse[1:]  # [outputs, features]
     assert torch.allclose(direct_path(case.network, layers[1])[:, 1:], (expected - expected.mean(0))[:, 1:])
     with pytest.raises(interbasis.InterbasisError, match="each of 8 outputs"):

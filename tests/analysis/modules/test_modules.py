@@ -15,8 +15,9 @@ import torch
 from sklearn.metrics import adjusted_mutual_info_score
 
 import interbasis
-from interbasis.analysis.modules.modules import IN_NONE, leiden, modularity
+from interbasis.analysis.modules.modules import IN_NONE, find_modules, leiden, modularity
 from interbasis.analysis.modules.null_model import rewired
+from interbasis.analysis.modules.vertex_cuts import vertex_cuts
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
 
 
@@ -27,7 +28,7 @@ def graph_of(edges: list[torch.Tensor]) -> interbasis.InteractionGraph:
     for one, two in pairwise(widths):
         modules += [torch.nn.Linear(one - 1, two - 1), torch.nn.ReLU()]
     network = interbasis.from_torch(torch.nn.Sequential(*modules[:-1]))
-    built = interbasis.build(network, torch.randn(5, widths[0] - 1), "neuron", edge_method=None)
+    built = interbasis.build(network, torch.randn(5, widths[0] - 1), basis="neuron", edge_method=None).graph
     return replace(built, edges=edges)
 
 
@@ -51,7 +52,7 @@ def planted(blocks: int = 4, per_layer: int = 6, layers: int = 4, noise: float =
 
 def test_planted_modules_are_recovered():
     graph, block = planted()
-    found = interbasis.find_modules(graph, [0.2] * 3)
+    found = find_modules(graph, [0.2] * 3)
     for assignment in found.assignment:
         assert assignment[0] == IN_NONE  # the constant
         assert adjusted_mutual_info_score(block, assignment[1:]) >= 0.95
@@ -71,8 +72,8 @@ def test_a_network_with_planted_blocks_through_the_whole_chain():
             rows, columns = (torch.arange(n) < n // 2 for n in linear.weight.shape)
             linear.weight.mul_(torch.where(rows[:, None] == columns, 3.0, 0.02))
     inputs = torch.randn(4000, 8, dtype=torch.float64)
-    graph = interbasis.build(interbasis.from_torch(module), inputs, "neuron")
-    found = interbasis.find_modules(graph, [0.2, 0.2], null_graphs=0)
+    graph = interbasis.build(interbasis.from_torch(module), inputs, basis="neuron").graph
+    found = find_modules(graph, [0.2, 0.2], null_graphs=0)
     truth = [layer.features - 1 for layer in graph.layers]
     for size, assignment in zip(truth, found.assignment, strict=True):
         assert adjusted_mutual_info_score(np.arange(size) < size // 2, assignment[1:]) >= 0.95
@@ -126,7 +127,7 @@ def test_shuffled_graphs_are_not_called_modular():
             shuffled.sources, shuffled.targets, shuffled.weights, shuffled.sections, strict=True
         ):
             matrices[k][b - whole.offsets[k + 1], a - whole.offsets[k]] = 0.2 * np.exp(w)
-        found = interbasis.find_modules(
+        found = find_modules(
             replace(graph, edges=matrices), [0.2] * 2, seed=seed, seeds=0, resolutions=(), null_graphs=25
         )
         below += abs(found.null.z) < 2
@@ -135,7 +136,7 @@ def test_shuffled_graphs_are_not_called_modular():
 
 def partition() -> list:
     graph, _ = planted(noise=0.5, seed=5)
-    found = interbasis.find_modules(graph, [0.3] * 3, seed=11, seeds=0, null_graphs=3)
+    found = find_modules(graph, [0.3] * 3, seed=11, seeds=0, null_graphs=3)
     return [[layer.tolist() for layer in found.assignment], list(found.null.modularities)]
 
 
@@ -150,7 +151,7 @@ def test_two_processes_find_the_same():
 def test_leidenalg_agrees():
     pytest.importorskip("leidenalg")
     graph, _ = planted()
-    found = interbasis.find_modules(graph, [0.2] * 3, seeds=0, null_graphs=0, cross_check=True)
+    found = find_modules(graph, [0.2] * 3, seeds=0, null_graphs=0, cross_check=True)
     theirs, agreement = found.leidenalg
     assert theirs == pytest.approx(found.modularity, abs=0.01)
     assert agreement >= 0.95
@@ -165,19 +166,19 @@ def test_vertex_cuts_are_minimal():
     second[4:7, 5:8] = 5
     second[4:6, 3] = 2  # two edges between the groups, both from one feature
     graph = graph_of([first, second])
-    found = interbasis.find_modules(graph, [1.0, 1.0], seeds=0, null_graphs=0)
+    found = find_modules(graph, [1.0, 1.0], seeds=0, null_graphs=0)
     assert found.count == 2
-    (cut,) = interbasis.vertex_cuts(graph, found)
+    (cut,) = vertex_cuts(graph, found)
     assert cut.features == (("linear.1", 3),)
     with pytest.raises(interbasis.InterbasisError, match="two different modules"):
-        interbasis.vertex_cuts(graph, found, [(0, 0)])
+        vertex_cuts(graph, found, [(0, 0)])
 
 
 def test_vertex_cuts_are_networkx_s():
     graph, _ = planted(blocks=3, per_layer=4, layers=3, noise=0.2, seed=1)
-    found = interbasis.find_modules(graph, [0.2] * 2, seeds=0, null_graphs=0, resolutions=())
+    found = find_modules(graph, [0.2] * 2, seeds=0, null_graphs=0, resolutions=())
     weighted, labels = WeightedGraph.of(graph, found.epsilons), np.concatenate(found.assignment)
-    cuts = interbasis.vertex_cuts(graph, found)
+    cuts = vertex_cuts(graph, found)
     assert len(cuts) == found.count * (found.count - 1) // 2 > 2
     for cut in cuts:
         flow = nx.DiGraph()
@@ -202,11 +203,11 @@ def test_vertex_cuts_are_networkx_s():
 def test_bad_requests_get_a_sentence():
     graph, _ = planted(layers=2)
     for call, reason in (
-        (lambda: interbasis.find_modules(graph, [1.0, 2.0]), "each of the 1 sections"),
-        (lambda: interbasis.find_modules(graph, [0.0]), "above 0"),
-        (lambda: interbasis.find_modules(graph, [1e9]), "nothing to group"),
-        (lambda: interbasis.find_modules(graph, [0.2], resolution=0), "expected a resolution above 0"),
-        (lambda: interbasis.find_modules(replace(graph, edges=[])), "no edges"),
+        (lambda: find_modules(graph, [1.0, 2.0]), "each of the 1 sections"),
+        (lambda: find_modules(graph, [0.0]), "above 0"),
+        (lambda: find_modules(graph, [1e9]), "nothing to group"),
+        (lambda: find_modules(graph, [0.2], resolution=0), "expected a resolution above 0"),
+        (lambda: find_modules(replace(graph, edges=[])), "no edges"),
     ):
         with pytest.raises(interbasis.InterbasisError, match=reason):
             call()

@@ -6,6 +6,7 @@ from torch import nn
 
 import interbasis
 from cases import CASES
+from interbasis.analysis.traces.steering import Steering
 from tiny_models import random_model, tokens
 
 
@@ -50,24 +51,24 @@ def by_hand(network, basis, inputs, by: float, start: int) -> torch.Tensor:
 @pytest.mark.parametrize("name", MODELS)
 def test_all_positions_are_changed(name):
     network, inputs = MODELS[name]()
-    graph = interbasis.build(network, inputs, dtype="float64", edge_method=None)
+    graph = interbasis.build(network, inputs, dtype="float64", edge_method=None).graph
     for basis in graph.layers[:-1]:
-        _, after = interbasis.Steering(network, basis, 1, 2.0).outputs(inputs[:3])
+        _, after = Steering(network, basis, 1, 2.0).outputs(inputs[:3])
         assert torch.allclose(after, by_hand(network, basis, inputs[:3], 2.0, 0), atol=1e-12), basis.name
 
 
 @pytest.mark.parametrize("name", ["convolutional", "vision transformer", "language model"])
 def test_positions_are_changed_from_the_first_that_is_asked_for(name):
     network, inputs = MODELS[name]()
-    graph = interbasis.build(network, inputs, dtype="float64", edge_method=None)
+    graph = interbasis.build(network, inputs, dtype="float64", edge_method=None).graph
     for basis in graph.layers[:-1:3]:
-        _, after = interbasis.Steering(network, basis, 1, 2.0, first=4).outputs(inputs[:3])
+        _, after = Steering(network, basis, 1, 2.0, first=4).outputs(inputs[:3])
         assert torch.allclose(after, by_hand(network, basis, inputs[:3], 2.0, 4), atol=1e-12), basis.name
 
 
 def test_layers_of_the_last_position_have_the_last_of_the_inputs():
     network, inputs = MODELS["modular addition"]()
-    graph = interbasis.build(network, inputs, edge_method=None)
+    graph = interbasis.build(network, inputs, edge_method=None).graph
     layers = [basis for basis in graph.layers[:-1] if basis.features > 1]
     whole = [
         layer
@@ -80,24 +81,24 @@ def test_layers_of_the_last_position_have_the_last_of_the_inputs():
     last = inputs.shape[1] - 1
     for cut in (network, network.between([*(layer.name for layer in behind), network.layers[-1]])):
         for basis in behind:
-            before, after = interbasis.Steering(cut, basis, 1, 2.0, first=last).outputs(inputs[:3])
+            before, after = Steering(cut, basis, 1, 2.0, first=last).outputs(inputs[:3])
             assert torch.allclose(after, by_hand(cut, basis, inputs[:3], 2.0, 0))
             assert not torch.allclose(after, before)
-            before, after = interbasis.Steering(cut, basis, 1, 2.0, first=last + 1).outputs(inputs[:3])
+            before, after = Steering(cut, basis, 1, 2.0, first=last + 1).outputs(inputs[:3])
             assert torch.equal(after, before)
 
 
 def test_a_position_that_a_picture_does_not_have_is_refused():
     for name, basis_at, first in (("convolutional", 2, 9), ("vision transformer", 0, 5), ("rows", 0, 1)):
         network, inputs = MODELS[name]()
-        basis = interbasis.build(network, inputs, edge_method=None).layers[basis_at]
+        basis = interbasis.build(network, inputs, edge_method=None).graph.layers[basis_at]
         with pytest.raises(interbasis.InterbasisError, match=f"among 0 to {first - 1}, .*received {first}"):
-            interbasis.Steering(network, basis, 1, 2.0, first).outputs(inputs[:2])
+            Steering(network, basis, 1, 2.0, first).outputs(inputs[:2])
 
 
 def test_a_run_of_a_convolutional_net_is_steered_at_every_pixel():
     network, inputs = convolutional()
-    graph = interbasis.build(network, inputs, edge_method=None)
+    graph = interbasis.build(network, inputs, edge_method=None).graph
     basis = graph.layers[1]
     found = interbasis.open_run(graph, network, inputs).steer(
         feature=f"{basis.name}:1", by=2.0, sample=0, top=5

@@ -10,6 +10,7 @@ from interbasis.analysis.traces import checks, slopes
 from interbasis.analysis.traces.records import TARGET, Trace, TraceSettings, error_name, node_name
 from interbasis.analysis.traces.targets import TargetRequest
 from interbasis.analysis.traces.trace import Computation, Tracing, trace
+from interbasis.analysis.traces.trace import trace as trace_inputs
 from interbasis.numerics.integration import rule
 from reference import jacobians
 from tiny_models import random_model, tokens
@@ -66,8 +67,8 @@ def test_massive_tokens_are_whole_nodes():
     with torch.no_grad():
         model.get_input_embeddings().weight[massive] *= 50
     network = interbasis.from_hf(model).double()
-    graph = interbasis.build(network, data, dtype="float64", norm_limit=3.0, edge_method=None)
-    trace = interbasis.trace(network, graph, data[0], settings=interbasis.TraceSettings(checks=0, **ALL))
+    graph = interbasis.build(network, data, dtype="float64", norm_limit=3.0, edge_method=None).graph
+    trace = trace_inputs(network, graph, data[0], settings=TraceSettings(checks=0, **ALL))
     expected = set()
     for node, f in zip(network.nodes, network.activations(data[:1]), strict=True):
         limit = graph.provenance.largest_directions[node.name].norm_limit
@@ -166,7 +167,7 @@ def test_averaged_slopes_are_those_between_the_mean_and_the_activations(name, mo
     monkeypatch.setattr(slopes, "MAX_HELD_POSITIONS", {"mlp": 256, "llama": 1}[name])
     case, trace = family(name), traced(name)
     computation = Computation.of(case.network, case.graph, case.sample)
-    target = Tracing(computation, TargetRequest(), interbasis.TraceSettings(), None).target
+    target = Tracing(computation, TargetRequest(), TraceSettings(), None).target
     layer, points = 1, {"mlp": 24, "llama": 4}[name]
     state, basis = computation.states[layer], case.graph.layers[layer]
     found = slopes.averaged_slopes(case.network, target, (layer, state), [0], points)[0]
@@ -263,7 +264,7 @@ def test_neurons_are_set_to_their_mean_and_predicted_so():
     case = mlp(torch.nn.GELU(), widths=(4, 5, 3), samples=200)
     inputs = case.inputs + torch.tensor([3.0, -2.0, 1.0, 2.0])
     network = case.network
-    graph = interbasis.build(network, inputs, "neuron", edge_method=None)
+    graph = interbasis.build(network, inputs, basis="neuron", edge_method=None).graph
     settings = TraceSettings(max_nodes=99, node_threshold=1, edge_threshold=1, checks=50, effect_points=40)
     found = trace(network, graph, inputs[0], TargetRequest(output=0, minus=1), settings=settings)
 
@@ -298,7 +299,7 @@ def test_an_image_is_traced_where_the_network_flattens_it():
     traces = []
     for module, inputs in ((flat, images.flatten(1)), (square, images)):
         network = interbasis.from_torch(module)
-        traces.append(interbasis.trace(network, interbasis.build(network, inputs), inputs[0]))
+        traces.append(trace_inputs(network, interbasis.build(network, inputs).graph, inputs[0]))
     assert traces[0].nodes == traces[1].nodes
 
 
@@ -315,4 +316,4 @@ def test_what_cannot_be_traced_is_refused():
         traced("gpt2", TargetRequest(layer="nowhere", feature=1))
     case = family("gpt2")
     with pytest.raises(interbasis.InterbasisError, match="expected one sample"):
-        interbasis.trace(case.network, case.graph, case.sample[None])
+        trace_inputs(case.network, case.graph, case.sample[None])

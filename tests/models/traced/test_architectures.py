@@ -7,7 +7,7 @@ from torch import nn
 from cases import normal
 from interbasis import InterbasisError, build, from_torch
 from interbasis.analysis.ablation.masked_pass import ablated
-from interbasis.lib.attributions import sections_in_bases
+from interbasis.lib.coordinates import sections_in_bases
 from interbasis.network.cores import General
 from interbasis.network.network import Section
 from models.traced import networks
@@ -48,7 +48,7 @@ def test_layers_by_name_and_general_sections_between_them():
     f = network.activations(inputs)[1]
     _check_gram(section, f)
     part = network.between(network.layers[1:4])
-    graph = build(part, inputs)
+    graph = build(part, inputs).graph
     assert all(edges.isfinite().all() for edges in graph.edges)
     in_bases = sections_in_bases(part, graph.layers)[0]
     features = graph.layers[0].features_of(f)
@@ -82,11 +82,11 @@ def test_a_general_section_is_named_with_its_line_and_is_exact():
 
 
 def _check_gram(section: Section, f: torch.Tensor) -> None:
-    from interbasis.lib.section_jacobian import SectionJacobian
+    from interbasis.network.section_jacobian import DenseJacobian
 
     core, identity = section.core, torch.eye(section.target.width, dtype=torch.float64)
     assert isinstance(core, General)
-    jacobian = SectionJacobian.of(section, None)
+    jacobian = DenseJacobian.from_section(section, None)
     sums = core.batch_sums(section.read_outs(f), section.outputs(f), jacobian.metric, None)
     count = len(f) * f.shape[1]
     gram = jacobian.gram(core.moments(sums, jacobian.metric), count, count)
@@ -99,7 +99,7 @@ def test_a_graph_is_built_of_a_traced_network():
     torch.manual_seed(0)
     module = networks.with_statistics(networks.UNet())
     network = from_torch(module, normal(2, 2, 4, 4))
-    graph = build(network, normal(6, 2, 4, 4, seed=2))
+    graph = build(network, normal(6, 2, 4, 4, seed=2)).graph
     assert len(graph.edges) == len(network.sections)
     assert all(edges.isfinite().all() for edges in graph.edges)
 

@@ -97,7 +97,7 @@ def test_graphs_of_modules_that_autograd_differentiates(name, caplog):
         for function in (network, module)
     )
     assert relative_error(found, expected) <= 1e-10
-    graph, activations = build(network, inputs, dtype="float64"), network.activations(inputs)
+    graph, activations = build(network, inputs, dtype="float64").graph, network.activations(inputs)
     for k, section in enumerate(network.sections):
         exact = reference_edges(section, activations[k], *graph.layers[k : k + 2])
         assert relative_error(graph.edges[k], exact) <= 1e-10
@@ -125,7 +125,7 @@ def test_edits_in_place_are_those_of_the_module():
     assert relative_error(network(inputs), module(inputs)) <= 1e-12
     jacobians = [torch.func.jacrev(lambda x, f=f: f(x[None])[0])(inputs[0]) for f in (network, without_edits)]
     assert relative_error(*jacobians) <= 1e-12
-    assert build(network, inputs).edges
+    assert build(network, inputs).graph.edges
 
 
 def test_operations_without_a_derivative_are_refused_in_one_sentence():

@@ -8,7 +8,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from cases import normal
-from interbasis import InterbasisError, ablate_edges, build, from_torch
+from interbasis import InterbasisError, build, from_torch
+from interbasis.analysis.ablation.masked_pass import ablate_edges
 from reference import relative_error
 
 
@@ -299,6 +300,6 @@ def test_ablated_outputs_are_arranged_as_the_modules_are():
     torch.manual_seed(0)
     module, images = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Tanh()).double(), normal(5, 2, 5, 4)
     network = from_torch(module, images)
-    graph = build(network, images, dtype="float64")
+    graph = build(network, images, dtype="float64").graph
     every = [torch.ones(edges.shape, dtype=torch.bool) for edges in graph.edges]
     assert relative_error(ablate_edges(network, graph, images, every), module(images)) <= 1e-9

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from cases import normal
 from interbasis import from_torch
-from interbasis.lib.section_jacobian import SectionJacobian
 from interbasis.network.cores import General, PassCore
 from interbasis.network.network import Section
+from interbasis.network.section_jacobian import DenseJacobian
 from interbasis.network.stencil_section import StencilSection
 from models.traced.networks import with_statistics
 from reference import jacobian_gram, relative_error
@@ -98,7 +98,7 @@ def test_parts(name):
 
 
 def _check_gram(section: Section, f: Tensor) -> None:
-    jacobian, core = SectionJacobian.of(section, None), section.core
+    jacobian, core = DenseJacobian.from_section(section, None), section.core
     u, outputs = section.read_outs(f), section.outputs(f)
     if isinstance(core, PassCore):
         sums = core.batch_sums(u, outputs, jacobian.metric, None)

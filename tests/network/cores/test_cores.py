@@ -17,13 +17,13 @@ from cases import (
     batch_moments,
     normal,
 )
-from interbasis.lib.attributions import token_attributions
-from interbasis.lib.section_jacobian import SectionJacobian
-from interbasis.lib.square_sums import SquareSums
+from interbasis.lib.edges import SquareSums
 from interbasis.models.sequential import ELEMENTWISE
+from interbasis.network.attributions import token_attributions
 from interbasis.network.cores import AttentionShape, Elementwise, Gated, Linear, Normalize, Rotary, Variance
 from interbasis.network.cores.core import into_groups
 from interbasis.network.network import NodeLayer, Section
+from interbasis.network.section_jacobian import DenseJacobian
 from interbasis.numerics.integration import rule
 from reference import jacobian_gram, jacobians, relative_error
 
@@ -50,7 +50,7 @@ def moments_of(section: Section, f: torch.Tensor, transform: torch.Tensor, signs
 def gram_of(section: Section, f: torch.Tensor, transform: torch.Tensor, signs=None) -> torch.Tensor:
     moments = moments_of(section, f, transform, signs)
     outputs = f[:, section.outputs(f)].shape[:2].numel()
-    gram = SectionJacobian.of(section, transform).gram(moments, outputs, f.shape[0] * f.shape[1])
+    gram = DenseJacobian.from_section(section, transform).gram(moments, outputs, f.shape[0] * f.shape[1])
     return gram.matrix
 
 

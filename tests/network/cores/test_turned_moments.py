@@ -16,11 +16,11 @@ from cases import (
     normal,
     seeded,
 )
-from interbasis.lib.section_jacobian import SectionJacobian
 from interbasis.network.cores import Attention, AttentionShape, Rotary
 from interbasis.network.cores.attention import core as attention_core
 from interbasis.network.cores.attention import key_brackets, key_levels
 from interbasis.network.cores.core import Counted
+from interbasis.network.section_jacobian import DenseJacobian
 from reference import jacobian_gram, relative_error
 
 CLOSE = 1e-10
@@ -49,7 +49,7 @@ def test_turned_moments_are_those_of_per_sample_jacobians(
     seen, told = (torch.rand(3, positions, generator=seeded(seed + k)) < 0.7 for k in range(2))
     seen[0, 0] = True
     counted = Counted(seen.double(), told.double())
-    jacobian, u = SectionJacobian.of(section, transform), section.read_outs(f)
+    jacobian, u = DenseJacobian.from_section(section, transform), section.read_outs(f)
     order = torch.stack([torch.randperm(positions, generator=seeded(seed + k)) for k in range(3)])
     count = seed % (positions - 1) + 1
     with pytest.MonkeyPatch.context() as patch:

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-import interbasis
 import small_runs
 from attribution_schemas import complaints, validator
 from cases import mlp, modular_addition
+from interbasis import build
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.analysis.stored_results import load_result, load_tensors, save_result
 from interbasis.base.errors import InterbasisError
-from interbasis.lib.build import build
+from interbasis.graph.store import load
 from interbasis.show.export import neuronpedia_graph, plain_graph, write_graphml, write_parquet
 from interbasis.show.rows import share_out
 
@@ -58,7 +58,7 @@ def inner(graph, k):
 
 
 def test_rows_are_the_whole_graph_without_the_constants_edges(run):
-    graph, plain = interbasis.load(run), plain_graph(run, None)
+    graph, plain = load(run), plain_graph(run, None)
     expected: dict = {}
     for k in range(len(graph.edges)):
         expected |= inner(graph, k)
@@ -91,7 +91,7 @@ def test_parts_of_an_ablation_stand_at_their_section(tmp_path):
 
 
 def test_a_limit_keeps_the_strongest_of_each_section_and_says_so(run):
-    graph, plain = interbasis.load(run), plain_graph(run, 30)
+    graph, plain = load(run), plain_graph(run, 30)
     assert len(plain.edges) == 30
     for k, note in enumerate(plain.sections):
         all_of_them = sorted(inner(graph, k).values(), reverse=True)
@@ -123,7 +123,7 @@ def test_of_many_sections_the_worst_is_named(tmp_path):
 
 def test_estimated_edges_carry_their_errors(tmp_path):
     case = mlp(nn.GELU())
-    graph = build(case.network, case.inputs, edge_group=4)
+    graph = build(case.network, case.inputs, edge_group=4).graph
     plain = plain_graph(graph.save(tmp_path / "run"))
     edge = plain.edges[0]
     i, j = (int(name.split("_")[1]) for name in (edge.target, edge.source))
@@ -213,7 +213,7 @@ def test_the_command_writes_all_forms(run, tmp_path, cli):
     assert complaints(names[2]) == []
     assert cli("export", run, *arguments, "--edges", 0).code == 0
     assert nx.read_graphml(names[0]).number_of_edges() == sum(
-        map(len, (inner(interbasis.load(run), k) for k in range(3)))
+        map(len, (inner(load(run), k) for k in range(3)))
     )
 
 

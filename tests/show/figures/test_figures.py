@@ -14,11 +14,10 @@ from torch import nn
 
 import small_runs
 from cases import mlp, modular_addition
-from interbasis import features, figures
+from interbasis import build, features, figures
 from interbasis.analysis.ablation.records import Trial
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.base.errors import InterbasisError
-from interbasis.lib.build import build
 from interbasis.show.figures.interactions import THINNEST, WIDEST
 from interbasis.show.figures.selection import select
 from interbasis.show.figures.style import COLOURS, looks, plain, shortened
@@ -27,7 +26,7 @@ from interbasis.show.figures.style import COLOURS, looks, plain, shortened
 @pytest.fixture(scope="module")
 def graph():
     case = modular_addition()
-    return build(case.network, case.inputs)
+    return build(case.network, case.inputs).graph
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +136,7 @@ def test_language_models_have_widths_by_strength_and_others_by_its_square(graph)
 
 def test_rotated_outputs_are_features_of_their_own():
     case = mlp(nn.ReLU())
-    chosen = select(build(case.network, case.inputs))
+    chosen = select(build(case.network, case.inputs).graph)
     assert [node.index for node in chosen.columns[-1]] == [1, 2, 3, 4]
 
 

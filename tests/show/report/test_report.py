@@ -9,9 +9,9 @@ from torch import nn
 
 import small_runs
 from cases import mlp
+from interbasis import build
 from interbasis.analysis.stored_results import save_result
 from interbasis.base.errors import InterbasisError
-from interbasis.lib.build import build
 from interbasis.show.html import element, escaped
 from interbasis.show.report import claims, write_report
 from interbasis.show.report.claims import claims_about_all

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from interbasis.analysis.workspace import open_run
+from interbasis.run.run import open_run
 from interbasis.show.viewer import ViewerServer, write_page
 from show.viewer import runs
 

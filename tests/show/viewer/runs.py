@@ -6,7 +6,7 @@ from types import ModuleType
 
 from command_line import run_command
 from interbasis import build, from_hf
-from interbasis.analysis.workspace import open_run
+from interbasis.run.run import open_run
 from pages import ROOT
 
 DATA = "modadd,samples=600"

@@ -13,7 +13,7 @@ def three():
     model = torch.nn.Sequential(torch.nn.Linear(7, 9), torch.nn.ReLU(), torch.nn.Linear(9, 4)).double()
     inputs = torch.randn(300, 7, dtype=torch.float64) @ torch.randn(7, 7, dtype=torch.float64)
     network = from_torch(model)
-    return network, inputs, [build(network, inputs, basis) for basis in ("lib", "pca", "neuron")]
+    return network, inputs, [build(network, inputs, basis=basis).graph for basis in ("lib", "pca", "neuron")]
 
 
 @pytest.mark.parametrize("other", [1, 2])

@@ -10,7 +10,7 @@ from interbasis.analysis.ablation.masked_pass import top_edges
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.analysis.stored_results import load_result
-from interbasis.analysis.workspace import open_run
+from interbasis.run.run import open_run
 from show.viewer import runs
 from show.viewer.test_browser import opened
 

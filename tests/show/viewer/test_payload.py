@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from interbasis import open_run
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stored_results import load_result
 from interbasis.graph.store import load
 from interbasis.show.rows import share_out
-from interbasis.show.viewer.payload import graph_payload, run_payload
+from interbasis.show.viewer.payload import run_payload, workspace_payload
 
 
 def array(text: str, kind: str) -> np.ndarray:
@@ -33,7 +34,7 @@ def test_edges_are_the_graphs_own_strongest_first(lib):
 
 def test_what_is_left_out_is_said(lib):
     graph = load(lib)
-    payload = graph_payload(graph, limit=300)
+    payload = workspace_payload(open_run(lib), limit=300)
     assert sum(section.held for section in payload.sections) == 300
     for k, section in enumerate(payload.sections):
         inner = graph.edges[k][1 if graph.layers[k + 1].constant else 0 :, 1:]
@@ -99,4 +100,4 @@ def test_a_result_that_cannot_be_read_is_named_and_left_out(lib):
 def test_a_graph_without_edges_has_a_page(lib):
     graph = load(lib)
     bare = type(graph)(graph.layers, [], graph.config, graph.provenance)
-    assert graph_payload(bare).sections == ()
+    assert workspace_payload(open_run(bare)).sections == ()

@@ -10,7 +10,7 @@ import pytest
 from attribution_schemas import complaints
 from interbasis.analysis.stages.trace import TraceResult
 from interbasis.analysis.stored_results import load_named
-from interbasis.analysis.workspace import open_run
+from interbasis.run.run import open_run
 from interbasis.show.viewer import write_page
 from show.viewer import runs
 from show.viewer.looking import hash_with, opened, settle

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from interbasis.analysis.stored_results import load_result
-from interbasis.analysis.workspace import open_run
 from interbasis.base.errors import InterbasisError
+from interbasis.run.run import open_run
 from interbasis.show.viewer import ViewerServer
 from interbasis.show.viewer.notes import Notes, notes_version
 from show.viewer.conftest import serving

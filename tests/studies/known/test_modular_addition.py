@@ -36,7 +36,7 @@ def known():
 
 
 def test_features_of_a_frequency_have_all_their_variance_there(known):
-    graph = interbasis.build(known.network, known.training.inputs, "neuron", progress=False)
+    graph = interbasis.build(known.network, known.training.inputs, basis="neuron", progress=False).graph
     own = graph.layers[0]
     assert own.features == 17
     shares = frequency_shares(known.network, graph, 0)
@@ -55,7 +55,7 @@ def test_taking_out_a_frequency_takes_out_nothing_else(known):
 
 def test_scores(known):
     known = type(known)(known.network, known.training, known.test, USED)
-    graph = interbasis.build(known.network, known.training.inputs, progress=False)
+    graph = interbasis.build(known.network, known.training.inputs, progress=False).graph
     scores = score_modular_addition(known, graph)
     assert 0 < scores.matched <= 1
     assert scores.edge_precision != scores.edge_precision  # NaN: which waves act on which is not known

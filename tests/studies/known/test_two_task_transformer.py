@@ -40,7 +40,7 @@ def test_training_goes_through_the_network_that_comes_out(trained):
 
 
 def test_scores(trained):
-    graph = interbasis.build(trained.network, trained.inputs, progress=False)
+    graph = interbasis.build(trained.network, trained.inputs, progress=False).graph
     scores = score_two_tasks(trained, graph, null_graphs=2)
     assert 0 <= scores.selectivity <= 1
     assert -1 <= scores.effects <= 1

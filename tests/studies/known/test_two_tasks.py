@@ -40,8 +40,8 @@ def test_features_that_see_one_half_are_selective(trained):
     known = type(trained)(
         interbasis.from_torch(apart), trained.inputs, trained.labels, trained.test_inputs, trained.test_labels
     )
-    graph = interbasis.build(known.network, known.inputs, "neuron", rotate_last=False)
+    graph = interbasis.build(known.network, known.inputs, basis="neuron", rotate_last=False).graph
     scores = score_two_tasks(known, graph, null_graphs=2)
     assert scores.selectivity >= 1 - 1e-9
-    random = interbasis.build(known.network, known.inputs, "random", rotate_last=False)
+    random = interbasis.build(known.network, known.inputs, basis="random", rotate_last=False).graph
     assert score_two_tasks(known, random, null_graphs=2).selectivity < 0.7

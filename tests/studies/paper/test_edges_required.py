@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-import interbasis
 from interbasis import modadd
+from interbasis.analysis.ablation.search import edges_required, nodes_required
 
 LAYERS = ["ln1.0", "ln2.0", "unembed"]
 SLOW_RUNS = [("lib", 0), ("pca", 0), ("pca", 1)]
@@ -29,7 +29,7 @@ def run(request, shared, paper_graph):
 
 def test_edges_required_to_the_edge(run):
     network, graph, test, reference, _ = run
-    found = interbasis.edges_required(network, graph, test, stable=False)
+    found = edges_required(network, graph, test, stable=False)
     assert [result.count for result in found] == [reference["edges_required"][name] for name in LAYERS]
     for result in found:
         assert result.value >= reference["edge_threshold_accuracy"] - 1e-12
@@ -39,7 +39,7 @@ def test_edges_required_to_the_edge(run):
 def test_edges_required_in_another_basis(run):
     """All sections but the MLP, which is slow."""
     network, graph, test, reference, _ = run
-    found = interbasis.edges_required(network, graph, test, sections=[0, 2], stable=False)
+    found = edges_required(network, graph, test, sections=[0, 2], stable=False)
     assert [result.count for result in found] == [reference["edges_required"][LAYERS[k]] for k in (0, 2)]
 
 
@@ -49,7 +49,7 @@ def test_edges_required_in_another_basis(run):
 def test_nodes_required(run):
     network, graph, test, _, seed = run
     expected = FULL_SCAN[seed]
-    found = interbasis.nodes_required(network, graph, test, counts=range(1, max(expected) + 1))
+    found = nodes_required(network, graph, test, counts=range(1, max(expected) + 1))
     assert [result.count for result in found] == expected
 
 
@@ -57,5 +57,5 @@ def test_nodes_required(run):
 def test_gib_needs_as_few_as_stored(shared, paper_graph):
     network = modadd.load(shared / "modadd" / "seed0.safetensors")
     _, test = modadd.split()
-    found = interbasis.edges_required(network, paper_graph("gib", 0), test, sections=[0, 1], stable=False)
+    found = edges_required(network, paper_graph("gib", 0), test, sections=[0, 1], stable=False)
     assert [result.count for result in found] == [131, 82]

@@ -7,11 +7,13 @@ import pytest
 import torch
 
 import interbasis
-from interbasis.analysis.stages import ablate, build, features
+from interbasis.analysis.ablation.masked_pass import ablate_edges
+from interbasis.analysis.ablation.search import edges_required
+from interbasis.analysis.stages import ablate, features
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.features import FeaturesResult
 from interbasis.analysis.stored_results import load_result, load_tensors
-from interbasis.analysis.workspace import open_run
+from interbasis.run.run import open_run
 from interbasis_studies.paper import runner
 from interbasis_studies.paper.plan import make_plan
 from interbasis_studies.paper.tasks.language.measures import kinds, shape
@@ -63,9 +65,7 @@ def test_the_numbers_are_those_of_the_library(reproduced):
     plan, result = reproduced
     run = open_run(plan.out / "lib")
     test = run.data(f"{plan.data},samples=20")
-    edges = interbasis.edges_required(
-        run.network, run.graph, test, "cross_entropy", 0.1, stable=False, intervals=True
-    )
+    edges = edges_required(run.network, run.graph, test, "cross_entropy", 0.1, stable=False, intervals=True)
     job = result.jobs[0]
     assert job.counts == [one.count for one in edges]
     assert [row.interval for row in job.ablation.sections.values()] == [one.interval for one in edges]
@@ -74,7 +74,7 @@ def test_the_numbers_are_those_of_the_library(reproduced):
     entropy = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()).item()
     assert job.ablation.baseline == pytest.approx(entropy, abs=1e-5)
     masks = {k: one.mask for k, one in enumerate(edges)}
-    together = interbasis.ablate_edges(run.network, run.graph, inputs, masks)
+    together = ablate_edges(run.network, run.graph, inputs, masks)
     entropy = torch.nn.functional.cross_entropy(together.flatten(0, 1), labels.flatten()).item()
     assert job.combined[-1].value == pytest.approx(entropy, abs=1e-5)
     assert job.combined[-1].edges == sum(one.count for one in edges)
@@ -125,8 +125,9 @@ def test_finished_jobs_are_not_run_again_and_others_are_in_the_way(reproduced, s
         raise AssertionError("this was finished")
 
     with monkeypatch.context() as patch:
-        for stage in (build, ablate, features):
+        for stage in (ablate, features):
             patch.setattr(stage, "run", refuse)
+        patch.setattr("interbasis_studies.paper.task.build_by_name", refuse)
         assert runner.reproduce(plan).jobs == result.jobs
     with pytest.raises(interbasis.InterbasisError, match=r"samples=40, not .*samples=20; name another --out"):
         runner.reproduce(plan_for(stories, plan.out, tokens=320))

@@ -7,11 +7,14 @@ import pytest
 import torch
 
 import interbasis
+from interbasis.analysis.ablation.search import edges_required, nodes_required
 from interbasis.analysis.features.fourier_labels import FourierLabel, Term
-from interbasis.analysis.stages import ablate, build, modules
+from interbasis.analysis.modules.modules import find_modules
+from interbasis.analysis.stages import ablate, modules
 from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.analysis.stored_results import FORMAT, load_result
-from interbasis.analysis.workspace import open_run
+from interbasis.run.named_build import build_by_name
+from interbasis.run.run import open_run
 from interbasis_studies.paper import runner
 from interbasis_studies.paper.plan import make_plan
 from interbasis_studies.paper.records import SavedFigure
@@ -52,8 +55,8 @@ def test_the_numbers_are_those_of_the_library(additions):
     job = job_of(result, 1, "pca")
     opened = open_run(plan.out / job.run)
     test = opened.data()
-    edges = interbasis.edges_required(opened.network, opened.graph, test)
-    nodes = interbasis.nodes_required(opened.network, opened.graph, test)
+    edges = edges_required(opened.network, opened.graph, test)
+    nodes = nodes_required(opened.network, opened.graph, test)
     assert [(row.count, row.stable_count) for row in job.ablation.sections.values()] == [
         (one.count, one.stable_count) for one in edges
     ]
@@ -62,7 +65,7 @@ def test_the_numbers_are_those_of_the_library(additions):
     right = (opened.network.double()(inputs).argmax(-1) == labels).double().mean().item()
     assert job.test_accuracy == right
     for partition in job.partitions:
-        again = interbasis.find_modules(
+        again = find_modules(
             opened.graph, [one.epsilon for one in edges], partition.resolution, null_graphs=3
         )
         assert partition.result.modularity == again.modularity
@@ -107,8 +110,9 @@ def test_finished_jobs_are_not_run_again(additions, monkeypatch):
     def refuse(*arguments, **options):
         raise AssertionError("this was finished")
 
-    for stage in (build, ablate, modules):
+    for stage in (ablate, modules):
         monkeypatch.setattr(stage, "run", refuse)
+    monkeypatch.setattr("interbasis_studies.paper.task.build_by_name", refuse)
     assert runner.reproduce(plan).jobs == result.jobs
 
 
@@ -144,9 +148,9 @@ def test_a_run_of_other_weights_or_settings_is_in_the_way(additions):
     request = task.build_request(lib, lambda *arguments: None)
     weights = f"modadd:{task.weights.path(1)}"
     with pytest.raises(interbasis.InterbasisError, match="built from other weights; name a new folder"):
-        build.run(request.model_copy(update={"model": weights}), lib.folder)
+        build_by_name(request.model_copy(update={"model": weights}), lib.folder)
     with pytest.raises(interbasis.InterbasisError, match="built with basis = pca, not lib"):
-        build.run(request, pca.folder)
+        build_by_name(request, pca.folder)
 
 
 def test_jobs_of_an_older_version_are_refused(additions, tmp_path):

@@ -9,7 +9,7 @@ from PIL import Image
 
 from interbasis.analysis.stages.ablate import AblateRequest, AblationResult
 from interbasis.analysis.stored_results import load_result, load_tensors
-from interbasis.analysis.workspace import open_run
+from interbasis.run.run import open_run
 from interbasis.show.tables import markdown_table
 from interbasis_studies.paper import published, runner
 from interbasis_studies.paper.figures import draw_figures

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-import interbasis
 from interbasis import InteractionGraph, LayerBasis, Network, modadd
+from interbasis.lib.edges import edges as measure_edges
 
 NAMES = ["ln1.0", "ln2.0", "unembed", "output"]
 SECTIONS = ["attention", "MLP", "unembedding"]
@@ -64,7 +64,7 @@ def stored(shared, kind: str, seed: int) -> Stored:
 
 def test_edges_in_their_bases(run):
     _, theirs, _ = run
-    found = interbasis.edges(theirs.network, theirs.layers(), theirs.data)
+    found = measure_edges(theirs.network, theirs.layers(), theirs.data)
     for k, edges in enumerate(found):
         expected, squares = theirs.squares(k), without_constant(edges.square(), k)
         matters = expected >= 1e-8 * expected.max()

@@ -11,6 +11,8 @@ import interbasis
 from cases import plain_transformer
 from interbasis import modadd
 from interbasis.graph.named_models import SHIPPED
+from interbasis.graph.store import load
+from interbasis.lib.edges import edges as measure_edges
 from reference import edges as reference_edges
 from reference import jacobian_gram, relative_error
 
@@ -22,7 +24,7 @@ def network():
 
 @pytest.fixture(scope="module")
 def graphs(shipped_run):
-    return {basis: interbasis.load(shipped_run(basis)) for basis in ("lib", "pca")}
+    return {basis: load(shipped_run(basis)) for basis in ("lib", "pca")}
 
 
 def test_it_is_the_transformer_its_weights_describe(network):
@@ -45,7 +47,7 @@ def test_it_solves_its_task_and_says_how_it_was_trained(network):
 def test_its_jacobian_gram_is_one_in_lib_coordinates(network, graphs):
     """On the real model, closed forms against per-sample Jacobians: a subset of the data, all layers."""
     tokens = modadd.split()[0].inputs[:40]
-    layers = interbasis.build(network, tokens, edge_method=None, relative_threshold=1e-9).layers
+    layers = interbasis.build(network, tokens, edge_method=None, relative_threshold=1e-9).graph.layers
     activations = network.activations(tokens)
     for k, layer in enumerate(layers[:-1]):
         M = jacobian_gram(network.sections[k], activations[k], layers[k + 1].transform)
@@ -56,7 +58,7 @@ def test_its_jacobian_gram_is_one_in_lib_coordinates(network, graphs):
 @pytest.mark.parametrize("basis", ["lib", "pca"])
 def test_its_edges_are_what_the_definition_says(network, graphs, basis):
     tokens, layers = modadd.split()[0].inputs[:6], graphs[basis].layers
-    found = interbasis.edges(network, layers, tokens)
+    found = measure_edges(network, layers, tokens)
     activations = network.activations(tokens)
     for k, section in enumerate(network.sections):
         expected = reference_edges(section, activations[k], *layers[k : k + 2])

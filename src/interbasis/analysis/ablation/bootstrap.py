@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from interbasis.analysis.ablation.metrics import Score
+from interbasis.analysis.ablation.evaluation import Score
 
 DRAWS = 1000
 TAIL_PROBABILITY = 0.025

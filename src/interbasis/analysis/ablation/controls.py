@@ -3,67 +3,175 @@
 The same curves for every basis, for networks of the same shape that learnt nothing, and for edges ranked at
 random; and for the edges that the graph declares unneeded, what becomes of the model when only a part of them
 goes.
+
+Networks that learnt nothing, of the same shape: what sparsity looks like without a function.
+
+The weights are changed in the model that a network was made from, and the model is converted again
+(`Network.remake`). What belongs to the architecture stays what it is: activations, residual paths, norms.
+`interbasis.models.matrices` says what counts as a weight matrix.
+
+Does the graph only work when *all* unneeded edges are gone?
+
+Edges whose ablation does no harm together may do harm in parts: two that cancel each other, say. So random
+halves of them are ablated, and a short search looks for a bad half: it ranks groups of unneeded edges by the
+damage that ablating each alone does, takes the worse half of the groups, and exchanges groups as long as it
+gets worse.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from interbasis.analysis.ablation.curves import sparsity_curves
-from interbasis.analysis.ablation.records import Control, RequiredCount, Sparsity
-from interbasis.analysis.ablation.scrambling import reinitialised, require_remake, shuffled
+from interbasis.analysis.ablation.curves import interaction_sparsity, sparsity_curves
+from interbasis.analysis.ablation.evaluation import Evaluation, passes
+from interbasis.analysis.ablation.records import Control, RequiredCount, Sparsity, Stress
 from interbasis.analysis.ablation.search import EdgesRequired, Search, ToleranceError
-from interbasis.analysis.ablation.sparsity import interaction_sparsity
-from interbasis.analysis.ablation.stress import stress
+from interbasis.base.devices import double
 from interbasis.base.errors import InterbasisError
-from interbasis.base.literals import Basis, Metric
-from interbasis.base.progress import Progress, progress_bar
+from interbasis.base.progress import Progress, silent
+from interbasis.base.records import Basis, Metric
 from interbasis.data.batches import Batches, Data
 from interbasis.data.samples import IGNORED_LABEL, Samples
-from interbasis.graph.basis_kinds import BASIS_KINDS
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.graph.settings import BuildConfig
-from interbasis.lib.build import build
-from interbasis.network.network import Network
+from interbasis.graph.settings import BASIS_KINDS, BuildConfig
+from interbasis.lib.build import build_alone
+from interbasis.network.network import Change, Network
+
+
+def shuffled(network: Network, seed: int = 0) -> Network:
+    """Every weight matrix with its entries in random order; biases, norms and embeddings stay."""
+    return _changed(network, seed, _permuted)
+
+
+def reinitialised(network: Network, seed: int = 0) -> Network:
+    """Every weight matrix drawn from a Gaussian with its own standard deviation."""
+    return _changed(network, seed, _drawn)
+
+
+def require_remake(network: Network) -> Callable[[Change], Network]:
+    """What makes the network again with other weights, if it does make this network with its own ones."""
+    if network.remake is None:
+        raise InterbasisError(
+            "expected a network that can be made again with other weights, received one put together from "
+            "sections, whose weights cannot be distinguished from their structure; give the Network "
+            "remake=function, where function(change) returns it with change(W) in place of every weight "
+            "matrix W, or leave scrambled networks out with scrambles=0"
+        )
+    if network.remake(torch.clone).fingerprint() != network.fingerprint():
+        raise InterbasisError(
+            "the model that this network was made from now gives another network: its weights, or the "
+            "network's sections, were changed since; convert the model again"
+        )
+    return network.remake
+
+
+def _changed(network: Network, seed: int, change: Callable[[Tensor, torch.Generator], Tensor]) -> Network:
+    generator = torch.Generator().manual_seed(seed)
+    return require_remake(network)(lambda matrix: change(matrix, generator))
+
+
+def _permuted(matrix: Tensor, generator: torch.Generator) -> Tensor:
+    order = torch.randperm(matrix.numel(), generator=generator)
+    return matrix.flatten()[order.to(matrix.device)].view_as(matrix)
+
+
+def _drawn(matrix: Tensor, generator: torch.Generator) -> Tensor:
+    drawn = torch.randn(matrix.shape, generator=generator, dtype=torch.float64)
+    return (drawn * double(matrix).std().cpu()).to(matrix)
+
+
+RANDOM_HALVES = 8
+GROUPS = 12
+"""Groups of unneeded edges that the search for a bad half takes or leaves."""
+EXCHANGES = 6
+"""Exchanges of two groups that it tries."""
+
+
+def stress(
+    evaluation: Evaluation,
+    section: int,
+    mask: Tensor,
+    limit: float,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Stress:
+    """Ablate parts of what ``mask`` leaves out, for one section."""
+    unneeded = (~mask).flatten().nonzero()[:, 0]
+    generator = torch.Generator().manual_seed(seed)
+    total = RANDOM_HALVES + min(GROUPS, len(unneeded)) + EXCHANGES + 2
+    values: list[float] = []
+
+    def value(gone: Tensor, counts: bool = True) -> float:
+        kept = torch.ones(mask.numel(), dtype=torch.bool)
+        kept[gone.cpu()] = False
+        metric = evaluation.edges({section: kept.view_as(mask)}).value
+        if counts:
+            values.append(metric)
+        progress(f"stress, section {section}", min(len(values) + 1, total), total)
+        return metric
+
+    all_ablated = value(unneeded, counts=False)
+    if len(unneeded) < 2:
+        return Stress(
+            unneeded=len(unneeded),
+            all_ablated=all_ablated,
+            halves=(),
+            worst_half=all_ablated,
+            limit=limit,
+            failed=0,
+            tried=0,
+        )
+    for _ in range(RANDOM_HALVES):
+        order = torch.randperm(len(unneeded), generator=generator)
+        value(unneeded[order[: len(unneeded) // 2]])
+    random_halves = tuple(values)
+    _search(unneeded, value, generator, evaluation.metric == "accuracy")
+    worst = min(values) if evaluation.metric == "accuracy" else max(values)
+    failed = sum(not passes(evaluation.metric, v, limit) for v in values)
+    return Stress(
+        unneeded=len(unneeded),
+        all_ablated=all_ablated,
+        halves=random_halves,
+        worst_half=worst,
+        limit=limit,
+        failed=failed,
+        tried=len(values),
+    )
+
+
+def _search(
+    unneeded: Tensor,
+    value: Callable[[Tensor, bool], float],
+    generator: torch.Generator,
+    higher_is_better: bool,
+) -> None:
+    """Tells ``value`` of ever worse halves."""
+    groups: Sequence[Tensor] = unneeded[torch.randperm(len(unneeded), generator=generator)].chunk(GROUPS)
+    sign = 1 if higher_is_better else -1
+    alone = [sign * value(group, False) for group in groups]
+    order = sorted(range(len(groups)), key=alone.__getitem__)
+    chosen, rest = order[: len(groups) // 2], order[len(groups) // 2 :]
+
+    def badness(which: list[int]) -> float:
+        return sign * value(torch.cat([groups[k] for k in which]), True)
+
+    best = badness(chosen) if chosen else 0.0
+    for _ in range(EXCHANGES if chosen else 0):
+        out, into = (int(torch.randint(len(x), (1,), generator=generator)) for x in (chosen, rest))
+        changed, other = chosen.copy(), rest.copy()
+        changed[out], other[into] = rest[into], chosen[out]
+        metric = badness(changed)
+        if metric < best:
+            best, chosen, rest = metric, changed, other
+
 
 BASES: tuple[Basis, ...] = tuple(BASIS_KINDS)
 Scramble = Literal["shuffled", "reinitialised"]
 SCRAMBLES: dict[Scramble, Callable[..., Network]] = {"shuffled": shuffled, "reinitialised": reinitialised}
-
-
-def controls(
-    network: Network, fit_data: Data, data: Data, metric: Metric | None = None, **options: Any
-) -> list[Control]:
-    """All controls in one call.
-
-    Networks that learnt nothing have their weights shuffled, or drawn again, in the model that the network
-    was made from (`Network.remake`), and are measured by their own answers: the question is how few edges
-    carry *their* function.
-
-    Args:
-        network: The trained network.
-        fit_data: Data that graphs are built on.
-        data: Data that graphs are evaluated on, as for `edges_required`.
-        metric: As for `edges_required`.
-        **options: ``bases`` (default: all; random rankings and scrambled networks are for the first of them),
-            ``stressed`` (bases that also get edges required and the stress test; default: lib and pca),
-            ``tolerance`` of the edges required, ``scrambles`` (networks of either kind, with seeds from
-            ``seed`` on; default: 1), ``progress``, and any setting of `interbasis.build`.
-
-    Returns:
-        The rows of the table.
-
-    Raises:
-        InterbasisError: A basis is unknown, or the network cannot be made again from changed weights.
-    """
-    progress = options.pop("progress", None)
-    plan = ControlPlan(network, fit_data, data, metric, ControlSettings.from_options(options))
-    with progress_bar(progress) as advance:
-        return [make() for _, make in plan.rows(advance)]
 
 
 @dataclass(frozen=True)
@@ -85,13 +193,6 @@ class ControlSettings:
             raise InterbasisError(f"expected bases of {', '.join(BASES)}, received {', '.join(odd)}")
         if self.scrambles < 0:
             raise InterbasisError(f"scrambles is a number of networks, at least 0, not {self.scrambles}")
-
-    @classmethod
-    def from_options(cls, options: dict[str, Any]) -> "ControlSettings":
-        """From keywords, those of `interbasis.build` among them."""
-        own = {field.name for field in fields(cls)} - {"build"}
-        build = BuildConfig.of(**{name: value for name, value in options.items() if name not in own})
-        return cls(build=build, **{name: value for name, value in options.items() if name in own})
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +228,8 @@ class ControlPlan:
                 yield title, partial(self._scrambled, title, kind, partial(scramble, seed=seed), progress)
 
     def _graph(self, network: Network, basis: Basis, progress: Progress) -> InteractionGraph:
-        settings = self.settings.build.model_dump(exclude={"basis"})
-        return build(network, self.fit_data, basis, progress=progress, **settings)
+        settings = self.settings.build.model_copy(update={"basis": basis})
+        return build_alone(network, self.fit_data, settings, progress)
 
     def _trained(self, basis: Basis, once: "_Once", progress: Progress) -> Control:
         graph = once()

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from interbasis.analysis.ablation import bootstrap
-from interbasis.analysis.ablation.metrics import Score
+from interbasis.analysis.ablation.evaluation import Score
 
 STRIDE = 2**0.25
 """How far from the count the first masks lie on either side; every further one is a stride longer."""

@@ -9,8 +9,19 @@ benchmark, by the trapezoid rule from k = 0, where F is 0, to 1:
 
 The fraction is that of all d_out·(d_in − 1) edges of the untruncated widths, the constant's left out, so that
 bases that dropped different numbers of features are compared at equal numbers of edges.
+
+How sparse interactions are, without a threshold and without ablating anything.
+
+Each output feature's edges are divided by their norm, e_ij = Ê_ij / ‖Ê_i‖, so that features of different
+scale count alike; edges of the constant are left out. Per section:
+
+    participation  mean over i of (Σ_j e²)² / Σ_j e⁴: how many inputs an output feature effectively has
+    gini, hoyer    inequality of all e_ij: 0 if all are equal, towards 1 if few are all there is
+    share_above    part of the e_ij above 0.5, 1, 2, 4 %
+    kurtosis       of all e_ij about 0, E[e⁴] / E[e²]²: 1 if all are equal, large if a few stand out.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,18 +31,61 @@ import torch
 from torch import Tensor
 
 from interbasis.analysis.ablation import bootstrap
-from interbasis.analysis.ablation.evaluation import Evaluation
+from interbasis.analysis.ablation.evaluation import Evaluation, Score
 from interbasis.analysis.ablation.masked_pass import top_edges
-from interbasis.analysis.ablation.metrics import Score
-from interbasis.analysis.ablation.records import Curve, Curves
+from interbasis.analysis.ablation.records import Curve, Curves, Sparsity
 from interbasis.base.errors import InterbasisError
-from interbasis.base.literals import Metric
 from interbasis.base.progress import Progress, progress_bar
+from interbasis.base.records import Metric
 from interbasis.compute.checkpoints import NO_CHECKPOINTS, Checkpoint, Checkpoints, State
 from interbasis.compute.team import ALONE, Team
 from interbasis.data.batches import Data
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
+
+LEVELS = (0.005, 0.01, 0.02, 0.04)
+
+
+def interaction_sparsity(graph: InteractionGraph) -> list[Sparsity]:
+    """Measures of every section of a graph, in the network's order."""
+    sections = []
+    for k in range(len(graph.edges)):
+        source, target = graph.layers[k], graph.layers[k + 1]
+        sections.append(_measure(source.name, target.name, normalised(graph.inner_edges(k).double())))
+    return sections
+
+
+def normalised(edges: Tensor) -> Tensor:  # [r_out, r_in] -> [rows that are not 0, r_in]
+    norms = edges.norm(dim=1, keepdim=True)
+    return (edges / norms)[norms[:, 0] > 0]
+
+
+def _measure(source: str, target: str, e: Tensor) -> Sparsity:
+    values = e.flatten().sort().values
+    count = len(values)
+    if not count:
+        return Sparsity(
+            source=source,
+            target=target,
+            participation=math.nan,
+            gini=math.nan,
+            hoyer=math.nan,
+            share_above=(math.nan,) * len(LEVELS),
+            kurtosis=math.nan,
+        )
+    ranks = torch.arange(1, count + 1, dtype=torch.float64)
+    squares = values.square()
+    spread = count**0.5 - (values.sum() / squares.sum().sqrt()).item()
+    return Sparsity(
+        source=source,
+        target=target,
+        participation=(1 / e.pow(4).sum(1)).mean().item(),
+        gini=((2 * ranks - count - 1) @ values / (count * values.sum())).item(),
+        hoyer=spread / (count**0.5 - 1) if count > 1 else 1.0,
+        share_above=tuple((values > level).double().mean().item() for level in LEVELS),
+        kurtosis=(squares.square().mean() / squares.mean().square()).item(),
+    )
+
 
 FRACTIONS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 

@@ -8,31 +8,116 @@ then the rest of the network runs on. Only the kept columns of  enter, and outpu
 share one pass through the core, so the work goes with the number of kept edges. A node ablation keeps some
 features of a layer and puts the others at their mean, f' = C⁺_K C_K f. Tokens that the graph leaves out stay
 as they are (`whole_tokens`).
+
+Tokens that ablations leave as they are: those that the sums behind the graph left out.
+
+The features of a graph do not describe a massive token (`fit.counted_tokens`). Putting them at their mean
+there would move the token by its whole norm, and with it every token that attends to it. So masks act between
+tokens that count, c = 1: at token s of the target, output feature i sees
+
+    m_i ∘ f̂_t    of tokens t with c^l_t = 1, and f_t itself of all others,
+
+and a token s with c^{l+1}_s = 0 comes out of the section as if nothing were masked.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 
-from interbasis.analysis.ablation.token_table import Table, tabulate
-from interbasis.analysis.ablation.whole_tokens import WholeTokens
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.lib.attributions import check_bases, section_in_bases, sections_in_bases
+from interbasis.lib.coordinates import check_bases, section_in_bases, sections_in_bases
 from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
-from interbasis.network.cores import Core, Elementwise, FastAblation, Linear
+from interbasis.network.cores import Core, FastAblation, Linear
+from interbasis.network.masked import MaskedReadOuts, written_rows
 from interbasis.network.network import Network, Section
-from interbasis.network.stencil_matmul import stencil_applier
-from interbasis.network.stencil_section import StencilSection
 
-MAX_FOLDED_POSITIONS = 32
-"""Positions of a sequence up to which attention is taken straight from few features; its patterns, which that
-writes down, are too many in longer ones."""
+MIN_TOKENS_PER_ROW = 4
+"""A table is worth it from so many times fewer rows than tokens."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """f[n, t] = rows[index[n, t]]."""
+
+    rows: Tensor  # [U, width]
+    index: Tensor  # [n, T]
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Table":
+        """The table of a function of single tokens."""
+        return Table(function(self.rows), self.index)
+
+
+def tabulate(f: Tensor) -> Table | None:  # [n, T, width]
+    """The table of a batch whose tokens repeat bit for bit; None where it would not be much smaller."""
+    flat = f.flatten(0, 1).contiguous()
+    hashes = _hashes(flat)
+    different, index = hashes.unique(return_inverse=True)
+    if len(different) * MIN_TOKENS_PER_ROW > len(flat):
+        return None
+    first = torch.full_like(different, len(flat))
+    first.scatter_reduce_(0, index, torch.arange(len(flat), device=f.device), "amin")
+    rows = flat[first]
+    if not torch.equal(rows[index], flat):  # two different tokens with the same hash
+        return None
+    return Table(rows, index.view(f.shape[:2]))
+
+
+def _hashes(rows: Tensor) -> Tensor:  # [m, width] -> [m]
+    """Sums of the numbers' bits times odd constants, modulo 2⁶⁴: equal rows, equal sums."""
+    bits = rows.view(torch.int32).long()
+    generator = torch.Generator().manual_seed(0)
+    odd = torch.randint(-(2**62), 2**62, (bits.shape[1],), generator=generator) * 2 + 1
+    mixed = bits * odd.to(bits.device)
+    return (mixed ^ (mixed >> 29)).sum(1)
+
+
+@dataclass(frozen=True, eq=False)
+class WholeTokens:
+    """Which tokens at the ends of a section are not masked, and what it computes from them."""
+
+    inputs: Tensor  # [n, T, 1], bool
+    outputs: Tensor  # [n, S, 1], bool
+    skipped_inputs: Tensor  # [n, S, 1], bool: the inputs at the positions that come out
+    read: Tensor  # A f [n, T, c_in]
+    skipped: Tensor  # C_out P f [n, S, r_out]
+    following: Tensor  # F(f) [n, S, d_out]
+
+    @classmethod
+    def of(
+        cls, section: Section, target: LayerBasis, f: Tensor, counted: tuple[Tensor, Tensor]
+    ) -> "WholeTokens":
+        """From the activations f [n, T, d_in] and the tokens that count at both ends, [n, T] and [n, S]."""
+        inputs, outputs = (~counts[..., None] for counts in counted)
+        here = section.outputs(f)
+        read = section.read_outs(f)
+        return cls(
+            inputs,
+            outputs,
+            inputs[:, here],
+            read,
+            target.features_of(f[:, here] @ section.skip.T),
+            section.from_read_outs(f, read),
+        )
+
+    def among_read_outs(self, u: Tensor) -> Tensor:  # [n, ..., T, c_in]
+        """Read-outs of masked features, with those of whole tokens as they are."""
+        between = (1,) * (u.ndim - 3)
+        inputs, read = (x.reshape(len(x), *between, *x.shape[1:]) for x in (self.inputs, self.read))
+        return torch.where(inputs, read, u)
+
+    def among_skipped(self, skipped: Tensor) -> Tensor:  # [n, S, r_out]
+        """The same for what the skip passes on."""
+        return torch.where(self.skipped_inputs, self.skipped, skipped)
+
+    def among_outputs(self, following: Tensor) -> Tensor:  # [n, S, d_out]
+        """The same for the activations that come out."""
+        return torch.where(self.outputs, self.following, following)
+
 
 Masks = Mapping[int | str, Tensor] | Sequence[Tensor | None]
 """Masks by section: {index or name of the source layer: mask}, or one per section with None for all edges."""
@@ -230,13 +315,11 @@ def ablated(section: Section, f: Tensor | Table, mask: Tensor, whole: WholeToken
 
     f is [n, T, r_in], or, where no tokens are whole, a table of the tokens it is made of.
     """
-    if isinstance(section, StencilSection):
-        assert isinstance(f, Tensor)
-        return _ablated_stencil(section, f, mask)
+    if isinstance(f, Tensor) and whole is None:
+        return section.masked(f, mask)
     if isinstance(f, Table):
         outputs = section.positions_out(f.index.shape[1])
-        tokens = f.rows @ (section.skip * mask).T
-        result = tokens[f.index[:, outputs]]
+        result = (f.rows @ (section.skip * mask).T)[f.index[:, outputs]]
     else:
         outputs = section.outputs(f)
         result = f[:, outputs] @ (section.skip * mask).T
@@ -244,65 +327,15 @@ def ablated(section: Section, f: Tensor | Table, mask: Tensor, whole: WholeToken
         result = whole.among_skipped(result)
     if isinstance(section.core, Linear):
         return result
-    read_outs = _ReadOuts(f.rows if isinstance(f, Table) else f, section.read)
-    for columns, rows in equal_masks(mask):
-        rows = rows[section.write[rows].any(1)]  # the others see the input by the skip alone
-        if not len(rows):
-            continue
-        write, row = section.write[rows], mask[rows[0]]
+    read_outs = MaskedReadOuts(f.rows if isinstance(f, Table) else f, section.read)
+    for _, rows in written_rows(section, mask):
+        write, u = section.write[rows], read_outs.through(mask[rows[0]])
         if isinstance(f, Table):
-            part = _of_table(section.core, Table(read_outs.of(row), f.index), outputs, write)
-        elif whole is not None:
-            part = section.core(whole.among_read_outs(read_outs.of(row)), outputs) @ write.T
-        elif (short_cut := _of_few(section, f, columns, write)) is not None:
-            part = short_cut
+            part = _of_table(section.core, Table(u, f.index), outputs, write)
         else:
-            part = section.core(read_outs.of(row), outputs) @ write.T
+            part = section.core(u if whole is None else whole.among_read_outs(u), outputs) @ write.T
         result[..., rows] += part
     return result
-
-
-def _ablated_stencil(section: StencilSection, f: Tensor, mask: Tensor) -> Tensor:  # -> [n, S, r_out]
-    """The same for a section that reads a stencil: a feature that is masked is so at all taps."""
-    result = stencil_applier(section.stencil, _masked(section, section.skip, mask))(f).contiguous()
-    if isinstance(section.core, Linear):
-        return result
-    outputs, whole = section.outputs(f), None
-    if isinstance(section.core, Elementwise) and (section.write != 0).sum(0).max() <= 1:
-        seen_by = (section.write != 0).int().argmax(0)  # one output for every unit, as in the neuron basis
-        read = _masked(section, section.read, mask[seen_by])
-        u = stencil_applier(section.stencil, read)(f)
-        return result + section.core(u, outputs) @ section.write.T
-    for columns, rows in equal_masks(mask):
-        rows = rows[section.write[rows].any(1)]  # the others see the input by the skip alone
-        if not len(rows):
-            continue
-        few = 2 * len(columns) <= mask.shape[1]
-        if few:
-            u = _read_columns(section, f, mask[rows[0]])
-        else:
-            whole = section.read_outs(f) if whole is None else whole
-            u = whole if len(columns) == mask.shape[1] else whole - _read_columns(section, f, ~mask[rows[0]])
-        result[..., rows] += section.core(u, outputs) @ section.write[rows].T
-    return result
-
-
-def _masked(section: StencilSection, matrix: Tensor, mask: Tensor) -> Tensor:  # [c, 1 + K·r], [c, r]
-    """A matrix over patches whose rows see some of the features; the bias belongs to the constant."""
-    by_tap = section.taps_of(matrix) * mask[:, None]
-    return torch.cat([matrix[:, :1] * mask[:, :1], by_tap.flatten(1)], dim=1)
-
-
-def _read_columns(section: StencilSection, f: Tensor, mask: Tensor) -> Tensor:  # -> [n, S, c_in]
-    """The read-outs of some features; the bias belongs to the constant, feature 0."""
-    columns = torch.cat([mask.new_zeros(1, dtype=torch.int64), 1 + mask[1:].nonzero()[:, 0]])
-    by_tap = section.taps_of(section.read)[..., columns]
-    bias = section.read[:, :1]
-    if not mask[0]:
-        by_tap, bias = by_tap.clone(), torch.zeros_like(bias)
-        by_tap[..., 0] = 0
-    matrix = torch.cat([bias, by_tap.flatten(1)], dim=1)
-    return stencil_applier(section.stencil, matrix)(f[..., columns])
 
 
 def _of_table(core: Core, u: Table, outputs: slice, write: Tensor) -> Tensor:
@@ -314,44 +347,6 @@ def _of_table(core: Core, u: Table, outputs: slice, write: Tensor) -> Tensor:
     if core.mixes_positions:
         return core(u.rows[u.index], outputs) @ write.T
     return (core(u.rows[:, None], slice(0, 1)) @ write.T)[:, 0][u.index[:, outputs]]
-
-
-def _of_few(section: Section, f: Tensor, columns: Tensor, write: Tensor) -> Tensor | None:
-    """The same straight from few input features, if that is cheaper."""
-    few = 2 * len(columns) <= f.shape[2] and f.shape[1] <= MAX_FOLDED_POSITIONS
-    if not few or not isinstance(section.core, FastAblation):
-        return None
-    return section.core.written_from(f[..., columns], section.read[:, columns], section.outputs(f), write)
-
-
-@dataclass(frozen=True, eq=False)
-class _ReadOuts:
-    """Â (m ∘ f̂) for one mask after another."""
-
-    f: Tensor  # [..., r]
-    read: Tensor  # Â [c_in, r]
-
-    @cached_property
-    def whole(self) -> Tensor:  # [..., c_in]
-        return self.f @ self.read.T
-
-    def of(self, mask: Tensor) -> Tensor:  # [r] -> [..., c_in]
-        """From the columns of the mask, or from the others if these are fewer."""
-        if 2 * mask.sum() <= len(mask):
-            return self._of_columns(mask)
-        return self.whole - self._of_columns(~mask)
-
-    def _of_columns(self, mask: Tensor) -> Tensor:
-        columns = mask.nonzero()[:, 0]
-        return self.f[..., columns] @ self.read[:, columns].T
-
-
-def equal_masks(mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """(kept columns, rows) for every different row of a mask [r_out, r_in]; rows that keep nothing are 0."""
-    different, which = mask.unique(dim=0, return_inverse=True)
-    for k, row in enumerate(different):
-        if row.any():
-            yield row.nonzero()[:, 0], (which == k).nonzero()[:, 0]
 
 
 def top_edges(edges: Tensor, count: int, constant: bool = True) -> Tensor:

@@ -29,7 +29,6 @@ from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.lib.memory import READING_A_BLOCK, RESERVE, block_bytes
 from interbasis.network.cores import Attention
 from interbasis.network.network import Network, Section
-from interbasis.network.stored_section import StoredSection
 
 MAX_CACHE_BYTES = 2**30
 """Activations of one layer are kept between ablations up to this; beyond it they are computed again."""
@@ -97,7 +96,7 @@ def copied_bytes(network: Network, dtype: torch.dtype) -> int:
     block = int((1 + READING_A_BLOCK) * block_bytes(network))
     if network.dtype == dtype:
         return prefix + block
-    steps = [step for step in (*network.sections, *network.tail) if not isinstance(step, StoredSection)]
+    steps = [step for step in (*network.sections, *network.tail) if step.stored_block is None]
     return prefix + block + dtype.itemsize * sum(t.numel() for step in steps for t in step.tensors())
 
 

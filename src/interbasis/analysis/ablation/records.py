@@ -4,8 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from interbasis.base.literals import Basis, Metric
-from interbasis.base.records import Measured, Record, require
+from interbasis.base.records import Basis, Measured, Metric, Record, require
 
 Interval = tuple[Measured, Measured]
 Fraction = Annotated[float, Field(gt=0, le=1)]

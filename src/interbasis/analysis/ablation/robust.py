@@ -17,11 +17,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interbasis.analysis.ablation.evaluation import Evaluation
-from interbasis.analysis.ablation.metrics import Score, passes, sample_losses
+from interbasis.analysis.ablation.evaluation import Evaluation, Score, passes, sample_losses
+from interbasis.analysis.ablation.masked_pass import WholeTokens
 from interbasis.analysis.ablation.records import RobustCount
-from interbasis.analysis.ablation.trials import logarithmic
-from interbasis.analysis.ablation.whole_tokens import WholeTokens
+from interbasis.analysis.ablation.search import logarithmic
 from interbasis.base.progress import Progress, silent
 from interbasis.network.cores import Linear
 from interbasis.network.network import Section

@@ -8,9 +8,14 @@ their width). What is done to every number by itself is counted in ``bytes`` tha
 
 from dataclasses import dataclass, fields
 
+from interbasis.compute.executor import (
+    CHUNK_BYTES,
+    FINE_CHUNK_BYTES,
+    LAYERS_AT_ONCE,
+    TOKENS_PER_CHUNK,
+    most_blocks,
+)
 from interbasis.graph.settings import BuildConfig
-from interbasis.lib.build import BLOCKS, sums_are_small
-from interbasis.lib.statistics import CHUNK_BYTES, FINE_CHUNK_BYTES, LAYERS_AT_ONCE, TOKENS_PER_CHUNK
 from interbasis.lib.survey import MAX_DECOMPOSED, MAX_TOKENS
 from interbasis.network.cores import (
     Attention,
@@ -98,7 +103,7 @@ class Workload:
             widest = max(s.source.width + s.shapes.read[0] for s in self.network.sections)
             most = LAYERS_AT_ONCE * CHUNK_BYTES // (8 * widest * self.positions)
             samples = max(samples, min(-(-TOKENS_PER_CHUNK // self.positions), most))
-        blocks = min(BLOCKS, self.tokens / (few * self.positions)) if sums_are_small(self.network) else 1
+        blocks = min(most_blocks(self.network) or 1, self.tokens / (few * self.positions))
         return max(1.0, blocks, self.tokens / (samples * self.positions))
 
     def multiplications(self, section: Section) -> tuple[int, int, int]:

@@ -26,7 +26,6 @@ from interbasis.data.batches import Batches, Data
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.cores import Linear
 from interbasis.network.network import Network, Section, Step
-from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.random_signs import random_signs
 
 MAX_GROUPS = 64
@@ -72,7 +71,7 @@ def readout_of(network: Network) -> tuple[tuple[Step, ...], Readout]:
 
 def _matrix(step: Step) -> Tensor | None:  # [d_out, d_in]
     """P, if the step is P f at each position; None for all others."""
-    if not isinstance(step, Section) or isinstance(step, StencilSection) or step.last_only:
+    if not isinstance(step, Section) or not step.reads_per_position or step.last_only:
         return None
     return step.skip if isinstance(step.core, Linear) else None
 

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from pydantic import Field
 
 from interbasis.analysis.ablation.records import RobustCount, Trial
-from interbasis.analysis.result import DataUsed, Result, unknown_layer
+from interbasis.analysis.stored_results import DataUsed, Result, unknown_layer
 from interbasis.base.errors import InterbasisError, short_repr
-from interbasis.base.literals import Metric
 from interbasis.base.progress import Progress, progress_bar
-from interbasis.base.records import Record, SomeNames
+from interbasis.base.records import Metric, Record, SomeNames
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from interbasis.analysis.ablation.memory import AblationPlan
     from interbasis.analysis.ablation.search import EdgesRequired, NodesRequired, Search
-    from interbasis.analysis.workspace import OpenedRun
+    from interbasis.analysis.workspace import Workspace
     from interbasis.compute.checkpoints import Checkpoints, State
     from interbasis.data.batches import Data
     from interbasis.graph.interaction_graph import InteractionGraph
@@ -146,7 +145,7 @@ class AblationResult(Result):
         return unknown_layer(self.layers, graph.section_names)
 
 
-def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
+def run(opened: "Workspace", request: AblateRequest) -> AblationResult:
     """Find edges and nodes required; sections measured before with the same settings stay in the result.
 
     Args:
@@ -164,7 +163,7 @@ def run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
         return _run(opened, request)
 
 
-def _run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
+def _run(opened: "Workspace", request: AblateRequest) -> AblationResult:
     from interbasis.analysis.ablation.evaluation import Evaluation
     from interbasis.analysis.ablation.search import Search, check_has_edges
 
@@ -212,14 +211,12 @@ def _run(opened: "OpenedRun", request: AblateRequest) -> AblationResult:
     return result
 
 
-def _check_robust(opened: "OpenedRun", request: AblateRequest, sections: list[int]) -> None:
-    from interbasis.network.stencil_section import StencilSection
-
+def _check_robust(opened: "Workspace", request: AblateRequest, sections: list[int]) -> None:
     names = [opened.graph.section_names[k] for k in sections]
     stencils = [
         name
         for name, k in zip(names, sections, strict=True)
-        if isinstance(opened.network.sections[k], StencilSection)
+        if not opened.network.sections[k].reads_per_position
     ]
     if request.robust and stencils:
         raise InterbasisError(
@@ -229,7 +226,7 @@ def _check_robust(opened: "OpenedRun", request: AblateRequest, sections: list[in
 
 
 def _plan(
-    opened: "OpenedRun", request: AblateRequest, data: "Data", sections: list[int]
+    opened: "Workspace", request: AblateRequest, data: "Data", sections: list[int]
 ) -> "AblationPlan | None":
     """How the work fits the limit on memory; None where there is none."""
     from interbasis.analysis.ablation.memory import AblationPlan
@@ -247,7 +244,7 @@ def _plan(
 
 
 def _edges(
-    opened: "OpenedRun",
+    opened: "Workspace",
     request: AblateRequest,
     search: "Search",
     checkpoints: "Checkpoints",
@@ -284,7 +281,7 @@ def _edges(
 
 
 def _nodes(
-    opened: "OpenedRun", search: "Search", checkpoints: "Checkpoints", advance: Progress
+    opened: "Workspace", search: "Search", checkpoints: "Checkpoints", advance: Progress
 ) -> "dict[str, State]":
     """All layers but the last, each by one process."""
     from interbasis.compute.checkpoints import UNKNOWN_TOTAL
@@ -299,7 +296,7 @@ def _nodes(
 
 
 def _stored(
-    opened: "OpenedRun", settings: AblationResult
+    opened: "Workspace", settings: AblationResult
 ) -> "tuple[dict[str, SectionEdges], dict[str, LayerNodes], dict[str, Tensor]]":
     """What is stored already, where metric, tolerance, tokens and data are the same."""
     try:
@@ -312,7 +309,7 @@ def _stored(
 
 
 def _robust(
-    opened: "OpenedRun",
+    opened: "Workspace",
     request: AblateRequest,
     search: "Search",
     edges: "EdgesRequired",

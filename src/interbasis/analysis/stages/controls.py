@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from interbasis.analysis.ablation.records import Control
-from interbasis.analysis.result import DataUsed, Result
+from interbasis.analysis.stored_results import DataUsed, Result
 from interbasis.base.errors import short_repr
-from interbasis.base.literals import Metric
 from interbasis.base.progress import progress_bar
-from interbasis.base.records import Names, Record, SomeNames
+from interbasis.base.records import Metric, Names, Record, SomeNames
 
 if TYPE_CHECKING:
-    from interbasis.analysis.workspace import OpenedRun
+    from interbasis.analysis.workspace import Workspace
     from interbasis.compute.checkpoints import State
     from interbasis.graph.interaction_graph import InteractionGraph
 
@@ -54,7 +53,7 @@ class ControlsResult(Result):
         return ""
 
 
-def run(opened: "OpenedRun", request: ControlsRequest) -> ControlsResult:
+def run(opened: "Workspace", request: ControlsRequest) -> ControlsResult:
     """Compare a run's model with other bases, scrambled weights, random rankings, and parts of ablations.
 
     Args:
@@ -72,9 +71,9 @@ def run(opened: "OpenedRun", request: ControlsRequest) -> ControlsResult:
         return _run(opened, request)
 
 
-def _run(opened: "OpenedRun", request: ControlsRequest) -> ControlsResult:
+def _run(opened: "Workspace", request: ControlsRequest) -> ControlsResult:
     from interbasis.analysis.ablation.controls import ControlPlan, ControlSettings
-    from interbasis.analysis.ablation.metrics import default_metric
+    from interbasis.analysis.ablation.evaluation import default_metric
     from interbasis.analysis.ablation.search import DEFAULT_TOLERANCE, ToleranceError, warn_below_one_sample
 
     data = opened.data(request.data)

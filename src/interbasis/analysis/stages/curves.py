@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from pydantic import Field, model_validator
 
 from interbasis.analysis.ablation.records import Curves, Sparsity
-from interbasis.analysis.result import DataUsed, Result, unknown_layer
-from interbasis.base.literals import Metric
-from interbasis.base.records import Record, require
+from interbasis.analysis.stored_results import DataUsed, Result, unknown_layer
+from interbasis.base.records import Metric, Record, require
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from interbasis.analysis.ablation.robust import RobustSearch
-    from interbasis.analysis.workspace import OpenedRun
+    from interbasis.analysis.workspace import Workspace
     from interbasis.compute.checkpoints import Checkpoints, State
     from interbasis.data.batches import Data
     from interbasis.graph.interaction_graph import InteractionGraph
@@ -57,7 +56,7 @@ class CurvesResult(Result):
         return unknown_layer([*self.curves.sections, *self.sparsity, *self.worst], graph.section_names)
 
 
-def run(opened: "OpenedRun", request: CurvesRequest) -> CurvesResult:
+def run(opened: "Workspace", request: CurvesRequest) -> CurvesResult:
     """Measure the curves of a run.
 
     Args:
@@ -74,9 +73,8 @@ def run(opened: "OpenedRun", request: CurvesRequest) -> CurvesResult:
         return _run(opened, request)
 
 
-def _run(opened: "OpenedRun", request: CurvesRequest) -> CurvesResult:
-    from interbasis.analysis.ablation.curves import sparsity_curves
-    from interbasis.analysis.ablation.sparsity import interaction_sparsity
+def _run(opened: "Workspace", request: CurvesRequest) -> CurvesResult:
+    from interbasis.analysis.ablation.curves import interaction_sparsity, sparsity_curves
 
     data = opened.data(request.data)
     used = DataUsed.from_data(data)
@@ -94,7 +92,7 @@ def _run(opened: "OpenedRun", request: CurvesRequest) -> CurvesResult:
 
 
 def _worst(
-    opened: "OpenedRun", curves: Curves, data: "Data", checkpoints: "Checkpoints"
+    opened: "Workspace", curves: Curves, data: "Data", checkpoints: "Checkpoints"
 ) -> dict[str, tuple[float, ...]]:
     """Attacks on what every point of the curves leaves out, section by section."""
     from interbasis.analysis.ablation.evaluation import Evaluation

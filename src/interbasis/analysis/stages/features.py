@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field
 
 from interbasis.analysis.features.records import ExampleKind, FeatureExamples, Idle, LayerFeatures
-from interbasis.analysis.result import DataUsed, Result, unknown_feature
+from interbasis.analysis.stored_results import DataUsed, Result, unknown_feature
 from interbasis.base.progress import progress_bar
 from interbasis.base.records import Record
 
 if TYPE_CHECKING:
-    from interbasis.analysis.workspace import OpenedRun
+    from interbasis.analysis.workspace import Workspace
     from interbasis.compute.checkpoints import State
     from interbasis.graph.interaction_graph import InteractionGraph
 
@@ -68,7 +68,7 @@ class ExamplesResult(Result):
         return next(filter(None, problems), "")
 
 
-def run(opened: "OpenedRun", request: FeaturesRequest) -> FeaturesResult:
+def run(opened: "Workspace", request: FeaturesRequest) -> FeaturesResult:
     """Find out what the features of a run respond to and what they do.
 
     Args:
@@ -85,7 +85,7 @@ def run(opened: "OpenedRun", request: FeaturesRequest) -> FeaturesResult:
         return _run(opened, request)
 
 
-def _run(opened: "OpenedRun", request: FeaturesRequest) -> FeaturesResult:
+def _run(opened: "Workspace", request: FeaturesRequest) -> FeaturesResult:
     features, examples = analyse(opened, request)
     opened.store(features)
     opened.store(examples)
@@ -94,7 +94,7 @@ def _run(opened: "OpenedRun", request: FeaturesRequest) -> FeaturesResult:
     return features
 
 
-def analyse(opened: "OpenedRun", request: FeaturesRequest) -> tuple[FeaturesResult, ExamplesResult]:
+def analyse(opened: "Workspace", request: FeaturesRequest) -> tuple[FeaturesResult, ExamplesResult]:
     """The results without storing them, of some layers by each process, in one pass over the data."""
     from interbasis.analysis.features.analysis import Analysis, Presentation
     from interbasis.analysis.features.dataset_examples import Plan

@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from interbasis.analysis.result import Result, unknown_feature
 from interbasis.analysis.stages.ablate import AblationResult
+from interbasis.analysis.stored_results import Result, unknown_feature
 from interbasis.base.errors import short_repr
 from interbasis.base.records import Record
 
 if TYPE_CHECKING:
     from interbasis.analysis.modules.modules import Modules, NullModel
     from interbasis.analysis.modules.vertex_cuts import Cut
-    from interbasis.analysis.workspace import RunGraph
+    from interbasis.analysis.workspace import Workspace
     from interbasis.graph.interaction_graph import InteractionGraph
 
 
@@ -114,7 +114,7 @@ class ModulesResult(Result):
         return None if module < 0 else module
 
 
-def run(opened: "RunGraph", request: ModulesRequest) -> ModulesResult:
+def run(opened: "Workspace", request: ModulesRequest) -> ModulesResult:
     """Group the features of all layers into modules.
 
     An edge weighs log(Ê/ε), ε being the smallest edge required where all sections have been ablated; without
@@ -134,7 +134,7 @@ def run(opened: "RunGraph", request: ModulesRequest) -> ModulesResult:
         return _run(opened, request)
 
 
-def _run(opened: "RunGraph", request: ModulesRequest) -> ModulesResult:
+def _run(opened: "Workspace", request: ModulesRequest) -> ModulesResult:
     from interbasis.analysis.modules.modules import find_modules
     from interbasis.analysis.modules.vertex_cuts import vertex_cuts
 

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from interbasis.analysis.result import Result
+from interbasis.analysis.stored_results import Result
 from interbasis.base.records import Record
 
 if TYPE_CHECKING:
-    from interbasis.analysis.workspace import OpenedRun
+    from interbasis.analysis.workspace import Workspace
 
 
 class SteerRequest(Record):
@@ -66,7 +66,7 @@ class SteerResult(Result):
     """With it."""
 
 
-def run(opened: "OpenedRun", request: SteerRequest) -> SteerResult:
+def run(opened: "Workspace", request: SteerRequest) -> SteerResult:
     """Change a feature on one prompt.
 
     Args:

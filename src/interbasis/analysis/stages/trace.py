@@ -1,4 +1,4 @@
-"""One computation of a run's model: stored as `analysis/traces/NAME.json`, several beside each other."""
+"""One computation of a run's model: stored as `traces/NAME.json`, several beside each other."""
 
 import re
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from interbasis.analysis.result import Result, unknown_feature, unknown_layer
 from interbasis.analysis.stages.features import FeaturesResult
 from interbasis.analysis.stages.modules import ModulesResult
+from interbasis.analysis.stored_results import Result, unknown_feature, unknown_layer
 from interbasis.analysis.traces.records import NodeGroup, Trace, TraceNode, TraceSettings
 from interbasis.base.errors import InterbasisError
 
 if TYPE_CHECKING:
-    from interbasis.analysis.workspace import OpenedRun
+    from interbasis.analysis.workspace import Workspace
     from interbasis.graph.interaction_graph import InteractionGraph
 
 MAX_NAME = 48
@@ -63,7 +63,7 @@ class TraceResult(Result):
         return next(filter(None, problems), "")
 
 
-def run(opened: "OpenedRun", request: TraceRequest) -> TraceResult:
+def run(opened: "Workspace", request: TraceRequest) -> TraceResult:
     """Trace one computation, and name its nodes by what the run knows about features and modules.
 
     Args:
@@ -80,7 +80,7 @@ def run(opened: "OpenedRun", request: TraceRequest) -> TraceResult:
         return _run(opened, request)
 
 
-def _run(opened: "OpenedRun", request: TraceRequest) -> TraceResult:
+def _run(opened: "Workspace", request: TraceRequest) -> TraceResult:
     from interbasis.analysis.prompts import feature_of, named_output, prompt_of
     from interbasis.analysis.traces.targets import TargetRequest
     from interbasis.analysis.traces.trace import trace

@@ -8,8 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from interbasis.base.literals import Method
-from interbasis.base.records import Measured, Record, require
+from interbasis.base.records import Measured, Method, Record, require
 
 TargetKind = Literal["logit", "difference", "feature"]
 TARGET = "target"

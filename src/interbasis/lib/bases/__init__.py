@@ -1,10 +1,10 @@
 """The bases of node layers, one small file each.
 
 To add one: a subclass of `FeatureBasis` in a file of its own and in the tuple below, its record in
-`graph/basis_kinds.py`, and the word for it in `base/literals.py`.
+`graph/settings.py`, and the word for it in `base/records.py`.
 """
 
-from interbasis.base.literals import Basis
+from interbasis.base.records import Basis
 from interbasis.lib.bases.basis import FeatureBasis, FitSettings, JacobianSource
 from interbasis.lib.bases.gib import GlobalInteractionBasis
 from interbasis.lib.bases.jib import JointInteractionBasis

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from interbasis.compute.team import ALONE, Team
-from interbasis.graph.basis_kinds import BasisKind
+from interbasis.compute.executor import Executor
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.settings import BasisKind
 from interbasis.lib.covariance import Covariance
-from interbasis.lib.jacobian_gram import JacobianGram
 from interbasis.lib.slices import SlicedSection
+from interbasis.network.jacobian_gram import JacobianGram
 from interbasis.network.network import Network, NodeLayer
 from interbasis.numerics.linalg import Floor
 
@@ -44,8 +44,8 @@ class FitSettings:
     """The last layer's features where they are known already."""
     first: int = 0
     """The number of the first of these layers in the network, for whatever is random."""
-    team: Team = ALONE
-    """The processes that all fit the same layers; the first one decomposes."""
+    executor: Executor | None = None
+    """Decompositions are done once, by one of its processes; None is this process alone."""
 
 
 class FeatureBasis(ABC):

@@ -1,7 +1,7 @@
 """The Global Interaction Basis: LIB with Jacobians to the last layer in place of the next one."""
 
-from interbasis.graph.basis_kinds import GIB
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.settings import GIB
 from interbasis.lib.bases.basis import JacobianSource
 from interbasis.lib.bases.lib import LocalInteractionBasis
 from interbasis.lib.bases.whitened import GramOfLayer

@@ -22,14 +22,13 @@ import torch
 from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
-from interbasis.graph.basis_kinds import JIB
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.settings import JIB
 from interbasis.lib.bases.basis import FitSettings, JacobianSource
 from interbasis.lib.bases.lib import LocalInteractionBasis
 from interbasis.lib.covariance import Covariance
 from interbasis.lib.slices import SlicedSection
 from interbasis.network.network import Network, NodeLayer
-from interbasis.network.stencil_section import StencilSection
 from interbasis.numerics.joint_diagonalisation import joint_rotation
 from interbasis.numerics.linalg import fix_signs
 
@@ -45,7 +44,7 @@ class JointInteractionBasis(LocalInteractionBasis):
 
     def require(self, network: Network, all_tokens: bool) -> None:
         for step in network.sections:
-            if isinstance(step, StencilSection):
+            if not step.reads_per_position:
                 raise InterbasisError(
                     f"the basis jib is unsupported for convolutions, and {step.source.name!r} → "
                     f"{step.target.name!r} is one; choose lib"

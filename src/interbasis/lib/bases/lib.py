@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import torch
 
-from interbasis.graph.basis_kinds import LIB
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.settings import LIB
 from interbasis.lib.bases.principal import Principal
 from interbasis.lib.bases.whitened import WhitenedBasis
-from interbasis.lib.jacobian_gram import JacobianGram
+from interbasis.network.jacobian_gram import JacobianGram
 from interbasis.numerics.linalg import EPSILON, Cut, Floor
 
 

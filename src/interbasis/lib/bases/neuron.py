@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from interbasis.graph.basis_kinds import NEURON
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.settings import NEURON
 from interbasis.lib.bases.basis import FeatureBasis, FitSettings, JacobianSource
 from interbasis.lib.bases.principal import unrotated
 from interbasis.lib.covariance import Covariance

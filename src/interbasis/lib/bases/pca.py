@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from interbasis.graph.basis_kinds import PCA
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.settings import PCA
 from interbasis.lib.bases.basis import FeatureBasis, FitSettings, JacobianSource
 from interbasis.lib.bases.principal import Principal, last_layer
 from interbasis.lib.covariance import Covariance

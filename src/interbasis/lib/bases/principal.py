@@ -7,7 +7,7 @@ from torch import Tensor
 
 from interbasis.graph.layer_basis import IdentityBasis, LayerBasis
 from interbasis.lib.covariance import Covariance
-from interbasis.lib.jacobian_gram import JacobianGram
+from interbasis.network.jacobian_gram import JacobianGram
 from interbasis.network.network import NodeLayer
 from interbasis.numerics.linalg import EPSILON, Cut, Floor, eigenbasis, right_singular_basis
 

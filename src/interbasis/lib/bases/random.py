@@ -1,10 +1,10 @@
 """The control: whitened directions in a random rotation, scaled as LIB scales its own."""
 
-from interbasis.graph.basis_kinds import RANDOM
 from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.settings import RANDOM
 from interbasis.lib.bases.principal import Principal
 from interbasis.lib.bases.whitened import WhitenedBasis
-from interbasis.lib.jacobian_gram import JacobianGram
+from interbasis.network.jacobian_gram import JacobianGram
 from interbasis.numerics.linalg import EPSILON, Cut, Floor, fix_signs, haar_rotation
 
 

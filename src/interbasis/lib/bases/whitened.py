@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from interbasis.compute.checkpoints import State
-from interbasis.graph.layer_basis import LayerBasis
-from interbasis.graph.layer_state import layers_of, state_of
+from interbasis.compute.executor import decide_alone
+from interbasis.graph.layer_basis import LayerBasis, layers_of, state_of
 from interbasis.lib.bases.basis import FeatureBasis, FitSettings, JacobianSource
 from interbasis.lib.bases.principal import Principal, last_layer
 from interbasis.lib.covariance import Covariance
-from interbasis.lib.jacobian_gram import JacobianGram
+from interbasis.network.jacobian_gram import JacobianGram
 from interbasis.network.network import NodeLayer
 from interbasis.numerics.linalg import Floor
 
@@ -59,31 +59,30 @@ class WhitenedBasis(FeatureBasis):
         jacobians: JacobianSource,
         settings: FitSettings,
     ) -> list[LayerBasis]:
-        team = settings.team
+        decide = decide_alone if settings.executor is None else settings.executor.decide
         if settings.end is None:
             end = partial(last_layer, nodes[-1], covariances[-1], settings.rotate_last)
-            layers = layers_of(team.once("last layer", lambda: state_of([end()])))
+            layers = layers_of(decide("last layer", lambda: None, lambda _: state_of([end()])))
         else:
             layers = [settings.end]
         gram_of = self.grams(jacobians, layers[0])
         deviation: Tensor | None = None
         for index in reversed(range(len(nodes) - 1)):
-            name = f"layer {index}"
-            state = team.recalled(name)
-            if state is None:
-                gram = gram_of(index, layers[0], deviation)
-                make = partial(self._layer, nodes[index], covariances[index], gram, settings, index)
-                state = team.once(name, make)
+            state = decide(
+                f"layer {index}",
+                partial(gram_of, index, layers[0], deviation),
+                partial(self._layer, nodes[index], covariances[index], settings, index),
+            )
             layers = layers_of(state) + layers
             deviation = state[0].get("deviation")
         return layers
 
     def _layer(
-        self, node: NodeLayer, covariance: Covariance, gram: JacobianGram, settings: FitSettings, index: int
+        self, node: NodeLayer, covariance: Covariance, settings: FitSettings, index: int, gram: JacobianGram
     ) -> State:
-        """One layer, and how far it may be off, as a state.
+        """The features of one layer, and how far they may be off, as a state.
 
-        One process makes it for all: decompositions on other processors may differ in their last bits, and
+        One process computes it for all: decompositions on other processors may differ in their last bits, and
         eigenvectors of nearly equal eigenvalues by far more.
         """
         principal = Principal.of(node, covariance, settings.variance_floor)

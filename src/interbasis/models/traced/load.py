@@ -24,7 +24,6 @@ from interbasis.models.traced.trace import Traced, place, trace
 from interbasis.models.traced.values import Early
 from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.network.network import Head, Network, NodeLayer, Section
-from interbasis.network.stencil_section import StencilSection
 
 FAMILY = "traced"
 MAX_RELATIVE_ERROR = 1e-9
@@ -66,7 +65,7 @@ def network_of(
     if layers is not None:
         before, sections = chosen(module, steps, sections, layers)
     after = () if tail is None else (replace(tail, source=replace(sections[-1].target, grid=None)),)
-    fixed = made.fixed_lengths or any(isinstance(s, StencilSection) for s in sections)
+    fixed = made.fixed_lengths or not all(s.reads_per_position for s in sections)
     if not fixed and len(givens[0].grid) == 1:
         sections, before = [_any_length(s) for s in sections], tuple(map(_any_length, before))
     prefix = TracedPrefix(traced, givens, fixed_lengths=fixed)

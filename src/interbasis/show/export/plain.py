@@ -11,8 +11,7 @@ from pathlib import Path
 from interbasis.analysis.run_record import read_run
 from interbasis.analysis.summary import summarise
 from interbasis.base.errors import InterbasisError
-from interbasis.base.literals import Basis, Method
-from interbasis.base.records import Record
+from interbasis.base.records import Basis, Method, Record
 from interbasis.graph.settings import BuildConfig
 from interbasis.show.html import encodable
 from interbasis.show.rows import EDGE_LIMIT, LayerRows, SectionRows, layer_rows, section_rows

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.base.files import make_folder, write_text_atomically
 from interbasis.base.records import Record
-from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.store import load
 from interbasis.show.html import escaped
 from interbasis.show.viewer.matching import matches
-from interbasis.show.viewer.payload import graph_payload, run_payload
+from interbasis.show.viewer.payload import run_payload, workspace_payload
 from interbasis.show.viewer.schema import PageData
 
 STATIC = Path(__file__).parent / "static"
@@ -60,21 +60,21 @@ def runs_html(runs: Sequence[str | Path], token: str | None = None, files: PageF
     return _page(data, files or PageFiles.read())
 
 
-def graph_html(graph: InteractionGraph, height: int = 620) -> str:
-    """The page of a graph in memory as a frame for a notebook, without a server."""
-    data = PageData(token=None, runs=(graph_payload(graph, NOTEBOOK_EDGES),))
+def run_html(run: Workspace, height: int = 620) -> str:
+    """The page of an open run as a frame for a notebook, without a server."""
+    data = PageData(token=None, runs=(workspace_payload(run, NOTEBOOK_EDGES),))
     page = _page(data, PageFiles.read())
     quoted = page.replace("&", "&amp;").replace("'", "&#39;")  # JSON is full of the other quotes
     return (
-        f"<iframe title='{escaped(repr(graph))}' srcdoc='{quoted}' "
+        f"<iframe title='{escaped(repr(run.graph))}' srcdoc='{quoted}' "
         'sandbox="allow-scripts allow-downloads" '
         f'style="width:100%;height:{height}px;border:1px solid #8884;border-radius:6px"></iframe>'
     )
 
 
-def write_graph(graph: InteractionGraph, file: str | Path) -> Path:
-    """Write the page of a graph, with the results of its run or those in memory, as one file; atomically."""
-    data = PageData(token=None, runs=(graph_payload(graph),))
+def write_run(run: Workspace, file: str | Path) -> Path:
+    """Write the page of an open run, with its stored results or those in memory, as one file; atomically."""
+    data = PageData(token=None, runs=(workspace_payload(run),))
     return _write(_page(data, PageFiles.read()), Path(file))
 
 

@@ -11,12 +11,12 @@ from torch import Tensor
 from interbasis.analysis.ablation.records import Curve
 from interbasis.analysis.features.contexts import short
 from interbasis.analysis.features.records import Effects, Feature, MeanEffects, MeanPush
-from interbasis.analysis.run_record import RunRecord, read_run, record_of
+from interbasis.analysis.run_record import RunRecord, read_results, read_run
 from interbasis.analysis.stored_results import load_result
 from interbasis.analysis.summary import LayerSummary, summarise
 from interbasis.analysis.traces.records import ErrorNode, Trace, TraceNode
+from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
-from interbasis.graph.companions import companion
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.show.rows import EDGE_LIMIT, LayerRows, SectionRows, layer_rows, section_rows
 from interbasis.show.viewer.notes import NO_NOTES, Notes, notes_version
@@ -59,21 +59,20 @@ def run_payload(run: str | Path, limit: int = EDGE_LIMIT) -> PageRun:
     version = notes_version(run)  # first: notes that are newer than their version are merged, older ones lost
     update: dict[str, object] = {
         "name": run.resolve().name,
-        "digest": companion(record.graph).digest,
+        "digest": record.digest,
         "notes_version": version,
     }
     try:
-        update["notes"] = load_result(run, Notes, record.graph)
+        update["notes"] = load_result(run, Notes, record.graph, record.digest)
     except InterbasisError as error:
         update["unreadable"] = (*payload.unreadable, str(error))
     return payload.model_copy(update=update)
 
 
-def graph_payload(graph: InteractionGraph, limit: int = EDGE_LIMIT) -> PageRun:
-    """Everything the page shows of a graph in memory, with the results of its run, or those in memory."""
-    payload = record_payload(record_of(graph, MAX_TRACES), limit)
-    folder = companion(graph).folder
-    return payload if folder is None else payload.model_copy(update={"name": folder.resolve().name})
+def workspace_payload(run: Workspace, limit: int = EDGE_LIMIT) -> PageRun:
+    """Everything the page shows of an open run, with its stored results or those in memory."""
+    payload = record_payload(read_results(run, skip_unreadable=True, max_traces=MAX_TRACES), limit)
+    return payload if run.folder is None else payload.model_copy(update={"name": run.folder.resolve().name})
 
 
 def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:

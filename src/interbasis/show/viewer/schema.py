@@ -20,8 +20,7 @@ from interbasis.analysis.features.records import (
     PositionStatistics,
 )
 from interbasis.analysis.traces.records import AttentionPaths, NodeGroup, TraceToken
-from interbasis.base.literals import Basis, Metric
-from interbasis.base.records import Measured, Record
+from interbasis.base.records import Basis, Measured, Metric, Record
 from interbasis.show.viewer.notes import Notes
 
 SCHEMA = 6

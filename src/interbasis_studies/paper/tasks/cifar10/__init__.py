@@ -5,9 +5,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from interbasis.analysis.workspace import OpenedRun
 from interbasis.base.progress import Progress, progress_bar
 from interbasis.graph.named_models import open_data
+from interbasis.run.run import Run
 from interbasis_studies.paper.claims import Verdict
 from interbasis_studies.paper.figures import Picture
 from interbasis_studies.paper.jobs import Clock, Job
@@ -43,7 +43,7 @@ class Cifar10(ClassifierTask[Cifar10Result]):
             lambda step, steps, loss, accuracy: progress(f"training, seed {seed}", step, steps),
         )  # fmt: skip
 
-    def measure(self, job: Job, opened: OpenedRun, clock: Clock) -> Cifar10Result:
+    def measure(self, job: Job, opened: Run, clock: Clock) -> Cifar10Result:
         common, network = self.measure_common(job, opened, clock), opened.network.double()
         with progress_bar(opened.progress) as advance:
             directions = {

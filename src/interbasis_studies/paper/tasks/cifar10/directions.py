@@ -18,15 +18,14 @@ from torch import Tensor
 from interbasis.analysis.features.activations import collect, of
 from interbasis.analysis.features.interventions import intervene
 from interbasis.analysis.features.probes import auroc, best, explained_variance, separation
-from interbasis.base.literals import Basis
 from interbasis.base.progress import Progress, silent
-from interbasis.base.records import Record
+from interbasis.base.records import Basis, Record
 from interbasis.data import cifar10
 from interbasis.data.samples import Split
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.lib.build import build
 from interbasis.models import mlp
 from interbasis.network.network import Network
+from interbasis.run.build import build
 from interbasis_studies.paper.plan import CENTRAL_BASES
 from interbasis_studies.paper.tasks.classifier import ClassifierResult
 
@@ -167,7 +166,7 @@ def animal_direction(
         network = mlp.load(path).double()
         directions: dict[Basis, tuple[Direction, ...]] = {}
         for basis in CENTRAL_BASES:
-            graph = build(network, images.train, basis, edge_method=None, progress=progress)
+            graph = build(network, images.train, basis=basis, edge_method=None, progress=progress).graph
             directions[basis] = tuple(direction(network, layer, images, progress) for layer in graph.layers)
         whole = whole_model(network, images)
         models.append(ModelDirections(checkpoint=Path(path).name, whole=whole, bases=directions))

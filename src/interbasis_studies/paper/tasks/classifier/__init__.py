@@ -4,20 +4,20 @@ from itertools import product
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
+from interbasis.analysis.ablation.curves import interaction_sparsity
 from interbasis.analysis.ablation.evaluation import Evaluation
 from interbasis.analysis.ablation.records import Sparsity
 from interbasis.analysis.ablation.search import DEFAULT_TOLERANCE
-from interbasis.analysis.ablation.sparsity import interaction_sparsity
 from interbasis.analysis.features.records import Idle
 from interbasis.analysis.features.relevance import idle
 from interbasis.analysis.stages import modules
 from interbasis.analysis.stages.ablate import AblateRequest
 from interbasis.analysis.stages.modules import ModulesRequest, ModulesResult
-from interbasis.analysis.workspace import OpenedRun
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress
 from interbasis.base.records import Record
 from interbasis.graph.settings import BuildRequest
+from interbasis.run.run import Run
 from interbasis_studies.paper.jobs import Clock, Job, ablate_missing, common_result
 from interbasis_studies.paper.plan import CENTRAL_BASES, SEEDS, ClassifierSettings
 from interbasis_studies.paper.records import JobResult, Reproduction
@@ -112,7 +112,7 @@ class ClassifierTask(Task[C]):
             model=model, data=self.plan.data, basis=job.basis, seed=job.seed, **self.build_settings
         )
 
-    def measure_common(self, job: Job, opened: OpenedRun, clock: Clock) -> ClassifierResult:
+    def measure_common(self, job: Job, opened: Run, clock: Clock) -> ClassifierResult:
         """What is measured of both tasks' models."""
         request = AblateRequest(
             nodes=self.settings.nodes, metric="accuracy", tolerance=DEFAULT_TOLERANCE["accuracy"],
@@ -155,7 +155,7 @@ class ClassifierTask(Task[C]):
         return f"**{count} of {len(SEEDS)} seeds, so they are provisional**"
 
 
-def _partition(opened: OpenedRun, edges: int, resolution: float, null_graphs: int) -> Partition:
+def _partition(opened: Run, edges: int, resolution: float, null_graphs: int) -> Partition:
     """Leiden's modules over the edges required; a graph with next to none, or with very many, has none."""
     if edges > MAX_EDGES_FOR_MODULES:
         problem = f"{edges:,} edges are needed, too many to look for modules"

@@ -10,7 +10,7 @@ from interbasis import figures
 from interbasis.analysis.ablation.records import Trial
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stored_results import load_tensors
-from interbasis.base.literals import Basis
+from interbasis.base.records import Basis
 from interbasis.graph.store import load
 from interbasis_studies.paper.figures import Picture
 from interbasis_studies.paper.plan import BASIS_LABELS

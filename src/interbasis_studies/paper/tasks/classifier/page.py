@@ -5,7 +5,7 @@ from statistics import median
 
 from interbasis.analysis.stages.ablate import SectionEdges
 from interbasis.analysis.stages.modules import NullModularity
-from interbasis.base.literals import Basis
+from interbasis.base.records import Basis
 from interbasis.show.tables import Cell, markdown_table, percent
 from interbasis_studies.paper.plan import BASIS_LABELS
 from interbasis_studies.paper.records import Reproduction

@@ -7,13 +7,13 @@ from pathlib import Path
 from interbasis.analysis.stages import features
 from interbasis.analysis.stages.ablate import AblateRequest
 from interbasis.analysis.stages.features import ExamplesResult, FeaturesRequest, FeaturesResult
-from interbasis.analysis.workspace import OpenedRun
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress
 from interbasis.data.samples import Samples, Split
 from interbasis.graph.named_models import Model, first_of, open_model
 from interbasis.graph.settings import BuildRequest
 from interbasis.network.network import Network
+from interbasis.run.run import Run
 from interbasis_studies.paper.claims import Verdict
 from interbasis_studies.paper.figures import Picture
 from interbasis_studies.paper.jobs import Clock, Job, ablate_missing, common_result
@@ -58,7 +58,7 @@ class LanguageModel(Task[LanguageResult]):
             **self.settings.sampling,
         )
 
-    def measure(self, job: Job, opened: OpenedRun, clock: Clock) -> LanguageResult:
+    def measure(self, job: Job, opened: Run, clock: Clock) -> LanguageResult:
         assert opened.model is not None
         test = self._first_tokens(opened.model, self.settings.test_tokens, "test")
         described = self._first_tokens(opened.model, min(self.settings.tokens, MAX_DESCRIBED_TOKENS))

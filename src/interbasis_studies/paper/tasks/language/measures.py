@@ -11,11 +11,11 @@ from interbasis.analysis.features.records import Band, TokenExample
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.features import ExamplesResult, FeaturesResult
 from interbasis.analysis.summary import summarise
-from interbasis.analysis.workspace import OpenedRun
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.cores import Attention, Core, Elementwise, Gated, Normalize, Variance
 from interbasis.network.network import Network
+from interbasis.run.run import Run
 from interbasis_studies.paper.jobs import Clock
 from interbasis_studies.paper.tasks.language.records import (
     CENTRAL_KINDS,
@@ -69,7 +69,7 @@ def middle_block(network: Network) -> int:
 
 
 def combined_ablations(
-    opened: OpenedRun, kinds: dict[str, Kind], ablation: AblationResult, clock: Clock
+    opened: Run, kinds: dict[str, Kind], ablation: AblationResult, clock: Clock
 ) -> tuple[CombinedAblation, ...]:
     """The cross-entropy with the masks of several sections in force at once, unless it is stored."""
     fingerprint = ablation.data.fingerprint
@@ -100,7 +100,7 @@ def combined_ablations(
     return rows
 
 
-def node_layers(opened: OpenedRun) -> dict[str, NodeLayer]:
+def node_layers(opened: Run) -> dict[str, NodeLayer]:
     """Widths, variances, and how positional the first features are."""
     features, summaries = opened.stored(FeaturesResult), summarise(opened.graph).layers
     assert features is not None
@@ -148,7 +148,7 @@ def layer_norms(graph: InteractionGraph, kinds: dict[str, Kind]) -> dict[str, No
     return rows
 
 
-def reach(opened: OpenedRun, kinds: dict[str, Kind]) -> dict[str, Reach]:
+def reach(opened: Run, kinds: dict[str, Kind]) -> dict[str, Reach]:
     """How far the first two inputs, and a median one, of every ablated attention reach."""
     tensors, targets, rows = opened.stored_tensors(AblationResult), opened.graph.layer_names[1:], {}
     for (name, kind), target in zip(kinds.items(), targets, strict=True):
@@ -167,7 +167,7 @@ def reach(opened: OpenedRun, kinds: dict[str, Kind]) -> dict[str, Reach]:
     return rows
 
 
-def profiles(opened: OpenedRun, layer: str) -> Profiles | None:
+def profiles(opened: Run, layer: str) -> Profiles | None:
     """The first directions of a layer along the sequence; None where the layer is not there."""
     features = opened.stored(FeaturesResult)
     described = features.layers.get(layer) if features else None
@@ -224,7 +224,7 @@ def _largest_share(squares: Tensor) -> Tensor:  # [rows, columns] -> [rows]
     return squares.amax(1) / squares.sum(1) if len(squares) else torch.zeros(1, dtype=squares.dtype)
 
 
-def examples(opened: OpenedRun, layer: str) -> tuple[ShownExamples, ...]:
+def examples(opened: Run, layer: str) -> tuple[ShownExamples, ...]:
     """Where some features of a layer are most positive and most negative, as text."""
     examples, features = opened.stored(ExamplesResult), opened.stored(FeaturesResult)
     if examples is None or features is None or examples.kind != "tokens" or layer not in examples.layers:

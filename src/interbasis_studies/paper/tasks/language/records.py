@@ -4,8 +4,7 @@ from typing import ClassVar, Literal
 
 from interbasis.analysis.stored_results import Result
 from interbasis.analysis.summary import LayerSummary
-from interbasis.base.literals import Dtype
-from interbasis.base.records import Record
+from interbasis.base.records import Dtype, Record
 from interbasis_studies.paper.records import JobResult
 
 Kind = Literal["attention", "MLP", "norm in", "norm out", "other"]

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from interbasis.analysis.workspace import OpenedRun
 from interbasis.base.progress import Progress
+from interbasis.run.run import Run
 from interbasis_studies.paper.claims import Verdict
 from interbasis_studies.paper.figures import Picture
 from interbasis_studies.paper.jobs import Clock, Job
@@ -38,7 +38,7 @@ class ModularAddition(ClassifierTask[ModaddResult]):
             recipe, path, lambda step, loss, accuracy: progress(f"training, seed {seed}", step, recipe.steps)
         )
 
-    def measure(self, job: Job, opened: OpenedRun, clock: Clock) -> ModaddResult:
+    def measure(self, job: Job, opened: Run, clock: Clock) -> ModaddResult:
         return measures.measure(self.measure_common(job, opened, clock), opened)
 
     def verdicts(self, r: Reproduction[ModaddResult]) -> list[Verdict]:

@@ -8,7 +8,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 from interbasis.analysis.features.fourier_labels import FourierLabel, fourier
 from interbasis.analysis.features.monosemanticity import monosemantic
 from interbasis.analysis.features.records import MonosemanticCount
-from interbasis.analysis.workspace import OpenedRun
+from interbasis.run.run import Run
 from interbasis_studies.paper.tasks.classifier import ClassifierResult, Frequencies
 
 ATTENTION, MLP, UNEMBEDDING = "attn_in.0", "mlp_in.0", "unembed"
@@ -47,7 +47,7 @@ class ModaddResult(ClassifierResult):
         return sum(count.paper for count in self.monosemantic.values())
 
 
-def measure(common: ClassifierResult, opened: OpenedRun) -> ModaddResult:
+def measure(common: ClassifierResult, opened: Run) -> ModaddResult:
     """Labels and monosemanticity of the layers before the output, and the modules' frequencies."""
     network, layers = opened.network.double(), opened.graph.layers[:-1]
     labels = {layer.name: fourier(network, layer, form="paper") for layer in layers}

@@ -1,0 +1,304 @@
+"""Gram matrices of Jacobians, M′ = (1/nT) Σ JᵀĈᵀĈJ, without ever forming a Jacobian.
+
+For a section F(f) = P f + B · core(A f), features Ĉ [r, d] of the next layer, N = ∂core/∂u and Q = BᵀĈᵀĈB,
+
+    Σ JᵀĈᵀĈJ = n (ĈP)ᵀ(ĈP) + sym( (ĈP)ᵀ ĈB · ΣN_ss · A ) + Aᵀ (Σ_st N_stᵀQN_st) A,
+
+n being the number of output positions in the data and T the number of *input* positions
+(`network/section_jacobian.py`). The two sums come from the core:
+
+1. from the statistics of the data, collected in one pass for all sections (`statistics.py`);
+2. from a pass over the data, where they depend on Q (attention): `MetricSums`;
+3. from a sample of the query positions of that pass: `QuerySums`. M′ is then known up to an error, and so
+   are the next features: their Gram ĈᵀĈ may be off by ĈᵀEĈ. M′ is linear in that Gram, so the same identity
+   with E in the middle carries the error on.
+
+The Jacobians to the last layer, for GIB, are summed by automatic differentiation: `EndGrams`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from interbasis.base.devices import double, near_sums
+from interbasis.compute.executor import Chunk, Executor, SumsPass, add_sums
+from interbasis.data.batches import Batches
+from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
+from interbasis.lib.statistics import Statistics
+from interbasis.network.cores import PassCore, SamplesQueries, Sums
+from interbasis.network.jacobian_gram import JacobianGram
+from interbasis.network.network import Network, Section
+from interbasis.numerics import autograd
+from interbasis.numerics.random_signs import random_positions, random_signs
+
+TO_END = "Jacobians to the end"
+"""Name of the pass that GIB makes."""
+
+
+def pass_name(layer: str) -> str:
+    """Name of the pass for the Jacobian from a node layer to the next."""
+    return f"Jacobian at {layer}"
+
+
+@dataclass(frozen=True)
+class JacobianSettings:
+    """How sums over positions are taken."""
+
+    sources: int | None = None
+    """Stochastic sources over output positions where no closed form is known; None is exact."""
+    queries: int | None = None
+    """Query positions sampled per sequence in attention; None is all of them."""
+    seed: int = 0
+    first: int = 0
+    """Number of the network's first section in a larger one that it is cut from, for random numbers."""
+
+    @property
+    def halves(self) -> tuple[int, int]:
+        """Queries of two independent estimates; of an odd number the first has one more."""
+        queries = self.queries or 0
+        return queries - queries // 2, queries // 2
+
+
+@dataclass(frozen=True)
+class Jacobians:
+    """Jacobian Grams of a network over data."""
+
+    network: Network
+    statistics: Statistics
+    """Statistics of the same data, with the cores' sums."""
+    data: Batches
+    executor: Executor | None = None
+    counted: CountedTokens = ALL_TOKENS
+    """The tokens that count, as in the statistics."""
+    settings: JacobianSettings = field(default_factory=JacobianSettings)
+
+    def to_next(self, index: int, transform: Tensor | None, deviation: Tensor | None = None) -> JacobianGram:
+        """M′ from node layer ``index`` to the features C [r, d] of the next one; None is the identity.
+
+        ``deviation`` E [r, r] says how far CᵀC may be off, by CᵀEC, where that was sampled.
+        """
+        section = self.network.sections[index]
+        jacobian = section.jacobian(transform)
+        source, pairs = self.statistics.layers[index], self.statistics.pairs[index]
+        metrics = [jacobian.metric]
+        if deviation is not None:
+            deviation = deviation.to(jacobian.write)
+            metrics.append(jacobian.weighted_metric(deviation))
+
+        def gram(sums: Sums, metric: Tensor, weight: Tensor | None = None) -> JacobianGram:
+            return jacobian.gram_from_sums(sums, metric, pairs, source.count, weight)
+
+        sums = [self.statistics.cores[index]] * len(metrics)
+        if isinstance(section.core, PassCore):
+            if self._samples_queries(section, source.count):
+                return self._from_queries(index, metrics, deviation, gram)
+            metrics = [self._rounded(metric) for metric in metrics]
+            sums = self._numbered(MetricSums(self, index, metrics), len(metrics))
+            metrics = [near_sums(metric) for metric in metrics]
+        if deviation is None:
+            return gram(sums[0], metrics[0])
+        return replace(gram(sums[0], metrics[0]), noise=gram(sums[1], metrics[1], deviation).K)
+
+    def to_next_freeing_sums(
+        self, index: int, transform: Tensor | None, deviation: Tensor | None = None
+    ) -> JacobianGram:
+        """`to_next`, after which the sums of the section's core are emptied, since they may be large.
+
+        It cannot be called twice for one layer.
+        """
+        gram = self.to_next(index, transform, deviation)
+        self.statistics.cores[index] = {}
+        return gram
+
+    def to_end(self, transform: Tensor) -> list[JacobianGram]:
+        """M′ from every node layer to the features C [r, d] of the last one, by automatic differentiation.
+
+        The last section alone has its closed form; all other layers share one pass over the data. A layer
+        that is read through A alone has M′ = Aᵀ K A with K the Gram of the Jacobian by u = A f.
+        """
+        network = self.network
+        last = len(network.sections) - 1
+        result = [self.to_next(last, transform)]
+        if last == 0:
+            return result
+        sums = self._run(EndGrams(self, transform.to(network.device, network.dtype)))
+        for index in reversed(range(last)):
+            section, count = network.sections[index], self.statistics.layers[index].count
+            gram, first = sums[str(index)].cpu() / count, section.source.first_coordinate
+            if section.is_narrow:
+                result.insert(0, JacobianGram(section.read.cpu().double()[:, first:], gram))
+            else:
+                result.insert(0, JacobianGram(None, gram[first:, first:]))
+        return result
+
+    def _samples_queries(self, section: Section, tokens: int) -> bool:
+        """Whether queries are sampled: where that is fewer than there are."""
+        queries = self.settings.queries
+        if queries is None or not isinstance(section.core, SamplesQueries) or section.last_only:
+            return False
+        return queries < tokens / self.statistics.samples
+
+    def _from_queries(
+        self,
+        index: int,
+        metrics: Sequence[Tensor],
+        deviation: Tensor | None,
+        gram: Callable[[Sums, Tensor, Tensor | None], JacobianGram],
+    ) -> JacobianGram:
+        """Mean of two independent estimates, from a and b of the queries, and one draw of its error.
+
+        The mean has the weights a and b over a + b; √(ab)/(a + b) times their difference varies as it does.
+        Each half has its own features after it, CᵀC + √(b/a) CᵀEC and CᵀC − √(a/b) CᵀEC. Both are unbiased,
+        and their difference has the errors of all layers in it.
+        """
+        a, b = self.settings.halves
+        up, down, draw = math.sqrt(b / a), math.sqrt(a / b), math.sqrt(a * b) / (a + b)
+        if deviation is None:
+            pair = [metrics[0]] * 2
+            weights: list[Tensor | None] = [None, None]
+        else:
+            identity = torch.eye(len(deviation)).to(deviation)
+            pair = [metrics[0] + up * metrics[1], metrics[0] - down * metrics[1]]
+            weights = [identity + up * deviation, identity - down * deviation]
+        pair = [self._rounded(metric) for metric in pair]
+        sums = self._numbered(QuerySums(self, index, pair), 2)
+        first, second = (
+            gram(half, near_sums(metric), weight)
+            for half, metric, weight in zip(sums, pair, weights, strict=True)
+        )
+        mean = a / (a + b) * first.K + b / (a + b) * second.K
+        return JacobianGram(first.X, mean, draw * (first.K - second.K), first.terms)
+
+    def _numbered(self, pass_: "JacobianPass", count: int) -> list[Sums]:
+        """Sums that a pass calls NAME.k, for each k."""
+        sums = self._run(pass_)
+        return [
+            {name.removesuffix(f".{k}"): total for name, total in sums.items() if name.endswith(f".{k}")}
+            for k in range(count)
+        ]
+
+    def _run(self, pass_: "JacobianPass") -> Sums:
+        return (self.executor or Executor(self.network)).run(pass_, self.data)
+
+    def _rounded(self, metric: Tensor) -> Tensor:
+        """A metric in the network's precision, on its device."""
+        return metric.to(self.network.device, self.network.dtype)
+
+
+class JacobianPass(SumsPass):
+    """Sums for the Jacobians of a network from one node layer on."""
+
+    def __init__(self, jacobians: Jacobians, index: int, file: str):
+        self.network, self.counted, self.settings = jacobians.network, jacobians.counted, jacobians.settings
+        self.index = index
+        self.name = self.phase = pass_name(self.network.nodes[index].name)
+        self.file = f"{file}.{index}"
+        self.longest = self.network.prefix(jacobians.data.first().to(self.network.device)).shape[1]
+
+    def signs(self, chunk: Chunk, f: Tensor, sections: Sequence[Section]) -> Tensor | None:
+        """Random signs [n, outputs, sources] for the outputs of sections in a row; None is exact."""
+        sources, outputs = self.settings.sources, _count_out(sections, f.shape[1])
+        if sources is None or outputs <= 1:
+            return None
+        longest = _count_out([*self.network.sections[: self.index], *sections], self.longest)
+        key = ("jacobian", self.settings.seed, self.settings.first + self.index)
+        signs = random_signs(key, chunk.first, len(f), outputs * sources, longest * sources)
+        return signs.view(len(f), outputs, sources).to(f)
+
+
+class MetricSums(JacobianPass):
+    """ΣN_ss and Σ N_stᵀQN_st of one section for several metrics Q, as NAME.METRIC."""
+
+    def __init__(self, jacobians: Jacobians, index: int, metrics: Sequence[Tensor]):
+        super().__init__(jacobians, index, "jacobian_moments")
+        self.metrics, self.section = metrics, self.network.sections[index]
+
+    def update(self, state: Sums, chunk: Chunk) -> None:
+        section, f = self.section, chunk.activations_at(self.index)
+        signs = self.signs(chunk, f, [section])
+        u, outputs = section.read_outs(f), section.outputs(f)
+        counted = self.counted.of_section(self.network, self.index, f)
+        if counted is not None and not section.core.mixes_positions:
+            u, outputs, signs, counted = u[counted.both][:, None], slice(0, 1), None, None
+        for k, metric in enumerate(self.metrics):
+            batch = section.batch_sums(u, outputs, metric, signs, counted)
+            add_sums(state, {f"{name}.{k}": total for name, total in batch.items()})
+
+
+class QuerySums(JacobianPass):
+    """The same sums from two independent samples of the query positions, with a metric each, as NAME.HALF."""
+
+    def __init__(self, jacobians: Jacobians, index: int, metrics: Sequence[Tensor]):
+        super().__init__(jacobians, index, "jacobian_halves")
+        self.metrics, self.section = metrics, self.network.sections[index]
+
+    def update(self, state: Sums, chunk: Chunk) -> None:
+        f, core = chunk.activations_at(self.index), self.section.core
+        assert isinstance(core, SamplesQueries)
+        u, positions = self.section.read_outs(f), f.shape[1]
+        counted = self.counted.of_section(self.network, self.index, f)
+        halves = zip(("queries", "other queries"), self.settings.halves, strict=True)
+        for half, (purpose, count) in enumerate(halves):
+            key = (purpose, self.settings.seed, self.settings.first + self.index)
+            queries = random_positions(key, chunk.first, len(f), count, positions).to(f.device)
+            batch = core.sums_at(u, queries, self.metrics[half], counted)
+            named = {f"{name}.{half}": total for name, total in batch.items()}
+            add_sums(state, named, positions / queries.shape[1])
+
+
+class EndGrams(JacobianPass):
+    """Grams of the Jacobians from every node layer to the features C [r, d] of the last, by section."""
+
+    def __init__(self, jacobians: Jacobians, transform: Tensor):
+        super().__init__(jacobians, 0, "jacobian")
+        self.name, self.phase, self.file = TO_END, TO_END, "jacobian.end"
+        self.transform = transform
+        self.mixes = any(
+            section.core.mixes_positions or section.last_only or not section.reads_per_position
+            for section in self.network.sections
+        )
+
+    def update(self, state: Sums, chunk: Chunk) -> None:
+        f, sections = chunk.activations_at(0), self.network.sections
+        signs, counted = self.signs(chunk, f, sections), self._counted(f)
+        if not self.mixes:  # every token by itself: one backward pass per coordinate does for all
+            signs, f = None, f.flatten(0, 1)[:, None]
+            counted = counted and [mask.flatten()[:, None] for mask in counted]
+        stages = [_stage(section) for section in sections]
+        grams = autograd.grams_to_end(stages, f, self.transform, signs, counted)
+        for k, gram in enumerate(grams):
+            name = str(k)
+            state[name] = state[name] + double(gram) if name in state else double(gram)
+
+    def _counted(self, f: Tensor) -> list[Tensor] | None:  # [n, T] each
+        """Which tokens count at every node layer; None is all of them."""
+        if self.counted.all:
+            return None
+        masks, nodes = [self.counted.at(0, self.network.nodes[0], f)], self.network.nodes
+        for k, section in enumerate(self.network.sections):
+            f = section(f)
+            masks.append(self.counted.at(k + 1, nodes[k + 1], f))
+        return masks
+
+
+def _count_out(sections: Sequence[Section], positions: int) -> int:
+    """Positions that come out of sections in a row."""
+    for section in sections:
+        positions = section.count_out(positions)
+    return positions
+
+
+def _stage(section: Section) -> Callable[[Tensor], list[Tensor]]:
+    """f ↦ [stage, next f]; the stage is f, or u = A f where that is narrower."""
+
+    def whole(f: Tensor) -> list[Tensor]:
+        return [f, section(f)]
+
+    def read_first(f: Tensor) -> list[Tensor]:
+        u = section.read_outs(f)
+        return [u, section.from_read_outs(f, u)]
+
+    return read_first if section.is_narrow else whole

@@ -1,0 +1,144 @@
+"""How a build is carried out: device, processes, blocks, memory, the folder of unfinished work."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from interbasis.base.devices import require_dtype, torch_device
+from interbasis.base.errors import InterbasisError
+from interbasis.base.memory import limited_workspace
+from interbasis.base.progress import Progress, progress_bar
+from interbasis.compute.checkpoints import environment
+from interbasis.compute.executor import Executor, most_blocks
+from interbasis.compute.locks import building
+from interbasis.compute.shards import RoundFinishedError, Shards
+from interbasis.compute.team import ALONE, Resources, Team, team_checkpoints
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.settings import BuildConfig, BuildRequest
+from interbasis.lib.build import BuildData, build, data_fingerprints, with_defaults_of
+from interbasis.lib.empty_layers import EmptyLayersError
+from interbasis.lib.memory import MemoryPlan
+from interbasis.network.network import Network
+
+NOT_SHARED = ("threads", "python")
+"""Settings that may differ between the jobs that compute shards of one build."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a build is carried out, and what is remembered; nothing here changes a number of the graph."""
+
+    resources: Resources = field(default_factory=Resources)
+    folder: Path | None = None
+    """The folder the graph will be saved in, where unfinished work is stored; None: nowhere."""
+    restart: bool = False
+    """Discard unfinished work that was begun with other settings instead of refusing it."""
+    progress: Progress | bool | None = None
+    team: Team = ALONE
+    """The processes that share the work, each with a part of the samples."""
+    model: str = ""
+    """A name to remember the model by."""
+    request: BuildRequest | None = None
+    """The request by name, stored with the graph."""
+
+
+def execute(network: Network, data: BuildData, config: BuildConfig, execution: Execution) -> InteractionGraph:
+    """Build the graph of a network; a build that was interrupted resumes.
+
+    Raises:
+        InterbasisError: The data do not fit the network, memory does not suffice, or unfinished work was
+            begun with other settings.
+        RoundFinishedError: One shard of the build is computed.
+    """
+    config = with_defaults_of(network, config)
+    data.check_order(config)
+    resources, team = execution.resources, execution.team
+    computing = _computing(network, config, resources.device)
+    plan = _memory_plan(computing, data, config, resources.bytes)
+    executor = Executor(
+        computing, team,
+        blocks=most_blocks(network) if resources.memory is None else 0,
+        chunk_bytes=plan.chunk_bytes, windows=plan.windows,
+        cache_bytes=int(resources.cache_gigabytes * 2**30),
+    )  # fmt: skip
+    with _resumable(network, data, config, execution, executor, plan) as executor:
+        try:
+            with progress_bar(execution.progress) as advance, limited_workspace(plan.workspace):
+                graph = build(network, data, config, replace(executor, progress=advance))
+        except RoundFinishedError:
+            executor.checkpoints.finish()
+            raise
+        except EmptyLayersError:
+            executor.checkpoints.finish(keeps_run=False)
+            raise
+    names = {"model": execution.model, "request": execution.request}
+    return replace(graph, provenance=graph.provenance.model_copy(update=names))
+
+
+@contextmanager
+def _resumable(
+    network: Network,
+    data: BuildData,
+    config: BuildConfig,
+    execution: Execution,
+    executor: Executor,
+    plan: MemoryPlan,
+) -> Iterator[Executor]:
+    """Lock the folder of unfinished work, and resume what is in it."""
+    folder, team = execution.folder, execution.team
+    if folder is None and not isinstance(team, Shards):
+        yield executor
+        return
+    decisive = _decisive(network, data, config, executor)
+    if execution.resources.memory is not None:
+        decisive["memory"] = [list(map(list, plan.windows)), plan.chunk_bytes, plan.workspace]
+    if isinstance(team, Shards):
+        request = "" if execution.request is None else execution.request.to_json()
+        team.begin({name: value for name, value in decisive.items() if name not in NOT_SHARED}, request)
+    with nullcontext() if folder is None else building(folder, team=team, group=team.group):
+        if folder is not None:
+            checkpoints = team_checkpoints(folder, "build", decisive, team, restart=execution.restart)
+            executor = replace(executor, checkpoints=checkpoints)
+        yield executor
+
+
+def _decisive(
+    network: Network, data: BuildData, config: BuildConfig, executor: Executor
+) -> dict[str, object]:
+    """Everything that decides a graph's bits: unfinished work is resumed only if it is the same."""
+    for batches in data.by_name.values():
+        if batches.shuffled:
+            raise InterbasisError(
+                f"{batches.name}: a shuffling DataLoader changes its order with every pass, so a build "
+                "of it cannot be resumed; turn shuffling off"
+            )
+    commits = {
+        f"revision of {name}": batches.revision for name, batches in data.by_name.items() if batches.revision
+    }
+    return config.model_dump() | commits | {
+        "memory": None, "model": network.fingerprint(), **data_fingerprints(data, executor), **environment(),
+    }  # fmt: skip
+
+
+def _computing(network: Network, config: BuildConfig, device: str | None) -> Network:
+    """The network in the dtype and on the device that it computes in."""
+    where = network.device if device is None else torch_device(device)
+    require_dtype(where, config.torch_dtype)
+    if (where, config.torch_dtype) == (network.device, network.dtype):
+        return network
+    return network.to(where, config.torch_dtype)
+
+
+def _memory_plan(network: Network, data: BuildData, config: BuildConfig, limit: int | None) -> MemoryPlan:
+    """How the build is cut to fit the memory."""
+    if limit is None:
+        return MemoryPlan.whole(network)
+    positions = network.prefix(data.data.first().to(network.device)).shape[1]
+    plan = MemoryPlan.within(limit, network, positions * len(data.data), config)
+    if len(plan.windows) > 1 and any(batches.shuffled for batches in data.by_name.values()):
+        raise InterbasisError(
+            "sections that do not fit in memory together are built one after the other over the same "
+            "samples, but a shuffling DataLoader gives other ones each time; turn shuffling off"
+        )
+    return plan

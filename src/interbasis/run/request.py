@@ -1,0 +1,122 @@
+"""What a build was asked for by name: model, data and all settings, in a file that builds it again.
+
+    model = "modadd"
+    basis = "lib"
+    edge_method = "exact"
+
+is a whole request in TOML; YAML and JSON do as well, and so does a run, which remembers its own.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from interbasis.base.errors import InterbasisError
+from interbasis.graph.named_models import open_data
+from interbasis.graph.named_sources import DATA, NamedSources
+from interbasis.graph.settings import BuildRequest
+from interbasis.graph.store import CONFIG, FORMAT, GraphHeader, read_header
+from interbasis.graph.trust import require_same_data, require_trust, trust
+
+
+def make_request(values: dict[str, Any]) -> BuildRequest:
+    """A request of these values, all others at their defaults."""
+    if not values.get("model"):
+        raise InterbasisError("expected a model: name one, or a config that does (model = …)")
+    return BuildRequest.of(**values)
+
+
+def read_request(path: Path) -> dict[str, Any]:
+    """The values in a file of settings (TOML, YAML or JSON), or those a run was built with."""
+    values = _read(path)
+    return values if isinstance(values, dict) else _values_of(values, path)
+
+
+def requested(
+    given: Mapping[str, object],
+    config: Path | None = None,
+    *,
+    trusted: bool = False,
+    same_data: bool = False,
+) -> BuildRequest:
+    """Settings that were given, completed by those of a config or a run.
+
+    Args:
+        given: Settings by name.
+        config: A file of settings, or a run.
+        trusted: Trust whoever built the run, from now on.
+        same_data: Open the data that the run names, and compare them with those that it was built on.
+
+    Raises:
+        InterbasisError: No model is named, a value is out of range, or a run of somebody else names sources
+            that were not given, or its data have changed since.
+    """
+    read = {} if config is None else _read(config)
+    if isinstance(read, dict):
+        if trusted:
+            raise InterbasisError("--trust is for the names that a run holds; add --config RUN")
+        return make_request({**read, **given})
+    assert config is not None
+    run, values = config if config.is_dir() else config.parent, _values_of(read, config)
+    if trusted:
+        trust(run)
+    sources = NamedSources.from_provenance(read.provenance, read.tensors.sha256)
+    open_by_name = [name for name in DATA if name not in given and values.get(name)]
+    require_trust(run, sources, [*open_by_name, *([] if "model" in given else ["request.model"])])
+    for name in open_by_name if same_data else ():
+        require_same_data(open_data(values[name]), read.provenance, run, kind=name)
+    return make_request({**values, **given})
+
+
+def _values_of(header: GraphHeader, run: Path) -> dict[str, Any]:
+    request = header.provenance.request
+    if request is None:
+        raise InterbasisError(f"{run} was built from Python and does not name its model and data")
+    # all tokens counted in runs that do not say
+    return {"norm_limit": 0} | request.model_dump(include=request.model_fields_set)
+
+
+def _read(path: Path) -> dict[str, Any] | GraphHeader:
+    """Values of a file of settings, or the header of a run, named by its folder or its config.json."""
+    if path.is_dir():
+        return read_header(path)
+    if not path.is_file():
+        raise InterbasisError(
+            f"expected a config in TOML, YAML or JSON, or a run, at {path}, but there is no such file"
+        )
+    try:
+        values = _parse(path)
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, InterbasisError):
+            raise
+        reason = str(error).splitlines()[0]
+        raise InterbasisError(f"could not read {path} ({reason})") from error
+    if not isinstance(values, dict):
+        raise InterbasisError(f"{path}: expected settings by name, received {type(values).__name__}")
+    if values.get("format") != FORMAT:
+        return values
+    if path.name != CONFIG:
+        raise InterbasisError(f"{path} is the {CONFIG} of a run; name the run's folder")
+    return read_header(path.parent)
+
+
+def _parse(path: Path) -> Any:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".toml":
+        return tomllib.loads(text)
+    if path.suffix == ".json":
+        return json.loads(text)
+    if path.suffix in (".yaml", ".yml"):
+        try:
+            import yaml  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise InterbasisError(
+                f"reading {path} needs PyYAML; install it, or write the config in TOML or JSON"
+            ) from error
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(str(error)) from error
+    raise InterbasisError(f"expected a config that ends in .toml, .yaml or .json, received {path}")

@@ -1,0 +1,433 @@
+"""`Run`: a graph with its network, its data and its results, and a method for every analysis and output."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from torch import Tensor
+
+from interbasis.analysis.workspace import Workspace
+from interbasis.base.memory import parse_bytes, return_freed_memory
+from interbasis.base.progress import Progress
+from interbasis.base.records import Basis, Method, Metric, Record
+from interbasis.base.signatures import standing
+from interbasis.compute.team import team_of_torchrun
+from interbasis.data.batches import Data
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.layer_basis import LayerBasis
+from interbasis.graph.named_sources import NamedSources
+from interbasis.graph.store import load_identified, load_stored, save
+from interbasis.network.network import Network
+
+if TYPE_CHECKING:
+    from interbasis.analysis.ablation.masked_pass import Masks
+    from interbasis.analysis.compare import Comparison
+    from interbasis.analysis.stages.ablate import AblationResult
+    from interbasis.analysis.stages.controls import ControlsResult
+    from interbasis.analysis.stages.curves import CurvesResult
+    from interbasis.analysis.stages.features import FeaturesResult
+    from interbasis.analysis.stages.modules import ModulesResult
+    from interbasis.analysis.stages.steer import SteerResult
+    from interbasis.analysis.stages.trace import TraceResult
+    from interbasis.analysis.summary import RunSummary
+    from interbasis.show.figures.saving import Format
+
+Request = TypeVar("Request", bound=Record)
+
+
+def _request(kind: type[Request], arguments: dict[str, Any]) -> Request:
+    """Make a request from the local variables of a method."""
+    return kind.of(**{name: value for name, value in arguments.items() if name in kind.model_fields})
+
+
+class Run(Workspace):
+    """A graph with its network, its data and its results.
+
+    `interbasis.build` and `interbasis.open_run` return one. Each analysis returns a frozen record, which is
+    stored in the run's folder if it has one, and else kept in memory; pages and reports show what is there.
+    """
+
+    def __repr__(self) -> str:
+        place = "in memory" if self.folder is None else f"in {self.folder}"
+        return f"Run({self.graph!r}, {place})"
+
+    @property
+    def layers(self) -> list[LayerBasis]:
+        """The bases of the node layers, in the network's order."""
+        return self.graph.layers
+
+    @property
+    def edges(self) -> Sequence[Tensor]:
+        """Ê per section, [features_out, features_in]."""
+        return self.graph.edges
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the graph and the results in memory to a folder, in place of an older run if there is one.
+
+        Args:
+            folder: Where it goes; made if it does not exist. Later results are stored there, too.
+
+        Returns:
+            The folder.
+
+        Raises:
+            InterbasisError: The graph holds NaN, the folder holds something else than a run, or it cannot be
+                written.
+        """
+        self.digest = save(self.graph, folder, signed=self._named_by_this_user())
+        self.folder = Path(folder)
+        for stem, result in self.results.items():
+            self.store(result, self.tensors.get(stem))
+        self.results, self.tensors = {}, {}
+        return self.folder
+
+    def _named_by_this_user(self) -> bool:
+        """Whether this user named the model and data: the run was built here, or it is signed."""
+        if self.built_here or self.folder is None or self.digest is None:
+            return self.built_here
+        sources = NamedSources.from_provenance(self.graph.provenance, self.digest)
+        return standing(self.folder, sources.content, sources.places) == "signed"
+
+    def summary(self) -> "RunSummary":
+        """Return the graph in a few numbers per layer and section."""
+        from interbasis.analysis.summary import summarise
+
+        return summarise(self.graph)
+
+    def ablate(
+        self,
+        *,
+        edges: bool = True,
+        nodes: bool = False,
+        data: str | None = None,
+        metric: Metric | None = None,
+        tolerance: float | None = None,
+        sections: Sequence[str] | None = None,
+        stable: bool = True,
+        intervals: bool = False,
+        robust: bool = False,
+        level: float = 1.0,
+        all_tokens: bool = False,
+    ) -> "AblationResult":
+        """Find the fewest edges of every section, and nodes of every layer, that keep the metric.
+
+        Args:
+            edges: Find the edges required.
+            nodes: Find the nodes required.
+            data: Data to evaluate on, by name; default: the test data of the run.
+            metric: "accuracy" or "cross_entropy"; default: cross_entropy for language models, else accuracy.
+            tolerance: Largest loss of accuracy, or increase of cross-entropy; default: 0.001 or 0.1.
+            sections: Names of source layers; default: all sections.
+            stable: Also find the count from which every larger one passes.
+            intervals: Add 95 % bootstrap intervals over the samples to the edges required.
+            robust: Add counts that survive a search for the worst combination of removed edges.
+            level: How far ``robust`` may switch removed edges back on; 1 is fully.
+            all_tokens: Mask tokens that the build left out, too.
+
+        Returns:
+            Edges and nodes required, by section and layer.
+
+        Raises:
+            InterbasisError: A section is unknown or unsupported, or no mask can meet the tolerance.
+        """
+        from interbasis.analysis.stages import ablate
+
+        return ablate.run(self, _request(ablate.AblateRequest, locals()))
+
+    def curves(
+        self, *, data: str | None = None, metric: Metric | None = None, seed: int = 0, robust: bool = False
+    ) -> "CurvesResult":
+        """Measure the metric with 0.1 to 100 % of the edges kept, per section and in all at once.
+
+        Args:
+            data: Data to evaluate on, by name; default: the test data of the run.
+            metric: "accuracy" or "cross_entropy"; default: cross_entropy for language models, else accuracy.
+            seed: Seed of the bootstrap.
+            robust: Add, per section, the metric with the worst mask found within the edges that are removed.
+
+        Returns:
+            The curves with 95 % bootstrap intervals, and the sparsity of the edges.
+        """
+        from interbasis.analysis.stages import curves
+
+        return curves.run(self, _request(curves.CurvesRequest, locals()))
+
+    def controls(
+        self,
+        *,
+        data: str | None = None,
+        metric: Metric | None = None,
+        tolerance: float | None = None,
+        seed: int = 0,
+        bases: Sequence[Basis] = ("lib", "gib", "pca", "neuron", "random"),
+        stressed: Sequence[Basis] = ("lib", "pca"),
+        scrambles: int = 1,
+    ) -> "ControlsResult":
+        """Compare the run with other bases, scrambled weights and random rankings.
+
+        Args:
+            data: Data to evaluate on, by name; default: the test data of the run.
+            metric: "accuracy" or "cross_entropy"; default: cross_entropy for language models, else accuracy.
+            tolerance: Tolerance for the edges required; default: 0.001 for accuracy, 0.1 for cross-entropy.
+            seed: Random seed.
+            bases: Bases; the first is also measured with random rankings and scrambled weights.
+            stressed: Bases that also get edges required and subsets of removed edges.
+            scrambles: Networks with shuffled weights, and as many with redrawn ones.
+
+        Returns:
+            The table of controls.
+        """
+        from interbasis.analysis.stages import controls
+
+        return controls.run(self, _request(controls.ControlsRequest, locals()))
+
+    def modules(
+        self,
+        *,
+        resolution: float = 1.0,
+        seed: int = 0,
+        null_graphs: int = 50,
+        cross_check: bool = False,
+        cuts: bool = True,
+    ) -> "ModulesResult":
+        """Group the features of all layers into modules; neither network nor data are used.
+
+        Args:
+            resolution: γ; larger values give more and smaller modules.
+            seed: Seed of the partition.
+            null_graphs: Rewired graphs of the null model; 0 for none.
+            cross_check: Compare with the partition of leidenalg, which must be installed.
+            cuts: Find the fewest features that separate each pair of modules.
+
+        Returns:
+            The partition, and how far it can be trusted.
+        """
+        from interbasis.analysis.stages import modules
+
+        return modules.run(self, _request(modules.ModulesRequest, locals()))
+
+    def features(
+        self,
+        *,
+        data: str | None = None,
+        top: int = 32,
+        ends: int = 8,
+        bands: int = 4,
+        per_band: int = 4,
+        mean_effect_samples: int = 64,
+        seed: int = 0,
+    ) -> "FeaturesResult":
+        """Find out what the features respond to and what they do.
+
+        Args:
+            data: Data to use, by name; default: what the run was built on.
+            top: Number of features to describe in each layer, not counting the constant.
+            ends: Number of most positive, and of most negative, examples of each feature.
+            bands: Number of quantile bands between them, from which more examples are drawn.
+            per_band: Number of examples from each band.
+            mean_effect_samples: Samples over which effects on a language model's outputs are averaged.
+            seed: Seed of the examples drawn from the bands.
+
+        Returns:
+            Labels, statistics and effects, by layer.
+        """
+        from interbasis.analysis.stages import features
+
+        return features.run(self, _request(features.FeaturesRequest, locals()))
+
+    def trace(
+        self,
+        prompt: str | None = None,
+        *,
+        sample: int | None = None,
+        data: str | None = None,
+        output: str | int | None = None,
+        minus: str | int | None = None,
+        feature: str | None = None,
+        position: int = -1,
+        name: str | None = None,
+        method: Method = "exact",
+        quadrature: int = 16,
+        max_nodes: int = 64,
+        node_threshold: float = 0.8,
+        edge_threshold: float = 0.98,
+        effect_points: int = 6,
+        checks: int = 20,
+    ) -> "TraceResult":
+        """Trace one computation: which features, at which positions, made an output what it is.
+
+        Args:
+            prompt: Text, for a model with a tokenizer.
+            sample: A sample of the data, instead of a prompt.
+            data: Data to take the sample from, by name; default: what the run was built on.
+            output: The token or class to explain; default: the largest output.
+            minus: Another one, whose logit is subtracted; default: the mean of all logits.
+            feature: A feature to explain instead, as LAYER:NUMBER.
+            position: Position of what is explained; -1 is the last.
+            name: Name of the trace in the run; default: made from the prompt.
+            method: How the integral along the straight line is computed.
+            quadrature: Points of the integration rule where there is no closed form.
+            max_nodes: Maximum number of features (at positions) to follow in each layer.
+            node_threshold: Keep the most influential nodes that together hold this share of all influence.
+            edge_threshold: Keep the most influential edges that together hold this share of all influence.
+            effect_points: Points between the mean and the activations at which slopes are averaged.
+            checks: How many of the strongest nodes and edges are checked by interventions.
+
+        Returns:
+            The trace with its name.
+
+        Raises:
+            InterbasisError: There is no tokenizer, output, feature or sample of that name.
+        """
+        from interbasis.analysis.stages import trace
+
+        named = {"output": output, "minus": minus}
+        texts = {name: None if value is None else str(value) for name, value in named.items()}
+        return trace.run(self, _request(trace.TraceRequest, locals() | texts))
+
+    def steer(
+        self,
+        feature: str,
+        by: float,
+        prompt: str | None = None,
+        *,
+        sample: int | None = None,
+        data: str | None = None,
+        start: int = 0,
+        top: int = 10,
+        tokens: int = 20,
+    ) -> "SteerResult":
+        """Change a feature on one prompt and compare the outputs before and after.
+
+        Args:
+            feature: The feature, as LAYER:NUMBER.
+            by: How much is added at every position, in standard deviations over the data of the build.
+            prompt: Text, for a model with a tokenizer.
+            sample: A sample of the data, instead of a prompt.
+            data: Data to take the sample from, by name; default: what the run was built on.
+            start: The first position that is changed.
+            top: Outputs shown: those that change most.
+            tokens: Length of the continuations of a language model, in tokens.
+
+        Returns:
+            The outputs that change most, and continuations with and without the change.
+        """
+        from interbasis.analysis.stages import steer
+
+        return steer.run(self, _request(steer.SteerRequest, locals()))
+
+    def masked_output(
+        self,
+        inputs: Tensor,
+        *,
+        edges: "Masks | None" = None,
+        nodes: Mapping[int | str, int | Tensor] | None = None,
+    ) -> Tensor:
+        """Return the model's output with some edges or some nodes only.
+
+        Args:
+            inputs: A batch of inputs.
+            edges: Masks [features_out, features_in] by section, True for an edge that is kept.
+            nodes: By node layer, how many features are kept (the first ones) or which ones.
+        """
+        from interbasis.analysis.ablation.masked_pass import ablate_edges, ablate_nodes
+
+        if nodes is None:
+            return ablate_edges(self.network, self.graph, inputs, edges or {})
+        return ablate_nodes(self.network, self.graph, inputs, nodes)
+
+    def compare(self, other: "Run | str | Path") -> "Comparison":
+        """Compare with another run of the same model, both saved: features, edges, ablation, modules."""
+        from interbasis.analysis.compare import compare
+
+        return compare(self._saved(), other if isinstance(other, str | Path) else other._saved())
+
+    def to_html(self, file: str | Path) -> Path:
+        """Write the run as one HTML page that works from disk, with all its results.
+
+        Args:
+            file: The file; an older one is replaced.
+
+        Returns:
+            The file.
+        """
+        from interbasis.show.viewer import write_run
+
+        return write_run(self, file)
+
+    def _repr_html_(self) -> str:
+        """The run as a page inside a notebook."""
+        from interbasis.show.viewer import run_html
+
+        return run_html(self)
+
+    def report(self, out: str | Path) -> Path:
+        """Write a report on a saved run: its numbers, its figures, and what may be claimed from them."""
+        from interbasis.show.report import write_report
+
+        return write_report([self._saved()], out)
+
+    def figures(self, out: str | Path, formats: "Sequence[Format]" = ("svg", "pdf")) -> list[Path]:
+        """Write every figure of a saved run to a folder."""
+        from interbasis.show.report import write_figures
+
+        return write_figures([self._saved()], out, formats)
+
+    def _saved(self) -> Path:
+        from interbasis.base.errors import InterbasisError
+
+        if self.folder is None:
+            raise InterbasisError("this requires a run on disk; call run.save(folder) first")
+        return self.folder
+
+
+def open_run(
+    run: str | Path | InteractionGraph,
+    network: Network | None = None,
+    data: Data | None = None,
+    *,
+    test_data: Data | None = None,
+    model: str | None = None,
+    memory: int | str | None = None,
+    progress: Progress | bool | None = None,
+) -> Run:
+    """Open a run.
+
+    Args:
+        run: Folder of the run, or a graph that was not saved.
+        network: The network that it was built for; default: the model that the run names, opened when it is
+            first used.
+        data: Inputs, or pairs of inputs and labels; default: the data that the run names.
+        test_data: Data to evaluate on; default: ``data``, or the test split of what the run names.
+        model: A model by name, in place of the one that the run names.
+        memory: Memory that analyses may use where they can be limited, in bytes or such as "8GB"; the graph
+            and large models stay in their files. Default: no limit.
+        progress: Show progress: True, False, a function, or None: bars on a terminal, else lines.
+
+    Returns:
+        The run; results are stored in the folder, if there is one.
+
+    Raises:
+        InterbasisError: There is no run, or the network's weights are not those of the build.
+    """
+    team, folder, digest = team_of_torchrun(), None, None
+    limit = parse_bytes(memory) if isinstance(memory, str) else memory
+    if limit is not None:
+        return_freed_memory()
+    if isinstance(run, InteractionGraph):
+        graph = run
+    else:
+        folder = Path(run)
+        graph, digest = load_identified(folder) if limit is None else load_stored(folder)
+    return Run(
+        graph=graph,
+        folder=folder,
+        digest=digest,
+        given_network=network,
+        model_name=model or "",
+        train_data=data,
+        test_data=test_data,
+        memory=limit,
+        progress=progress if team.is_first else False,
+        team=team,
+    )

@@ -1,0 +1,213 @@
+"""Build in shards: jobs that never meet compute parts of a round, and merges finish the run.
+
+`RUN/shards` holds the shards and what earlier rounds left; the finished run holds neither.
+"""
+
+import hashlib
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from shutil import rmtree
+
+from pydantic import ValidationError
+
+from interbasis.base.errors import InterbasisError, first_problem
+from interbasis.base.files import check_writable, inside
+from interbasis.base.progress import Progress
+from interbasis.base.signatures import standing
+from interbasis.compute.locks import building, only_task
+from interbasis.compute.shards import (
+    NUMBER,
+    SHARDS,
+    RoundFinishedError,
+    RoundMerged,
+    ShardJob,
+    ShardJobs,
+    ShardMerge,
+    ShardRound,
+    Shards,
+    ShardWritten,
+    StateFile,
+    shard_files,
+)
+from interbasis.compute.team import team_of_torchrun
+from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.named_sources import NamedSources
+from interbasis.graph.settings import BuildRequest
+from interbasis.graph.store import check_is_free, save
+from interbasis.graph.trust import require_trust, trust_names
+from interbasis.lib.build import rounds
+from interbasis.run.execution import Execution, execute
+from interbasis.run.named_build import Prepared, prepare
+from interbasis.run.run import Run
+
+
+def shard_jobs(request: BuildRequest, out: Path, shards: int) -> ShardJobs:
+    """List the jobs that build a run in shards.
+
+    Args:
+        request: Model, data and settings by name.
+        out: Folder of the run, which all jobs can read and write.
+        shards: Jobs of each round.
+
+    Returns:
+        The rounds with their commands.
+
+    Raises:
+        InterbasisError: The model cannot be opened, or there is no shard.
+    """
+    from interbasis.graph.named_models import open_model
+    from interbasis.lib.build import rounds
+
+    if shards < 1:
+        raise InterbasisError(f"expected at least one shard, received {shards}")
+    network = open_model(request.model).network
+    network = network.between(request.layers) if request.layers else network
+    job = shlex.join([*_command(request), "--out", str(out), "--shard", f"{NUMBER}/{shards}"])
+    merge = shlex.join(["interbasis", "merge", str(out / SHARDS), "--out", str(out)])
+    separate = request.jacobian_data is not None
+    return ShardJobs(
+        shards=shards,
+        rounds=tuple(
+            ShardRound(passes=passes, job=job, merge=merge)
+            for passes in rounds(network, request.settings, separate)
+        ),
+    )
+
+
+def _command(request: BuildRequest) -> list[str]:
+    """`interbasis build …` with every setting that was given."""
+    words = ["interbasis", "build", request.model]
+    for name in BuildRequest.model_fields:
+        value = getattr(request, name)
+        if name == "model" or name not in request.model_fields_set or value is None:
+            continue
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        else:
+            words += [f"--{option}", ",".join(value) if isinstance(value, tuple) else str(value)]
+    return words
+
+
+def compute(
+    request: BuildRequest, folder: Path, shard: tuple[int, int], progress: Progress | bool | None = None
+) -> ShardWritten:
+    """Compute one shard of the round that the run in ``folder`` has come to.
+
+    Args:
+        request: Model, data and settings by name.
+        folder: Folder of the run; the shard is written to its subfolder ``shards``.
+        shard: Number of the shard, from 1, and how many there are.
+        progress: Show progress: True, False, a function, or None: bars on a terminal, else lines.
+
+    Returns:
+        Where the shard is, and which round it belongs to; one that is there already is not computed again.
+
+    Raises:
+        InterbasisError: The folder holds something else, or earlier rounds had other settings.
+    """
+    if team_of_torchrun().size > 1:
+        raise InterbasisError("--shard is for jobs of one process; start it without torchrun")
+    _check_unfinished(folder)
+    prepared, (number, count) = prepare(request), shard
+    total = _rounds(prepared)
+    try:
+        with only_task(folder, f"shard {number} of {count}"):
+            _build(prepared, folder, ShardJob(folder / SHARDS, number - 1, count), progress)
+    except RoundFinishedError as finished:
+        end = finished
+    assert end.file is not None, "a job ends with its shard"
+    trust_names(folder / SHARDS, _sources(prepared.request, StateFile(end.file)))
+    return ShardWritten(
+        file=str(end.file), shard=number, shards=count, round=end.round, rounds=total, passes=end.passes
+    )
+
+
+def merge(
+    shards: Sequence[Path], folder: Path, progress: Progress | bool | None = None, *, trust: bool = False
+) -> Run | RoundMerged:
+    """Join the shards of one round, in any order, and go on as far as possible without the data.
+
+    Args:
+        shards: Files, or folders that hold them.
+        folder: Folder of the run.
+        progress: Show progress: True, False, a function, or None: bars on a terminal, else lines.
+        trust: Open the model and data that shards of somebody else name.
+
+    Returns:
+        The finished run, or which round comes next.
+
+    Raises:
+        InterbasisError: A shard is missing, doubled, truncated, of another build, or of somebody else.
+    """
+    _check_unfinished(folder)
+    with building(folder, "merge"):
+        return _merge(shards, folder, progress, trust)
+
+
+def _merge(
+    shards: Sequence[Path], folder: Path, progress: Progress | bool | None, trust: bool
+) -> Run | RoundMerged:
+    files = shard_files(shards)
+    team = ShardMerge(folder / SHARDS, files)
+    if not team.first.header.request:
+        raise InterbasisError(
+            "these shards were computed from Python and do not name their model and data; merge them with "
+            "interbasis.build(…, team=interbasis.compute.shards.ShardMerge(…))"
+        )
+    request = _request(team.first)
+    sources, places = _sources(request, team.first), [folder / SHARDS, *(path.parent for path in files)]
+    signed = [place for place in places if standing(place, sources.content, sources.places) == "signed"]
+    place = signed[0] if signed else team.first.path.parent
+    if trust:
+        trust_names(place, sources)
+    require_trust(place, sources, sources.names)
+    prepared = prepare(request)
+    merged = team.round
+    try:
+        graph = _build(prepared, folder, team, progress)
+    except RoundFinishedError as end:
+        return RoundMerged(round=merged, rounds=_rounds(prepared), shards=team.size, following=end.passes)
+    digest = save(graph, folder, signed=True)
+    rmtree(folder / SHARDS, ignore_errors=True)
+    return prepared.run(graph, folder, digest, progress)
+
+
+def _build(
+    prepared: Prepared, folder: Path, team: Shards, progress: Progress | bool | None
+) -> InteractionGraph:
+    request = prepared.request
+    execution = Execution(folder=folder, progress=progress, team=team, model=request.model, request=request)
+    return execute(prepared.network, prepared.data, request.settings, execution)
+
+
+def _request(shard: StateFile) -> BuildRequest:
+    try:
+        return BuildRequest.model_validate_json(shard.header.request)
+    except ValidationError as error:
+        raise InterbasisError(
+            f"{shard.path} is damaged: {first_problem(error)}; delete it and run its job again"
+        ) from error
+
+
+def _sources(request: BuildRequest, shard: StateFile) -> NamedSources:
+    settings = json.dumps(shard.header.settings, sort_keys=True).encode()
+    return NamedSources.from_request(request, hashlib.sha256(settings).hexdigest())
+
+
+def _rounds(prepared: Prepared) -> int:
+    separate = prepared.data.jacobian_data is not prepared.data.data
+    return len(rounds(prepared.network, prepared.request.settings, separate))
+
+
+def _check_unfinished(folder: Path) -> None:
+    """The folder is new, or holds unfinished work only."""
+    check_is_free(folder)
+    check_writable(folder)
+    inside(folder, SHARDS)
+    if (folder / "config.json").is_file():
+        raise InterbasisError(
+            f"{folder} holds a finished run; name a new folder for one that is built in shards"
+        )
