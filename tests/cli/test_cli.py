@@ -17,7 +17,7 @@ import interbasis_studies.cli
 from interbasis.analysis.summary import summarise
 from interbasis.cli import app, command_groups
 from interbasis.graph.store import load
-from interbasis.show.terminal import summary_tables
+from interbasis.show.result_tables import summary_tables
 from interbasis_studies.training.modadd import Recipe, initial_weights
 
 

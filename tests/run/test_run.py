@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 import torch
+from interbasis.show.viewer.trace_payload import page_trace
 
 import interbasis
 from interbasis.analysis.stages.ablate import AblateRequest
@@ -17,7 +18,6 @@ from interbasis.analysis.stored_results import load_result
 from interbasis.compute.team import Resources
 from interbasis.graph.settings import BuildConfig
 from interbasis.show.viewer.payload import workspace_payload
-from interbasis.show.viewer.trace_payload import page_trace
 
 
 def small_run() -> interbasis.Run:

@@ -54,7 +54,7 @@ def show(
     result: R, as_json: bool, tables: Callable[[R], Iterable[RenderableType]], run: Path | None = None
 ) -> None:
     """A result as JSON for machines, with the run it belongs to, or as tables for people."""
-    from interbasis.show.terminal.tables import print_parts
+    from interbasis.show.tables import print_parts
 
     if as_json:
         values = json.loads(result.to_json())

@@ -34,6 +34,6 @@ def features(
 
 
 def _tables(result: FeaturesResult, run: Path) -> "list[RenderableType]":
-    from interbasis.show.terminal import feature_tables
+    from interbasis.show.result_tables import feature_tables
 
     return [*feature_tables(result), f"\nStored as features.json and examples.json in {run}."]

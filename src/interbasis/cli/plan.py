@@ -31,6 +31,6 @@ def plan(
     Example: interbasis plan gpt2-small --tokens 512000 --edge-group positions
     """
     from interbasis.analysis.costs.plan import make_plan
-    from interbasis.show.terminal import plan_tables
+    from interbasis.show.result_tables import plan_tables
 
     common.show(make_plan(model, request or PlanRequest(), measure_again), as_json, plan_tables)

@@ -40,7 +40,7 @@ def shards(
     """
     from interbasis.run.request import requested
     from interbasis.run.shards import shard_jobs
-    from interbasis.show.terminal.shards import job_list
+    from interbasis.show.result_tables import job_list
 
     given = {} if options is None else options.model_dump(include=options.model_fields_set)
     given |= {} if model is None else {"model": model}

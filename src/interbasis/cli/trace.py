@@ -33,6 +33,6 @@ def trace(
 
 
 def _tables(result: TraceResult, run: Path) -> "list[RenderableType]":
-    from interbasis.show.terminal import trace_tables
+    from interbasis.show.result_tables import trace_tables
 
     return [*trace_tables(result), f"\nStored as {result.stem()}.json in {run}."]

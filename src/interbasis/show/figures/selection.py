@@ -1,4 +1,4 @@
-"""Which features and edges of a graph a picture shows: plain data, before anything is drawn."""
+"""Selection of the features and edges of a graph that a picture shows, before anything is drawn."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,31 +8,10 @@ from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.layer_basis import LayerBasis
 
 SHARE_OF_SQUARES = 0.99
 """Share of a section's Ê² whose edges are drawn where it is not known which are needed."""
-
-
-@dataclass(frozen=True, eq=False)
-class GraphOptions:
-    """What of a graph is drawn, and what is known about its features and edges; all by name."""
-
-    top: int = 20
-    """Features of each layer, the most important first."""
-    needed: Mapping[str, Tensor] | None = None
-    """The ablation's masks, by the name of the section's source layer; sections without one are drawn with
-    the largest edges that carry 99 % of Ê²."""
-    labels: Mapping[str, Mapping[int, str]] | None = None
-    """{layer: {feature: text}}."""
-    modules: Mapping[str, Sequence[int]] | None = None
-    """The module of every feature (−1 for none), by layer."""
-    layers: tuple[int, int] | None = None
-    """The first and the last layer shown; default: all."""
-    merge_output: bool | None = None
-    """Draw all outputs as one node; default: where they were not rotated."""
-    power: float | None = None
-    """Widths of edges go with Ê to this power; default: 2, and 1 for language models, as in the paper."""
-    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,7 +38,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Selection:
-    """What is drawn: a column of nodes per layer, edges between neighbours."""
+    """The parts of a graph that are drawn: a column of nodes per layer, edges between neighbours."""
 
     names: tuple[str, ...]
     columns: tuple[tuple[Node, ...], ...]
@@ -81,46 +60,61 @@ def is_merged(column: Sequence[Node]) -> bool:
     return bool(column) and column[0].index is None
 
 
-def select(graph: InteractionGraph, options: GraphOptions) -> Selection:
-    """The first features of each layer and the edges between them that count.
+def select(
+    graph: InteractionGraph,
+    *,
+    top: int = 20,
+    needed: Mapping[str, Tensor] | None = None,
+    labels: Mapping[str, Mapping[int, str]] | None = None,
+    modules: Mapping[str, Sequence[int]] | None = None,
+    layers: tuple[int, int] | None = None,
+    merge_output: bool | None = None,
+) -> Selection:
+    """Select the first features of each layer and the edges between them that count.
 
     An edge counts if the ablation requires it, or else if it is among the largest that carry 99 % of its
     section's Ê². The edges of outputs that are drawn as one node are the norms (Σ_i Ê_ij²)^½ over the edges
-    that count.
+    that count. The arguments are those of `interaction_graph`.
     """
-    first, last = options.layers or (0, len(graph.layers) - 1)
-    if not graph.edges or options.top < 1 or not 0 <= first < last < len(graph.layers):
+    first, last = layers or (0, len(graph.layers) - 1)
+    if not graph.edges or top < 1 or not 0 <= first < last < len(graph.layers):
         raise InterbasisError(
             f"expected a graph with edges, at least one feature per layer and two layers of "
-            f"{len(graph.layers)}; received {len(graph.edges)} sections, top={options.top}, layers {first} "
-            f"to {last}"
+            f"{len(graph.layers)}; received {len(graph.edges)} sections, top={top}, layers {first} to {last}"
         )
-    needed = options.needed or {}
+    needed = needed or {}
     shapes = dict(zip(graph.section_names, (edges.shape for edges in graph.edges), strict=True))
     if any(mask.shape != shapes.get(name) for name, mask in needed.items()):
         raise InterbasisError("the masks of needed edges do not have the shapes of the graph's edges")
-    masks = [_counts(graph, k, needed.get(name)) for k, name in enumerate(graph.section_names)]
-    merged = options.merge_output
-    if merged is None:
-        merged = graph.layers[-1].identity or not graph.layers[-1].constant
-    columns = [_column(graph, k, masks, options) for k in range(first, last + 1)]
-    if merged and last == len(graph.layers) - 1:
-        count = graph.layers[last].features - graph.layers[last].first_feature
-        columns[-1] = (Node(last, None, f"all {count:,}\ntogether", -1, True),)
-    sections = [
-        _edges(graph, k, columns[k - first], columns[k - first + 1], masks[k]) for k in range(first, last)
-    ]
+    masks = [_counting_edges(graph, k, needed.get(name)) for k, name in enumerate(graph.section_names)]
+    if merge_output is None:
+        merge_output = graph.layers[-1].identity or not graph.layers[-1].constant
+    shown, sections = graph.layers[first : last + 1], range(first, last)
+    columns = []
+    for k, layer in enumerate(shown, first):
+        used = torch.zeros(layer.features, dtype=torch.bool)
+        if k < len(masks):
+            used |= masks[k].any(0)
+        if k > 0:
+            used |= masks[k - 1].any(1)
+        texts, assignment = (labels or {}).get(layer.name, {}), (modules or {}).get(layer.name)
+        columns.append(_column(layer, k, texts, assignment, used)[:top])
+    features = tuple(layer.features - layer.first_feature for layer in shown)
+    if merge_output and last == len(graph.layers) - 1:
+        columns[-1] = (Node(last, None, f"all {features[-1]:,}\ntogether", -1, True),)
     return Selection(
-        tuple(layer.name for layer in graph.layers[first : last + 1]),
+        tuple(layer.name for layer in shown),
         tuple(columns),
-        tuple(graph.layers[k].features - graph.layers[k].first_feature for k in range(first, last + 1)),
-        tuple(sections),
-        tuple(int(masks[k].sum()) for k in range(first, last)),
-        tuple(graph.layers[k].name in needed for k in range(first, last)),
+        features,
+        tuple(
+            _edges(graph.edges[k].double() * masks[k], *columns[k - first : k - first + 2]) for k in sections
+        ),
+        tuple(int(masks[k].sum()) for k in sections),
+        tuple(graph.layers[k].name in needed for k in sections),
     )
 
 
-def _counts(graph: InteractionGraph, k: int, needed: Tensor | None) -> Tensor:  # bool [out, in]
+def _counting_edges(graph: InteractionGraph, k: int, needed: Tensor | None) -> Tensor:  # bool [out, in]
     edges = graph.edges[k].double()
     inner = torch.zeros_like(edges, dtype=torch.bool)
     inner[graph.layers[k + 1].first_feature :, graph.layers[k].first_feature :] = True
@@ -133,36 +127,24 @@ def _counts(graph: InteractionGraph, k: int, needed: Tensor | None) -> Tensor:  
     return largest.view(edges.shape) & inner & (edges > 0)
 
 
-def _column(graph: InteractionGraph, k: int, masks: list[Tensor], options: GraphOptions) -> tuple[Node, ...]:
-    layer, start = graph.layers[k], graph.layers[k].first_feature
-    texts = (options.labels or {}).get(layer.name, {})
-    modules = (options.modules or {}).get(layer.name)
-    apart = range(start, start + layer.isolated)  # a layer norm's variance
-    texts = dict(texts) | {j: " · ".join(filter(None, ["variance", texts.get(j)])) for j in apart}
-    used = torch.zeros(layer.features, dtype=torch.bool)
-    if k < len(masks):
-        used |= masks[k].any(0)
-    if k > 0:
-        used |= masks[k - 1].any(1)
+def _column(
+    layer: LayerBasis, k: int, texts: Mapping[int, str], modules: Sequence[int] | None, used: Tensor
+) -> tuple[Node, ...]:
+    start = layer.first_feature
+    isolated = range(start, start + layer.isolated)  # a layer norm's variance
+    texts = dict(texts) | {j: " · ".join(filter(None, ["variance", texts.get(j)])) for j in isolated}
     return tuple(
         Node(k, j, texts.get(j, ""), -1 if modules is None else int(modules[j]), bool(used[j]))
-        for j in range(start, min(start + options.top, layer.features))
+        for j in range(start, layer.features)
     )
 
 
-def _edges(
-    graph: InteractionGraph, k: int, sources: Sequence[Node], targets: Sequence[Node], mask: Tensor
-) -> tuple[Edge, ...]:
-    strengths = graph.edges[k].double() * mask
+def _edges(strengths: Tensor, sources: Sequence[Node], targets: Sequence[Node]) -> tuple[Edge, ...]:
+    """Edges above 0 between the nodes of two columns; to outputs as one node, norms over the outputs."""
     if is_merged(targets):
         strengths = strengths.norm(dim=0, keepdim=True)
-        rows = [0]
-    else:
-        rows = [node.index for node in targets if node.index is not None]
-    shown = []
-    for b, row in enumerate(rows):
-        for a, node in enumerate(sources):
-            value = strengths[row, node.index].item() if node.index is not None else 0.0
-            if value > 0:
-                shown.append(Edge(a, b, value))
-    return tuple(shown)
+    rows = [node.index or 0 for node in targets]
+    values = strengths[rows][:, [node.index or 0 for node in sources]].tolist()
+    return tuple(
+        Edge(a, b, value) for b, row in enumerate(values) for a, value in enumerate(row) if value > 0
+    )

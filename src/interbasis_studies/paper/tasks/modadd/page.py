@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from interbasis.analysis.features.monosemanticity import compare
+from interbasis.show.tables import Cell, markdown_table
 from interbasis_studies.paper import published
-from interbasis_studies.paper.markdown import Cell, table
 from interbasis_studies.paper.plan import BASIS_LABELS
 from interbasis_studies.paper.records import Reproduction
 from interbasis_studies.paper.tasks.classifier import ClassifierTask
@@ -130,5 +130,5 @@ def _distances(r: Reproduction[ModaddResult], layers: Sequence[str]) -> str:
     return (
         "Leading shares of the first ten features without the constant, all seeds together, compared by the "
         "Kolmogorov–Smirnov distance. Features of a model are not independent, so the p values are too "
-        "small:\n\n" + table(("bases", *layers), rows)
+        "small:\n\n" + markdown_table(("bases", *layers), rows)
     )
