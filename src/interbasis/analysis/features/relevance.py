@@ -11,7 +11,7 @@ from interbasis.analysis.features.records import Idle
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 
-FRACTION = 0.03
+MIN_EDGE_FRACTION = 0.03
 """Such an edge has a thousandth of the largest one's Ê², which is what line widths show: it cannot be seen.
 Counts hang on this choice; give it with them."""
 
@@ -19,10 +19,10 @@ Counts hang on this choice; give it with them."""
 def idle(
     graph: InteractionGraph,
     top: int | None = 25,
-    fraction: float = FRACTION,
+    fraction: float = MIN_EDGE_FRACTION,
     thresholds: Sequence[float] | None = None,
 ) -> list[Idle]:
-    """The idle features of every layer that has edges on both sides: reached by an edge, and used by none.
+    """Find the idle features of every layer that has edges on both sides.
 
     Args:
         graph: A graph with edges.
@@ -44,22 +44,20 @@ def idle(
         )
     inner = [graph.inner_edges(k) for k in range(len(graph.edges))]
     if thresholds is None:
-        limits = [fraction * (edges.max().item() if edges.numel() else 0.0) for edges in inner]
-    else:
-        limits = list(thresholds)
+        thresholds = [fraction * (edges.max().item() if edges.numel() else 0.0) for edges in inner]
     layers = []
     for k in range(1, len(graph.layers) - 1):
         layer, shift = graph.layers[k], graph.layers[k].first_feature
-        reached = (inner[k - 1] > limits[k - 1]).any(1)[:top]
-        used = (inner[k] > limits[k]).any(0)[:top]
+        reached = (inner[k - 1] > thresholds[k - 1]).any(1)[:top]
+        used = (inner[k] > thresholds[k]).any(0)[:top]
         features = (reached & ~used).nonzero().flatten() + shift
         layers.append(
             Idle(
                 layer=layer.name,
                 considered=len(reached),
                 features=tuple(features.tolist()),
-                incoming=limits[k - 1],
-                outgoing=limits[k],
+                incoming=thresholds[k - 1],
+                outgoing=thresholds[k],
             )
         )
     return layers

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from interbasis.analysis.features.monosemanticity import Comparison, compare
+from interbasis.analysis.features.monosemanticity import ShareComparison, compare
 from interbasis.show.figures.style import looks, new_figure, note, plain, styled
 
 
 @styled
-def monosemanticity(shares: Mapping[str, Sequence[float]] | Comparison, title: str = "") -> Figure:
+def monosemanticity(shares: Mapping[str, Sequence[float]] | ShareComparison, title: str = "") -> Figure:
     """Density and cumulative distribution of the leading term's share of every feature's variance.
 
     Args:
@@ -20,13 +20,13 @@ def monosemanticity(shares: Mapping[str, Sequence[float]] | Comparison, title: s
     Returns:
         The figure.
     """
-    comparison = shares if isinstance(shares, Comparison) else compare(dict(shares))
+    comparison = shares if isinstance(shares, ShareComparison) else compare(dict(shares))
     figure = new_figure(height=2.6)
     left, right = figure.subplots(1, 2)
     styles = looks(comparison.density)
     for name in comparison.density:
         style = styles[name] | {"marker": "None"}
-        size = "" if isinstance(shares, Comparison) else f" ({len(shares[name])} features)"
+        size = "" if isinstance(shares, ShareComparison) else f" ({len(shares[name])} features)"
         left.plot(
             comparison.grid,
             comparison.density[name],
