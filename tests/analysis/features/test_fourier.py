@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 import interbasis
 from cases import modular_addition, normal
 from interbasis import features, modadd
-from interbasis.analysis.features.fourier_labels import Spectrum, surfaces, term_surface
+from interbasis.analysis.features.fourier_labels import Spectrum, surfaces
+from interbasis.analysis.features.records import FourierTerm
 
 REFERENCE_LAYERS = ("ln1.0", "ln2.0", "unembed")
 
@@ -19,6 +20,18 @@ REFERENCE_LAYERS = ("ln1.0", "ln2.0", "unembed")
 def grid(p: int) -> tuple[torch.Tensor, torch.Tensor]:
     angle = 2 * math.pi / p * torch.arange(p, dtype=torch.float64)
     return angle[:, None], angle[None]
+
+
+def term_surface(term: FourierTerm, p: int) -> torch.Tensor:  # [p, p]
+    """A term as a function of x and y: Σ amplitude · trigonometric function."""
+    x, y = (k * angle for k, angle in zip(term.frequencies, grid(p), strict=True))
+    if "·" in term.text:
+        wave = torch.cos if term.text.startswith("cos") else torch.sin
+        return term.amplitudes[0] * wave(x + term.phases[0]) * wave(y + term.phases[1])
+    if len(term.phases) == 2:
+        first = term.amplitudes[0] * torch.cos(x + term.phases[0])
+        return first + term.amplitudes[1] * torch.cos(y + term.phases[1])
+    return term.amplitudes[0] * torch.cos(x + (-y if "-" in term.text else y) + term.phases[0])
 
 
 def same_angle(a: float, b: float) -> bool:

@@ -12,6 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from interbasis.analysis.features import records
 from interbasis.analysis.features.activations import (
     Chunk,
     FeatureReader,
@@ -37,17 +38,7 @@ from interbasis.analysis.features.mean_effects import mean_effect_records, mean_
 from interbasis.analysis.features.moments import GroupMoments
 from interbasis.analysis.features.monosemanticity import monosemantic
 from interbasis.analysis.features.probes import class_areas
-from interbasis.analysis.features.records import (
-    ClassStatistics,
-    Effects,
-    Feature,
-    FeatureExamples,
-    Idle,
-    LayerFeatures,
-    MeanEffects,
-    MonosemanticCount,
-    PositionStatistics,
-)
+from interbasis.analysis.features.records import Feature, FeatureExamples, LayerFeatures, MeanEffects
 from interbasis.analysis.features.relevance import idle
 from interbasis.analysis.features.token_groups import TokenIndex, TokenSums
 from interbasis.base.errors import InterbasisError
@@ -178,7 +169,7 @@ class Analysis:
         progress("mean effects", count, count)
         return mean_effect_records(jacobians, self.presentation.outputs)
 
-    def idle(self) -> tuple[Idle, ...]:
+    def idle(self) -> tuple[records.Idle, ...]:
         """Features without outgoing edges, where the graph has edges."""
         return tuple(idle(self.graph)) if self.graph.edges else ()
 
@@ -273,7 +264,7 @@ class LayerAnalysis:
         """Records of the features that are chosen."""
         network, basis, rendering = self.reader.network, self.basis, self.presentation.rendering
         labels = fourier(network, basis) if network.modulus else None
-        effects: list[Effects | None] = [None] * len(self.chosen)
+        effects: list[records.Effects | None] = [None] * len(self.chosen)
         if not self._is_output():
             effects = direct_effects(network, basis, self.presentation.outputs, features=self.chosen)
         histograms, classes, examples = self.histograms.result(), self._classes(), self.shown()
@@ -299,7 +290,7 @@ class LayerAnalysis:
         counts = None
         if labels is not None:
             counted = monosemantic(labels, constant=basis.constant)
-            counts = MonosemanticCount(**counted.model_dump(exclude={"shares"}))
+            counts = records.MonosemanticCount(**counted.model_dump(exclude={"shares"}))
         return LayerFeatures(name=basis.name, features=tuple(features), monosemantic=counts)
 
     def shown(self) -> tuple[FeatureExamples, ...]:
@@ -318,7 +309,7 @@ class LayerAnalysis:
             basis.identity or torch.equal(basis.transform, torch.eye(basis.width).to(basis.transform))
         )
 
-    def _positions(self) -> list[PositionStatistics | None]:
+    def _positions(self) -> list[records.PositionStatistics | None]:
         """Statistics by position of every chosen feature; None where the layer has a single position."""
         if self.positions is None or len(self.positions.means) < 2:
             return [None] * len(self.chosen)
@@ -326,10 +317,11 @@ class LayerAnalysis:
             self.positions.means.T.tolist(), self.positions.adjusted_explained.tolist(), strict=True
         )
         return [
-            PositionStatistics(means=tuple(map(short, means)), share=short(share)) for means, share in columns
+            records.PositionStatistics(means=tuple(map(short, means)), share=short(share))
+            for means, share in columns
         ]
 
-    def _classes(self) -> list[ClassStatistics | None]:
+    def _classes(self) -> list[records.ClassStatistics | None]:
         """Statistics by class of every chosen feature; None where samples do not have several classes."""
         areas = class_areas(self.probed)
         if self.classes is None or areas is None:
@@ -343,7 +335,7 @@ class LayerAnalysis:
             strict=True,
         )
         return [
-            ClassStatistics(
+            records.ClassStatistics(
                 names=tuple(names[c] if c < len(names) else str(c) for c in classes),
                 means=tuple(map(short, means)),
                 auroc=tuple(map(short, areas)),

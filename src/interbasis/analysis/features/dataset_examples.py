@@ -9,8 +9,8 @@ counts, and so it does of surroundings that are the same token for token (of ima
 number). The k largest of a union are among the k largest of its parts, so chunks are reduced and merged.
 Equal values go by their order in the data.
 
-Memory held between chunks is at most `memory_bound` bytes; a chunk's own values weigh
-`activations.CHUNK_BYTES` and what is computed from them a small multiple of that.
+Memory held between chunks is bounded by the plan and the number of features (tested); a chunk's own values
+weigh `activations.CHUNK_BYTES` and everything computed from them a small multiple of that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -122,10 +122,6 @@ class Candidates:
         rows = largest(parts[0], k)  # [k, features]
         wide = rows[..., None].expand(*rows.shape, self.around.shape[2])
         return Candidates(*(part.gather(0, rows if part.ndim == 2 else wide) for part in parts))
-
-    def negate(self) -> "Candidates":
-        """The same with the opposite values."""
-        return replace(self, values=-self.values, around=-self.around)
 
 
 def largest(values: Tensor, k: int) -> Tensor:  # [N, features] -> [min(k, N), features]
@@ -301,17 +297,12 @@ class ExampleSums:
         labels = tensors["labels"].tolist() if "labels" in tensors else [None] * len(samples)
         self.samples = dict(zip(samples, zip(inputs, labels, strict=True), strict=True))
 
-    @property
-    def bytes(self) -> int:
-        """Bytes held between chunks."""
-        inputs = [inputs for inputs, _ in self.samples.values()]
-        return sum(t.nbytes for t in (*inputs, *(self.held.tensors().values() if self.held else ())))
-
     def result(self, features: Sequence[int] | None = None) -> tuple[FeatureExamples, ...]:
         """The examples of each feature, or of those named."""
         if self.held is None:
             raise InterbasisError("there are no samples to take examples from")
-        highest, lowest, reservoir = self.held.highest, self.held.lowest.negate(), self.held.reservoir
+        highest, lowest, reservoir = self.held.highest, self.held.lowest, self.held.reservoir
+        lowest = replace(lowest, values=-lowest.values, around=-lowest.around)
         return tuple(
             FeatureExamples(
                 index=j,
@@ -366,14 +357,6 @@ def within(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Part ``name`` of a state."""
     start = f"{name}."
     return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
-
-
-def memory_bound(plan: ExamplePlan, features: int, window: int, sample_bytes: int) -> int:
-    """Upper bound of the bytes that are held between chunks, however long the data are."""
-    entry = 3 * 8 + 4 * window
-    ends = 2 * plan.ends * features
-    reservoir = plan.reservoir * (3 * 8 + features * (8 + 4 * window))
-    return ends * entry + reservoir + (ends + plan.reservoir) * sample_bytes
 
 
 def examples(

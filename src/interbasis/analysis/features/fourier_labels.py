@@ -22,7 +22,6 @@ it is for people. `paper` takes the sum form iff ΣA₊²/ΣA₋² > Σ(A₊+A�
 paper. At the highest frequency of an even p the two forms coincide, and the sum form is written.
 """
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -43,20 +42,6 @@ MAX_BLOCK_VALUES = 2**23
 """Values of features that are transformed at once."""
 MAX_SHARE_DIFFERENCE = 0.01
 """cos(kx) and cos(ky) are one term where their shares differ by less."""
-
-
-def term_surface(term: FourierTerm, p: int) -> Tensor:  # [p, p]
-    """A term as a function of x and y: Σ amplitude · trigonometric function."""
-    grid = torch.arange(p, dtype=torch.float64)
-    x, y = (2 * math.pi / p * k * grid for k in term.frequencies)
-    x, y = x[:, None], y[None]
-    if "·" in term.text:
-        wave = torch.cos if term.text.startswith("cos") else torch.sin
-        return term.amplitudes[0] * wave(x + term.phases[0]) * wave(y + term.phases[1])
-    if len(term.phases) == 2:
-        first = term.amplitudes[0] * torch.cos(x + term.phases[0])
-        return first + term.amplitudes[1] * torch.cos(y + term.phases[1])
-    return term.amplitudes[0] * torch.cos(x + (-y if "-" in term.text else y) + term.phases[0])
 
 
 def fourier(

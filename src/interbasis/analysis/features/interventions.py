@@ -36,12 +36,12 @@ class Intervention:
     feature: int
     values: tuple[float, ...]
     """Values that the feature was set to: one, or one for each group of classes."""
-    accuracy: tuple[float, float]
+    accuracy: tuple[float, ...]
     """Before and after; NaN without labels."""
-    loss: tuple[float, float]
+    loss: tuple[float, ...]
     """Cross-entropy before and after; NaN without labels."""
     samples: int
-    outputs: tuple[Tensor, Tensor] | None = None
+    outputs: tuple[Tensor, ...] | None = None
     """The model's outputs of every sample before and after, where they were asked for; NaN behind the end of
     samples that are shorter than others."""
 
@@ -91,7 +91,7 @@ def intervene(
             means = Batches(mean_data, "mean_data", predicts_next=network.predicts_next)
         moments = _class_moments(reader, feature, means, groups)
         targets = moments.means[:, 0].where(moments.counts > 0, torch.nan)
-    before, after = _Score(), _Score()
+    scores = torch.zeros(2, 3, dtype=torch.float64)  # before and after
     results: list[tuple[Tensor, Tensor]] = []
     chunks = input_chunks(batches, chunk_size(reader, batches), labelled)
     for _, inputs, labels in batches.tracked(chunks, "intervention", progress):
@@ -102,19 +102,19 @@ def intervene(
         pair = _outputs(reader, feature, inputs, _goals(targets, group))
         untouched, changed = (output[:, -1] if labels.ndim == 1 else output for output in pair)
         if labelled:
-            before.add(untouched, labels)
-            after.add(changed, labels)
+            scores += torch.stack([_scores(untouched, labels), _scores(changed, labels)])
         if outputs:
             results.append((untouched.cpu(), changed.cpu()))
     columns = [_joined(column) for column in zip(*results, strict=True)]
+    count, right, nats = scores.T
     return Intervention(
         layer=layer.name,
         feature=feature,
         values=tuple(targets.tolist()),
-        accuracy=(before.accuracy, after.accuracy),
-        loss=(before.loss, after.loss),
+        accuracy=tuple((right / count).tolist()),
+        loss=tuple((nats / count).tolist()),
         samples=len(batches),
-        outputs=(columns[0], columns[1]) if columns else None,
+        outputs=tuple(columns) if columns else None,
     )
 
 
@@ -183,26 +183,10 @@ def _outputs(reader: FeatureReader, feature: int, inputs: Tensor, goal: Tensor) 
     return outputs_from(network, reader.index, f), outputs_from(network, reader.index, f + change)
 
 
-class _Score:
-    """Accuracy and cross-entropy as running sums; label −100 is ignored."""
-
-    def __init__(self) -> None:
-        self.count, self.right, self.nats = 0, 0, 0.0
-
-    def add(self, outputs: Tensor, labels: Tensor) -> None:
-        outputs = outputs.flatten(0, -2)
-        labels = labels.flatten().long()
-        known = labels != IGNORED_LABEL
-        self.count += int(known.sum())
-        self.right += int((outputs.argmax(-1) == labels)[known].sum())
-        self.nats += cross_entropy(
-            double(outputs), near_sums(labels), ignore_index=IGNORED_LABEL, reduction="sum"
-        ).item()
-
-    @property
-    def accuracy(self) -> float:
-        return self.right / self.count if self.count else float("nan")
-
-    @property
-    def loss(self) -> float:
-        return self.nats / self.count if self.count else float("nan")
+def _scores(outputs: Tensor, labels: Tensor) -> Tensor:  # [3]
+    """Number of labelled tokens, of right answers among them, and Σ −log p; label −100 is ignored."""
+    outputs, labels = outputs.flatten(0, -2), labels.flatten().long()
+    known = labels != IGNORED_LABEL
+    right = (outputs.argmax(-1) == labels)[known].sum()
+    nats = cross_entropy(double(outputs), near_sums(labels), ignore_index=IGNORED_LABEL, reduction="sum")
+    return torch.tensor([int(known.sum()), int(right), nats.item()], dtype=torch.float64)

@@ -54,10 +54,6 @@ class Readout:
         changes = changes[:, self.first :]
         return changes - changes.mean(1, keepdim=True)
 
-    def double(self) -> "Readout":
-        """The same in float64, on the CPU."""
-        return self if self.weight is None else replace(self, weight=self.weight.cpu().double())
-
 
 def split_readout(network: Network) -> tuple[tuple[Step, ...], Readout]:
     """Split the tail into the steps between the last node layer and h, and the readout from h on."""
@@ -65,10 +61,9 @@ def split_readout(network: Network) -> tuple[tuple[Step, ...], Readout]:
     while end and network.tail[end - 1].one_by_one:
         end -= 1
     steps, caps, weight = network.tail[:end], network.tail[end:], None
-    last = steps[-1] if steps else None
-    by_position = isinstance(last, Section) and not isinstance(last, StencilSection) and not last.last_only
-    if by_position and isinstance(last.core, Linear):  # it is P f at each position
-        steps, weight = steps[:-1], last.skip
+    match steps[-1:]:
+        case (Section(core=Linear(), last_only=False) as last,) if not isinstance(last, StencilSection):
+            steps, weight = steps[:-1], last.skip  # P f at each position
     return steps, Readout(weight, caps, network.output_layer.first_coordinate)
 
 
@@ -95,7 +90,8 @@ class FinalActivations:
 
     def _moved(self, groups: Tensor, gradients: Tensor) -> Iterator[Tensor]:  # [features, outputs] each
         """Contribution of every group to the mean over groups."""
-        readout = self.readout.double()
+        weight = self.readout.weight
+        readout = replace(self.readout, weight=None if weight is None else weight.cpu().double())
         if not readout.caps:
             yield from (readout.moved(group, group) for group in groups)
             return
