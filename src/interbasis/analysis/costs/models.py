@@ -11,41 +11,35 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 
-def _gpt2() -> "PretrainedConfig":
-    from transformers import GPT2Config
-
-    return GPT2Config()
-
-
-def _llama(**settings: Any) -> Callable[[], "PretrainedConfig"]:
+def _config(kind: str, **settings: Any) -> Callable[[], "PretrainedConfig"]:
     def make() -> "PretrainedConfig":
-        from transformers import LlamaConfig
+        import transformers
 
-        return LlamaConfig(**settings)
+        return getattr(transformers, kind)(**settings)
 
     return make
 
 
 SHAPES: dict[str, Callable[[], "PretrainedConfig"]] = {
-    "gpt2-small": _gpt2,
-    "smollm2-135m": _llama(
-        hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9,
+    "gpt2-small": _config("GPT2Config"),
+    "smollm2-135m": _config(
+        "LlamaConfig", hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9,
         num_key_value_heads=3, vocab_size=49152,
     ),
-    "llama-1b": _llama(
-        hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32,
+    "llama-1b": _config(
+        "LlamaConfig", hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32,
         num_key_value_heads=8, vocab_size=128256,
     ),
-    "llama-7b": _llama(
-        hidden_size=4096, intermediate_size=11008, num_hidden_layers=32, num_attention_heads=32,
-        vocab_size=32000,
+    "llama-7b": _config(
+        "LlamaConfig", hidden_size=4096, intermediate_size=11008, num_hidden_layers=32,
+        num_attention_heads=32, vocab_size=32000,
     ),
 }  # fmt: skip
 """Shapes that are known by name, without weights."""
 
 
-def described(model: str) -> tuple[Network, bool]:
-    """The network of a model, of Hugging Face models without weights, and whether norms are centred.
+def open_shapes(model: str) -> tuple[Network, bool]:
+    """Network of a model, of Hugging Face models without weights, and whether norms are centred.
 
     Raises:
         InterbasisError: It is neither a shape nor a model by name, or cannot be read.
