@@ -111,7 +111,7 @@ def test_shares_are_those_of_a_least_squares_fit():
     design = torch.stack([torch.cos(2 * x + 3 * y), torch.sin(2 * x + 3 * y)]).flatten(1).T
     fit = design @ torch.linalg.lstsq(design, surface.flatten()[:, None]).solution
     share = (fit.square().sum() / surface.square().sum()).item()
-    spectrum = Spectrum.from_surfaces(surface[None])
+    spectrum = Spectrum(surface[None])
     assert spectrum.sums[0, 1 * spectrum.K + 2].item() == pytest.approx(share, rel=1e-10)
 
 

@@ -44,19 +44,19 @@ def open_shapes(model: str) -> tuple[Network, bool]:
     Raises:
         InterbasisError: It is neither a shape nor a model by name, or cannot be read.
     """
-    family, _, rest = model.partition(":")
-    if model.lower() in SHAPES or (family == "hf" and rest):
+    family, _, name = model.partition(":")
+    if model.lower() in SHAPES or (family == "hf" and name):
         from interbasis.models.hf.families import FAMILIES
         from interbasis.models.hf.load import skeleton_network
         from interbasis.models.hf.reading import config_of, language_config
 
         if model.lower() in SHAPES:
             return skeleton_network(SHAPES[model.lower()]())
-        name, blocks, output, _ = hub_options(model, rest)
-        config = language_config(config_of(name))
+        folder, blocks, output, _ = hub_options(model, name)
+        config = language_config(config_of(folder))
         if config.model_type in FAMILIES:
             return skeleton_network(config, blocks, output)
-    if not rest and family not in ("modadd", "cifar10-conv"):
+    if not name and family not in ("modadd", "cifar10-conv"):
         raise InterbasisError(
             f"expected a shape ({', '.join(SHAPES)}) or a model by name (hf:…, mlp:…), received {model!r}"
         )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from interbasis.analysis.features.activations import FeatureReader, collect
     from interbasis.analysis.features.contexts import ImageRendering, RowRendering, TokenRendering
     from interbasis.analysis.features.dataset_examples import ExamplePlan, examples
-    from interbasis.analysis.features.effects import direct_effects
+    from interbasis.analysis.features.effects import direct_effects, idle
     from interbasis.analysis.features.fourier_labels import fourier, label
     from interbasis.analysis.features.interventions import intervene
     from interbasis.analysis.features.moments import positions
@@ -25,19 +25,17 @@ if TYPE_CHECKING:
         r_squared,
         separation,
     )
-    from interbasis.analysis.features.relevance import idle
 
 _MODULES = {
     "activations": ("FeatureReader", "collect"),
     "contexts": ("ImageRendering", "RowRendering", "TokenRendering"),
     "dataset_examples": ("ExamplePlan", "examples"),
-    "effects": ("direct_effects",),
+    "effects": ("direct_effects", "idle"),
     "fourier_labels": ("fourier", "label"),
     "interventions": ("intervene",),
     "moments": ("positions",),
     "monosemanticity": ("compare", "monosemantic"),
     "probes": ("auroc", "best", "explained_variance", "probe", "r_squared", "separation"),
-    "relevance": ("idle",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -30,7 +30,7 @@ from interbasis.analysis.features.contexts import (
     short,
 )
 from interbasis.analysis.features.dataset_examples import ExamplePlan, ExampleSums, nested, within
-from interbasis.analysis.features.effects import direct_effects
+from interbasis.analysis.features.effects import direct_effects, idle
 from interbasis.analysis.features.fourier_labels import fourier
 from interbasis.analysis.features.histograms import HistogramSums
 from interbasis.analysis.features.labels import evidence, label
@@ -39,7 +39,6 @@ from interbasis.analysis.features.moments import GroupMoments
 from interbasis.analysis.features.monosemanticity import monosemantic
 from interbasis.analysis.features.probes import class_areas
 from interbasis.analysis.features.records import Feature, FeatureExamples, LayerFeatures, MeanEffects
-from interbasis.analysis.features.relevance import idle
 from interbasis.analysis.features.token_groups import TokenIndex, TokenSums
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress, silent

@@ -116,9 +116,9 @@ class Candidates:
         """The k largest of both; ``later`` comes after this in the data."""
         same = self.contexts[:, None] == later.contexts[None]  # [k, k', features]
         better = later.values[None] > self.values[:, None]
-        kept = replace(self, values=self.values.masked_fill((same & better).any(1), -torch.inf))
-        added = replace(later, values=later.values.masked_fill((same & ~better).any(0), -torch.inf))
-        parts = [torch.cat(pair) for pair in zip(vars(kept).values(), vars(added).values(), strict=True)]
+        first = replace(self, values=self.values.masked_fill((same & better).any(1), -torch.inf))
+        second = replace(later, values=later.values.masked_fill((same & ~better).any(0), -torch.inf))
+        parts = [torch.cat(pair) for pair in zip(vars(first).values(), vars(second).values(), strict=True)]
         rows = largest(parts[0], k)  # [k, features]
         wide = rows[..., None].expand(*rows.shape, self.around.shape[2])
         return Candidates(*(part.gather(0, rows if part.ndim == 2 else wide) for part in parts))

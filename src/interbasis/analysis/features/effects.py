@@ -1,4 +1,4 @@
-"""Direct effects: which outputs a feature pushes up and down, along the path that no core bends.
+"""Effects of features: the outputs that they push up and down directly, and features that nothing uses.
 
 The direct path from a node layer to the output is the product of the skips, W = P_last ⋯ P_l, so feature j
 moves the outputs by W C⁺[:, j] for each unit of it. For the last layers that is all there is (the
@@ -8,6 +8,10 @@ outputs matter to a softmax, so the mean over outputs is taken away.
 
 Where a model caps its logits, y = c · tanh(z / c) as Gemma 2 does, the path f ↦ y(W f) bends at its end, and
 the effect is its derivative at the layer's mean f̄: output i moves by (1 − tanh²((W f̄)_i / c)) (W C⁺[:, j])_i.
+
+A feature is *idle* if an edge comes in and none goes out. An edge counts if Ê exceeds a threshold of its
+section: a fraction of the section's largest edge (the constant's left out), or an absolute value such as the
+smallest edge that an ablation still needs.
 """
 
 from collections.abc import Sequence
@@ -16,13 +20,17 @@ import torch
 from torch import Tensor
 
 from interbasis.analysis.features.activations import FeatureReader
-from interbasis.analysis.features.records import Effects, Push
+from interbasis.analysis.features.records import Effects, Idle, Push
 from interbasis.base.errors import InterbasisError
+from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.network import Network
 
 MAX_BLOCK_ENTRIES = 2**20
 """Outputs times features that are held at once: few enough to stay in the cache."""
+MIN_EDGE_FRACTION = 0.03
+"""Such an edge has a thousandth of the largest one's Ê², which is what line widths show: it cannot be seen.
+Counts hang on this choice; give it with them."""
 
 
 def direct_path(
@@ -112,3 +120,50 @@ def _largest(values: Tensor, top: int) -> list[list[tuple[int, float]]]:  # [fea
     indices = torch.cat(places, dim=1)
     rows = zip(indices.tolist(), values.gather(1, indices).tolist(), strict=True)
     return [list(zip(*row, strict=True)) for row in rows]
+
+
+def idle(
+    graph: InteractionGraph,
+    top: int | None = 25,
+    fraction: float = MIN_EDGE_FRACTION,
+    thresholds: Sequence[float] | None = None,
+) -> list[Idle]:
+    """Find the idle features of every layer that has edges on both sides.
+
+    Args:
+        graph: A graph with edges.
+        top: Features of each layer that are considered; None is all.
+        fraction: An edge counts from this fraction of its section's largest on.
+        thresholds: An absolute Ê per section instead.
+
+    Returns:
+        One record per inner layer.
+
+    Raises:
+        InterbasisError: The graph has no edges, or thresholds do not match its sections.
+    """
+    if not graph.edges:
+        raise InterbasisError("this run was built without edges; build it again with an edge method")
+    if thresholds is not None and len(thresholds) != len(graph.edges):
+        raise InterbasisError(
+            f"expected a threshold for each of {len(graph.edges)} sections, received {len(thresholds)}"
+        )
+    inner = [graph.inner_edges(k) for k in range(len(graph.edges))]
+    if thresholds is None:
+        thresholds = [fraction * (edges.max().item() if edges.numel() else 0.0) for edges in inner]
+    layers = []
+    for k in range(1, len(graph.layers) - 1):
+        layer, shift = graph.layers[k], graph.layers[k].first_feature
+        reached = (inner[k - 1] > thresholds[k - 1]).any(1)[:top]
+        used = (inner[k] > thresholds[k]).any(0)[:top]
+        features = (reached & ~used).nonzero().flatten() + shift
+        layers.append(
+            Idle(
+                layer=layer.name,
+                considered=len(reached),
+                features=tuple(features.tolist()),
+                incoming=thresholds[k - 1],
+                outgoing=thresholds[k],
+            )
+        )
+    return layers

@@ -22,8 +22,6 @@ it is for people. `paper` takes the sum form iff ΣA₊²/ΣA₋² > Σ(A₊+A�
 paper. At the highest frequency of an even p the two forms coincide, and the sum form is written.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import torch
@@ -100,27 +98,40 @@ def label(surfaces: Tensor, form: Form = "leading", terms: int = 5) -> list[Four
     if terms < 1:
         raise InterbasisError(f"a label has at least one term, not {terms}")
     blocks = surfaces.split(max(1, MAX_BLOCK_VALUES // surfaces[0].numel()))
-    return [label for block in blocks for label in Spectrum.from_surfaces(block).labels(form, terms)]
+    return [label for block in blocks for label in Spectrum(block).labels(form, terms)]
 
 
-@dataclass(frozen=True, eq=False)
 class Spectrum:
-    """The 2-D spectra of all features, and the shares of all terms they may be written in.
+    """The 2-D spectra of surfaces [features, p, p], and the shares of all terms they may be written in.
 
     Terms are addressed by slots: const, K of x (or of x and y together), K of y, then K·K of
     cos(k_x x + k_y y) or cos·cos and as many of cos(k_x x − k_y y) or sin·sin.
     """
 
-    p: int
-    transform: Tensor  # f' [features, p, p], divided by p²: amplitudes
-    total: Tensor  # [features]
-
-    @classmethod
-    def from_surfaces(cls, surfaces: Tensor) -> "Spectrum":  # [features, p, p]
+    def __init__(self, surfaces: Tensor):
         p = surfaces.shape[1]
-        transform = torch.fft.fft2(surfaces.double()) / p**2
-        total = transform.abs().square().sum((1, 2))
-        return cls(p, transform, total.where(total > 0, torch.ones_like(total)))
+        self.K = K = p // 2  # the highest frequency
+        self.transform = torch.fft.fft2(surfaces.double()) / p**2  # f' [features, p, p]: amplitudes
+        total = self.transform.abs().square().sum((1, 2))
+        total = total.where(total > 0, torch.ones_like(total))[:, None]  # [features, 1]
+        self.x, self.y = self.transform[:, 1 : K + 1, 0], self.transform[:, 0, 1 : K + 1]  # [features, K]
+        self.plus = self.transform[:, 1 : K + 1, 1 : K + 1]  # f'_{k_x, k_y} [features, K, K]
+        self.minus = self.transform[:, 1 : K + 1, -K:].flip(2)  # f'_{k_x, −k_y} [features, K, K]
+        # k and −k are two frequencies but for the highest of an even p
+        self.times = torch.where(2 * torch.arange(1, K + 1) == p, 1.0, 2.0).double()  # [K]
+        self.both = (self.times == 2)[:, None] & (self.times == 2)  # [K, K], (k_x, ±k_y) are two
+        x, y = (self.times * part.abs().square() / total for part in (self.x, self.y))
+        self.together = (x - y).abs() < MAX_SHARE_DIFFERENCE  # [features, K], cos(kx)+cos(ky) is one term
+        const = self.transform[:, :1, 0].abs().square() / total
+        both_shares = torch.where(self.together, x + y, x), torch.where(self.together, 0.0, y)
+        self.single = torch.cat([const, *both_shares], dim=1)  # shares [features, 1 + 2K]
+        a, b, total = self.plus.abs(), self.minus.abs(), total[:, None]
+        times = torch.maximum(self.times[:, None], self.times)
+        sums = times * a.square() / total, torch.where(self.both, 2.0, 0.0) * b.square() / total
+        products = (a + b).square() / total, (a - b).square() / total
+        self.sums = torch.cat([part.flatten(1) for part in sums], dim=1)  # shares [features, 2K²]
+        forms = torch.cat([part.flatten(1) for part in products], dim=1)
+        self.products = torch.where(self.both.flatten().repeat(2), forms, self.sums)
 
     def labels(self, form: Form, terms: int) -> list[FourierLabel]:
         """The largest terms of every feature, in sums or products of cosines."""
@@ -141,81 +152,9 @@ class Spectrum:
             )
         ]
 
-    @property
-    def K(self) -> int:  # noqa: N802
-        """The highest frequency."""
-        return self.p // 2
-
-    @cached_property
-    def _x(self) -> Tensor:  # [features, K] complex
-        return self.transform[:, 1 : self.K + 1, 0]
-
-    @cached_property
-    def _y(self) -> Tensor:
-        return self.transform[:, 0, 1 : self.K + 1]
-
-    @cached_property
-    def plus(self) -> Tensor:  # f'_{k_x, k_y} [features, K, K] complex
-        return self.transform[:, 1 : self.K + 1, 1 : self.K + 1]
-
-    @cached_property
-    def minus(self) -> Tensor:  # f'_{k_x, −k_y} [features, K, K] complex
-        return self.transform[:, 1 : self.K + 1, -self.K :].flip(2)
-
-    @cached_property
-    def _times(self) -> Tensor:  # [K]
-        """Multiplicity of a frequency: k and −k are two but for the highest of an even p."""
-        k = torch.arange(1, self.K + 1)
-        return torch.where(2 * k == self.p, 1.0, 2.0).double()
-
-    @cached_property
-    def _both(self) -> Tensor:  # [K, K]
-        """Where (k_x, k_y) and (k_x, −k_y) are two different frequencies."""
-        generic = self._times == 2
-        return generic[:, None] & generic[None]
-
-    @cached_property
-    def together(self) -> Tensor:  # [features, K]
-        """Where cos(kx) and cos(ky) are written as one term."""
-        x, y = self._alone
-        return (x - y).abs() < MAX_SHARE_DIFFERENCE
-
-    @cached_property
-    def _alone(self) -> tuple[Tensor, Tensor]:  # [features, K] each
-        times, total = self._times, self.total[:, None]
-        return times * self._x.abs().square() / total, times * self._y.abs().square() / total
-
-    @cached_property
-    def single(self) -> Tensor:  # [features, 1 + 2K]
-        """Shares of const, of x and of y."""
-        x, y = self._alone
-        const = self.transform[:, :1, 0].abs().square() / self.total[:, None]
-        return torch.cat(
-            [const, torch.where(self.together, x + y, x), torch.where(self.together, 0.0, y)], dim=1
-        )
-
-    @cached_property
-    def sums(self) -> Tensor:  # [features, 2K²]
-        """Shares of cos(k_x x + k_y y), then of cos(k_x x − k_y y)."""
-        both, total = self._both, self.total[:, None, None]
-        times = torch.maximum(self._times[:, None], self._times)
-        plus = times * self.plus.abs().square() / total
-        minus = torch.where(both, 2.0, 0.0) * self.minus.abs().square() / total
-        return torch.cat([plus.flatten(1), minus.flatten(1)], dim=1)
-
-    @cached_property
-    def products(self) -> Tensor:  # [features, 2K²]
-        """Shares of cos·cos, then of sin·sin."""
-        a, b, total = self.plus.abs(), self.minus.abs(), self.total[:, None, None]
-        cosines, sines = (a + b).square() / total, (a - b).square() / total
-        both = self._both.flatten()
-        forms = torch.cat([cosines.flatten(1), sines.flatten(1)], dim=1)
-        return torch.where(both.repeat(2), forms, self.sums)
-
     def prefers_sums(self) -> Tensor:  # [features] bool
         """Whether the paper's rule takes the sum form."""
-        both = self._both
-        a, b = self.plus.abs() * both, self.minus.abs() * both
+        a, b = self.plus.abs() * self.both, self.minus.abs() * self.both
         plus, minus = a.square().sum((1, 2)), b.square().sum((1, 2))
         cosines, sines = (a + b).square().sum((1, 2)), (a - b).square().sum((1, 2))
         return plus * sines > cosines * minus
@@ -233,9 +172,9 @@ class Spectrum:
         second, (row, column) = slot >= K * K, divmod(slot % (K * K), K)
         plus, minus = self.plus[feature, row, column], self.minus[feature, row, column]
         frequencies = row + 1, column + 1
-        if in_sums or not self._both[row, column]:
+        if in_sums or not self.both[row, column]:
             value = minus if second else plus
-            times = max(self._times[row], self._times[column]).item()
+            times = max(self.times[row], self.times[column]).item()
             return FourierTerm(
                 text=f"cos({row + 1}x{'-' if second else '+'}{column + 1}y)",
                 share=self.sums[feature, slot].item(),
@@ -261,7 +200,7 @@ class Spectrum:
             amplitudes: tuple[float, ...] = (self.transform[feature, 0, 0].real.item(),)
         else:
             row = (slot - 1) % self.K
-            k, x, y = row + 1, self._x[feature, row], self._y[feature, row]
+            k, x, y = row + 1, self.x[feature, row], self.y[feature, row]
             if slot > self.K:
                 text, frequencies, values = f"cos({k}y)", (0, k), [y]
             elif self.together[feature, row]:
@@ -269,7 +208,7 @@ class Spectrum:
             else:
                 text, frequencies, values = f"cos({k}x)", (k, 0), [x]
             phases = tuple(_phase(value) for value in values)
-            amplitudes = tuple((self._times[row] * value.abs()).item() for value in values)
+            amplitudes = tuple((self.times[row] * value.abs()).item() for value in values)
         share = self.single[feature, slot].item()
         return FourierTerm(
             text=text, share=share, frequencies=frequencies, phases=phases, amplitudes=amplitudes

@@ -100,6 +100,9 @@ def positions(source: Source, data: Data, progress: Progress = silent) -> GroupM
 
     Returns:
         Moments by position: means [positions, features] and shares ``adjusted_explained`` [features].
+
+    Raises:
+        InterbasisError: There are no samples.
     """
     moments: GroupMoments | None = None
     for chunk in chunks(source, data, progress=progress, phase="positions"):

@@ -110,7 +110,7 @@ def find_modules(
         )
     labels = _number_by_size(leiden(weighted, resolution, seed))
     quality = modularity(weighted, labels, resolution)
-    others = [(value, leiden(weighted, value, seed)) for value in resolutions]
+    by_resolution = [(value, leiden(weighted, value, seed)) for value in resolutions]
     partitions = [leiden(weighted, resolution, seed + 1 + k) for k in range(seeds if seeds > 1 else 0)]
     pairs = [adjusted_mutual_info_score(a, b) for a, b in combinations(partitions, 2)]
     return Modules(
@@ -123,7 +123,7 @@ def find_modules(
         agreement_over_seeds=float(np.mean(pairs)) if pairs else None,
         agreement_over_resolutions=tuple(
             (value, int(other.max()) + 1, float(adjusted_mutual_info_score(labels, other)))
-            for value, other in others
+            for value, other in by_resolution
         ),
         null=_null_model(weighted, quality, resolution, seed, null_graphs) if null_graphs else None,
         leidenalg=_leidenalg(weighted, labels, resolution, seed) if cross_check else None,

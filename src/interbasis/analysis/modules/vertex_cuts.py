@@ -57,7 +57,7 @@ def vertex_cuts(
 
 
 def _cut(weighted: WeightedGraph, labels: np.ndarray, modules: Modules, pair: tuple[int, int]) -> MinimumCut:
-    """Of the smallest cuts, the one nearest to the second module: its nodes' ends still reach the sink.
+    """The smallest cut, of several the nearest to the second module: its nodes' ends still reach the sink.
 
     Node k is the arc k → n + k of capacity 1, source 2n and sink 2n + 1; no more than n paths share no node,
     so n + 1 is as good as infinite.

@@ -178,9 +178,9 @@ class AttentionEdges(IncomingEdges):
     def _paths(self, elements_per_node: int) -> Iterator[tuple[slice, QueryPaths]]:
         size = max(1, MAX_ROW_ELEMENTS // max(elements_per_node, 3 * self.shape.heads * len(self.u)))
         for start in range(0, len(self.queries), size):
-            some = slice(start, min(start + size, len(self.queries)))
-            paths = QueryPaths.of(self.shape, self.u, self.cotangents[some], self.queries[some], self.rule)
-            yield some, paths
+            block = slice(start, min(start + size, len(self.queries)))
+            cotangents, queries = self.cotangents[block], self.queries[block]
+            yield block, QueryPaths.of(self.shape, self.u, cotangents, queries, self.rule)
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         features = self.source.features

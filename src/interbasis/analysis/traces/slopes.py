@@ -85,12 +85,12 @@ def _through_attention(section: Section, f: Tensor, inner: Tensor, rule: Rule) -
     k, v = u.new_zeros(2, shape.groups, len(f), shape.width)
     touched = inner.ne(0).any(1).nonzero()[:, 0]  # queries that the target depends on
     start = section.positions_out(len(f)).start
-    for some in touched.split(max(1, MAX_ROW_ELEMENTS // (3 * shape.heads * len(f)))):
-        paths = QueryPaths.of(shape, u, inner[some], some + start, rule)
+    for block in touched.split(max(1, MAX_ROW_ELEMENTS // (3 * shape.heads * len(f)))):
+        paths = QueryPaths.of(shape, u, inner[block], block + start, rule)
         on_values, on_keys, on_queries = paths.gradients()
         v += on_values
         k += on_keys
-        q[:, some + start] += on_queries
+        q[:, block + start] += on_queries
     return torch.cat([part.transpose(0, 1).flatten(1) for part in (q, k, v)], dim=1) @ section.read
 
 
