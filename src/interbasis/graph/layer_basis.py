@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
-from interbasis.numerics.linalg import Cut
+from interbasis.numerics.linalg import SpectrumCut
 
 MAX_DENSE_IDENTITY = 2**13
 """Widest layer whose identity matrix is made when it is asked for."""
@@ -32,9 +32,9 @@ class LayerBasis:
     constant's, is 1 by convention. For neuron, the neurons' own."""
     constant: bool = True
     """Whether feature 0 is the constant."""
-    variance_cut: Cut | None = None
+    variance_cut: SpectrumCut | None = None
     """What the noise floor did to D."""
-    jacobian_cut: Cut | None = None
+    jacobian_cut: SpectrumCut | None = None
     """What the noise floor did to Λ."""
     isolated: int = 0
     """Features after the constant that hold one coordinate each and took part in no decomposition."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from interbasis.base.records import Record
 from interbasis.compute.checkpoints import State
 from interbasis.graph.layer_basis import IdentityBasis, LayerBasis
-from interbasis.numerics.linalg import Cut
+from interbasis.numerics.linalg import SpectrumCut
 
 TENSORS_PER_LAYER = ("transform", "inverse", "mean", "eigenvalues", "variances", "eigenvalue_errors")
 
@@ -21,8 +21,8 @@ class LayerHeader(Record):
     isolated: int = 0
     identity: bool = False
     width: int = 0
-    variance_cut: Cut | None
-    jacobian_cut: Cut | None
+    variance_cut: SpectrumCut | None
+    jacobian_cut: SpectrumCut | None
 
 
 def header_of(layer: LayerBasis) -> LayerHeader:

@@ -81,7 +81,7 @@ class NodeLayer:
         return int(self.constant)
 
 
-class Step(ABC):
+class LayerMap(ABC):
     """A map from one node layer to the next; after the last of them it need not be a `Section`."""
 
     source: NodeLayer
@@ -110,12 +110,12 @@ class Step(ABC):
         """All weights."""
 
     @abstractmethod
-    def to(self, *args: Any, **kwargs: Any) -> "Step":
+    def to(self, *args: Any, **kwargs: Any) -> "LayerMap":
         """A copy in another dtype or on another device."""
 
 
 @dataclass(frozen=True, eq=False)
-class Section(Step):
+class Section(LayerMap):
     """The map between two neighbouring node layers, F(f) = P f + B · core(A f), with F(0) = 0.
 
     It works in the network's own coordinates or, after `in_basis`, in those of any pair of bases.
@@ -323,7 +323,7 @@ class Network:
 
     prefix: Prefix
     sections: tuple[Section, ...]
-    tail: tuple[Step, ...] = ()
+    tail: tuple[LayerMap, ...] = ()
     family: str = "network"
     """A name for its kind of model, for people to read."""
     rotate_last: bool = True
@@ -495,6 +495,6 @@ def sections_before(network: Network) -> tuple[Section, ...]:
     return network.prefix.sections if isinstance(network.prefix, Head) else ()
 
 
-def ends_with_one_position(steps: Sequence[Step]) -> bool:
+def ends_with_one_position(steps: Sequence[LayerMap]) -> bool:
     """Whether one position comes out of them, however many go in."""
     return steps[-1].target.grid == () or any(step.last_only for step in steps)

@@ -9,7 +9,7 @@ from interbasis.analysis.costs.request import PlanRequest
 from interbasis.graph.settings import BuildConfig
 from interbasis.lib.build import with_defaults_of
 from interbasis.lib.memory import READING_A_BLOCK, SectionMemory, window_bytes
-from interbasis.network.network import Network, Step, sections_before
+from interbasis.network.network import LayerMap, Network, sections_before
 
 DEFAULT_CONTEXT = 1024
 PROCESS_BYTES = 450_000_000
@@ -88,7 +88,7 @@ def _memory(network: Network, work: Workload, config: BuildConfig) -> int:
     return PROCESS_BYTES + weights + results + window_bytes(_sections(network, work, config))
 
 
-def _in_block(step: Step) -> bool:
+def _in_block(step: LayerMap) -> bool:
     return step.source.name.rpartition(".")[2].isdecimal()
 
 

@@ -25,7 +25,7 @@ from interbasis.base.errors import InterbasisError
 from interbasis.data.batches import Batches, Data
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.cores import Linear
-from interbasis.network.network import Network, Section, Step
+from interbasis.network.network import LayerMap, Network, Section
 from interbasis.numerics.random_signs import random_signs
 
 MAX_GROUPS = 64
@@ -39,7 +39,7 @@ class Readout:
     """The end of a network, from the layer h on: y = cap(W h)."""
 
     weight: Tensor | None  # W [outputs, width of h]; None is the identity
-    caps: tuple[Step, ...]
+    caps: tuple[LayerMap, ...]
     first: int
     """The first coordinate of y after the constant."""
 
@@ -58,7 +58,7 @@ class Readout:
         return self if self.weight is None else replace(self, weight=self.weight.cpu().double())
 
 
-def readout_of(network: Network) -> tuple[tuple[Step, ...], Readout]:
+def readout_of(network: Network) -> tuple[tuple[LayerMap, ...], Readout]:
     """The steps between the last node layer and h, and the end of the network from h on."""
     end = len(network.tail)
     while end and network.tail[end - 1].one_by_one:
@@ -69,7 +69,7 @@ def readout_of(network: Network) -> tuple[tuple[Step, ...], Readout]:
     return steps, Readout(weight, caps, network.output_layer.first_coordinate)
 
 
-def _matrix(step: Step) -> Tensor | None:  # [d_out, d_in]
+def _matrix(step: LayerMap) -> Tensor | None:  # [d_out, d_in]
     """P, if the step is P f at each position; None for all others."""
     if not isinstance(step, Section) or not step.reads_per_position or step.last_only:
         return None
@@ -238,7 +238,9 @@ def _most_moved(mean: Tensor, error: Tensor, names: Sequence[str] | None, top: i
     return MeanEffects(up=tuple(pushes[:half]), down=tuple(pushes[half:]), share=share)
 
 
-def _with_gradients(network: Network, steps: Sequence[Step], inputs: Tensor) -> tuple[list[Tensor], Tensor]:
+def _with_gradients(
+    network: Network, steps: Sequence[LayerMap], inputs: Tensor
+) -> tuple[list[Tensor], Tensor]:
     """The activations of every node layer but the last, and h, which depends on each of them."""
     f = network.prefix(inputs).detach().requires_grad_()
     activations = [f]

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from interbasis.models.traced.cuts import Step as Planned
 from interbasis.models.traced.streams import Gathered, Spread, Stream, evaluate, in_order
-from interbasis.network.network import NodeLayer, Step
+from interbasis.network.network import LayerMap, NodeLayer
 from interbasis.network.prefix import with_constant
 
 
 @dataclass(frozen=True, eq=False)
-class Tail(Step):
+class Tail(LayerMap):
     """From tokens to the output, by the first token or the mean of all."""
 
     source: NodeLayer

@@ -24,7 +24,7 @@ from interbasis.models.traced.values import Keywords, Several, Value
 from interbasis.models.traced.wires import MisplacedError, Wire
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import kernel_taps
-from interbasis.network.window import Grid, Window
+from interbasis.network.window import Grid, SlidingWindow
 
 
 def pixels(made: Recogniser, value: Value, dimensions: int) -> Stream:
@@ -77,7 +77,7 @@ def convolution(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywor
         x = made.wire(args[0], 1)
         return applied(made, x, matrix, bias, 1)
     stream = pixels(made, args[0], dimensions)
-    window = replace(Window.of(tuple(weight.shape[2:]), stride, dilation, 0), padding=pads)
+    window = replace(SlidingWindow.from_arguments(tuple(weight.shape[2:]), stride, dilation, 0), padding=pads)
     stencil = Stencil.sliding(stream.grid, window)
     op = Convolved((stream,), stencil, kernel_taps(weight, groups))
     return _biased(made, image(made, op, stencil.target, len(weight)), bias)
@@ -96,7 +96,7 @@ def transposed(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keyword
     stride, padding, extra = (_sizes(options.get(k, d), dimensions) for k, d in ((3, 1), (4, 0), (5, 0)))
     dilation, groups = _sizes(options.get(7, 1), dimensions), int(options.get(6, 1))
     stream = pixels(made, args[0], dimensions)
-    window = Window.of(tuple(weight.shape[2:]), stride, dilation, padding)
+    window = SlidingWindow.from_arguments(tuple(weight.shape[2:]), stride, dilation, padding)
     stencil = Stencil.transposed(stream.grid, window, extra)
     parts = [kernel_taps(part.transpose(0, 1)) for part in weight.chunk(groups)]
     taps = weight.new_zeros(sum(map(len, parts)), stencil.taps, stream.channels)
@@ -116,14 +116,14 @@ def general_convolution(made: Recogniser, node: fx.Node, args: list[Any], kwargs
     return convolution(made, node, [x, weight, bias, stride, padding, dilation, groups], {})
 
 
-def _window(args: list[Any], dimensions: int, *, dilates: bool) -> Window:
+def _window(args: list[Any], dimensions: int, *, dilates: bool) -> SlidingWindow:
     options = [known(arg) for arg in args[1:]]
     kernel = _sizes(options[0], dimensions)
     stride = _sizes(options[1], dimensions) if len(options) > 1 and options[1] else kernel
     padding = _sizes(options[2], dimensions) if len(options) > 2 else (0,) * dimensions
     dilation = _sizes(options[3], dimensions) if dilates and len(options) > 3 else (1,) * dimensions
     place = 4 if dilates else 3
-    window = Window.of(kernel, stride, dilation, padding)
+    window = SlidingWindow.from_arguments(kernel, stride, dilation, padding)
     return replace(window, ceil=bool(options[place]) if len(options) > place else False)
 
 
