@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -45,13 +45,12 @@ from interbasis.network.masked import masked_pass
 from interbasis.network.prefix import Prefix
 from interbasis.network.prefix import with_constant as with_constant
 from interbasis.network.section_jacobian import DenseJacobian, SectionJacobian
-from interbasis.network.shapes import Shapes
 from interbasis.network.structured_matmul import applier
 from interbasis.network.window import Grid
 from interbasis.numerics.integration import Rule
 
 Change = Callable[[Tensor], Tensor]
-"""What becomes of a weight matrix; the shape stays."""
+"""Function of a weight matrix that keeps its shape."""
 
 ALIGNED_FEATURES = 16
 """`Section.aligned` has a multiple of so many features: rows of products then begin on a cache line, and
@@ -112,6 +111,14 @@ class LayerMap(ABC):
     @abstractmethod
     def to(self, *args: Any, **kwargs: Any) -> "LayerMap":
         """A copy in another dtype or on another device."""
+
+
+class Shapes(NamedTuple):
+    """Shapes of the matrices P, A and B of a section, which are known without the matrices."""
+
+    skip: tuple[int, ...]  # (d_out, d_in)
+    read: tuple[int, ...]  # (c_in, d_in)
+    write: tuple[int, ...]  # (d_out, c_out)
 
 
 @dataclass(frozen=True, eq=False)

@@ -180,7 +180,9 @@ class AttentionRows(Rows):
         self.read = source.directions(section.read)  # A C⁺ [c_in, r]
 
     def _paths(self, some: slice) -> QueryPaths:
-        return QueryPaths.of(self.shape, self.u, self.cotangents[some], self.queries[some], self.rule)
+        return QueryPaths.from_cotangents(
+            self.shape, self.u, self.cotangents[some], self.queries[some], self.rule
+        )
 
     def _runs(self, per_node: int) -> Iterator[slice]:
         size = max(1, MAX_ROW_ELEMENTS // max(per_node, 3 * self.shape.heads * len(self.u)))
