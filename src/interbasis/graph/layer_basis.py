@@ -14,7 +14,7 @@ from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Record
 from interbasis.base.tensor_file import read_tensor
 from interbasis.compute.checkpoints import State
-from interbasis.numerics.linalg import Cut
+from interbasis.numerics.linalg import SpectrumCut
 
 MAX_DENSE_IDENTITY = 2**13
 """Widest layer whose identity matrix is made when it is asked for."""
@@ -39,9 +39,9 @@ class LayerBasis:
     constant's, is 1 by convention. For neuron, the neurons' own."""
     constant: bool = True
     """Whether feature 0 is the constant."""
-    variance_cut: Cut | None = None
+    variance_cut: SpectrumCut | None = None
     """What the noise floor did to D."""
-    jacobian_cut: Cut | None = None
+    jacobian_cut: SpectrumCut | None = None
     """What the noise floor did to Λ."""
     isolated: int = 0
     """Features after the constant that hold one coordinate each and took part in no decomposition."""
@@ -242,8 +242,8 @@ class LayerHeader(Record):
     isolated: int = 0
     identity: bool = False
     width: int = 0
-    variance_cut: Cut | None
-    jacobian_cut: Cut | None
+    variance_cut: SpectrumCut | None
+    jacobian_cut: SpectrumCut | None
 
 
 def header_of(layer: LayerBasis) -> LayerHeader:

@@ -180,7 +180,7 @@ class AttentionEdges(IncomingEdges):
         for start in range(0, len(self.queries), size):
             block = slice(start, min(start + size, len(self.queries)))
             cotangents, queries = self.cotangents[block], self.queries[block]
-            yield block, QueryPaths.of(self.shape, self.u, cotangents, queries, self.rule)
+            yield block, QueryPaths.from_cotangents(self.shape, self.u, cotangents, queries, self.rule)
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         features = self.source.features
