@@ -35,7 +35,7 @@ class Entry:
     read: Callable[[], Tensor]
 
     @classmethod
-    def of(cls, name: str, tensor: Tensor) -> "Entry":
+    def from_tensor(cls, name: str, tensor: Tensor) -> "Entry":
         return cls(name, tuple(tensor.shape), tensor.dtype, lambda: tensor)
 
     @property

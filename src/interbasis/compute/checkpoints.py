@@ -97,7 +97,7 @@ class Checkpoint:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         texts = str(done), json.dumps(values)
         metadata = {"done": texts[0], "values": texts[1], "sha256": digest_of(tensors, *texts)}
-        entries = [Entry.of(name, tensor) for name, tensor in tensors.items()]
+        entries = [Entry.from_tensor(name, tensor) for name, tensor in tensors.items()]
         self._prepare()
         write_atomically(self._path, lambda temporary: write_tensors(temporary, entries, metadata))
         self._saved = time.monotonic()

@@ -329,7 +329,7 @@ def layer_entries(layer: LayerBasis, k: int) -> list[Entry]:
     entries, prefix = [], f"layers.{k}."
     for name in TENSORS_PER_LAYER[2:]:
         if (tensor := getattr(layer, name)) is not None:
-            entries.append(Entry.of(prefix + name, tensor))
+            entries.append(Entry.from_tensor(prefix + name, tensor))
     if not layer.identity:
         size = layer.features, layer.width
         for name, shape in (("transform", size), ("inverse", size[::-1])):

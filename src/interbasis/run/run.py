@@ -37,7 +37,7 @@ Request = TypeVar("Request", bound=Record)
 
 def _request(kind: type[Request], arguments: dict[str, Any]) -> Request:
     """Make a request from the local variables of a method."""
-    return kind.of(**{name: value for name, value in arguments.items() if name in kind.model_fields})
+    return kind.validated(**{name: value for name, value in arguments.items() if name in kind.model_fields})
 
 
 class Run(Workspace):

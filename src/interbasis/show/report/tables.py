@@ -63,7 +63,7 @@ def _edges(run: ReportedRun) -> str:
 
 def _settings(run: ReportedRun) -> str:
     shown = {"basis", "edge_method", "edge_group", "edge_sources", "edge_positions"}
-    given, usual = run.graph.config.model_dump(), BuildConfig.of().model_dump()
+    given, usual = run.graph.config.model_dump(), BuildConfig.validated().model_dump()
     changed = [f"{k}={v}" for k, v in given.items() if k not in shown and v != usual[k]]
     return ", ".join(changed) or "defaults"
 

@@ -48,7 +48,7 @@ class LanguageModel(Task[LanguageResult]):
 
     def build_request(self, job: Job, progress: Progress) -> BuildRequest:
         model = open_model(self.plan.model)
-        return BuildRequest.of(
+        return BuildRequest.validated(
             model=self.plan.model,
             data=self._first_tokens(model, self.settings.tokens).spec,
             edge_data=self._first_tokens(model, self.settings.edge_tokens).spec,
