@@ -45,7 +45,7 @@ from interbasis.base.files import (
     write_text_atomically,
 )
 from interbasis.base.messages import logger
-from interbasis.base.tensor_file import Entry, digest_of, write_tensors
+from interbasis.base.tensor_file import Entry, tensor_digest, write_tensors
 from interbasis.base.version import VERSION
 
 FOLDER = ".resume"
@@ -96,7 +96,7 @@ class Checkpoint:
         tensors, values = state()
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         texts = str(done), json.dumps(values)
-        metadata = {"done": texts[0], "values": texts[1], "sha256": digest_of(tensors, *texts)}
+        metadata = {"done": texts[0], "values": texts[1], "sha256": tensor_digest(tensors, *texts)}
         entries = [Entry.from_tensor(name, tensor) for name, tensor in tensors.items()]
         self._prepare()
         write_atomically(self._path, lambda temporary: write_tensors(temporary, entries, metadata))
@@ -109,7 +109,7 @@ class Checkpoint:
                 metadata = file.metadata()
                 # a copy, for the sake of where it lies: see the head of this file
                 self.tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-            if digest_of(self.tensors, metadata["done"], metadata["values"]) != metadata.get("sha256"):
+            if tensor_digest(self.tensors, metadata["done"], metadata["values"]) != metadata.get("sha256"):
                 raise ValueError("its SHA-256 is not the one it was written with")
             self.done, self.values = int(metadata["done"]), json.loads(metadata["values"])
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:

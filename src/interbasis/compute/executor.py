@@ -261,7 +261,7 @@ class Executor:
 
         Neither is called where an earlier round of shards has stored the result.
         """
-        state = self.team.recalled(name)
+        state = self.team.recall(name)
         if state is None:
             value = together()
             state = self.team.once(name, lambda: once(value))
@@ -269,7 +269,7 @@ class Executor:
 
     def share(self, name: str, count: int, work: Callable[[Sequence[int]], State]) -> State:
         """Return what all processes make of tasks 0 … count − 1, divided among them."""
-        return self.team.shared(name, count, work)
+        return self.team.share(name, count, work)
 
     def within(self, part: str, network: Network) -> "Executor":
         """Return an executor for a part of the work, with a network of its own; one block per process."""

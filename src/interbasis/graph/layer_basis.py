@@ -79,11 +79,11 @@ class LayerBasis:
         """Whether f̂ = f, with nothing stored for it."""
         return False
 
-    def features_of(self, f: Tensor) -> Tensor:  # [..., width] -> [..., features]
+    def to_features(self, f: Tensor) -> Tensor:  # [..., width] -> [..., features]
         """f̂ = C f, in the dtype and on the device of f."""
         return f if self.identity else f @ self.transform.to(f).T
 
-    def back(self, features: Tensor) -> Tensor:  # [..., features] -> [..., width]
+    def from_features(self, features: Tensor) -> Tensor:  # [..., features] -> [..., width]
         """C⁺ f̂."""
         return features if self.identity else features @ self.inverse.to(features).T
 
@@ -274,16 +274,16 @@ def layer_of(header: LayerHeader, prefix: str, tensors: dict[str, Tensor]) -> La
     )
 
 
-def state_of(layers: Sequence[LayerBasis]) -> State:
-    """Layers as a state; `layers_of` makes them again."""
+def dump_layers(layers: Sequence[LayerBasis]) -> State:
+    """Layers as a state; `load_layers` makes them again."""
     tensors: dict[str, Tensor] = {}
     for k, layer in enumerate(layers):
         tensors |= layer_tensors(layer, f"{k}.")
     return tensors, {"layers": [header_of(layer).model_dump() for layer in layers]}
 
 
-def layers_of(state: State) -> list[LayerBasis]:
-    """Layers as `state_of` has them."""
+def load_layers(state: State) -> list[LayerBasis]:
+    """Layers as `dump_layers` has them."""
     tensors, values = state
     headers = [LayerHeader.model_validate(header) for header in values["layers"]]
     return [layer_of(header, f"{k}.", tensors) for k, header in enumerate(headers)]

@@ -25,7 +25,7 @@ from interbasis.compute.team import Team
 from interbasis.data import arrays, cifar10, images, mnist, streams
 from interbasis.data.modadd import split as split_pairs
 from interbasis.data.samples import Pair, Samples, Split
-from interbasis.graph.named_sources import place_of
+from interbasis.graph.named_sources import source_location
 from interbasis.models import mlp, modadd, residual
 from interbasis.models.module import from_torch
 from interbasis.network.network import Network
@@ -129,7 +129,7 @@ def open_data(
             if context is not None and wanted.isdecimal() and int(wanted) > context:
                 logger.warning(f"samples of {wanted} positions, but the model was made for at most {context}")
         whole = streams.load(family, path, split, options, tokenizer, samples or at_most)
-        return whole if samples is None else first_of(whole, samples)
+        return whole if samples is None else first_samples(whole, samples)
     if family == "modadd" and not path:
         whole = _pairs(_integer(spec, "p", options.pop("p", None)) or 113, split)
     elif family in IMAGES:
@@ -147,7 +147,7 @@ def open_data(
     return replace(whole.head(samples), spec=spec)
 
 
-def first_of(data: Samples, count: int) -> Samples:
+def first_samples(data: Samples, count: int) -> Samples:
     """The first so many samples, named so that they can be had again."""
     return replace(data.head(count), spec=f"{data.spec},samples={count}")
 
@@ -245,7 +245,7 @@ def _from_python(rest: str) -> Network:
     names = [*module_name.split("."), function_name]
     if not all(name.isidentifier() for name in names):
         raise InterbasisError(f"expected a model as python:MODULE:FUNCTION, received 'python:{rest}'")
-    here, place = Path.cwd(), place_of(f"python:{module_name}")
+    here, place = Path.cwd(), source_location(f"python:{module_name}")
     # an installed model must not import what lies in any folder that a command is started from
     if "" not in sys.path and str(here) not in sys.path and (not place or here in Path(place).parents):
         sys.path.insert(0, str(here))

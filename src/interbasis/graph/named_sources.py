@@ -53,7 +53,7 @@ class NamedSources:
     @property
     def places(self) -> dict[str, str]:
         """Places that the names mean in this working folder, found without importing or reading anything."""
-        return {kind: place_of(name) for kind, name in self.names.items()}
+        return {kind: source_location(name) for kind, name in self.names.items()}
 
     def unsafe(self, kinds: Iterable[str] | None = None) -> list[str]:
         """The names, of certain kinds or of all, that mean files, downloads or code."""
@@ -63,7 +63,7 @@ class NamedSources:
         )
 
 
-def place_of(name: str) -> str:
+def source_location(name: str) -> str:
     """The file that a name of a model or of data means here; empty where it means none.
 
     A name with ``hf:`` is a folder if there is one, and else of the Hugging Face Hub.

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from interbasis.base.errors import InterbasisError, first_problem, short_repr
-from interbasis.base.files import inside, remove, sha256_of, write_atomically, write_text_atomically
+from interbasis.base.files import file_sha256, inside, remove, write_atomically, write_text_atomically
 from interbasis.base.json_text import parse_json
 from interbasis.base.messages import logger
 from interbasis.base.records import Record
@@ -91,7 +91,7 @@ def save(graph: InteractionGraph, folder: str | Path, *, signed: bool = False) -
             written.
     """
     folder = Path(folder)
-    entries = entries_of(graph)
+    entries = graph_entries(graph)
     for entry in entries:
         _check_finite(entry.name, entry.read(), f"this graph was not saved to {folder}")
     check_is_free(folder)
@@ -103,7 +103,7 @@ def _write(graph: InteractionGraph, entries: list[Entry], folder: Path, signed: 
     """Write tensors and config.json; return the digest of the tensors."""
     staged = folder / "graph.safetensors.new"
     write_atomically(staged, lambda path: write_tensors(path, entries, {"format": FORMAT}))
-    digest = sha256_of(staged)
+    digest = file_sha256(staged)
     file = staged.replace(folder / f"graph-{digest[:12]}.safetensors")
     if signed:
         _sign(graph, digest, folder)
@@ -314,7 +314,7 @@ def _check_shapes(folder: Path, graph: InteractionGraph) -> None:
             )
 
 
-def entries_of(graph: InteractionGraph) -> list[Entry]:
+def graph_entries(graph: InteractionGraph) -> list[Entry]:
     """All tensors of a graph by the names they are stored under, to be read one at a time."""
     entries = [entry for k, layer in enumerate(graph.layers) for entry in layer_entries(layer, k)]
     for name, many in (("edges", graph.edges), ("edge_errors", graph.edge_errors)):
@@ -349,7 +349,7 @@ def _checked_file(folder: Path, header: GraphHeader) -> Path:
     path = inside(folder, header.tensors.file)
     if not path.is_file():
         raise InterbasisError(f"{folder} is incomplete: {path.name} is missing; build the run again")
-    if sha256_of(path) != header.tensors.sha256:
+    if file_sha256(path) != header.tensors.sha256:
         raise InterbasisError(
             f"{path} is truncated or changed (its SHA-256 is not the one in {CONFIG}); build the run again"
         )

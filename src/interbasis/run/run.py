@@ -11,7 +11,7 @@ from interbasis.base.memory import parse_bytes, return_freed_memory
 from interbasis.base.progress import Progress
 from interbasis.base.records import Basis, Method, Metric, Record
 from interbasis.base.signatures import standing
-from interbasis.compute.team import team_of_torchrun
+from interbasis.compute.team import torchrun_team
 from interbasis.data.batches import Data
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
@@ -410,7 +410,7 @@ def open_run(
     Raises:
         InterbasisError: There is no run, or the network's weights are not those of the build.
     """
-    team, folder, digest = team_of_torchrun(), None, None
+    team, folder, digest = torchrun_team(), None, None
     limit = parse_bytes(memory) if isinstance(memory, str) else memory
     if limit is not None:
         return_freed_memory()

@@ -186,12 +186,12 @@ def _values(layer: "_Layer", f: Tensor, counted: CountedTokens) -> Tensor:  # [n
 
     Such tokens are far from all that the features were made for, and would be the extremes of every one.
     """
-    values, mean = layer.basis.features_of(f), layer.basis.mean
+    values, mean = layer.basis.to_features(f), layer.basis.mean
     if counted.all or mean is None:
         return values
     index, network = layer.source.index, layer.source.network
     counts = counted.at(index, network.nodes[index], f)
-    return torch.where(counts[..., None], values, layer.basis.features_of(mean.to(f)))
+    return torch.where(counts[..., None], values, layer.basis.to_features(mean.to(f)))
 
 
 def _chunks(batches: Batches, size: int, labelled: bool, start: int) -> Iterator[Chunk]:
