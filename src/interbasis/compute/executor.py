@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,9 +29,6 @@ from interbasis.compute.shards import Shards
 from interbasis.compute.team import ALONE, BlockSum, Team
 from interbasis.data.batches import Batches
 from interbasis.network.network import Network
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class Clock:
@@ -52,15 +49,6 @@ class Clock:
             for (seconds, now), (inner_before, start) in zip(counters, before, strict=True):
                 passed = now() - start - (sum(seconds.values()) - inner_before)
                 seconds[phase] = seconds.get(phase, 0.0) + passed
-
-    def timing(self, phase: str, function: Callable[P, R]) -> Callable[P, R]:
-        """The same function, its time counted for a phase."""
-
-        def timed(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self(phase):
-                return function(*args, **kwargs)
-
-        return timed
 
 
 CHUNK_BYTES = 2**26

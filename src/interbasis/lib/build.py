@@ -173,7 +173,7 @@ def _bases(part: Part, config: BuildConfig) -> list[LayerBasis]:
         statistics = [pass_.check(state) for (pass_, _), state in zip(passes, states, strict=True)]
     settings = JacobianSettings(config.jacobian_sources, config.jacobian_queries, config.seed, part.first)
     jacobians = Jacobians(network, statistics[-1], data.jacobian_data, executor, part.counted, settings)
-    timing = partial(executor.clock.timing, "Jacobians")
+    timing = executor.clock("Jacobians")
     source = JacobianSource(
         to_next=timing(jacobians.to_next_freeing_sums),
         to_end=timing(jacobians.to_end),
