@@ -137,7 +137,8 @@ class Workspace:
 
         Where it was built on the first N samples, those are the first N of the split, or all if it has fewer.
         """
-        from interbasis.graph.named_models import at_one_commit, first_samples, split_options
+        from interbasis.graph.named_models import at_one_commit, first_samples
+        from interbasis.graph.named_sources import split_options
 
         if spec is None and self.train_data is not None:
             return self.train_data if split == "train" or self.test_data is None else self.test_data

@@ -16,7 +16,7 @@ from interbasis.data.batches import Data
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.named_sources import NamedSources
-from interbasis.graph.store import load_identified, load_stored, save
+from interbasis.graph.store import load_identified, save
 from interbasis.network.network import Network
 
 if TYPE_CHECKING:
@@ -418,7 +418,7 @@ def open_run(
         graph = run
     else:
         folder = Path(run)
-        graph, digest = load_identified(folder) if limit is None else load_stored(folder)
+        graph, digest = load_identified(folder, in_memory=limit is None)
     return Run(
         graph=graph,
         folder=folder,
