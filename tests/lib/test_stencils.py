@@ -186,7 +186,7 @@ def test_bases_of_a_residual_network_hold_what_any_basis_must():
     graph = interbasis.build(network, images, edge_method="exact", dtype="float64").graph
     activations = network.activations(images)
     for k, (layer, f) in enumerate(zip(graph.layers, activations, strict=True)):
-        features = layer.features_of(f).flatten(0, 1)
+        features = layer.to_features(f).flatten(0, 1)
         assert (features[:, 0] - 1).abs().max() < 1e-12
         assert features[:, 1:].mean(0).abs().max() < 1e-10 * features[:, 1:].abs().max()
         if k == len(network.sections):

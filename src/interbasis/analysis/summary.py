@@ -9,7 +9,7 @@ from torch import Tensor
 from interbasis.base.records import Basis, Method, Record
 from interbasis.graph.interaction_graph import InteractionGraph, LargestDirection
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.graph.named_models import split_options
+from interbasis.graph.named_sources import split_options
 from interbasis.graph.settings import BuildRequest
 from interbasis.network.hooks import hook_names
 from interbasis.numerics.linalg import SpectrumCut

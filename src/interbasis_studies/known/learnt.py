@@ -85,7 +85,7 @@ def _leading(
 ) -> tuple[Tensor, np.ndarray]:
     """Values of the leading features, centred, at norm 1, [samples · positions, features], and which."""
     own = graph.layers[layer]
-    values = own.features_of(network.activations_at(layer, inputs)).flatten(0, 1)[:, own.first_feature :]
+    values = own.to_features(network.activations_at(layer, inputs)).flatten(0, 1)[:, own.first_feature :]
     values = values - values.mean(0)
     variances = values.square().sum(0)
     order = variances.sort(descending=True)

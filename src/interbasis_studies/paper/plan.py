@@ -199,7 +199,7 @@ class Plan(Record):
 
 def make_plan(task: TaskName, out: Path, **given: Any) -> Plan:
     """A plan from the fields of `ReproduceRequest` by name."""
-    return Plan.from_request(task, ReproduceRequest.of(out=out, **given))
+    return Plan.from_request(task, ReproduceRequest.validated(out=out, **given))
 
 
 def _seeds(given: tuple[str, ...] | None) -> tuple[int, ...] | None:

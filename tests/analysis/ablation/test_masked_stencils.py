@@ -41,7 +41,7 @@ def test_a_residual_network_in_its_bases(basis):
     network, _, images = small_residual()
     graph = interbasis.build(network, images, basis=basis, edge_method=None, dtype="float64").graph
     for k, section in enumerate(sections_in_bases(network, graph.layers)):
-        f = graph.layers[k].features_of(network.activations_at(k, images[:3]))
+        f = graph.layers[k].to_features(network.activations_at(k, images[:3]))
         for density in (0.0, 0.2, 0.9, 1.0):
             check(section, f, density)
 
