@@ -121,7 +121,7 @@ def measure(name: str, folder: Folder, data: Samples, edge_data: Samples, test: 
     if scramble is not None:
         test = own_answers(network.to(graph.config.torch_dtype), test)
     with folder.timed("ablation"):
-        search = Search.of(network, graph, test, "accuracy")
+        search = Search.from_graph(network, graph, test, "accuracy")
         folder.update(baseline=search.evaluation.baseline.value)
         for k, source in enumerate(graph.section_names):
             if source not in folder.row.counts:

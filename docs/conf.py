@@ -5,14 +5,15 @@ The Markdown files are read as they are on GitHub; what is generated is put in b
 """
 
 import sys
-from importlib.metadata import version as installed
 from pathlib import Path
+
+from interbasis.base.version import VERSION
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 project = "interbasis"
 author = "The interbasis developers"
-version = release = installed("interbasis")
+version = release = VERSION
 
 extensions = [
     "myst_parser",

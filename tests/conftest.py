@@ -157,10 +157,10 @@ def shipped_run(made_once) -> Callable[[str], Path]:
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Passes over the data in chunks of a few samples, as over data that do not fit in memory."""
-    from interbasis.compute import executor as chunks
+    from interbasis.compute import executor
 
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", 3000)
-    monkeypatch.setattr(chunks, "FINE_CHUNK_BYTES", 2000)
+    monkeypatch.setattr(executor, "CHUNK_BYTES", 3000)
+    monkeypatch.setattr(executor, "FINE_CHUNK_BYTES", 2000)
 
 
 @pytest.fixture

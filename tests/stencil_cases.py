@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from cases import normal
-from interbasis.models.pixels import Pixels
-from interbasis.models.residual import Residual, network
+from interbasis.models.residual import Pixels, Residual, network
 from interbasis.network.cores import Core, Elementwise
 from interbasis.network.network import Network, NodeLayer
 from interbasis.network.prefix import with_constant

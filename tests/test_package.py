@@ -2,27 +2,31 @@
 
 import re
 import tomllib
-from importlib.metadata import version
 from importlib.resources import files
+from pathlib import Path
 
 import yaml
+from packaging.version import Version
 
 import interbasis
 from conftest import LONG_FILES
+from interbasis.base import version
 from pages import ROOT
 
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+def test_version(cli):
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert settings["project"]["dynamic"] == ["version"]
+    assert ROOT / settings["tool"]["hatch"]["version"]["path"] == Path(version.__file__)
+    assert interbasis.__version__ == version.VERSION == cli("--version").out.strip()
 
 
-def test_version():
-    assert interbasis.__version__ == version("interbasis") == VERSION
-
-
-def test_the_citation_and_the_changelog_name_the_version_and_its_date():
+def test_the_citation_and_the_changelog_name_the_last_release_and_its_date():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert citation["version"] == VERSION
     released = re.findall(r"^## \[?([\d.]+)\]? - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert released[0] == (VERSION, citation["date-released"])
+    assert released[0] == (citation["version"], citation["date-released"])
+    last, now = Version(citation["version"]), Version(version.VERSION)
+    assert now == last or (now.is_devrelease and now > last)
 
 
 def test_annotations_are_shipped():

@@ -11,6 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from interbasis.base.version import VERSION
 from pages import ROOT
 
 
@@ -28,6 +29,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
         names = {Path(name) for name in archive.namelist()}
         (about,) = {name.parts[0] for name in names if name.parts[0].endswith(".dist-info")}
         metadata = archive.read(f"{about}/METADATA").decode().partition("\n\n")[0]
+    assert f"\nVersion: {VERSION}\n" in metadata
     packages = {"interbasis", "interbasis_studies"}
     files = {
         path.relative_to(ROOT / "src")

@@ -3,8 +3,9 @@
 The public surface. Names are imported when they are first used.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from interbasis.base import version as _version
 from interbasis.base.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from interbasis.run.run import Run, open_run
     from interbasis.show import figures
     from interbasis.show.report.page import write_figures, write_report
-
-    __version__: str
 
 _HOMES = {
     "from_torch": "models.module",
@@ -51,13 +50,6 @@ _HOMES = {
     "InterbasisError": "base.errors",
 }
 
+__version__ = _version.VERSION
 __all__ = list(_HOMES)
-_get, __dir__ = lazy_names(__name__, _HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("interbasis")
-    return _get(name)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -16,6 +16,7 @@ from graphs import assert_same_graph
 from interbasis import InterbasisError
 from interbasis.analysis.stages import features
 from interbasis.analysis.stored_results import load_result
+from interbasis.compute import checkpoints
 from interbasis.compute.checkpoints import Checkpoints
 from interbasis.data import Batches
 from interbasis.data.samples import Samples
@@ -113,6 +114,37 @@ def test_other_settings_are_refused_with_old_and_new_value_and_a_remedy(tmp_path
     with pytest.raises(KilledError):
         interbasis.build(network, data, basis="pca", resume=tmp_path, restart=True, progress=stop)
     assert json.loads((tmp_path / ".resume/build/settings.json").read_text())["basis"] == "pca"
+
+
+def test_work_that_version_0_1_0_began_is_refused(tmp_path, small_chunks, monkeypatch):
+    network, data = CASES["relu"]().network, CASES["relu"]().inputs
+
+    def stop(phase, done, total):
+        if phase != "survey":
+            raise KilledError
+
+    def work() -> None:
+        interbasis.build(network, data, resume=tmp_path / "build", progress=stop)
+
+    run = interbasis.build(network, data).save(tmp_path / "run")
+
+    def features_of_run() -> None:
+        features.run(open_run(run, network, data, progress=stop), features.FeaturesRequest())
+
+    for task, begin, folder in (("build", work, tmp_path / "build"), ("features", features_of_run, run)):
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoints, "VERSION", "0.1.0")
+            with pytest.raises(KilledError):
+                begin()
+        before = sorted((folder / ".resume" / task).iterdir())
+        with pytest.raises(InterbasisError) as refusal:
+            begin()
+        assert str(refusal.value) == (
+            f"{folder} holds an unfinished {task} that was begun with interbasis = 0.1.0, not "
+            f"{checkpoints.VERSION}; use the old value to resume, or delete {folder}/.resume/{task} to start "
+            "again"
+        )
+        assert sorted((folder / ".resume" / task).iterdir()) == before
 
 
 def test_a_fold_goes_on_behind_what_is_saved(tmp_path):
@@ -238,6 +270,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_earlier_state(tmp_path):
     code = f"""
 import resource, torch
 from interbasis.base.errors import InterbasisError
+from interbasis.compute import checkpoints
 from interbasis.compute.checkpoints import Checkpoints
 from interbasis_studies.training.modadd import Recipe, initial_weights
 part = Checkpoints({str(tmp_path)!r}, "sums").checkpoint("pass", 9)

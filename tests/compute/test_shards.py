@@ -15,9 +15,9 @@ from cases import CASES
 from graphs import assert_same_graph
 from interbasis import InterbasisError
 from interbasis.cli import app
-from interbasis.compute import checkpoints, chunks
+from interbasis.compute import checkpoints, executor
 from interbasis.compute.shards import RoundFinishedError, ShardJob, ShardMerge, shard_files
-from interbasis.compute.team import Pass
+from interbasis.compute.team import BlockSum
 from interbasis.lib.build import rounds
 from interbasis.run.request import make_request
 from interbasis.run.shards import shard_jobs
@@ -66,7 +66,7 @@ def test_shards_have_the_bits_of_one_process(tmp_path, name):
 
 
 def test_shards_without_a_block_of_small_data(tmp_path, monkeypatch):
-    monkeypatch.setattr(chunks, "FINE_CHUNK_BYTES", 2**23)
+    monkeypatch.setattr(executor, "FINE_CHUNK_BYTES", 2**23)
     case = CASES["relu"]()
     merged, _ = in_shards(
         tmp_path, 3, lambda team: interbasis.build(case.network, case.inputs, team=team).graph
@@ -91,7 +91,7 @@ def test_statistics_of_other_data_are_of_the_same_round(tmp_path):
 
 @pytest.mark.parametrize(("blocks", "processes"), [(1, 1), (16, 3), (16, 7), (16, 16), (21, 21), (5, 2)])
 def test_every_process_sums_nodes_of_one_tree(blocks, processes):
-    one = Pass("", blocks, lambda block: ({}, {"sum": str(block)}), lambda a, b: ({}, _joined(a, b)))
+    one = BlockSum("", blocks, lambda block: ({}, {"sum": str(block)}), lambda a, b: ({}, _joined(a, b)))
     parts, team = {}, ShardJob(Path("none"), 0, processes)
     for rank in range(processes):
         nodes = one.nodes_within(*team.blocks_of(rank, blocks))
@@ -173,9 +173,16 @@ def test_shards_that_do_not_belong_together_are_named(tmp_path, commands, small_
     assert f"{made('model', 2, model=weights)} with model" in refusal(one, aside / "model", three)
     assert "with data " in refusal(one, made("data", 2, 3, "--data", "modadd,p=11,samples=20"), three)
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "version", lambda name: "0.0.1")
+        patch.setattr(checkpoints, "VERSION", "0.0.1")
         old = made("version", 2)
     assert "and " + str(old) + " with interbasis = 0.0.1" in refusal(one, old, three)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "VERSION", "0.1.0")
+        older = [made(f"older{number}", number) for number in (1, 2, 3)]
+    assert refusal(*older) == (
+        f"error: {older[0]} was computed with interbasis = 0.1.0, and this command is with interbasis = "
+        f"{checkpoints.VERSION}; use the same settings, or delete the folder {folder} to start again"
+    )
     assert merge(three, one, two).code == 0
     assert "is of round 1, which is merged already" in refusal(three, one, two)
     assert "with basis = random" in " ".join(job(1, 3, "--basis", "random").err.split())

@@ -162,12 +162,12 @@ def build_limits(network, inputs):
 
 
 def test_results_do_not_depend_on_chunks(monkeypatch):
-    from interbasis.compute import executor as chunks
+    from interbasis.compute import executor
 
     case = CASES["llama"]()
     whole = build(case.network, case.inputs, **SETTINGS).graph
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", 1)
-    monkeypatch.setattr(chunks, "FINE_CHUNK_BYTES", 1)
+    monkeypatch.setattr(executor, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(executor, "FINE_CHUNK_BYTES", 1)
     parts = build(case.network, case.inputs, **SETTINGS).graph
     for one, other in zip(whole.edges, parts.edges, strict=True):
         assert relative_error(one, other) <= 1e-8

@@ -63,7 +63,7 @@ def test_statistics_of_parts_merge_into_those_of_the_whole(case):
 
 def test_samples_are_parted_before_a_layer_that_is_too_wide_for_them(monkeypatch):
     """All samples pass the narrow layers together, and the wide ones in parts, down to one sample each."""
-    from interbasis.compute import chunks, executor
+    from interbasis.compute import executor
     from interbasis.lib import statistics
 
     case = mlp(nn.GELU())
@@ -78,7 +78,7 @@ def test_samples_are_parted_before_a_layer_that_is_too_wide_for_them(monkeypatch
 
     monkeypatch.setattr(statistics.Statistics, "add_layer", counting)
     for size in (400, 1):
-        monkeypatch.setattr(chunks, "CHUNK_BYTES", size)
+        monkeypatch.setattr(executor, "CHUNK_BYTES", size)
         parted = collect(case.network, Batches(case.inputs))
         assert parted.samples == whole.samples
         assert parted.pairs == whole.pairs

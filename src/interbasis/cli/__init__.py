@@ -16,6 +16,8 @@ from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter
 from rich.console import Console
 from rich.markup import escape
 
+from interbasis.base.version import VERSION
+
 COMMANDS = {
     "First steps": {
         "demo": "Find the interaction graph of a transformer that comes with interbasis.",
@@ -75,6 +77,7 @@ def _app(listing: bool = False) -> App:
     made = App(
         name="interbasis",
         help="Find the features a neural network computes with, and how they act on each other.",
+        version=VERSION,
         version_flags=["--version", "-V"],
         help_format="plaintext" if listing else None,  # without loading what reads Markdown
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from interbasis.base.records import Record
+from interbasis.base.version import VERSION
 from interbasis.cli import common
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def doctor(
     cache = cache_folder()
     remotes = [ARCHIVE, *FILES["train"], *FILES["test"]]
     diagnosis = Diagnosis(
-        interbasis=version("interbasis"),
+        interbasis=VERSION,
         python=platform.python_version(),
         system=platform.platform(),
         torch=torch.__version__,

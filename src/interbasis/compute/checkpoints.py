@@ -29,7 +29,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +46,7 @@ from interbasis.base.files import (
 )
 from interbasis.base.messages import logger
 from interbasis.base.tensor_file import Entry, digest_of, write_tensors
+from interbasis.base.version import VERSION
 
 FOLDER = ".resume"
 MIN_SECONDS_BETWEEN_SAVES = 1.0
@@ -278,7 +278,7 @@ def environment() -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """Of what a result was made with."""
     return {
-        "interbasis": version("interbasis"),
+        "interbasis": VERSION,
         "torch": torch.__version__,
         "python": platform.python_version(),
     }

@@ -80,6 +80,11 @@ def chunk_size(network: Network, batches: Batches, fine: bool = False, limit: in
     return max(1, size // (8 * _coordinates(network, _positions(network, batches))))
 
 
+def fits_in_layer_chunk(numbers: int) -> bool:
+    """Whether so many numbers may be held at once by a pass that holds one layer at a time."""
+    return 8 * numbers <= LAYERS_AT_ONCE * CHUNK_BYTES
+
+
 def layer_chunk_size(network: Network, batches: Batches, limit: int | None = None) -> int:
     """Number of samples for a pass that holds the activations of one layer at a time."""
     if limit is not None:

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from interbasis.base.devices import near_sums
 from interbasis.base.errors import InterbasisError
-from interbasis.compute import executor as chunks
 from interbasis.compute.checkpoints import State
-from interbasis.compute.executor import Chunk, Executor, Pass
+from interbasis.compute.executor import Chunk, Executor, Pass, fits_in_layer_chunk
 from interbasis.data.batches import Batches
 from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.lib.covariance import Covariance, known_columns
@@ -189,7 +188,7 @@ class StatisticsPass(Pass[Statistics]):
             section = self.network.sections[index]
             per_position += len(section.read) + section.target.width
         positions = sum(f.shape[0] * f.shape[1] for f in fs)
-        if 8 * per_position * positions <= chunks.LAYERS_AT_ONCE * chunks.CHUNK_BYTES:
+        if fits_in_layer_chunk(per_position * positions):
             return [fs]
         if len(fs) > 1:
             return [fs[: len(fs) // 2], fs[len(fs) // 2 :]]

@@ -9,7 +9,7 @@ from interbasis.analysis.ablation.records import Control, Curve, Sparsity
 from interbasis.analysis.compare import ComparedRun, Comparison
 from interbasis.analysis.costs.records import GPU_EFFICIENCY, CostPlan
 from interbasis.analysis.features.records import LayerFeatures, Push
-from interbasis.analysis.stages.ablate import AblationResult, SectionEdges
+from interbasis.analysis.stages.ablate import AblationResult, EdgesRequired
 from interbasis.analysis.stages.controls import ControlsResult
 from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.analysis.stages.features import FeaturesResult
@@ -238,7 +238,7 @@ def ablation_tables(result: AblationResult) -> Parts:
     return parts
 
 
-def _required_table(sections: Iterable[SectionEdges], metric: str) -> Table:
+def _required_table(sections: Iterable[EdgesRequired], metric: str) -> Table:
     rows = [
         (
             row.name, f"{row.count:,}" + ("  [{:,}, {:,}]".format(*row.interval) if row.interval else ""),

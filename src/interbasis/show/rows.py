@@ -10,10 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interbasis.analysis.ablation.records import Curve
+from interbasis.analysis.ablation.records import Curve, EdgesRequired, NodesRequired
 from interbasis.analysis.features.records import Feature, FeatureExamples
 from interbasis.analysis.run_record import RunRecord
-from interbasis.analysis.stages.ablate import LayerNodes, SectionEdges
 from interbasis.graph.layer_basis import LayerBasis
 
 EDGE_LIMIT = 100_000
@@ -28,7 +27,7 @@ class LayerRows:
     basis: LayerBasis
     outputs: bool
     """Whether its features are the network's outputs themselves."""
-    nodes_required: LayerNodes | None
+    nodes_required: NodesRequired | None
     modules: tuple[int, ...] | None
     """The module of every feature; −1 for a feature in none."""
     features: dict[int, Feature]
@@ -63,7 +62,7 @@ class SectionRows:
     """Standard errors of Ê where it was estimated."""
     needed: Tensor | None
     """Whether the ablation requires the edge; None where the section was not ablated."""
-    edges_required: SectionEdges | None
+    edges_required: EdgesRequired | None
     curve: Curve | None
 
     @property

@@ -110,7 +110,7 @@ def edge_counts(
     attack: Attack | None = None,
 ) -> EdgeCounts:
     """Plain and robust edges required, summed over the sections."""
-    search = Search.of(network, graph, data, "accuracy", tolerance)
+    search = Search.from_graph(network, graph, data, "accuracy", tolerance)
     plain, robust, pairs = 0, 0, 0
     for required in search.all_edges(stable=False, progress=False):
         k = graph.section_names.index(required.source)

@@ -108,6 +108,7 @@ def _without(network: Network, frequency: int) -> Network:
     """The network whose embedding of numbers lacks one frequency."""
     prefix = network.prefix
     assert isinstance(prefix, Embedding)
+    assert prefix.positions is not None
     numbers = prefix.tokens[:-1].detach()
     angles = 2 * math.pi * frequency / len(numbers) * torch.arange(len(numbers), dtype=numbers.dtype)
     waves = torch.linalg.qr(torch.stack([angles.cos(), angles.sin()], dim=1)).Q  # [p, 2]

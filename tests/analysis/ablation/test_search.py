@@ -82,7 +82,7 @@ def test_the_bisection_takes_the_papers_path(solved, metric, tolerance):
         assert all(ok(kept) for kept in grid if kept >= result.stable_count)
         smaller = [kept for kept in grid if kept < result.stable_count]
         assert not smaller or not ok(smaller[0])
-        assert {visited.kept for visited in result.curve} >= {result.count, result.stable_count}
+        assert {visited.kept for visited in result.trials} >= {result.count, result.stable_count}
 
 
 def test_no_edge_at_all_is_tried_where_one_is_enough(solved):
@@ -126,7 +126,7 @@ def test_nodes_required_by_a_full_scan(solved):
         for kept in range(1, graph.layers[k].features + 1):
             outputs = ablate_nodes(network, graph, data[0], {k: kept})
             values.append((outputs.argmax(-1) == data[1]).double().mean().item())
-        assert [visited.value for visited in result.curve] == pytest.approx(values)
+        assert [visited.value for visited in result.trials] == pytest.approx(values)
         assert result.count == 1 + next(i for i, value in enumerate(values) if value >= base - 0.1)
 
 
@@ -136,7 +136,7 @@ def test_a_layer_without_a_constant_may_need_no_node(solved):
     assert not graph.layers[last].constant
     found = nodes_required(network, graph, data, tolerance=1.0, layers=[0, last])
     assert [result.count for result in found] == [1, 0]  # the constant counts, where there is one
-    assert [result.curve[0].kept for result in found] == [1, 0]
+    assert [result.trials[0].kept for result in found] == [1, 0]
 
 
 def test_a_hopeless_limit_is_told_with_the_whole_metric(solved, small_chunks):
@@ -200,7 +200,7 @@ def test_draws_change_nothing_and_are_counts_on_resampled_samples(solved, metric
         again = data[0][samples], data[1][samples]
         measure = {"accuracy": accuracy, "cross_entropy": cross_entropy}[metric]
         base, count = measure(network, graph, again, {}), one.draws[9].item()
-        tried = sorted({visited.kept for visited in one.curve if visited.complete})
+        tried = sorted({visited.kept for visited in one.trials if visited.complete})
         for kept in tried:
             value = measure(network, graph, again, {k: top_edges(graph.edges[k], kept)})
             worse = base - value if metric == "accuracy" else value - base

@@ -8,8 +8,7 @@ from torch.nn.functional import cross_entropy
 import interbasis
 from cases import mlp, positionwise
 from interbasis import features
-from interbasis.data.next_tokens import next_tokens
-from interbasis.data.samples import Samples
+from interbasis.data.samples import Samples, next_tokens
 
 
 @pytest.fixture

@@ -70,6 +70,6 @@ def test_modules_are_kept_with_their_arguments(tmp_path):
     again = mlp.load_module(mlp.save(module, tmp_path / "m.safetensors", data="npz:a.npz"))
     assert repr(again) == repr(module)
     assert torch.equal(again(INPUTS), module(INPUTS))
-    assert mlp.data_of(tmp_path / "m.safetensors") == "npz:a.npz"
+    assert mlp.training_data(tmp_path / "m.safetensors") == "npz:a.npz"
     with pytest.raises(InterbasisError, match="received BatchNorm1d"):
         mlp.save(torch.nn.Sequential(torch.nn.BatchNorm1d(3)), tmp_path / "n.safetensors")

@@ -29,7 +29,7 @@ from torch import Tensor
 from interbasis.analysis.ablation.curves import interaction_sparsity, sparsity_curves
 from interbasis.analysis.ablation.evaluation import Evaluation, passes
 from interbasis.analysis.ablation.records import Control, RequiredCount, Sparsity, Stress
-from interbasis.analysis.ablation.search import EdgesRequired, Search, ToleranceError
+from interbasis.analysis.ablation.search import EdgesWithMask, Search, ToleranceError
 from interbasis.base.devices import double
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress, silent
@@ -262,14 +262,14 @@ class ControlPlan:
         )
         if basis not in self.settings.stressed:
             return row
-        search = Search.of(other, graph, own, self.metric, self.settings.tolerance)
+        search = Search.from_graph(other, graph, own, self.metric, self.settings.tolerance)
         try:
             return row.model_copy(update={"required": _counts(search.all_edges(progress=progress))})
         except ToleranceError:  # directions that its basis dropped decide some of its answers
             return row
 
     def _stressed(self, row: Control, graph: InteractionGraph, progress: Progress) -> Control:
-        search = Search.of(self.network, graph, self.data, self.metric, self.settings.tolerance)
+        search = Search.from_graph(self.network, graph, self.data, self.metric, self.settings.tolerance)
         required = search.all_edges(progress=progress)
         stressed = [
             stress(search.evaluation, k, edges.mask, search.limit, self.seed, progress)
@@ -279,7 +279,7 @@ class ControlPlan:
         return row.model_copy(update={"required": _counts(required), "stress": stress_by_section})
 
 
-def _counts(required: Sequence[EdgesRequired]) -> dict[str, RequiredCount]:
+def _counts(required: Sequence[EdgesWithMask]) -> dict[str, RequiredCount]:
     return {
         edges.source: RequiredCount(count=edges.count, stable_count=edges.stable_count) for edges in required
     }

@@ -25,7 +25,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -90,38 +89,32 @@ def _measure(source: str, target: str, e: Tensor) -> Sparsity:
 FRACTIONS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
-class CurveOptions(TypedDict, total=False):
-    """Options of `sparsity_curves`."""
-
-    fractions: Sequence[float]
-    """Fractions of the edges kept, rising; default: 0.001 to 1."""
-    ranking: Sequence[Tensor] | None
-    """A matrix per section, of the shape of its edges, to rank them by; default: Ê."""
-    seed: int
-    """Seed of the bootstrap; default: 0."""
-    progress: Progress | bool | None
-    checkpoints: Checkpoints
-    """Where unfinished work is stored; default: nowhere."""
-    team: Team
-    """Processes that share the curves; default: this one alone."""
-
-
 def sparsity_curves(
     network: Network,
     graph: InteractionGraph,
     data: Data,
     metric: Metric | None = None,
-    **options: Unpack[CurveOptions],
+    *,
+    fractions: Sequence[float] = FRACTIONS,
+    ranking: Sequence[Tensor] | None = None,
+    seed: int = 0,
+    progress: Progress | bool | None = None,
+    checkpoints: Checkpoints = NO_CHECKPOINTS,
+    team: Team = ALONE,
 ) -> Curves:
-    """The metric at fractions of the edges kept, per section and for the whole network.
+    """Measure the metric at fractions of the edges kept, per section and for the whole network.
 
     Args:
         network: The network that the graph was built for.
         graph: A graph with edges, the largest of which are kept.
         data: As for `edges_required`.
         metric: As for `edges_required`.
-        **options: ``fractions``, ``ranking`` (a matrix per section to rank edges by), ``seed`` of the
-            bootstrap, ``progress``, ``checkpoints``, ``team``.
+        fractions: Fractions of the edges kept, rising.
+        ranking: A matrix per section, of the shape of its edges, to rank them by; default: Ê.
+        seed: Seed of the bootstrap.
+        progress: Show progress.
+        checkpoints: Where unfinished work is stored.
+        team: Processes that share the curves.
 
     Returns:
         A curve per section and one of all sections at once, with 95 % bootstrap intervals.
@@ -131,7 +124,7 @@ def sparsity_curves(
     """
     if not graph.edges:
         raise InterbasisError("the graph has no edges to ablate; build it with an edge_method")
-    fractions = tuple(options.get("fractions", FRACTIONS))
+    fractions = tuple(fractions)
     if (
         not fractions
         or list(fractions) != sorted(set(fractions))
@@ -139,12 +132,11 @@ def sparsity_curves(
     ):
         raise InterbasisError(f"expected fractions that rise within (0, 1], received {list(fractions)}")
     evaluation = Evaluation(network, graph, data, metric)
-    tracer = _Tracer(evaluation, options.get("ranking") or graph.edges, fractions, options.get("seed", 0))
-    checkpoints = options.get("checkpoints", NO_CHECKPOINTS)
+    tracer = _Tracer(evaluation, ranking or graph.edges, fractions, seed)
     everything = tuple(range(len(graph.edges)))
     ablated = [*((k,) for k in everything), everything]
     points = len(fractions) + 1
-    with progress_bar(options.get("progress")) as advance:
+    with progress_bar(progress) as advance:
 
         def curve(name: str) -> State:
             number = int(name)
@@ -152,7 +144,7 @@ def sparsity_curves(
             checkpoint = checkpoints.checkpoint(f"curve.{number}", total=points)
             return {}, tracer.curve(ablated[number], checkpoint, done).model_dump(mode="json")
 
-        states = options.get("team", ALONE).collected([str(k) for k in range(len(ablated))], curve)
+        states = team.collected([str(k) for k in range(len(ablated))], curve)
     curves = [Curve.model_validate(values) for _, values in states.values()]
     return Curves(
         metric=evaluation.metric,

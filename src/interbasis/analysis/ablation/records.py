@@ -22,6 +22,76 @@ class Trial(Record):
     """Whether all samples were evaluated, so that the value is a measurement and not a bound."""
 
 
+class RobustCount(Record):
+    """How many edges must be kept so that no mask found within the rest costs more than the tolerance."""
+
+    level: float
+    """ρ: how far unneeded edges may be switched back on, from 0, not at all, to 1, fully."""
+    count: int
+    """The fewest edges on a logarithmic grid that no mask found breaks."""
+    plain: int
+    """The bisection's count, where all unneeded edges are ablated."""
+    worst_at_plain: float
+    """The metric with the worst mask found within what the plain count leaves out, over all data."""
+    worst_per_input: float
+    """The same with a mask of its own for every input, over the samples on which masks were sought."""
+    worst_at_count: float
+    """The metric with the worst mask found within what ``count`` leaves out."""
+    limit: float
+    """What the metric had to meet."""
+    starts: int
+    steps: int
+    ascent_samples: int
+    """Samples on which masks were sought."""
+
+
+class EdgesRequired(Record):
+    """The fewest edges of one section that keep the metric."""
+
+    source: str
+    target: str
+    count: int
+    """Edges kept by the accepted mask, the constant's not counted."""
+    possible: int
+    """Edges between the kept features of the two layers, the constant's not counted."""
+    epsilon: float
+    """ε, the smallest edge Ê that the accepted mask keeps; where it keeps none, the largest there is."""
+    value: float
+    """The metric with the accepted mask."""
+    stable_count: int | None
+    """The smallest count from which every larger one on a logarithmic grid passes; None if not asked for."""
+    interval: tuple[int, int] | None
+    """95 % bootstrap interval of the count; None if not asked for."""
+    trials: tuple[Trial, ...]
+    """All masks tried, by the number of edges kept."""
+    robust: RobustCount | None = None
+    """The count that no mask found breaks; None if not asked for."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.source} → {self.target}"
+
+    @property
+    def measured(self) -> tuple[Trial, ...]:
+        """The trials whose value is a measurement and not a bound."""
+        return tuple(trial for trial in self.trials if trial.complete)
+
+    @property
+    def kept_fraction(self) -> float:
+        """Share of the edges there are; 0 where there are none."""
+        return self.count / self.possible if self.possible else 0.0
+
+
+class NodesRequired(Record):
+    """The fewest features of one layer that keep the metric, the constant counted."""
+
+    layer: str
+    count: int | None
+    """None where even all of them do not."""
+    features: int
+    trials: tuple[Trial, ...]
+
+
 class Curve(Record):
     """The metric against the fraction of edges kept, in one section or in all at once."""
 
@@ -99,29 +169,6 @@ class Stress(Record):
     failed: int
     """Halves tried, random or not, that do not meet it."""
     tried: int
-
-
-class RobustCount(Record):
-    """How many edges must be kept so that no mask found within the rest costs more than the tolerance."""
-
-    level: float
-    """ρ: how far unneeded edges may be switched back on, from 0, not at all, to 1, fully."""
-    count: int
-    """The fewest edges on a logarithmic grid that no mask found breaks."""
-    plain: int
-    """The bisection's count, where all unneeded edges are ablated."""
-    worst_at_plain: float
-    """The metric with the worst mask found within what the plain count leaves out, over all data."""
-    worst_per_input: float
-    """The same with a mask of its own for every input, over the samples on which masks were sought."""
-    worst_at_count: float
-    """The metric with the worst mask found within what ``count`` leaves out."""
-    limit: float
-    """What the metric had to meet."""
-    starts: int
-    steps: int
-    ascent_samples: int
-    """Samples on which masks were sought."""
 
 
 class RequiredCount(Record):

@@ -13,15 +13,15 @@ sample are kept, samples are drawn again, and every draw has its own count (`cou
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict, Unpack
 
 import torch
+from pydantic import ConfigDict, Field
 from torch import Tensor
 
-from interbasis.analysis.ablation.count_intervals import CountOnDraws, count_on_draws
+from interbasis.analysis.ablation.count_intervals import count_on_draws
 from interbasis.analysis.ablation.evaluation import Evaluation, Score, passes, worst_allowed
 from interbasis.analysis.ablation.masked_pass import top_edges
-from interbasis.analysis.ablation.records import Trial
+from interbasis.analysis.ablation.records import EdgesRequired, NodesRequired, Trial
 from interbasis.base.errors import InterbasisError
 from interbasis.base.messages import logger
 from interbasis.base.progress import Progress, progress_bar
@@ -125,80 +125,15 @@ class ToleranceError(InterbasisError):
     """A tolerance that cannot be met."""
 
 
-@dataclass(frozen=True, eq=False)
-class EdgesRequired:
-    """The fewest edges of one section that keep the metric."""
+class EdgesWithMask(EdgesRequired):
+    """Edges required with what is not in their record."""
 
-    source: str
-    target: str
-    count: int
-    """Edges kept by the accepted mask, the constant's not counted."""
-    possible: int
-    """Edges between the kept features of the two layers, the constant's not counted."""
-    epsilon: float
-    """ε, the smallest edge Ê that the accepted mask keeps; where it keeps none, the largest there is, so that
-    no edge lies above ε."""
-    mask: Tensor
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    mask: Tensor = Field(exclude=True, repr=False)
     """[features_out, features_in], True for a kept edge; the constant's column is True."""
-    value: float
-    """The metric with the accepted mask."""
-    stable_count: int | None
-    """The smallest count from which every larger one on a logarithmic grid passes; None if not asked for."""
-    curve: tuple[Trial, ...]
-    """All masks tried, by the number of edges kept."""
-    resampled: CountOnDraws | None = None
-    """The count on samples drawn again; None if not asked for."""
-
-    @property
-    def draws(self) -> Tensor | None:
-        """[draws], the same for every section and basis on the same samples."""
-        return None if self.resampled is None else self.resampled.draws
-
-    @property
-    def interval(self) -> tuple[int, int] | None:
-        """95 % of the draws, both ends inside."""
-        return None if self.resampled is None else self.resampled.interval
-
-    @property
-    def kept_fraction(self) -> float:
-        """Share of the edges there are; 0 where there are none."""
-        return self.count / self.possible if self.possible else 0.0
-
-
-@dataclass(frozen=True)
-class NodesRequired:
-    """The fewest features of one layer that keep the metric, the constant counted."""
-
-    layer: str
-    count: int | None
-    """None where even all of them do not."""
-    curve: tuple[Trial, ...]
-
-
-class EdgeOptions(TypedDict, total=False):
-    """Options of `edges_required`."""
-
-    sections: Sequence[int] | None
-    """Sections by index; default: all."""
-    stable: bool
-    """Search the logarithmic grid, too; default: True."""
-    intervals: bool
-    """Add the counts on samples drawn again; default: False."""
-    all_tokens: bool
-    """Mask tokens that the graph leaves out, too; default: False."""
-    progress: Progress | bool | None
-
-
-class NodeOptions(TypedDict, total=False):
-    """Options of `nodes_required`."""
-
-    layers: Sequence[int] | None
-    """Layers by index; default: all but the last."""
-    counts: Sequence[int] | None
-    """Numbers of features to try; default: all."""
-    all_tokens: bool
-    """Mask tokens that the graph leaves out, too; default: False."""
-    progress: Progress | bool | None
+    draws: Tensor | None = Field(None, exclude=True, repr=False)
+    """[draws], counts on samples drawn again; the same draws for every section and basis on the same data."""
 
 
 def edges_required(
@@ -207,9 +142,14 @@ def edges_required(
     data: Data,
     metric: Metric | None = None,
     tolerance: float | None = None,
-    **options: Unpack[EdgeOptions],
-) -> list[EdgesRequired]:
-    """The fewest edges per section that keep accuracy ≥ baseline − or cross-entropy ≤ baseline + tolerance.
+    *,
+    sections: Sequence[int] | None = None,
+    stable: bool = True,
+    intervals: bool = False,
+    all_tokens: bool = False,
+    progress: Progress | bool | None = None,
+) -> list[EdgesWithMask]:
+    """Find the fewest edges of each section that keep the metric within the tolerance of the baseline.
 
     Each section is ablated alone; the baseline is the untouched model on the same data. Both are measured on
     all tokens. Tokens that the graph leaves out (``norm_limit``, ``skip_positions``) are not masked.
@@ -221,9 +161,11 @@ def edges_required(
             tokens that follow, (tokens[:, :-1], tokens[:, 1:]); they are made where tokens are given alone.
         metric: "accuracy" or "cross_entropy"; default: cross-entropy for language models, else accuracy.
         tolerance: Default: the paper's, 0.001 for accuracy and 0.1 for cross-entropy.
-        **options: ``sections`` (some by index), ``stable=False`` (no search on the logarithmic grid),
-            ``intervals`` (counts on samples drawn again), ``all_tokens`` (mask those that the graph leaves
-            out, too), ``progress``.
+        sections: Sections by index; default: all.
+        stable: Also search a logarithmic grid for the count from which every larger one passes.
+        intervals: Add counts on samples drawn again.
+        all_tokens: Mask tokens that the graph leaves out, too.
+        progress: Show progress: True, False, a function, or None: bars on a terminal, else lines.
 
     Returns:
         One result per section, in the network's order.
@@ -231,13 +173,8 @@ def edges_required(
     Raises:
         InterbasisError: The graph has no edges, or not even all edges meet the tolerance.
     """
-    search = Search.of(network, graph, data, metric, tolerance, options.get("all_tokens", False))
-    return search.all_edges(
-        options.get("sections"),
-        options.get("stable", True),
-        options.get("intervals", False),
-        options.get("progress"),
-    )
+    search = Search.from_graph(network, graph, data, metric, tolerance, all_tokens)
+    return search.all_edges(sections, stable, intervals, progress)
 
 
 def nodes_required(
@@ -246,30 +183,36 @@ def nodes_required(
     data: Data,
     metric: Metric | None = None,
     tolerance: float | None = None,
-    **options: Unpack[NodeOptions],
+    *,
+    layers: Sequence[int] | None = None,
+    counts: Sequence[int] | None = None,
+    all_tokens: bool = False,
+    progress: Progress | bool | None = None,
 ) -> list[NodesRequired]:
-    """The fewest features per layer, except the last, by trying every number of them.
+    """Find the fewest features of each layer, except the last, by trying every number of them.
 
     A layer keeps its first k features, the constant among them, and the others are put at their mean. The
-    count is the smallest k that passes.
+    count is the smallest k that passes. Arguments as for `edges_required`, and
 
     Args:
         network: The network that the graph was built for.
         graph: A graph with edges.
-        data: As for `edges_required`.
-        metric: As for `edges_required`.
-        tolerance: As for `edges_required`.
-        **options: ``layers`` (some by index), ``counts`` (numbers of features to try), ``all_tokens`` (as
-            for `edges_required`), ``progress``.
+        data: Inputs with labels.
+        metric: The metric.
+        tolerance: The tolerance.
+        layers: Layers by index; default: all but the last.
+        counts: Numbers of features to try; default: all.
+        all_tokens: Mask tokens that the graph leaves out, too.
+        progress: Show progress.
 
     Returns:
-        One result per layer, whose curve holds every k tried.
+        One result per layer, with a trial for every k.
 
     Raises:
         InterbasisError: The graph has no edges, or a count is out of range.
     """
-    search = Search.of(network, graph, data, metric, tolerance, options.get("all_tokens", False))
-    return search.all_nodes(options.get("layers"), options.get("counts"), options.get("progress"))
+    search = Search.from_graph(network, graph, data, metric, tolerance, all_tokens)
+    return search.all_nodes(layers, counts, progress)
 
 
 def warn_below_one_sample(metric: Metric, tolerance: float, answers: int) -> None:
@@ -299,7 +242,7 @@ class Search:
     """Whether counts come with draws; masks that miss the limit by little are looked at in full then."""
 
     @classmethod
-    def of(
+    def from_graph(
         cls,
         network: Network,
         graph: InteractionGraph,
@@ -309,11 +252,11 @@ class Search:
         all_tokens: bool = False,
     ) -> "Search":
         check_has_edges(graph)
-        return cls.by(Evaluation(network, graph, data, metric, all_tokens), tolerance)
+        return cls.from_evaluation(Evaluation(network, graph, data, metric, all_tokens), tolerance)
 
     @classmethod
-    def by(cls, evaluation: Evaluation, tolerance: float | None = None) -> "Search":
-        """Judged by an evaluation."""
+    def from_evaluation(cls, evaluation: Evaluation, tolerance: float | None = None) -> "Search":
+        """Judge masks by an evaluation."""
         metric = evaluation.metric
         tolerance = DEFAULT_TOLERANCE[metric] if tolerance is None else tolerance
         if not 0 <= tolerance < math.inf:
@@ -336,7 +279,7 @@ class Search:
         stable: bool = True,
         intervals: bool = False,
         progress: Progress | bool | None = None,
-    ) -> list[EdgesRequired]:
+    ) -> list[EdgesWithMask]:
         """The edges required of all sections, or of some."""
         search = self.with_intervals() if intervals else self
         chosen = range(len(self.graph.edges)) if sections is None else sections
@@ -387,7 +330,7 @@ class Search:
 
     def edges(
         self, k: int, progress: Progress, stable: bool = True, checkpoint: Checkpoint | None = None
-    ) -> EdgesRequired:
+    ) -> EdgesWithMask:
         """Bisection as in the paper, then the logarithmic grid; ``checkpoint`` remembers what was tried."""
         graph = self.graph
         possible = graph.inner_edges(k).numel()
@@ -409,21 +352,22 @@ class Search:
             count = 0
         accepted = trial(count)
         stable_count = self._stable_count(trial, count) if stable else None
-        mask = trial.mask(count)
-        resampled = (
-            count_on_draws(trial, count, self.evaluation.baseline, self.tolerance) if self.intervals else None
-        )
-        return EdgesRequired(
+        interval, draws = None, None
+        if self.intervals:
+            resampled = count_on_draws(trial, count, self.evaluation.baseline, self.tolerance)
+            interval, draws = resampled.interval, resampled.draws
+        return EdgesWithMask(
             source=graph.layers[k].name,
             target=graph.layers[k + 1].name,
             count=count,
             possible=possible,
             epsilon=trial.smallest(count),
-            mask=mask,
             value=accepted.value,
             stable_count=stable_count,
-            curve=tuple(sorted(trial.visited.values(), key=lambda visited: visited.kept)),
-            resampled=resampled,
+            interval=interval,
+            trials=tuple(sorted(trial.visited.values(), key=lambda visited: visited.kept)),
+            mask=trial.mask(count),
+            draws=draws,
         )
 
     def _stable_count(self, trial: SectionTrials, count: int) -> int:
@@ -451,15 +395,15 @@ class Search:
                 f"received {list(tried)}"
             )
         memory = Memory(checkpoint)
-        curve = []
+        trials = []
         for done, first in enumerate(tried, 1):
             if first not in memory.visited:
                 value = self.evaluation.nodes(layer, first).value
                 memory.add(Trial(kept=first, value=value, passed=self.passes(value)))
-            curve.append(memory.visited[first])
+            trials.append(memory.visited[first])
             progress(f"nodes of {basis.name}", done, len(tried))
-        count = next((visited.kept for visited in curve if visited.passed), None)
-        return NodesRequired(basis.name, count, tuple(curve))
+        count = next((visited.kept for visited in trials if visited.passed), None)
+        return NodesRequired(layer=basis.name, count=count, features=basis.features, trials=tuple(trials))
 
     def name(self, k: int) -> str:
         return f"{self.graph.layers[k].name} → {self.graph.layers[k + 1].name}"

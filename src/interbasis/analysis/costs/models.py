@@ -54,12 +54,12 @@ def described(model: str) -> tuple[Network, bool]:
     if model.lower() in SHAPES or (family == "hf" and rest):
         from interbasis.models.hf.families import FAMILIES
         from interbasis.models.hf.load import skeleton_network
-        from interbasis.models.hf.reading import config_of, language_config
+        from interbasis.models.hf.reading import language_config, load_config
 
         if model.lower() in SHAPES:
             return skeleton_network(SHAPES[model.lower()]())
         name, blocks, output, _ = hub_options(model, rest)
-        config = language_config(config_of(name))
+        config = language_config(load_config(name))
         if config.model_type in FAMILIES:
             return skeleton_network(config, blocks, output)
     if not rest and family not in ("modadd", "cifar10-conv"):

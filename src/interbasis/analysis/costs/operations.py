@@ -26,7 +26,7 @@ from interbasis.network.cores import (
     Normalize,
     Variance,
 )
-from interbasis.network.cores.attention import few_queries, function_sums, key_levels, slow_turns
+from interbasis.network.cores.attention import rotary_edges, rotary_moments
 from interbasis.network.cores.attention.core import MAX_QUERIES_PER_BLOCK, MIN_QUERIES_PER_BLOCK
 from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH
 from interbasis.network.network import Network, Section, sections_before
@@ -234,9 +234,9 @@ class Workload:
 
     def _brackets(self, shape: AttentionShape) -> float:
         """Multiplications of k,k per query, key and pair of groups."""
-        keys = min(self.positions, key_levels.KEYS_PER_BLOCK)
-        kind = key_levels.angles_of(shape), keys, shape.shared, self.config.torch_dtype
-        return key_levels.operations(*kind, key_levels.level_bounds(*kind)) / keys
+        keys = min(self.positions, rotary_moments.KEYS_PER_BLOCK)
+        kind = rotary_moments.angles_of(shape), keys, shape.shared, self.config.torch_dtype
+        return rotary_moments.operations(*kind, rotary_moments.level_bounds(*kind)) / keys
 
     def jacobian_by_chunk(self, section: Section) -> Operations:
         """Calls of attention's sums; blocks of queries of long sequences make some of them again."""
@@ -317,25 +317,26 @@ class Workload:
             single=8 * causal * self.outputs * r, small=4 * groups * h * r, bytes=e * (5 + 5 * groups) * r
         )
         if core.shape.rotary is not None:
-            if few_queries.save_operations(
-                core.shape, min(self.group, self.outputs), (T, T), r, self.config.torch_dtype
-            ):
+            if rotary_edges.are_few(core.shape, min(self.group, self.outputs)):
                 per_head = self._few_queries(core.shape, r, groups)
                 return per_head * H + Operations(calls=H * 60 * looked_at / min(self.outputs, self.group))
             turned = self.causal(MAX_QUERIES_PER_BLOCK, self.outputs)
-            first, functions = slow_turns.split(core.shape, (T, T), r, self.config.torch_dtype)
-            fast, sides = 2 * first * h, looked_at + groups  # of queries and of keys
-            per_head = Operations(single=4 * turned * self.outputs * fast + 2 * sides * r * fast)
-            slow = turned * self.outputs * r + sides / 2 * (h - 2 * first) * r
-            per_head += Operations(single=4 * functions * slow, bytes=e * (6.0 * fast + 6.0 * functions * r))
+            brackets, sides = core.shape.turned * h, looked_at + groups  # of queries and of keys
+            per_head = Operations(
+                single=4 * turned * self.outputs * brackets + 2 * sides * r * brackets,
+                bytes=e * 6.0 * brackets,
+            )
+            if still := h - core.shape.turned:  # coordinates that are summed as without rotary positions
+                slow = turned * self.outputs * r + sides / 2 * still * r
+                per_head += Operations(single=4 * slow, bytes=e * 6.0 * r)
             per_head += Operations(small=2.0 * causal * self.outputs * r)
         return per_head * H + Operations(calls=H * 40 * looked_at / min(self.outputs, self.group))
 
     def _few_queries(self, shape: AttentionShape, r: int, groups: float) -> Operations:
         """Signed sums of one head over few queries at a time, per token of the sequence."""
         h, looked_at = shape.width, self.outputs / self.positions
-        functions = slow_turns.count_all(shape, self.positions, self.config.torch_dtype)
-        seen = self.causal(function_sums.MIN_POSITIONS, self.outputs)
+        functions = rotary_edges.function_count(shape, self.positions, self.config.torch_dtype)
+        seen = self.causal(rotary_edges.QUERIES_PER_PRODUCT, self.outputs)
         by_keys = 2 * functions * r * (seen * self.outputs + looked_at * h) + 4 * groups * h * r
         by_queries = 2 * h**2 * (seen * self.outputs + looked_at * r)
         stored = functions * looked_at * (5 * r + 2 * seen * self.positions) + 4 * groups * r

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from pydantic import Field
 
-from interbasis.analysis.ablation.records import RobustCount, Trial
+from interbasis.analysis.ablation.records import EdgesRequired, NodesRequired, RobustCount
 from interbasis.analysis.stored_results import DataUsed, Result, unknown_layer
 from interbasis.base.errors import InterbasisError, short_repr
 from interbasis.base.progress import Progress, progress_bar
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from interbasis.analysis.ablation.memory import AblationPlan
-    from interbasis.analysis.ablation.search import EdgesRequired, NodesRequired, Search
+    from interbasis.analysis.ablation.search import Search
     from interbasis.analysis.workspace import Workspace
     from interbasis.compute.checkpoints import Checkpoints, State
     from interbasis.data.batches import Data
@@ -52,48 +52,6 @@ class AblateRequest(Record):
     """Mask tokens that the build left out, too; default: they stay as they are."""
 
 
-class SectionEdges(Record):
-    """The fewest edges of one section that keep the metric."""
-
-    source: str
-    target: str
-    count: int
-    """Edges kept by the accepted mask, the constant's not counted."""
-    possible: int
-    """Edges between the kept features of the two layers, the constant's not counted."""
-    epsilon: float
-    """ε, the smallest edge Ê that the accepted mask keeps; where it keeps none, the largest there is."""
-    value: float
-    """The metric with the accepted mask."""
-    stable_count: int | None
-    """The smallest count from which every larger one on a logarithmic grid passes; None if not asked for."""
-    interval: tuple[int, int] | None
-    """95 % bootstrap interval of the count; None if not asked for."""
-    trials: tuple[Trial, ...]
-    """All masks tried, by the number of edges kept."""
-    robust: RobustCount | None = None
-    """The count that no mask found breaks; None if not asked for."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.source} → {self.target}"
-
-    @property
-    def measured(self) -> tuple[Trial, ...]:
-        """The trials whose value is a measurement and not a bound."""
-        return tuple(trial for trial in self.trials if trial.complete)
-
-
-class LayerNodes(Record):
-    """The fewest features of one layer that keep the metric, the constant counted."""
-
-    layer: str
-    count: int | None
-    """None where even all of them do not."""
-    features: int
-    trials: tuple[Trial, ...]
-
-
 class Conditions(NamedTuple):
     """Conditions that edges and nodes were counted under; only counts of equal conditions can be compared."""
 
@@ -120,8 +78,8 @@ class AblationResult(Result):
     data: DataUsed
     all_tokens: bool = True
     """Whether masks acted on all tokens; if not, those that the build left out stayed as they are."""
-    sections: dict[str, SectionEdges]
-    layers: dict[str, LayerNodes]
+    sections: dict[str, EdgesRequired]
+    layers: dict[str, NodesRequired]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -173,7 +131,7 @@ def _run(opened: "Workspace", request: AblateRequest) -> AblationResult:
     data = opened.data(request.data)
     plan = _plan(opened, request, data, chosen)
     evaluation = Evaluation(opened.network, opened.graph, data, request.metric, request.all_tokens, plan)
-    search = Search.by(evaluation, request.tolerance)
+    search = Search.from_evaluation(evaluation, request.tolerance)
     search.warn_below_one_sample()
     search = search.with_intervals() if request.intervals else search
     result = AblationResult(
@@ -195,11 +153,11 @@ def _run(opened: "Workspace", request: AblateRequest) -> AblationResult:
     with progress_bar(opened.progress) as advance:
         if request.edges:
             for name, (tensors, values) in _edges(opened, request, search, checkpoints, advance).items():
-                sections[name] = SectionEdges.model_validate(values)
+                sections[name] = EdgesRequired.model_validate(values)
                 masks |= {f"{kind}.{name}": tensor for kind, tensor in tensors.items()}
         if request.nodes:
             for name, (_, values) in _nodes(opened, search, checkpoints, advance).items():
-                layers[name] = LayerNodes.model_validate(values)
+                layers[name] = NodesRequired.model_validate(values)
     result = result.model_copy(
         update={
             "sections": {name: sections[name] for name in opened.graph.section_names if name in sections},
@@ -272,7 +230,7 @@ def _edges(
         if edges.draws is not None:
             tensors["count_draws"] = edges.draws
         robust = _robust(opened, request, search, edges, checkpoints, advance)
-        return tensors, _section(edges, robust).model_dump(mode="json")
+        return tensors, edges.model_copy(update={"robust": robust}).model_dump(mode="json")
 
     names = opened.graph.section_names
     longest_first = sorted(chosen, key=lambda k: not opened.network.sections[k].core.mixes_positions)
@@ -290,14 +248,14 @@ def _nodes(
         k = opened.graph.section_names.index(name)
         checkpoint = checkpoints.checkpoint(f"nodes.{k}", UNKNOWN_TOTAL, f"nodes of {name}")
         nodes = search.nodes(k, advance, None, checkpoint)
-        return {}, _layer(nodes, opened.graph.layers[k].features).model_dump(mode="json")
+        return {}, nodes.model_dump(mode="json")
 
     return opened.team.collected(opened.graph.section_names, layer)
 
 
 def _stored(
     opened: "Workspace", settings: AblationResult
-) -> "tuple[dict[str, SectionEdges], dict[str, LayerNodes], dict[str, Tensor]]":
+) -> "tuple[dict[str, EdgesRequired], dict[str, NodesRequired], dict[str, Tensor]]":
     """What is stored already, where metric, tolerance, tokens and data are the same."""
     try:
         stored = opened.stored(AblationResult)
@@ -312,7 +270,7 @@ def _robust(
     opened: "Workspace",
     request: AblateRequest,
     search: "Search",
-    edges: "EdgesRequired",
+    edges: EdgesRequired,
     checkpoints: "Checkpoints",
     advance: Progress,
 ) -> RobustCount | None:
@@ -333,22 +291,3 @@ def _robust(
     called = f"robust edges from {opened.graph.section_names[k]}"
     _, values = checkpoints.remember(f"robust.{k}", measured, called)
     return RobustCount(**values)
-
-
-def _section(edges: "EdgesRequired", robust: RobustCount | None) -> SectionEdges:
-    return SectionEdges(
-        source=edges.source,
-        target=edges.target,
-        count=edges.count,
-        possible=edges.possible,
-        epsilon=edges.epsilon,
-        value=edges.value,
-        stable_count=edges.stable_count,
-        interval=edges.interval,
-        trials=edges.curve,
-        robust=robust,
-    )
-
-
-def _layer(nodes: "NodesRequired", features: int) -> LayerNodes:
-    return LayerNodes(layer=nodes.layer, count=nodes.count, features=features, trials=nodes.curve)

@@ -4,7 +4,6 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from matplotlib.figure import Figure
 
 from interbasis.base.files import check_writable, make_folder, write_text_atomically
 from interbasis.base.progress import Progress, silent
+from interbasis.base.version import VERSION
 from interbasis.show.figures.saving import Format, known_formats, save
 from interbasis.show.html import document, element, escaped, heading, paragraph, picture
 from interbasis.show.report import tables
@@ -114,7 +114,7 @@ def page(runs: Sequence[ReportedRun], figures: Sequence[EmbeddedFigure], css: st
     title = ", ".join(f"{run.summary.basis.upper()} of {run.model}" for run in runs[:3])
     title += f" and {len(runs) - 3} more" if len(runs) > 3 else ""
     count = f"{len(runs)} runs" if len(runs) > 1 else "one run"
-    written = f"Report on {count}, written by interbasis {version('interbasis')} on {date}."
+    written = f"Report on {count}, written by interbasis {VERSION} on {date}."
     opening, further = (
         "".join(picture(fig.title, fig.data, fig.inches) for fig in figures if fig.opening is opening)
         for opening in (True, False)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from interbasis.analysis.stages.ablate import SectionEdges
+from interbasis.analysis.ablation.records import EdgesRequired
 from interbasis.analysis.stages.modules import NullModularity
 from interbasis.base.records import Basis
 from interbasis.show.tables import Cell, markdown_table, percent
@@ -110,7 +110,7 @@ def interactions(task: ClassifierTask[C], r: Reproduction[C]) -> str:
     )
 
 
-def _count(section: SectionEdges) -> str:
+def _count(section: EdgesRequired) -> str:
     stable = section.stable_count
     return f"{section.count:,}" + ("" if stable in (None, section.count) else f" ({stable:,})")
 

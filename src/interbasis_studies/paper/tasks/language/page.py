@@ -1,6 +1,6 @@
 """What the page of a language model has beside the common parts."""
 
-from interbasis.analysis.stages.ablate import SectionEdges
+from interbasis.analysis.ablation.records import EdgesRequired
 from interbasis.show.tables import Cell, markdown_table, percent
 from interbasis_studies.paper.plan import BASIS_LABELS, CENTRAL_BASES, LanguageSettings, Plan
 from interbasis_studies.paper.records import ComparedEdges, Reproduction
@@ -99,7 +99,7 @@ def _edges(r: R) -> str:
     )
 
 
-def _count(section: SectionEdges) -> str:
+def _count(section: EdgesRequired) -> str:
     return _with_interval(section.count, section.interval) if section.interval else f"{section.count:,}"
 
 
