@@ -116,7 +116,7 @@ def _token_texts(graph: InteractionGraph) -> dict[int, str]:
     folder = _tokenizer(graph.provenance.request)
     if not tokens or folder is None:
         return {}
-    from interbasis.analysis.features.names import vocabulary
+    from interbasis.analysis.features.contexts import vocabulary
 
     texts = vocabulary(folder)
     return {token: texts[token] for token in sorted(tokens) if token < len(texts)}

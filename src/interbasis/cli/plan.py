@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from interbasis.analysis.costs.request import PlanRequest
+from interbasis.analysis.costs.records import PlanRequest
 from interbasis.cli import common
 
 

@@ -87,6 +87,14 @@ class LayerBasis:
         """C⁺ f̂."""
         return features if self.identity else features @ self.inverse.to(features).T
 
+    def rows(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [k, width]
+        """C[j] of some features j: the directions that they read."""
+        return self.transform[torch.as_tensor(features)]
+
+    def directions(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [width, k]
+        """C⁺[:, j] of some features j: one unit of each in the layer's coordinates."""
+        return self.inverse[:, torch.as_tensor(features)]
+
     def centred(self) -> "LayerBasis":
         """The same features with 0 as their mean, as those of a rotated basis have it already."""
         return self
@@ -145,6 +153,12 @@ class IdentityBasis(LayerBasis):
     def inverse(self) -> Tensor:  # [width, width]
         """The identity, made dense."""
         return self.transform
+
+    def rows(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [k, width]
+        return torch.nn.functional.one_hot(torch.as_tensor(features), self.width).double()
+
+    def directions(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [width, k]
+        return self.rows(features).T
 
     def centred(self) -> LayerBasis:
         """C = H: f̂ = f − E[f], apart from the constant; without a constant or a mean, as it is."""

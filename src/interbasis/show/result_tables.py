@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from interbasis.analysis.ablation.records import Control, Curve, Sparsity
+from interbasis.analysis.ablation.records import Control, Curve, EdgesRequired, Sparsity
 from interbasis.analysis.compare import ComparedRun, Comparison
 from interbasis.analysis.costs.records import GPU_EFFICIENCY, CostPlan
 from interbasis.analysis.features.records import LayerFeatures, Push
-from interbasis.analysis.stages.ablate import AblationResult, EdgesRequired
+from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.controls import ControlsResult
 from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.analysis.stages.features import FeaturesResult

@@ -19,7 +19,7 @@ from torch import Tensor
 from interbasis.analysis.ablation.masked_pass import top_edges
 from interbasis.analysis.ablation.robust import Attack, RobustSearch
 from interbasis.analysis.ablation.search import Search
-from interbasis.analysis.modules.modules import IN_NONE, Modules, find_modules
+from interbasis.analysis.modules.modules import NO_MODULE, Modules, find_modules
 from interbasis.base.records import Basis, Measured, Record
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
@@ -75,7 +75,7 @@ def shared(
         correlations.append(gain[rows, columns].mean())
         mine += modules[0].assignment[k][of_a[rows]].tolist()
         theirs += modules[1].assignment[k][of_b[columns]].tolist()
-    pairs = [(x, y) for x, y in zip(mine, theirs, strict=True) if IN_NONE not in (x, y)]
+    pairs = [(x, y) for x, y in zip(mine, theirs, strict=True) if NO_MODULE not in (x, y)]
     agreement = adjusted_mutual_info_score(*zip(*pairs, strict=True)) if pairs else 0.0
     return Shared(features=float(np.mean(correlations)), modules=float(agreement))
 

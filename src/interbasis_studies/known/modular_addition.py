@@ -23,7 +23,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 from torch import Tensor
 
 from interbasis.analysis.features.fourier_labels import surfaces
-from interbasis.analysis.modules.modules import IN_NONE, find_modules
+from interbasis.analysis.modules.modules import NO_MODULE, find_modules
 from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Record
 from interbasis.data.modadd import Labelled, pairs, split
@@ -167,7 +167,7 @@ def score_modular_addition(known: ModularAddition, graph: InteractionGraph, seed
     mine, theirs = [], []
     for k in inner:
         own = modules.assignment[k][graph.layers[k].first_feature :]
-        counted = own != IN_NONE
+        counted = own != NO_MODULE
         mine += own[counted].tolist()
         theirs += shares[k].argmax(1).numpy()[counted].tolist()
     values = dict.fromkeys(Scores.model_fields, math.nan) | {

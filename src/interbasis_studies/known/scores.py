@@ -14,7 +14,7 @@ from sklearn.metrics import adjusted_mutual_info_score, average_precision_score,
 from torch import Tensor
 
 from interbasis.analysis.ablation.masked_pass import ablate_nodes
-from interbasis.analysis.modules.modules import IN_NONE, by_layer, find_modules, leiden_into
+from interbasis.analysis.modules.modules import NO_MODULE, by_layer, find_modules, leiden_with_count
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
@@ -124,10 +124,10 @@ def _modules(graph: InteractionGraph, seed: int, count: int) -> tuple[Partition,
     try:
         found = find_modules(graph, seed=seed, seeds=0, null_graphs=0, resolutions=())
     except InterbasisError:  # no edge is larger than another
-        none = [np.full(layer.features, IN_NONE) for layer in graph.layers]
+        none = [np.full(layer.features, NO_MODULE) for layer in graph.layers]
         return none, none
-    weighted = WeightedGraph.of(graph)
-    return found.assignment, by_layer(leiden_into(weighted, count, seed), weighted)
+    weighted = WeightedGraph.from_graph(graph)
+    return found.assignment, by_layer(leiden_with_count(weighted, count, seed), weighted)
 
 
 def _agreement(modules: Partition, labels: list[Tensor], read: list[Tensor]) -> float:
@@ -141,7 +141,7 @@ def _flat(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(module, part) of the features of a layer that are in a module and belong to a part."""
     mine, theirs = modules[layer][-len(labels[layer]) :], labels[layer].numpy()
-    counted = (mine != IN_NONE) & read[layer].numpy()
+    counted = (mine != NO_MODULE) & read[layer].numpy()
     return mine[counted], theirs[counted]
 
 

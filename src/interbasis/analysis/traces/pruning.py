@@ -1,4 +1,4 @@
-"""Which nodes and edges of a walk are kept: the rule of attribution graphs, over all layers at once.
+"""Pruning of a walk by the rule of attribution graphs, over all layers at once.
 
 Nodes are ranked by their influence on the target, e_target (A + A² + …), and the fewest that hold a share of
 the sum over all layers are kept. Among these the absolute edges are normalised again, and edges are ranked by
@@ -14,21 +14,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interbasis.analysis.traces.walk import Step
+from interbasis.analysis.traces.walk import WalkStep
 from interbasis.base.errors import InterbasisError
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
-    """What pruning left of one step."""
+class StepMasks:
+    """Nodes, errors and edges of one step that pruning leaves."""
 
     nodes: Tensor  # [K] bool
     errors: Tensor  # [T] bool
     edges: Tensor  # [k, K + T] bool, features first
 
 
-def prune(steps: Sequence[Step], node_threshold: float, edge_threshold: float) -> list[Kept]:
-    """The fewest nodes with a share of all influence, then the fewest edges among them likewise.
+def prune(steps: Sequence[WalkStep], node_threshold: float, edge_threshold: float) -> list[StepMasks]:
+    """Select the fewest nodes with a share of all influence, then the fewest edges among them likewise.
 
     Steps run from the target to the first layer, as a walk gives them.
 
@@ -46,15 +46,13 @@ def prune(steps: Sequence[Step], node_threshold: float, edge_threshold: float) -
             "no path from the inputs to the target holds enough influence at node_threshold "
             f"{node_threshold} and edge_threshold {edge_threshold}; raise them"
         )
-    masks = [layer.any(0) for layer in edges]
-    counts = [len(step.nodes) for step in steps]
     return [
-        Kept(mask[:count], mask[count:], layer)
-        for mask, count, layer in zip(masks, counts, edges, strict=True)
+        StepMasks(mask.any(0)[: len(step.nodes)], mask.any(0)[len(step.nodes) :], mask)
+        for step, mask in zip(steps, edges, strict=True)
     ]
 
 
-def _edge_scores(steps: Sequence[Step], chosen: Sequence[Tensor]) -> list[Tensor]:  # [k, K + T] each
+def _edge_scores(steps: Sequence[WalkStep], chosen: Sequence[Tensor]) -> list[Tensor]:  # [k, K + T] each
     """Share among the edges of chosen nodes, times the influence that the target of the edge then has."""
     scores, weights = [], steps[0].influence.new_ones(1)
     reached = torch.ones(1, dtype=torch.bool, device=weights.device)
@@ -77,8 +75,8 @@ def _remove_dead_ends(edges: Sequence[Tensor]) -> None:
 
 
 def _split(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    parts = flat.split([one.numel() for one in like])
-    return [part.view(one.shape).clone() for part, one in zip(parts, like, strict=True)]
+    parts = flat.split([tensor.numel() for tensor in like])
+    return [part.view(tensor.shape).clone() for part, tensor in zip(parts, like, strict=True)]
 
 
 def holding(values: Tensor, share: float) -> Tensor:

@@ -8,8 +8,8 @@ from interbasis.analysis.ablation.curves import interaction_sparsity
 from interbasis.analysis.ablation.evaluation import Evaluation
 from interbasis.analysis.ablation.records import Sparsity
 from interbasis.analysis.ablation.search import DEFAULT_TOLERANCE
+from interbasis.analysis.features.effects import idle
 from interbasis.analysis.features.records import Idle
-from interbasis.analysis.features.relevance import idle
 from interbasis.analysis.stages import modules
 from interbasis.analysis.stages.ablate import AblateRequest
 from interbasis.analysis.stages.modules import ModulesRequest, ModulesResult

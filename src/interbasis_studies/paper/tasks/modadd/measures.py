@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from sklearn.metrics import adjusted_mutual_info_score
 
-from interbasis.analysis.features.fourier_labels import FourierLabel, fourier
-from interbasis.analysis.features.monosemanticity import monosemantic
-from interbasis.analysis.features.records import MonosemanticCount
+from interbasis.analysis.features.fourier_labels import fourier
+from interbasis.analysis.features.monosemanticity import Monosemanticity, monosemantic
+from interbasis.analysis.features.records import FourierLabel
 from interbasis.run.run import Run
 from interbasis_studies.paper.tasks.classifier import ClassifierResult, Frequencies
 
@@ -22,22 +22,19 @@ MIN_FEATURES_OF_FREQUENCY = 3
 LABELS_PER_LAYER = 25
 
 
-class Monosemanticity(MonosemanticCount):
-    """How much of a layer's features one Fourier term explains."""
-
-    shares: tuple[float, ...]
-    """The leading term's share of all features, the constant left out."""
+class LayerMonosemanticity(Monosemanticity):
+    """Share of a layer's features that one Fourier term explains."""
 
     @property
     def first_shares(self) -> tuple[float, ...]:
-        """Those of the paper's first ten features, the constant among the ten left out."""
+        """Shares of the paper's first ten features, the constant among the ten left out."""
         return self.shares[: self.top - 1]
 
 
 class ModaddResult(ClassifierResult):
     """A transformer for modular addition in one basis; layers by name, the output left out."""
 
-    monosemantic: dict[str, Monosemanticity]
+    monosemantic: dict[str, LayerMonosemanticity]
     labels: dict[str, tuple[str, ...]]
     """Fourier labels of the first features."""
 
@@ -61,13 +58,10 @@ def measure(common: ClassifierResult, opened: Run) -> ModaddResult:
     return ModaddResult(
         **dict(common) | {"partitions": partitions},
         monosemantic={
-            name: Monosemanticity(
-                paper=one.paper,
-                without_constant=one.without_constant,
-                top=one.top,
-                shares=tuple(round(share, 4) for share in one.shares),
+            name: LayerMonosemanticity(
+                **dict(count) | {"shares": tuple(round(share, 4) for share in count.shares)}
             )
-            for name, one in counts.items()
+            for name, count in counts.items()
         },
         labels={name: tuple(one.text for one in of[:LABELS_PER_LAYER]) for name, of in labels.items()},
     )
