@@ -49,7 +49,7 @@ class ViewerServer(ThreadingHTTPServer):
         self._lock = Lock()
         self.page()  # a run that cannot be shown is refused before anything is served
         try:
-            super().__init__(("127.0.0.1", port), _Handler)
+            super().__init__(("127.0.0.1", port), _PageHandler)
         except (OSError, OverflowError) as error:
             raise InterbasisError(
                 f"could not listen on port {port} of 127.0.0.1 ({error}); leave out --port to use a free one"
@@ -75,7 +75,7 @@ class ViewerServer(ThreadingHTTPServer):
         return saved.to_json(), version
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _PageHandler(BaseHTTPRequestHandler):
     """The page and PUT notes/K, both under the secret; everything else is refused."""
 
     server: ViewerServer
