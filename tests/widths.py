@@ -38,7 +38,7 @@ def check_parts(parts: Iterable[RenderableType]) -> str:
         if width is not None:
             assert max(map(len, text.splitlines())) <= int(width)
         for table in parts:
-            if isinstance(table, tables.Table):
+            if isinstance(table, tables.ResultTable):
                 for row in table.rows:
                     for column, cell in zip(table.columns, row, strict=True):
                         assert column.text or re.search(rf"(?<!\S){re.escape(cell)}(?!\S)", text), cell

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import interbasis
-from interbasis.show.tables import Table
+from interbasis.show.tables import ResultTable
 from widths import check_command, check_parts, printed
 
 COMMANDS = {
@@ -67,7 +67,7 @@ def test_a_table_that_does_not_fit_is_printed_in_parts_or_as_blocks():
         ("mlp_in.0", None, 13, "[not markup]"),
     ]
     head = ("layer", "a wide heading", "count", "what it is")
-    table = Table.from_cells("Title", head, rows, text=("what it is",))
+    table = ResultTable.from_cells("Title", head, rows, text=("what it is",))
     check_parts([table])
     wide, narrow, blocks = (printed([table], width) for width in ("80", "36", "20"))
     assert len([line for line in wide.splitlines() if "attn_in.0" in line]) == 1

@@ -21,7 +21,7 @@ from interbasis.analysis.traces.records import Trace
 from interbasis.base.memory import format_bytes
 from interbasis.graph.interaction_graph import Carrier, LargestDirection
 from interbasis.network.summary import NetworkSummary
-from interbasis.show.tables import MISSING, Table
+from interbasis.show.tables import MISSING, ResultTable
 
 if TYPE_CHECKING:
     from interbasis.compute.shards import RoundMerged, ShardJobs, ShardWritten
@@ -37,7 +37,7 @@ OUTPUTS_SHOWN = 3
 NODES_SHOWN = 20
 """Nodes of a trace shown, those with the largest effects."""
 
-Parts = list[str | Table]
+Parts = list[str | ResultTable]
 
 
 def summary_tables(summary: RunSummary, folder: str, all_rows: bool = False) -> Parts:
@@ -65,7 +65,7 @@ def summary_tables(summary: RunSummary, folder: str, all_rows: bool = False) -> 
     return parts
 
 
-def _layer_table(layers: Sequence[LayerSummary]) -> Table:
+def _layer_table(layers: Sequence[LayerSummary]) -> ResultTable:
     head = ["layer", "width", "features", "noise", "unused", "margin", "effective", "largest"]
     rows = [
         [
@@ -90,10 +90,10 @@ def _layer_table(layers: Sequence[LayerSummary]) -> Table:
         head.append("TransformerLens")
         for row, layer in zip(rows, layers, strict=True):
             row.append(layer.hook)
-    return Table.from_cells("Node layers", head, rows, note)
+    return ResultTable.from_cells("Node layers", head, rows, note)
 
 
-def _direction_table(summary: RunSummary, count: int) -> Table:
+def _direction_table(summary: RunSummary, count: int) -> ResultTable:
     title = "Largest direction of every layer"
     rows = [(row.name, row.largest_direction) for row in summary.layers.values() if row.largest_direction]
     if len(rows) > count:
@@ -126,7 +126,7 @@ def _direction_table(summary: RunSummary, count: int) -> Table:
         )
         + f"{_left_out(summary, unit)}\n"
     )
-    return Table.from_cells(
+    return ResultTable.from_cells(
         title, ["layer", "share", "counted", "left out", "max norm", *carriers], cells, note
     )
 
@@ -140,7 +140,7 @@ def _left_out(summary: RunSummary, unit: str) -> str:
     return left_out + (" The largest direction is a feature of its own." if summary.isolate_largest else "")
 
 
-def _edge_table(sections: Sequence[SectionSummary]) -> Table:
+def _edge_table(sections: Sequence[SectionSummary]) -> ResultTable:
     estimated = sections[0].median_relative_error is not None
     head = ["section", "edges", "largest", "90 % of Ê²", "99 % of Ê²"]
     rows = [
@@ -154,7 +154,7 @@ def _edge_table(sections: Sequence[SectionSummary]) -> Table:
     if estimated:
         head.append("error")
         note += " Error: median relative standard error of Ê."
-    return Table.from_cells("Interaction edges Ê", head, rows, note)
+    return ResultTable.from_cells("Interaction edges Ê", head, rows, note)
 
 
 def section_tables(summary: NetworkSummary, name: str) -> Parts:
@@ -170,7 +170,7 @@ def section_tables(summary: NetworkSummary, name: str) -> Parts:
     return [
         f"{name}: {summary.family}, {len(summary.sections)} sections",
         f"before the first node layer: {summary.before}",
-        Table.from_cells("Sections", head, rows, text=head[2:]),
+        ResultTable.from_cells("Sections", head, rows, text=head[2:]),
         f"to: {summary.sections[-1].target}; every section ends where the next begins",
         *(f"after the last node layer: {step}" for step in summary.after),
     ]
@@ -194,7 +194,7 @@ def plan_tables(plan: CostPlan) -> Parts:
     return [
         f"\n{plan.basis.upper()} of {plan.model} · {plan.tokens:,} tokens in sequences of {plan.context:,} · "
         f"{plan.dtype} · edges: {plan.edges}\n",
-        Table.from_cells(
+        ResultTable.from_cells(
             "Phases", ("phase", "operations", "bytes moved", "time", "forward passes"), rows, note
         ),
         f"\nMemory: {format_bytes(plan.memory)} without a limit; with --memory at least "
@@ -227,18 +227,18 @@ def ablation_tables(result: AblationResult) -> Parts:
             "the limit. Worst mask: the metric with the worst mask found within what the plain count leaves "
             "out; per input: where every input has a mask of its own.\n"
         )
-        parts.append(Table.from_cells("Robust counts", head, rows, note))
+        parts.append(ResultTable.from_cells("Robust counts", head, rows, note))
     if result.layers:
         nodes = [
             (row.layer, "more than there are" if row.count is None else str(row.count), str(row.features))
             for row in result.layers.values()
         ]
         note = "The smallest number of leading features that passes; the constant counts."
-        parts.append(Table.from_cells("Nodes required", ("layer", "nodes", "of"), nodes, note))
+        parts.append(ResultTable.from_cells("Nodes required", ("layer", "nodes", "of"), nodes, note))
     return parts
 
 
-def _required_table(sections: Iterable[EdgesRequired], metric: str) -> Table:
+def _required_table(sections: Iterable[EdgesRequired], metric: str) -> ResultTable:
     rows = [
         (
             row.name, f"{row.count:,}" + ("  [{:,}, {:,}]".format(*row.interval) if row.interval else ""),
@@ -254,7 +254,7 @@ def _required_table(sections: Iterable[EdgesRequired], metric: str) -> Table:
         "bootstrap interval over the samples, with --intervals.\n"
     )
     head = ("section", "edges", "of", "ε", metric, "all larger pass from")
-    return Table.from_cells("Edges required", head, rows, note)
+    return ResultTable.from_cells("Edges required", head, rows, note)
 
 
 def curve_tables(result: CurvesResult) -> Parts:
@@ -286,7 +286,7 @@ def curve_tables(result: CurvesResult) -> Parts:
         )
     )
     head = ("section", *(f"{100 * fraction:g} %" for fraction in curves.fractions), "area", "distance")
-    table = Table.from_cells(f"{metric} with the largest edges kept", head, rows, note + "\n")
+    table = ResultTable.from_cells(f"{metric} with the largest edges kept", head, rows, note + "\n")
     measured = [(names[source], row) for source, row in result.sparsity.items()]
     return ["", table, _sparsity_table("Sparsity without a threshold", "section", measured)]
 
@@ -303,7 +303,7 @@ def control_tables(result: ControlsResult) -> Parts:
     head = ("control", *sections, "all at once")
     return [
         "",
-        Table.from_cells("Area under the faithfulness curve", head, areas, note),
+        ResultTable.from_cells("Area under the faithfulness curve", head, areas, note),
         _stress_table(controls),
         *(
             _sparsity_table(
@@ -319,7 +319,7 @@ def _area(curve: Curve) -> str:
     return "{} ({}–{})".format(*map(_decimals, (curve.area, *curve.area_interval)))
 
 
-def _stress_table(controls: Iterable[Control]) -> Table:
+def _stress_table(controls: Iterable[Control]) -> ResultTable:
     rows = []
     for row in controls:
         for name, stress in row.stress.items():
@@ -334,10 +334,10 @@ def _stress_table(controls: Iterable[Control]) -> Table:
         "ablated; failed: halves that miss the threshold, although all edges together meet it.\n"
     )
     head = ("section", "kept", "removed", "all ablated", "random halves", "worst half", "failed")
-    return Table.from_cells("Subsets of the removed edges", head, rows, note)
+    return ResultTable.from_cells("Subsets of the removed edges", head, rows, note)
 
 
-def _sparsity_table(title: str, first: str, measured: Iterable[tuple[str, Sparsity]]) -> Table:
+def _sparsity_table(title: str, first: str, measured: Iterable[tuple[str, Sparsity]]) -> ResultTable:
     rows = [
         (
             name, f"{row.participation:.1f}", f"{row.gini:.3f}", f"{row.hoyer:.3f}",
@@ -350,7 +350,7 @@ def _sparsity_table(title: str, first: str, measured: Iterable[tuple[str, Sparsi
         "how many inputs an output feature effectively has. > x %: share of edges above x % of that norm.\n"
     )
     head = (first, "inputs", "Gini", "Hoyer", "> 0.5 %", "> 1 %", "> 2 %", "> 4 %", "kurtosis")
-    return Table.from_cells(title, head, rows, note)
+    return ResultTable.from_cells(title, head, rows, note)
 
 
 def module_tables(result: ModulesResult) -> Parts:
@@ -386,11 +386,11 @@ def module_tables(result: ModulesResult) -> Parts:
         for name, assignment in result.layers.items()
     ]
     head = ("layer", *map(str, modules), "in none")
-    lines += ["", Table.from_cells("Features per layer and module", head, rows)]
+    lines += ["", ResultTable.from_cells("Features per layer and module", head, rows)]
     if result.cuts:
         cuts = [("{} and {}".format(*cut.modules), str(len(cut.features))) for cut in result.cuts]
         note = "The fewest features whose removal separates two modules."
-        lines.append(Table.from_cells("Vertex cuts", ("modules", "features"), cuts, note))
+        lines.append(ResultTable.from_cells("Vertex cuts", ("modules", "features"), cuts, note))
     return lines
 
 
@@ -405,7 +405,7 @@ def feature_tables(result: FeaturesResult) -> Parts:
     return [*map(_feature_table, result.layers.values()), *idle]
 
 
-def _feature_table(layer: LayerFeatures) -> Table:
+def _feature_table(layer: LayerFeatures) -> ResultTable:
     features = layer.features[:FEATURES_SHOWN]
     pushing = any(feature.effects for feature in features)  # on outputs, where they were computed
     names = ("what it is", "pushes up", "pushes down") if pushing else ("what it is",)
@@ -420,7 +420,7 @@ def _feature_table(layer: LayerFeatures) -> Table:
             f"{counts.without_constant} of the first {counts.top} are over 90 % one term "
             f"({counts.paper} in the paper's way, the constant included)."
         )
-    return Table.from_cells(layer.name, ("feature", *names), rows, note, text=names)
+    return ResultTable.from_cells(layer.name, ("feature", *names), rows, note, text=names)
 
 
 def _outputs(pushes: tuple[Push, ...]) -> str:
@@ -444,7 +444,7 @@ def trace_tables(result: TraceResult) -> Parts:
     ]
 
 
-def _node_table(trace: Trace) -> Table:
+def _node_table(trace: Trace) -> ResultTable:
     texts = {token.position: token.text for token in trace.tokens}
     checks = {check.node: check for check in (trace.checks.nodes if trace.checks else ())}
     rows = []
@@ -460,7 +460,7 @@ def _node_table(trace: Trace) -> Table:
         "when the feature is set to its mean there."
     )
     head = ("node", "token", "activation", "influence", "effect", "predicted", "measured", "what it is")
-    return Table.from_cells("", head, rows, note, text=("token", "what it is"))
+    return ResultTable.from_cells("", head, rows, note, text=("token", "what it is"))
 
 
 def steer_tables(result: SteerResult) -> Parts:
@@ -474,7 +474,7 @@ def steer_tables(result: SteerResult) -> Parts:
     ]  # fmt: skip
     title = f"{result.layer}:{result.feature} {result.by:+g} standard deviations  {result.label}"
     head = ("next", "logit before", "logit after", "probability before", "probability after")
-    parts: Parts = [Table.from_cells(title, head, rows)]
+    parts: Parts = [ResultTable.from_cells(title, head, rows)]
     if result.continuation is not None and result.steered is not None:
         parts += [f"without: {result.prompt}|{result.continuation}", ""]
         parts += [f"with:    {result.prompt}|{result.steered}"]
@@ -506,8 +506,8 @@ def comparison_tables(result: Comparison) -> Parts:
     parts: Parts = [
         f"\n{a.run} ({a.summary.basis}) / {b.run} ({b.summary.basis}) · {result.model} · {same}"
         f" · {changed or 'the same settings'}\n",
-        Table.from_cells("Node layers", head, layers, note),
-        Table.from_cells(
+        ResultTable.from_cells("Node layers", head, layers, note),
+        ResultTable.from_cells(
             "Interaction edges Ê", ("section", "edges", "90 % of Ê²", "99 % of Ê²", "required"), sections
         ),
     ]

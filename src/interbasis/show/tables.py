@@ -51,7 +51,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """A title, columns of text or numbers, rows of cells as text, and a note below.
 
     The first column names the rows. rich prints a table in the width that there is.
@@ -70,14 +70,14 @@ class Table:
         rows: Iterable[Sequence[Cell]],
         note: str = "",
         text: Collection[str] = (),
-    ) -> "Table":
+    ) -> "ResultTable":
         """Make a table of cells; the first column and those that ``text`` names hold text."""
         columns = tuple(Column(name, text=k == 0 or name in text) for k, name in enumerate(head))
         cells = tuple(tuple(map(_cell_text, row)) for row in rows)
         assert all(len(row) == len(head) for row in cells)
         return cls(title, columns, cells, note)
 
-    def first_and_last(self, count: int) -> "Table":
+    def first_and_last(self, count: int) -> "ResultTable":
         """The table with the first and the last of more than ``count`` rows, and "…" between them."""
         if len(self.rows) <= count:
             return self
@@ -113,7 +113,7 @@ class Table:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The table, or its parts, in the width that there is."""
-        shown = Table(  # escaped before widths are measured
+        shown = ResultTable(  # escaped before widths are measured
             printable(self.title),
             tuple(replace(column, name=printable(column.name)) for column in self.columns),
             tuple(tuple(map(printable, row)) for row in self.rows),
@@ -167,7 +167,7 @@ class Table:
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     """Markdown of a table whose columns are numbers where all their cells are."""
-    table = Table.from_cells("", head, rows)
+    table = ResultTable.from_cells("", head, rows)
     texts = [not _is_numeric([_typeset(row[k]) for row in table.rows]) for k in range(len(head))]
     return replace(table, columns=tuple(map(Column, head, texts))).to_markdown()
 

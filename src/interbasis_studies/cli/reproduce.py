@@ -55,10 +55,10 @@ def reproduce(
 
 
 def _tables(result: "Reproduction[JobResult]") -> "Iterable[RenderableType]":
-    from interbasis.show.tables import Table
+    from interbasis.show.tables import ResultTable
 
     head = ("claim", "paper", "here", "verdict")
     rows = [(verdict.claim, verdict.paper, verdict.here, verdict.ruling) for verdict in result.verdicts]
     done = len(result.jobs)
-    yield Table.from_cells("Claims of the paper", head, rows, text=head)
+    yield ResultTable.from_cells("Claims of the paper", head, rows, text=head)
     yield f"{done} of {done + len(result.missing)} runs finished · {result.out}/report.md\n"

@@ -40,10 +40,10 @@ def scoreboard(
 
 
 def _tables(board: Scoreboard, page: Path) -> Iterator[RenderableType]:
-    from interbasis.show.tables import Table
+    from interbasis.show.tables import ResultTable
     from interbasis_studies.known.conclusions import row_conclusion
 
     for axis, values in board.axes.items():
         rows = [(value, row_conclusion(board, axis, value)) for value in values]
-        yield Table.from_cells("", (axis, "conclusion"), rows, text=("conclusion",))
+        yield ResultTable.from_cells("", (axis, "conclusion"), rows, text=("conclusion",))
     yield f"Page  {page}"

@@ -12,7 +12,7 @@ from interbasis.base.files import write_text_atomically
 from interbasis.show.figures.style import GREY, INK, STYLE, looks, note, panel_grid, styled
 from interbasis.show.html import document, element, heading, paragraph, picture
 from interbasis.show.report.page import stylesheet
-from interbasis.show.tables import Table, markdown_table
+from interbasis.show.tables import ResultTable, markdown_table
 from interbasis_studies.known.conclusions import axis_conclusions, judged_by, row_conclusion
 from interbasis_studies.known.planted import PlantedSpec
 from interbasis_studies.known.records import TITLES, Estimate, Scoreboard, Scores
@@ -103,7 +103,7 @@ def _about(board: Scoreboard) -> str:
     fields = Scores.model_fields
     meanings = [(name.replace("_", " "), field.description or "") for name, field in fields.items()]
     head = ("score", "what it is")
-    return paragraph(_words(board)) + Table.from_cells("", head, meanings, text=head).to_html()
+    return paragraph(_words(board)) + ResultTable.from_cells("", head, meanings, text=head).to_html()
 
 
 def _breakdowns(board: Scoreboard) -> str:
@@ -115,7 +115,7 @@ def _breakdowns(board: Scoreboard) -> str:
         "The first value of every axis at which the score is below 0.5: that of modules, of edges for the "
         "planted transformer, which has none, of matched features for modular addition."
     )
-    table = Table.from_cells("", ["", *board.axes], rows, caption)
+    table = ResultTable.from_cells("", ["", *board.axes], rows, caption)
     return element("section", heading(2, "Where each basis breaks down") + table.to_html())
 
 
@@ -127,10 +127,12 @@ def _axis(board: Scoreboard, axis: str) -> str:
     for name in TABULATED:
         if _defined(board, axis, name):
             caption = f"{name.replace('_', ' ')}: mean (95 % interval)"
-            content += Table.from_cells("", [axis, *values], _rows(board, axis, name), caption).to_html()
+            content += ResultTable.from_cells(
+                "", [axis, *values], _rows(board, axis, name), caption
+            ).to_html()
     conclusions = [(value, row_conclusion(board, axis, value)) for value in values]
     head = (axis, "conclusion")
-    return element("section", content + Table.from_cells("", head, conclusions, text=head).to_html())
+    return element("section", content + ResultTable.from_cells("", head, conclusions, text=head).to_html())
 
 
 def _defined(board: Scoreboard, axis: str, name: str) -> bool:

@@ -18,8 +18,7 @@ from interbasis import build, features, figures
 from interbasis.analysis.ablation.records import Trial
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.base.errors import InterbasisError
-from interbasis.show.figures.interactions import THINNEST, WIDEST
-from interbasis.show.figures.selection import select
+from interbasis.show.figures.interactions import THINNEST, WIDEST, select
 from interbasis.show.figures.style import COLOURS, looks, plain, shortened
 
 

@@ -21,7 +21,7 @@ from interbasis.show.report.measurements import does_something, scrambled_counts
 from interbasis.show.report.page import EmbeddedFigure, page
 from interbasis.show.report.record import ReportedRun, read_runs
 from interbasis.show.report.tables import control_table
-from interbasis.show.tables import Table
+from interbasis.show.tables import ResultTable
 
 SCRIPT = "<script>alert(1)</script>\"'&"
 
@@ -399,6 +399,6 @@ def test_the_command_and_what_it_refuses(tmp_path, cli):
 def test_everything_in_html_is_escaped():
     assert escaped("half \ud83d") == "half ?"
     assert element("p", escaped(SCRIPT), title=SCRIPT).count("<") == 2
-    table = Table.from_cells(SCRIPT, [SCRIPT, ""], [[SCRIPT, SCRIPT]], SCRIPT).to_html()
+    table = ResultTable.from_cells(SCRIPT, [SCRIPT, ""], [[SCRIPT, SCRIPT]], SCRIPT).to_html()
     assert table.count("&lt;script&gt;") == 6
     assert "<script>" not in table

@@ -228,7 +228,7 @@ def _bases(run: ReportedRun) -> Iterator[ReportClaim]:
         )
         return
     rows = result.rows.values()
-    control = run.own_control
+    control = run.trained_control
     if control is None:
         yield _no(f"{basis} is sparser than another basis.", f"The controls do not include {basis} itself.")
         return

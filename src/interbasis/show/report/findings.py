@@ -126,7 +126,7 @@ def _explanation(evidence: Evidence) -> str:
 def _trust(run: ReportedRun) -> str:
     """Controls say most, then modules beyond chance, then curves; else how little may be said."""
     record = run.record
-    control = run.own_control
+    control = run.trained_control
     if control is not None and record.controls is not None:
         counted = scrambled_counts(record.controls.rows.values())
         if control.required and counted:

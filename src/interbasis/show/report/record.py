@@ -76,7 +76,7 @@ class ReportedRun:
         return [row for name, row in result.layers.items() if not self.layers[name].outputs] if result else []
 
     @property
-    def own_control(self) -> Control | None:
+    def trained_control(self) -> Control | None:
         """The row of the run itself among its controls."""
         rows = self.record.controls.rows.values() if self.record.controls else ()
         trained = (row for row in rows if row.network == "trained" and row.ranking == "Ê")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from interbasis.graph.settings import BuildConfig
 from interbasis.show.report.measurements import area_with_interval
 from interbasis.show.report.record import ReportedRun
-from interbasis.show.tables import MISSING, Cell, Table
+from interbasis.show.tables import MISSING, Cell, ResultTable
 
 LAYER_COLUMNS = {
     "run": "",
@@ -31,7 +31,7 @@ SETTINGS_SHOWN = {"basis", "edge_method", "edge_group", "edge_sources", "edge_po
 """Settings that have a row of their own in the table of provenance."""
 
 
-def provenance(runs: Sequence[ReportedRun]) -> Table:
+def provenance(runs: Sequence[ReportedRun]) -> ResultTable:
     """Model, data, settings, versions, times."""
     columns = [
         {
@@ -52,7 +52,7 @@ def provenance(runs: Sequence[ReportedRun]) -> Table:
     ]
     names = [run.name for run in runs]
     rows = [(name, *(column[name] for column in columns)) for name in columns[0]]
-    return Table.from_cells("", ["", *names], rows, text=names)
+    return ResultTable.from_cells("", ["", *names], rows, text=names)
 
 
 def _data(run: ReportedRun) -> str:
@@ -91,7 +91,7 @@ def _evaluated(run: ReportedRun) -> str:
     return f"{name}{result.data.samples:,} samples"
 
 
-def layer_table(runs: Sequence[ReportedRun]) -> Table:
+def layer_table(runs: Sequence[ReportedRun]) -> ResultTable:
     """Features kept, effective, and required: the runs below each other in every layer."""
     rows = [
         (
@@ -105,7 +105,7 @@ def layer_table(runs: Sequence[ReportedRun]) -> Table:
     return _measured_columns("Node layers", "layer", LAYER_COLUMNS, rows, len(runs))
 
 
-def section_table(runs: Sequence[ReportedRun]) -> Table | None:
+def section_table(runs: Sequence[ReportedRun]) -> ResultTable | None:
     """Edges, how many carry most, how many are required, and areas with intervals; None without edges."""
     rows: list[Sequence[Cell]] = [
         (name, run.name, *_section_cells(run, name))
@@ -135,7 +135,7 @@ def _section_cells(run: ReportedRun, name: str) -> list[Cell]:
 
 def _measured_columns(
     title: str, first: str, columns: Mapping[str, str], rows: Sequence[Sequence[Cell]], runs: int
-) -> Table:
+) -> ResultTable:
     """A table without columns in which nothing was measured, and without the run's where there is one run.
 
     A name stands in the first of its rows only.
@@ -151,10 +151,10 @@ def _measured_columns(
         for k, row in enumerate(rows)
     ]
     note = " ".join(words for k in shown if (words := columns[names[k - 1]]))
-    return Table.from_cells(title, (first, *(names[k - 1] for k in shown)), cells, note)
+    return ResultTable.from_cells(title, (first, *(names[k - 1] for k in shown)), cells, note)
 
 
-def module_table(runs: Sequence[ReportedRun]) -> Table | None:
+def module_table(runs: Sequence[ReportedRun]) -> ResultTable | None:
     """Modularity against chance; None where no run has modules."""
     rows: list[Sequence[Cell]] = []
     for run in runs:
@@ -170,10 +170,10 @@ def module_table(runs: Sequence[ReportedRun]) -> Table | None:
         "Rewired graphs have the same degrees (mean ± standard deviation); z below 2 is chance. "
         "Agreement: 1 is the same partition, 0 chance."
     )
-    return Table.from_cells("Modules", head, rows, note) if rows else None
+    return ResultTable.from_cells("Modules", head, rows, note) if rows else None
 
 
-def control_table(run: ReportedRun) -> Table | None:
+def control_table(run: ReportedRun) -> ResultTable | None:
     """Areas of whatever else might look as sparse; None without controls."""
     if not run.record.controls:
         return None
@@ -183,10 +183,12 @@ def control_table(run: ReportedRun) -> Table | None:
         for row in run.record.controls.rows.values()
     ]
     note = "Area under the faithfulness curve with 95 % bootstrap intervals."
-    return Table.from_cells(f"Controls of {run.name}", ("control", *run.sections, "all at once"), rows, note)
+    return ResultTable.from_cells(
+        f"Controls of {run.name}", ("control", *run.sections, "all at once"), rows, note
+    )
 
 
-def monosemantic_table(runs: Sequence[ReportedRun]) -> Table | None:
+def monosemantic_table(runs: Sequence[ReportedRun]) -> ResultTable | None:
     """Counts of features that are mostly one Fourier term; None where none were counted."""
     rows = [
         (f"{run.name}, {layer.name}", f"{counts.without_constant} of {counts.top}", str(counts.paper))
@@ -198,7 +200,7 @@ def monosemantic_table(runs: Sequence[ReportedRun]) -> Table | None:
         return None
     note = "The paper's way counts the constant among the first ten."
     head = ("run, layer", "among the first", "the paper's way")
-    return Table.from_cells("Features that are over 90 % one term", head, rows, note)
+    return ResultTable.from_cells("Features that are over 90 % one term", head, rows, note)
 
 
 def _union(names: Iterable[Iterable[str]]) -> list[str]:

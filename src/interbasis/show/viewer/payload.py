@@ -88,10 +88,8 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:
         layers=tuple(_layer(graph, rows, summary.layers[rows.name]) for rows in layer_rows(record)),
         sections=tuple(_section(graph, rows) for rows in section_rows(record, limit)),
         about=PageAbout(
+            **summary.model_dump(include={"samples", "seconds", "versions"}),
             settings=graph.config.model_dump(mode="json"),
-            samples=summary.samples,
-            seconds=summary.seconds,
-            versions=summary.versions,
             model_fingerprint=graph.provenance.model_fingerprint,
         ),
         ablation=ablation

@@ -9,11 +9,17 @@ writes only with the token that the page was given.
 
 A write names the version of the notes that it replaces, `If-Match: "VERSION"`. Where somebody else has
 written since, it is refused with 409, and the answer holds the notes as they are, with their version as ETag.
+
+A browser is not started with the address, since every user of a machine sees the arguments of all processes.
+It is given a file that only this user can read and that leads there.
 """
 
 import json
 import secrets
-from collections.abc import Sequence
+import tempfile
+import webbrowser
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -35,6 +41,19 @@ MAX_WAITING_CONNECTIONS = 1024
 """Connections that may wait to be accepted; further ones time out."""
 
 
+FORWARD = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={url}">
+<title>interbasis</title>
+</head>
+<body><a href="{url}">Open the page</a></body>
+</html>
+"""
+
+
 class ViewerServer(ThreadingHTTPServer):
     """Serves the page of one or two runs until it is shut down."""
 
@@ -49,7 +68,7 @@ class ViewerServer(ThreadingHTTPServer):
         self._lock = Lock()
         self.page()  # a run that cannot be shown is refused before anything is served
         try:
-            super().__init__(("127.0.0.1", port), _Handler)
+            super().__init__(("127.0.0.1", port), _PageHandler)
         except (OSError, OverflowError) as error:
             raise InterbasisError(
                 f"could not listen on port {port} of 127.0.0.1 ({error}); leave out --port to use a free one"
@@ -75,7 +94,7 @@ class ViewerServer(ThreadingHTTPServer):
         return saved.to_json(), version
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _PageHandler(BaseHTTPRequestHandler):
     """The page and PUT notes/K, both under the secret; everything else is refused."""
 
     server: ViewerServer
@@ -209,3 +228,26 @@ def _file_stamps(run: Path) -> list[tuple[str, int, int]]:
         ]
     except OSError:
         return []
+
+
+@contextmanager
+def opened_in_browser(url: str, folder: Path) -> Iterator[None]:
+    """Open a page in the browser; the file that leads there is removed at the end.
+
+    Args:
+        url: Address of the page.
+        folder: Where the file goes, if it can be written to: browsers that are confined to the user's own
+            files cannot read the system's folder of temporary ones, which is used otherwise.
+    """
+    try:
+        handle, name = tempfile.mkstemp(prefix=".view-", suffix=".html", dir=folder)
+    except OSError:
+        handle, name = tempfile.mkstemp(prefix="interbasis-view-", suffix=".html")
+    file = Path(name).resolve()
+    try:
+        with open(handle, "w", encoding="utf-8") as forward:
+            forward.write(FORWARD.format(url=url))
+        webbrowser.open(file.as_uri())
+        yield
+    finally:
+        file.unlink(missing_ok=True)
