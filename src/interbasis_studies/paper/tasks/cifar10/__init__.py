@@ -39,7 +39,7 @@ class Cifar10(ClassifierTask[Cifar10Result]):
         spec = self.plan.data or ""
         data = open_data(spec, "train"), open_data(spec, "test")
         cifar10.train(
-            cifar10.Recipe(seed=seed), data, path,
+            cifar10.Cifar10Recipe(seed=seed), data, path,
             lambda step, steps, loss, accuracy: progress(f"training, seed {seed}", step, steps),
         )  # fmt: skip
 
