@@ -14,7 +14,7 @@ from interbasis.show.figures.style import GREY, INK, STYLE, grid_of, looks, note
 from interbasis.show.report.html import document, element, heading, paragraph, picture, table
 from interbasis_studies.known.conclusions import axis_conclusions, judged_by, row_conclusion
 from interbasis_studies.known.planted import PlantedSpec
-from interbasis_studies.known.records import TITLES, Estimate, Scoreboard, Scores
+from interbasis_studies.known.records import TITLES, Estimate, RecoveryScores, Scoreboard
 from interbasis_studies.known.scoreboard_axes import QUICK_SAMPLES
 
 PICTURED = {
@@ -104,7 +104,7 @@ def _words(board: Scoreboard) -> str:
 
 
 def _about(board: Scoreboard) -> str:
-    fields = Scores.model_fields
+    fields = RecoveryScores.model_fields
     meanings = [(name.replace("_", " "), field.description or "") for name, field in fields.items()]
     return paragraph(_words(board)) + table(["score", "what it is"], meanings, kind="words")
 

@@ -28,7 +28,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Claim:
+class PaperClaim:
     """A claim of the paper."""
 
     name: str

@@ -33,7 +33,7 @@ class Job:
     """Whether its weights are given, or will be trained."""
 
 
-class Clock:
+class JobClock:
     """Seconds from the end of one stage of a job to the end of the next, stored in its run."""
 
     def __init__(self, run: Path):

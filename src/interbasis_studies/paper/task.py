@@ -11,7 +11,7 @@ from interbasis.base.progress import Progress, silent
 from interbasis.graph.settings import BuildRequest
 from interbasis_studies.paper.claims import Verdict
 from interbasis_studies.paper.figures import Picture
-from interbasis_studies.paper.jobs import Clock, Job
+from interbasis_studies.paper.jobs import Job, JobClock
 from interbasis_studies.paper.plan import Plan
 from interbasis_studies.paper.records import J, Reproduction
 
@@ -36,7 +36,7 @@ class Task(ABC, Generic[J]):
         """What is built for a job; its model is trained first where that is necessary."""
 
     @abstractmethod
-    def measure(self, job: Job, opened: OpenedRun, clock: Clock) -> J:
+    def measure(self, job: Job, opened: OpenedRun, clock: JobClock) -> J:
         """Ablate and measure; what is stored already is not computed again."""
 
     @abstractmethod
@@ -69,7 +69,7 @@ class Task(ABC, Generic[J]):
     def run(self, job: Job, progress: Progress = silent) -> J:
         """Build, ablate and measure one model in one basis, and store the result."""
         request = self.build_request(job, progress)
-        clock, built = Clock(job.folder), (job.folder / "config.json").is_file()
+        clock, built = JobClock(job.folder), (job.folder / "config.json").is_file()
         opened = build.run(
             request, job.folder, progress=progress, remedy=f"name another --out, or delete {job.folder}"
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from interbasis_studies.paper.claims import Claim, Verdict, spread
+from interbasis_studies.paper.claims import PaperClaim, Verdict, spread
 from interbasis_studies.paper.records import ComparedEdges, Reproduction
 from interbasis_studies.paper.tasks.language.records import (
     CENTRAL_KINDS,
@@ -25,27 +25,27 @@ MOST_OUTPUTS = 0.5
 MIN_REMOVABLE = 0.8
 """Share of edges that can go."""
 
-L1 = Claim(
+L1 = PaperClaim(
     "L1", "start of the middle block: the first 4 LIB directions are positional",
     "about 97 % of their variance; GPT2-small, block 6",
     f"average at least {MIN_POSITIONAL:.0%}; differs where one direction has {HALF:.0%}", "LIB",
 )  # fmt: skip
-L2 = Claim(
+L2 = PaperClaim(
     "L2", "layer-norm edges are 1-to-1 but for the variance, which feature 1 drives most and which "
     "reaches all outputs", "picture",
     "in every norm the median of the first 50 outputs, as many as the paper pictures, has "
     f"{MIN_OWN_EDGE:.0%} of its Ê² from one feature, in most feature 1 is first, and the variance reaches "
     f"{MIN_VARIANCE_REACH:.0%} of the outputs; differs where some of these hold", "LIB",
 )  # fmt: skip
-L3 = Claim(
+L3 = PaperClaim(
     "L3", "the first two inputs reach most outputs of the attention", "picture, block 6",
     f"needed edges to more than {MOST_OUTPUTS:.0%} of the outputs from both; differs where from one", "LIB",
 )  # fmt: skip
-L4 = Claim(
+L4 = PaperClaim(
     "L4", "80–95 % of the edges of attention and MLP sections can go, in both bases", "80–95 %, GPT2-small",
     f"at least {MIN_REMOVABLE:.0%} in every section and basis; differs where in half of them", "LIB and PCA",
 )  # fmt: skip
-L5 = Claim(
+L5 = PaperClaim(
     "L5", "LIB sparser than PCA in all attention and MLP sections", "all, TinyStories-1M",
     "fewer in every section; differs where in more than half; clearly: the 95 % interval of the ratio "
     "excludes 1", "LIB and PCA",

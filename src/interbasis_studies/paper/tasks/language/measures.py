@@ -16,18 +16,18 @@ from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.cores import Attention, Core, Elementwise, Gated, Normalize, Variance
 from interbasis.network.network import Network
-from interbasis_studies.paper.jobs import Clock
+from interbasis_studies.paper.jobs import JobClock
 from interbasis_studies.paper.tasks.language.records import (
     CENTRAL_KINDS,
     CombinedAblation,
     CombinedAblations,
     Kind,
-    NodeLayer,
+    MeasuredLayer,
     NormEdges,
     Profile,
     Profiles,
+    ProfileShape,
     Reach,
-    Shape,
     ShownExamples,
 )
 
@@ -69,7 +69,7 @@ def middle_block(network: Network) -> int:
 
 
 def combined_ablations(
-    opened: OpenedRun, kinds: dict[str, Kind], ablation: AblationResult, clock: Clock
+    opened: OpenedRun, kinds: dict[str, Kind], ablation: AblationResult, clock: JobClock
 ) -> tuple[CombinedAblation, ...]:
     """The cross-entropy with the masks of several sections in force at once, unless it is stored."""
     fingerprint = ablation.data.fingerprint
@@ -100,7 +100,7 @@ def combined_ablations(
     return rows
 
 
-def node_layers(opened: OpenedRun) -> dict[str, NodeLayer]:
+def node_layers(opened: OpenedRun) -> dict[str, MeasuredLayer]:
     """Widths, variances, and how positional the first features are."""
     features, summaries = opened.stored(FeaturesResult), summarise(opened.graph).layers
     assert features is not None
@@ -109,7 +109,7 @@ def node_layers(opened: OpenedRun) -> dict[str, NodeLayer]:
         variances = layer.variances[1 if layer.constant else 0 :] if layer.variances is not None else None
         described = features.layers[layer.name].by_index()
         first = range(1 + layer.isolated, 1 + layer.isolated + LISTED_FEATURES)
-        rows[layer.name] = NodeLayer(
+        rows[layer.name] = MeasuredLayer(
             summary=summaries[layer.name],
             variance=None if variances is None else variances.sum().item(),
             positional=tuple(
@@ -187,7 +187,7 @@ def profiles(opened: OpenedRun, layer: str) -> Profiles | None:
     return Profiles(layer=layer, pooled=pooled, features=tuple(rows))
 
 
-def shape(means: Tensor) -> Shape:  # [positions]
+def shape(means: Tensor) -> ProfileShape:  # [positions]
     """What a profile along the sequence looks like: R² of a step at position 0, a line, and a sinusoid.
 
     The sinusoid, of the best among `CYCLES`, has an offset; position 0 is left out for line and sinusoid,
@@ -201,7 +201,7 @@ def shape(means: Tensor) -> Shape:  # [positions]
         angle = 2 * torch.pi * cycles * inner / max(len(means) - 1, 1)
         waves[cycles] = _explained(rest, torch.stack([ones, angle.sin(), angle.cos()], 1))
     best = max(waves, key=lambda cycles: waves[cycles])
-    return Shape(
+    return ProfileShape(
         step=_explained(means, torch.stack([torch.ones_like(place), (place == 0).double()], 1)),
         line=_explained(rest, torch.stack([ones, inner], 1)),
         sinusoid=waves[best],

@@ -50,7 +50,7 @@ class CombinedAblations(Result):
     groups: tuple[CombinedAblation, ...]
 
 
-class NodeLayer(Record):
+class MeasuredLayer(Record):
     """One node layer."""
 
     summary: LayerSummary
@@ -99,7 +99,7 @@ class Reach(Record):
         return f"{self.source} → {self.target}"
 
 
-class Shape(Record):
+class ProfileShape(Record):
     """What a profile along the sequence looks like: R² of three fits."""
 
     step: float
@@ -117,7 +117,7 @@ class Profile(Record):
     feature: int
     share: float
     """Of its variance that position explains."""
-    shape: Shape
+    shape: ProfileShape
     means: tuple[float, ...]
 
 
@@ -149,7 +149,7 @@ class LanguageResult(JobResult):
     """The block in the middle."""
     kinds: dict[str, Kind]
     combined: tuple[CombinedAblation, ...]
-    node_layers: dict[str, NodeLayer]
+    node_layers: dict[str, MeasuredLayer]
     norms: dict[str, NormEdges]
     reach: dict[str, Reach]
     profiles: Profiles | None

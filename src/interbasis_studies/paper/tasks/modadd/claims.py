@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from interbasis_studies.paper.claims import Claim, Verdict, mean, spread
+from interbasis_studies.paper.claims import PaperClaim, Verdict, mean, spread
 from interbasis_studies.paper.published import MONOSEMANTIC
 from interbasis_studies.paper.records import Reproduction
 from interbasis_studies.paper.tasks.modadd.measures import ATTENTION, MLP, UNEMBEDDING, ModaddResult
@@ -21,43 +21,43 @@ MIN_SEEDS_TO_DIFFER = 3
 """Seeds that claims about how seeds differ need, M3 and M7."""
 MODULES_RESOLUTION = 0.5
 
-M1 = Claim(
+M1 = PaperClaim(
     "M1", "the models solve the task", "100 % train and test",
     f"all accuracies at least {SOLVED:.2%}; differs from {NEARLY_SOLVED:.0%} on", "a model",
 )  # fmt: skip
-M2 = Claim(
+M2 = PaperClaim(
     "M2", "attention: LIB needs fewer edges than PCA in all seeds",
     "5 of 5 (their stored seed 1 has LIB 80, PCA 76)", "all seeds; differs where more than half",
     "LIB and PCA",
 )  # fmt: skip
-M3 = Claim(
+M3 = PaperClaim(
     "M3", "MLP: LIB sparser in 3 of 5 seeds, PCA in 2", "3 : 2",
     "LIB in more seeds than PCA but not in all; not reproduced where one basis has all",
     f"LIB and PCA of {MIN_SEEDS_TO_DIFFER} seeds",
 )  # fmt: skip
-M4 = Claim(
+M4 = PaperClaim(
     "M4", "nodes: LIB needs slightly fewer than PCA, depending on the seed", "curves",
     f"mean ratio from {SMALLEST_NODE_RATIO} to below 1; differs up to {LARGEST_NODE_RATIO} or below "
     f"{SMALLEST_NODE_RATIO}", "nodes required in LIB and PCA",
 )  # fmt: skip
-M5 = Claim(
+M5 = PaperClaim(
     "M5", "PCA has features with incoming but no outgoing edges among the first 25, LIB hardly any",
     "before the MLP PCA 14 or 15, LIB 3 over 5 seeds; before the unembedding PCA many, LIB none; by eye",
     "PCA at least twice LIB's before the MLP, some in PCA and none in LIB before the unembedding; "
     "differs where PCA has more in both", "LIB and PCA",
 )  # fmt: skip
-M6 = Claim(
+M6 = PaperClaim(
     "M6", "monosemantic features among the first 10 of three layers: no clear advantage of either basis",
     "LIB 14, 13, 18, 16, 13 (mean 14.8); PCA 16, 13, 18, 16, 5 (mean 13.6)",
     f"means at most {SMALL_GAP:g} apart; differs up to {LARGE_GAP:g}", "LIB and PCA",
 )  # fmt: skip
-M7 = Claim(
+M7 = PaperClaim(
     "M7", "modules separate frequencies in one seed (γ = 0.5), not reliably elsewhere",
     "seed 3: 49, 38, 36; by eye",
     f"at least {SEPARATED_FREQUENCIES} frequencies with a module of their own in some seeds, at most half of "
     "them; differs where in more", f"LIB of {MIN_SEEDS_TO_DIFFER} seeds",
 )  # fmt: skip
-M8 = Claim(
+M8 = PaperClaim(
     "M8", "GIB is about as sparse as LIB", "seed 0: 131, 82 against 133, 82",
     f"counts of attention and MLP {CLOSE_EDGES:.0%} apart on average; differs up to {NEAR_EDGES:.0%}",
     "GIB and LIB",
