@@ -16,6 +16,7 @@ from interbasis.analysis.stages.ablate import AblateRequest, AblationResult
 from interbasis.analysis.stored_results import load_result, save_result
 from interbasis.analysis.workspace import OpenedRun
 from interbasis.base.literals import Basis
+from interbasis.base.memory import peak_bytes
 from interbasis.lib.counted_tokens import CountedTokens
 from interbasis_studies.paper.plan import Settings
 from interbasis_studies.paper.records import JobResult, JobTimes, Seconds
@@ -59,19 +60,8 @@ class JobClock:
 
     @property
     def times(self) -> JobTimes:
-        """What all stages took so far."""
+        """Times of all stages so far."""
         return load_result(self.run, JobTimes) or JobTimes()
-
-
-def peak_bytes() -> int | None:
-    """Most memory that this process had at once, if the system tells."""
-    try:
-        import resource
-        import sys
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def ablate_missing(opened: OpenedRun, request: AblateRequest) -> bool:
@@ -101,7 +91,7 @@ def _same_settings(stored: AblationResult, opened: OpenedRun, request: AblateReq
 
 
 def common_result(job: Job, opened: OpenedRun, settings: Settings) -> JobResult:
-    """What the results of all tasks have in common, once the run is ablated."""
+    """Common part of the results of all tasks, once the run is ablated."""
     ablation = opened.stored(AblationResult)
     assert ablation is not None
     graph = opened.graph

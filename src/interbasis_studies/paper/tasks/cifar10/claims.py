@@ -80,7 +80,9 @@ def accuracy(test: Sequence[float]) -> Verdict:
 
 def sparser(lib: Sequence[Sequence[int]], pca: Sequence[Sequence[int]]) -> Verdict:
     """C2 of edges required, per seed and section."""
-    pairs = [(a, b) for one, other in zip(lib, pca, strict=True) for a, b in zip(one, other, strict=True)]
+    pairs = [
+        (a, b) for first, second in zip(lib, pca, strict=True) for a, b in zip(first, second, strict=True)
+    ]
     wins = sum(a < b for a, b in pairs)
     ratios = [
         median(b[k] / max(a[k], 1) for a, b in zip(lib, pca, strict=True)) for k in range(len(lib[0]))
@@ -133,11 +135,11 @@ def explained(lib: Sequence[float]) -> Verdict:
 def intervention(before: Sequence[float], after: Sequence[float]) -> Verdict:
     """C6 of test accuracies with the last hidden layer's direction set by the true label, seed by seed."""
     gains = [b - a for a, b in zip(before, after, strict=True)]
-    theirs = DIRECTION["after"] - DIRECTION["before"]
+    published = DIRECTION["after"] - DIRECTION["before"]
     return C6.judge(
         f"{mean(before):.1%} → {mean(after):.1%} (means); by "
         f"{spread([100 * gain for gain in gains], '{:.1f}')} points",
         min(gains) >= MIN_GAIN, min(gains) > 0,
-        f"{100 * mean(gains):+.1f} points on average, {100 * (mean(gains) - theirs):+.1f} against the "
-        f"paper's {100 * theirs:+.1f}",
+        f"{100 * mean(gains):+.1f} points on average, {100 * (mean(gains) - published):+.1f} against the "
+        f"paper's {100 * published:+.1f}",
     )  # fmt: skip

@@ -85,22 +85,22 @@ def positional(profiles: Profiles) -> Verdict:
 
 def layer_norms(norms: Sequence[NormEdges], middle: int) -> Verdict:
     """L2 of all layer norms: 1-to-1 edges, feature 1 first in the variance, the variance to all outputs."""
-    own = [norm.own for norm in norms]
+    shares = [norm.own for norm in norms]
     heard = [norm for norm in norms if norm.first is not None]
     firsts = sum(norm.first == 1 for norm in heard)
-    told = [norm.reaches for norm in norms if norm.reaches is not None]
+    reaching = [norm.reaches for norm in norms if norm.reaches is not None]
     holds = {
-        "1-to-1": min(own) >= MIN_OWN_EDGE,
+        "1-to-1": min(shares) >= MIN_OWN_EDGE,
         "feature 1 first": bool(heard) and firsts > HALF * len(heard),
-        "variance to all": bool(told) and min(told) >= MIN_VARIANCE_REACH,
+        "variance to all": bool(reaching) and min(reaching) >= MIN_VARIANCE_REACH,
     }
     missing = ", ".join(name for name, held in holds.items() if not held)
     mine = next((norm for norm in heard if norm.source == f"ln1.{middle}"), None)
     every = spread([norm.own_of_all for norm in norms], "{:.0%}")
-    here = f"own edge {spread(own, '{:.0%}')} of a pictured output's Ê² (of any output's {every}); "
+    here = f"own edge {spread(shares, '{:.0%}')} of a pictured output's Ê² (of any output's {every}); "
     here += f"feature 1 drives the variance most in {firsts} of {len(heard)} norms"
     here += f" (ln1.{middle}: feature {mine.first}, {mine.share:.0%})" if mine else ""
-    here += f"; the variance reaches {spread(told, '{:.0%}')} of the outputs" if told else ""
+    here += f"; the variance reaches {spread(reaching, '{:.0%}')} of the outputs" if reaching else ""
     return L2.judge(here, all(holds.values()), any(holds.values()), f"does not hold: {missing}")
 
 
@@ -108,11 +108,11 @@ def attention_inputs(rows: Sequence[Reach], middle: int) -> Verdict:
     """L3 of the edges needed from the first two inputs of the middle block's attention."""
     row = next((row for row in rows if row.source == f"attn_in.{middle}"), rows[len(rows) // 2])
     first, second = row.first
-    many = [share > MOST_OUTPUTS for share in row.first]
+    wide = [share > MOST_OUTPUTS for share in row.first]
     return L3.judge(
         f"{row.source}: needed edges to {first:.0%} and {second:.0%} of the outputs (ranks "
         f"{row.ranks[0]} and {row.ranks[1]} of {row.inputs} inputs; a median input {row.median:.0%})",
-        all(many), any(many), f"{sum(many)} of 2 reach most",
+        all(wide), any(wide), f"{sum(wide)} of 2 reach most",
     )  # fmt: skip
 
 
@@ -135,12 +135,12 @@ def sparser(comparison: Sequence[ComparedEdges], kinds: Mapping[str, Kind]) -> V
         return L5.open()
     parts = []
     for kind in CENTRAL_KINDS:
-        some = [row for row in rows if kinds[row.source] == kind]
-        fewer = sum(row.lib < row.pca for row in some)
-        clear = sum(row.interval[1] < 1 for row in some)
-        against = sum(row.interval[0] > 1 for row in some)
+        chosen = [row for row in rows if kinds[row.source] == kind]
+        fewer = sum(row.lib < row.pca for row in chosen)
+        clear = sum(row.interval[1] < 1 for row in chosen)
+        against = sum(row.interval[0] > 1 for row in chosen)
         parts.append(
-            f"{kind}: LIB fewer in {fewer} of {len(some)} ({clear} clearly; PCA clearly in {against})"
+            f"{kind}: LIB fewer in {fewer} of {len(chosen)} ({clear} clearly; PCA clearly in {against})"
         )
     wins = sum(row.lib < row.pca for row in rows)
     return L5.judge(

@@ -1,4 +1,4 @@
-"""What is measured of a language model's run for the claims L1 to L5.
+"""Measures of a language model's run for the claims L1 to L5.
 
 Edges Ê are [features out, features in]; feature 0 is the constant, and 1 the variance where a layer holds it.
 """
@@ -52,7 +52,7 @@ TOKENS_BEFORE = 8
 
 
 def kinds(network: Network) -> dict[str, Kind]:
-    """What every section is, by its source layer."""
+    """Kind of every section, by its source layer."""
     return {
         name: next((kind for core, kind in KIND_OF_CORE if isinstance(section.core, core)), "other")
         for name, section in zip(network.layers, network.sections, strict=False)
@@ -131,11 +131,12 @@ def layer_norms(graph: InteractionGraph, kinds: dict[str, Kind]) -> dict[str, No
         inner = squares[1 + target.isolated :, 1 + source.isolated :]
         first = share = reaches = None
         if kind == "norm in" and target.isolated:
-            heard = squares[1, 1:]
-            first, share = int(heard.argmax()) + 1, _largest_share(heard[None]).item()
+            into_variance = squares[1, 1:]
+            first = int(into_variance.argmax()) + 1
+            share = _largest_share(into_variance[None]).item()
         if kind == "norm out" and source.isolated:
-            told = edges[1:, 1:]
-            reaches = (told[:, 0] >= MIN_REACHING_EDGE * told.amax(1)).double().mean().item()
+            outputs = edges[1:, 1:]
+            reaches = (outputs[:, 0] >= MIN_REACHING_EDGE * outputs.amax(1)).double().mean().item()
         rows[name] = NormEdges(
             source=name,
             target=target.name,
@@ -149,7 +150,7 @@ def layer_norms(graph: InteractionGraph, kinds: dict[str, Kind]) -> dict[str, No
 
 
 def reach(opened: OpenedRun, kinds: dict[str, Kind]) -> dict[str, Reach]:
-    """How far the first two inputs, and a median one, of every ablated attention reach."""
+    """Reach of the first two inputs, and of a median one, of every ablated attention."""
     tensors, targets, rows = opened.stored_tensors(AblationResult), opened.graph.layer_names[1:], {}
     for (name, kind), target in zip(kinds.items(), targets, strict=True):
         mask = tensors.get(f"edge_mask.{name}")
@@ -188,22 +189,22 @@ def profiles(opened: OpenedRun, layer: str) -> Profiles | None:
 
 
 def shape(means: Tensor) -> ProfileShape:  # [positions]
-    """What a profile along the sequence looks like: R² of a step at position 0, a line, and a sinusoid.
+    """Shape of a profile along the sequence: R² of a step at position 0, a line, and a sinusoid.
 
     The sinusoid, of the best among `CYCLES`, has an offset; position 0 is left out for line and sinusoid,
     since it stands apart in many models.
     """
     place = torch.arange(len(means), dtype=torch.float64)
-    rest, inner = means[1:], place[1:]
+    values, inner = means[1:], place[1:]
     ones = torch.ones_like(inner)
     waves = {}
     for cycles in CYCLES:
         angle = 2 * torch.pi * cycles * inner / max(len(means) - 1, 1)
-        waves[cycles] = _explained(rest, torch.stack([ones, angle.sin(), angle.cos()], 1))
+        waves[cycles] = _explained(values, torch.stack([ones, angle.sin(), angle.cos()], 1))
     best = max(waves, key=lambda cycles: waves[cycles])
     return ProfileShape(
         step=_explained(means, torch.stack([torch.ones_like(place), (place == 0).double()], 1)),
-        line=_explained(rest, torch.stack([ones, inner], 1)),
+        line=_explained(values, torch.stack([ones, inner], 1)),
         sinusoid=waves[best],
         cycles=best,
     )
@@ -225,7 +226,7 @@ def _largest_share(squares: Tensor) -> Tensor:  # [rows, columns] -> [rows]
 
 
 def examples(opened: OpenedRun, layer: str) -> tuple[ShownExamples, ...]:
-    """Where some features of a layer are most positive and most negative, as text."""
+    """Texts at which features of a layer are most positive and most negative."""
     examples, features = opened.stored(ExamplesResult), opened.stored(FeaturesResult)
     if examples is None or features is None or examples.kind != "tokens" or layer not in examples.layers:
         return ()
@@ -244,7 +245,7 @@ def examples(opened: OpenedRun, layer: str) -> tuple[ShownExamples, ...]:
 
 
 def _texts(band: Band) -> str:
-    return " · ".join(_text(one) for one in band.examples[:2] if isinstance(one, TokenExample))
+    return " · ".join(_text(example) for example in band.examples[:2] if isinstance(example, TokenExample))
 
 
 def _text(example: TokenExample) -> str:

@@ -1,4 +1,4 @@
-"""What the page of a language model has beside the common parts."""
+"""Parts of the page of a language model beside the common ones."""
 
 from interbasis.analysis.stages.ablate import SectionEdges
 from interbasis_studies.paper.markdown import Cell, percent, table
@@ -76,14 +76,14 @@ def _compared_edges(r: R) -> str:
         if rows:
             head = ("section", "LIB", "of", "PCA", "of", "LIB can go", "PCA can go", "ratio")
             parts.append(f"### {title[0].upper()}{title[1:]}\n\n" + table(head, rows))
-    others = [
+    other_bases = [
         (BASIS_LABELS[job.basis], section.name, _count(section))
         for job in r.by_basis
         if job.basis not in CENTRAL_BASES
         for section in job.ablation.sections.values()
     ]
-    if others:
-        parts.append("### Other bases\n\n" + table(("basis", "section", "count [95 %]"), others))
+    if other_bases:
+        parts.append("### Other bases\n\n" + table(("basis", "section", "count [95 %]"), other_bases))
     return "\n\n".join(parts)
 
 
@@ -128,9 +128,9 @@ def _layers(r: R) -> str:
     for name, layer in r.by_basis[0].node_layers.items():
         cells: list[Cell] = [name, layer.summary.width, layer.variance]
         for job in r.by_basis:
-            one = job.node_layers[name].summary
-            dropped = f"{one.features} (−{one.dropped_as_noise}, −{one.dropped_as_unused})"
-            cells += [dropped, f"{one.effective_features:.1f}"]
+            summary = job.node_layers[name].summary
+            dropped = f"{summary.features} (−{summary.dropped_as_noise}, −{summary.dropped_as_unused})"
+            cells += [dropped, f"{summary.effective_features:.1f}"]
         rows.append(cells)
     names = [name for job in r.by_basis for name in (f"{BASIS_LABELS[job.basis]}: kept", "effective")]
     return (

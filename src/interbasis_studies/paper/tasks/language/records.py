@@ -15,7 +15,7 @@ CENTRAL_KINDS: tuple[Kind, ...] = ("attention", "MLP")
 
 
 class TokensUsed(Record):
-    """How many tokens a result was made from."""
+    """Numbers of tokens that a result was computed from."""
 
     basis: int
     edges: int
@@ -100,7 +100,7 @@ class Reach(Record):
 
 
 class ProfileShape(Record):
-    """What a profile along the sequence looks like: R² of three fits."""
+    """Shape of a profile along the sequence: R² of three fits."""
 
     step: float
     """At position 0."""
@@ -131,7 +131,7 @@ class Profiles(Record):
 
 
 class ShownExamples(Record):
-    """Where a feature is most positive and most negative, as text."""
+    """Texts at which a feature is most positive and most negative."""
 
     layer: str
     feature: int

@@ -69,7 +69,7 @@ def verdicts(r: Reproduction[ModaddResult]) -> list[Verdict]:
     both, gib_and_lib = r.paired("lib", "pca"), r.paired("gib", "lib")
     several = both if len(both[0]) >= MIN_SEEDS_TO_DIFFER else [[], []]
     counted = both if all(_nodes(job) is not None for jobs in both for job in jobs) else [[], []]
-    own = [
+    separate = [
         len(partition.frequencies.own)
         for job in r.of_basis("lib")
         if (partition := job.partition(MODULES_RESOLUTION)) and partition.frequencies
@@ -81,7 +81,7 @@ def verdicts(r: Reproduction[ModaddResult]) -> list[Verdict]:
         M4.decide(nodes, *([_nodes(job) for job in jobs] for jobs in counted)),
         M5.decide(relevance, *(_idle(jobs) for jobs in both)),
         M6.decide(monosemanticity, *([job.monosemantic_features for job in jobs] for jobs in both)),
-        M7.decide(modules, own if len(own) >= MIN_SEEDS_TO_DIFFER else []),
+        M7.decide(modules, separate if len(separate) >= MIN_SEEDS_TO_DIFFER else []),
         M8.decide(gib, *(
             [[job.ablation.counts[source] for source in (ATTENTION, MLP)] for job in jobs]
             for jobs in gib_and_lib
@@ -170,22 +170,22 @@ def monosemanticity(lib: Sequence[int], pca: Sequence[int]) -> Verdict:
     )  # fmt: skip
 
 
-def modules(own: Sequence[int]) -> Verdict:
+def modules(separate: Sequence[int]) -> Verdict:
     """M7 of the number of frequencies with a module to themselves at γ = 0.5, seed by seed."""
-    separated = sum(count >= SEPARATED_FREQUENCIES for count in own)
+    separated = sum(count >= SEPARATED_FREQUENCIES for count in separate)
     return M7.judge(
-        f"{separated} of {len(own)} seeds; frequencies with a module of their own: {_listed(own)}",
-        0 < separated <= len(own) / 2,
+        f"{separated} of {len(separate)} seeds; frequencies with a module of their own: {_listed(separate)}",
+        0 < separated <= len(separate) / 2,
         separated > 0,
-        f"{separated} of {len(own)} seeds instead of 1 of 5",
+        f"{separated} of {len(separate)} seeds instead of 1 of 5",
     )
 
 
 def gib(gib_edges: Sequence[Sequence[int]], lib_edges: Sequence[Sequence[int]]) -> Verdict:
     """M8 of edges required by attention and MLP, seed by seed."""
     ratios = [
-        a / b for one, other in zip(gib_edges, lib_edges, strict=True)
-        for a, b in zip(one, other, strict=True)
+        a / b for first, second in zip(gib_edges, lib_edges, strict=True)
+        for a, b in zip(first, second, strict=True)
     ]  # fmt: skip
     away = mean([abs(ratio - 1) for ratio in ratios])
     return M8.judge(
