@@ -89,11 +89,11 @@ class LayerBasis:
 
     def rows(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [k, width]
         """C[j] of some features j: the directions that they read."""
-        return self.transform[torch.as_tensor(features)]
+        return self.transform[torch.as_tensor(features, device=self.transform.device)]
 
     def directions(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [width, k]
         """C⁺[:, j] of some features j: one unit of each in the layer's coordinates."""
-        return self.inverse[:, torch.as_tensor(features)]
+        return self.inverse[:, torch.as_tensor(features, device=self.inverse.device)]
 
     def centred(self) -> "LayerBasis":
         """The same features with 0 as their mean, as those of a rotated basis have it already."""
@@ -148,7 +148,7 @@ class IdentityBasis(LayerBasis):
         return self.transform
 
     def rows(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [k, width]
-        return torch.nn.functional.one_hot(torch.as_tensor(features), self.width).double()
+        return torch.nn.functional.one_hot(torch.as_tensor(features, device="cpu"), self.width).double()
 
     def directions(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [width, k]
         return self.rows(features).T
