@@ -25,7 +25,7 @@ SECTION = 0
 def naive(network, graph, data) -> int:
     """The reference: features that may not be seen are set to 0, the section runs whole for every mask."""
     section = sections_in_bases(network, graph.layers)[SECTION]
-    features = graph.layers[SECTION].features_of(network.activations_at(SECTION, data.inputs))
+    features = graph.layers[SECTION].to_features(network.activations_at(SECTION, data.inputs))
     edges = graph.edges[SECTION]
 
     def ablated(mask: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def naive(network, graph, data) -> int:
         return result
 
     def accuracy(kept: int) -> float:
-        f = graph.layers[SECTION + 1].back(ablated(top_edges(edges, kept)))
+        f = graph.layers[SECTION + 1].from_features(ablated(top_edges(edges, kept)))
         for later in network.sections[SECTION + 1 :]:
             f = later(f)
         return 1 - (f[:, -1].argmax(-1) != data.labels).double().mean().item()

@@ -29,7 +29,7 @@ from interbasis.base.progress import silent
 from interbasis.base.records import Basis, Record
 from interbasis.data.samples import Samples
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.graph.named_models import first_of, open_data, open_model
+from interbasis.graph.named_models import first_samples, open_data, open_model
 from interbasis.graph.store import load
 from interbasis.lib.edges import edges as measure_edges
 from interbasis.network.network import Network
@@ -102,9 +102,9 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    data = first_of(open_data(arguments.data), arguments.images)
-    edge_data = first_of(open_data(arguments.data), arguments.edges)
-    test = first_of(open_data(arguments.data, "test"), arguments.test)
+    data = first_samples(open_data(arguments.data), arguments.images)
+    edge_data = first_samples(open_data(arguments.data), arguments.edges)
+    test = first_samples(open_data(arguments.data, "test"), arguments.test)
     for name in arguments.rows:
         measure(name, Folder(arguments.out / name), data, edge_data, test)
         print(f"{name} is finished", flush=True)
@@ -119,7 +119,7 @@ def measure(name: str, folder: Folder, data: Samples, edge_data: Samples, test: 
         network = scramble(network)
     graph = graph_of(network, folder, basis, data, edge_data)
     if scramble is not None:
-        test = own_answers(network.to(graph.config.torch_dtype), test)
+        test = network_answers(network.to(graph.config.torch_dtype), test)
     with folder.timed("ablation"):
         search = Search.from_graph(network, graph, test, "accuracy")
         folder.update(baseline=search.evaluation.baseline.value)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import interbasis
-from interbasis.graph.store import entries_of, load
+from interbasis.graph.store import graph_entries, load
 
 Graph = interbasis.InteractionGraph | Path
 """In memory, or the folder of a run."""
@@ -15,7 +15,7 @@ Graph = interbasis.InteractionGraph | Path
 def tensors_of(graph: Graph) -> dict[str, Tensor]:
     """All tensors of a graph, by the name they are stored under."""
     loaded = load(graph) if isinstance(graph, Path) else graph
-    return {entry.name: entry.read().detach().cpu().contiguous().clone() for entry in entries_of(loaded)}
+    return {entry.name: entry.read().detach().cpu().contiguous().clone() for entry in graph_entries(loaded)}
 
 
 def assert_same_graph(one: Graph, other: Graph) -> None:

@@ -38,7 +38,11 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert files == {name for name in names if name.parts[0] in packages}
-    for required in ("viewer/static/main.js", "report/report.css", "checkpoints/modadd-seed0.safetensors"):
+    for required in (
+        "show/viewer/static/main.js",
+        "show/report/report.css",
+        "checkpoints/modadd-seed0.safetensors",
+    ):
         assert Path("interbasis") / required in files
     assert {name.parts[0] for name in names} == {*packages, about}
     needed = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", metadata, re.MULTILINE)

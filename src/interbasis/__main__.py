@@ -1,8 +1,8 @@
 """`python -m interbasis`."""
 
-from interbasis.compute.signals import say_when_ended
+from interbasis.compute.signals import enable_end_notice
 
-say_when_ended()  # torchrun may end this process while the rest is imported
+enable_end_notice()  # torchrun may end this process while the rest is imported
 
 from interbasis.cli import main  # noqa: E402
 

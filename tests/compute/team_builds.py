@@ -8,7 +8,7 @@ import interbasis
 from cases import CASES
 from compute.in_blocks import sum_in_blocks
 from interbasis.cli import main
-from interbasis.compute.team import team_of_torchrun
+from interbasis.compute.team import torchrun_team
 from interbasis.data.samples import Samples
 
 BUILDS = {
@@ -47,5 +47,5 @@ def run_commands(run: Path, model: str | Path) -> None:
 
 if __name__ == "__main__":
     sum_in_blocks(setattr)
-    build_all(Path(sys.argv[1]), team=team_of_torchrun())
+    build_all(Path(sys.argv[1]), team=torchrun_team())
     run_commands(Path(sys.argv[1]) / "run", sys.argv[2])

@@ -94,10 +94,10 @@ def test_every_process_sums_nodes_of_one_tree(blocks, processes):
     one = BlockSum("", blocks, lambda block: ({}, {"sum": str(block)}), lambda a, b: ({}, _joined(a, b)))
     parts, team = {}, ShardJob(Path("none"), 0, processes)
     for rank in range(processes):
-        nodes = one.nodes_within(*team.blocks_of(rank, blocks))
+        nodes = one.nodes_within(*team.block_range(rank, blocks))
         assert len(nodes) <= 2 * blocks.bit_length()
-        parts |= {node: one.sum_of(*node) for node in nodes}
-    assert one.joined(parts) == one.sum()
+        parts |= {node: one.node_sum(*node) for node in nodes}
+    assert one.joined(parts) == one.node_sum(0, blocks)
     assert not parts
 
 

@@ -11,7 +11,7 @@ import pytest
 SENTENCE = (
     "was told to end, as torchrun does when another one has ended; run the same command again to resume"
 )
-LISTEN = "from interbasis.compute.signals import say_no_more, say_when_ended; say_when_ended()\n"
+LISTEN = "from interbasis.compute.signals import disable_end_notice, enable_end_notice; enable_end_notice()\n"
 WAITS = {
     "for a process that never comes": """
 from torch.distributed import TCPStore
@@ -19,7 +19,7 @@ import interbasis.compute.team as team
 store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 team.rendezvous = lambda *given, **options: iter([(store, 0, 2)])
 print("waits", flush=True)
-team.team_of_torchrun()
+team.torchrun_team()
 """,
     "for a process that has stopped": """
 import os, signal
@@ -78,7 +78,7 @@ def test_a_process_that_waits_within_the_library_says_its_sentence(wait):
 def test_a_process_that_says_why_it_ends_says_nothing_else_and_ends():
     script = LISTEN + (
         "import interbasis.compute.signals as signals, sys, time; signals.SECONDS_TO_END = 0.5\n"
-        "say_no_more(); print('says', flush=True)\n"
+        "disable_end_notice(); print('says', flush=True)\n"
         "time.sleep(0.2); print('its own sentence', file=sys.stderr, flush=True); time.sleep(60)"
     )
     process = started(script)
@@ -95,7 +95,7 @@ def test_a_process_that_was_told_to_end_says_nothing_of_its_own():
         "def slowly(file, text): time.sleep(0.5); return write(file, text)\n"
         "os.write = slowly\n"
         "os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.2)\n"
-        "say_no_more(); print('its own sentence', file=sys.stderr, flush=True)"
+        "disable_end_notice(); print('its own sentence', file=sys.stderr, flush=True)"
     )
     said = started(script).communicate(timeout=20)[1]
     assert said == f"error: process 2 of 2 {SENTENCE}\n"

@@ -10,7 +10,7 @@ from torch import nn
 import interbasis
 from cases import mlp, modular_addition
 from interbasis import InterbasisError, build
-from interbasis.base.files import sha256_of
+from interbasis.base.files import file_sha256
 from interbasis.graph.interaction_graph import Provenance
 from interbasis.graph.store import load, save
 
@@ -125,11 +125,11 @@ def test_a_run_that_is_replaced_while_it_is_read_is_read_anew(run, monkeypatch):
     other = build(case.network, case.inputs).graph
     read, calls = module._read_tensors, []
 
-    def replaced_meanwhile(folder, header):
+    def replaced_meanwhile(*arguments):
         if not calls:
             calls.append(1)
             save(other, run, signed=True)
-        return read(folder, header)
+        return read(*arguments)
 
     monkeypatch.setattr(module, "_read_tensors", replaced_meanwhile)
     assert torch.equal(load(run).edges[0], other.edges[0])
@@ -166,7 +166,7 @@ def poison(run):
     tensors = load_file(file)
     tensors["edges.0"][1, 1] = torch.nan
     save_file(tensors, file)
-    edit(tensors={"file": file.name, "sha256": sha256_of(file)})(run)
+    edit(tensors={"file": file.name, "sha256": file_sha256(file)})(run)
 
 
 def shrink(run):
@@ -174,7 +174,7 @@ def shrink(run):
     tensors = load_file(file)
     tensors["edges.0"] = tensors["edges.0"][:-1].clone()
     save_file(tensors, file)
-    edit(tensors={"file": file.name, "sha256": sha256_of(file)})(run)
+    edit(tensors={"file": file.name, "sha256": file_sha256(file)})(run)
 
 
 def cut_config(run):
@@ -248,7 +248,7 @@ def test_folders_one_may_not_use_are_refused(graph, tmp_path, monkeypatch):
         load(tmp_path / ("x" * 300))
     graph.save(tmp_path / "run")
     with monkeypatch.context() as patch:
-        patch.setattr("interbasis.graph.store.sha256_of", forbidden)
+        patch.setattr("interbasis.graph.store.file_sha256", forbidden)
         with pytest.raises(InterbasisError, match=r"could not read.*Permission denied"):
             load(tmp_path / "run")
 

@@ -81,10 +81,10 @@ def test_a_basis_of_ones_own_is_fitted_saved_and_loaded(tmp_path):
     case = CASES["gelu"]()
     layers = fitted(Standardized(), case, Wanted(grams=False, cores=False))
     for f, layer in zip(case.network.activations(case.inputs), layers, strict=True):
-        values = layer.features_of(f).flatten(0, 1)
+        values = layer.to_features(f).flatten(0, 1)
         assert values[:, 1:].mean(0).abs().max() <= 1e-12
         assert (values[:, 1:].square().mean(0) - 1).abs().max() <= 1e-12
-        assert relative_error(layer.back(layer.features_of(f)), f) <= 1e-12
+        assert relative_error(layer.from_features(layer.to_features(f)), f) <= 1e-12
     edges = measure_edges(case.network, layers, case.inputs)
     graph = build(case.network, case.inputs, basis="neuron").graph
     mine = InteractionGraph(layers, edges, graph.config, graph.provenance)

@@ -59,7 +59,7 @@ def test_joint_basis_is_lib_up_to_a_rotation(name):
         alone = mine.first_feature + mine.isolated
         assert torch.equal(mine.transform[:alone], theirs.transform[:alone])
     for f, layer in zip(case.network.activations(case.inputs)[:-1], jib, strict=False):
-        features = layer.features_of(f.double()).flatten(0, 1)[:, layer.first_feature :]
+        features = layer.to_features(f.double()).flatten(0, 1)[:, layer.first_feature :]
         variances = features.var(0, unbiased=False)
         assert relative_error(variances, layer.eigenvalues[layer.first_feature :]) <= 1e-6
 

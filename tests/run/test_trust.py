@@ -384,7 +384,7 @@ def test_a_job_does_not_sign_the_names_in_a_strangers_shard(cli, project, monkey
     from safetensors import safe_open
     from safetensors.torch import load_file, save_file
 
-    from interbasis.base.tensor_file import digest_of
+    from interbasis.base.tensor_file import tensor_digest
 
     job = ("build", "python:trusted_net:make", "--data", "npz:rows.npz", "--out", "sharded", "--shard", "1/1")
     assert cli(*job).code == 0
@@ -393,7 +393,7 @@ def test_a_job_does_not_sign_the_names_in_a_strangers_shard(cli, project, monkey
         metadata = file.metadata()
     tensors = {name: tensor.clone() for name, tensor in load_file(shard).items()}
     metadata["header"] = metadata["header"].replace("python:trusted_net:make", "python:os:abort")
-    metadata["sha256"] = digest_of({}, *(metadata[name] for name in ("header", "values", "digests")))
+    metadata["sha256"] = tensor_digest({}, *(metadata[name] for name in ("header", "values", "digests")))
     save_file(tensors, shard, metadata)
     Path("sharded/shards/signature.json").unlink()
     new_process(monkeypatch)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from interbasis.base.errors import InterbasisError, first_problem, short_repr
-from interbasis.base.files import inside, sha256_of, write_atomically, write_text_atomically
+from interbasis.base.files import file_sha256, inside, write_atomically, write_text_atomically
 from interbasis.base.json_text import parse_json
 from interbasis.base.records import Record
 from interbasis.graph.store import graph_digest
@@ -133,7 +133,7 @@ def save_result(
         plain = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in tensors.items()}
         file = inside(run, f"{result.stem()}.safetensors")
         write_atomically(file, lambda path: save_file(plain, path))
-        digest = sha256_of(file)
+        digest = file_sha256(file)
     header = ResultHeader(format=FORMAT, schema_version=SCHEMA, graph=graph, tensors=digest, result=result)
     path.parent.mkdir(exist_ok=True)
     write_text_atomically(path, header.to_json(indent=1) + "\n")
@@ -252,7 +252,7 @@ def load_tensors(run: str | Path, kind: type[Result], digest: str | None = None)
         return {}
     path = inside(run, f"{kind.file}.safetensors")
     try:
-        if sha256_of(path) == header.tensors:
+        if file_sha256(path) == header.tensors:
             return load_file(path)
     except (OSError, SafetensorError) as error:
         raise InterbasisError(f"could not read {path} ({error}); {kind.remedy(run)}") from error

@@ -9,10 +9,10 @@ from torch import Tensor
 from interbasis.base.records import Basis, Method, Record
 from interbasis.graph.interaction_graph import InteractionGraph, LargestDirection
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.graph.named_models import split_options
+from interbasis.graph.named_sources import split_options
 from interbasis.graph.settings import BuildRequest
 from interbasis.network.hooks import hook_names
-from interbasis.numerics.linalg import Cut
+from interbasis.numerics.linalg import SpectrumCut
 
 
 class LayerSummary(Record):
@@ -189,11 +189,11 @@ def _section(edges: Tensor, error: Tensor | None, source: LayerBasis, target: La
     )
 
 
-def _dropped(cut: Cut | None) -> int:
+def _dropped(cut: SpectrumCut | None) -> int:
     return cut.dropped if cut else 0
 
 
-def _margin(cut: Cut | None) -> float | None:
+def _margin(cut: SpectrumCut | None) -> float | None:
     """How many times the floor the last kept value is; near 1 means the cut runs through a continuum."""
     return cut.smallest_kept / cut.floor if cut and cut.smallest_kept and cut.floor else None
 

@@ -137,7 +137,8 @@ class Workspace:
 
         Where it was built on the first N samples, those are the first N of the split, or all if it has fewer.
         """
-        from interbasis.graph.named_models import at_one_commit, first_of, split_options
+        from interbasis.graph.named_models import at_one_commit, first_samples
+        from interbasis.graph.named_sources import split_options
 
         if spec is None and self.train_data is not None:
             return self.train_data if split == "train" or self.test_data is None else self.test_data
@@ -157,7 +158,7 @@ class Workspace:
             named = ",".join([name, *(f"{k}={v}" for k, v in options.items())])
             whole = model.open_data(named, split, samples or None)
         whole = at_one_commit(whole, self.team, lambda spec: model.open_data(spec, split, samples or None))
-        data = first_of(whole, min(samples, len(whole))) if samples else whole
+        data = first_samples(whole, min(samples, len(whole))) if samples else whole
         if spec is None and split == "train":
             require_same_data(data, self.graph.provenance, self.folder)
         return data

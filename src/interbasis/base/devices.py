@@ -49,7 +49,7 @@ def require_dtype(device: torch.device, dtype: torch.dtype) -> None:
 
 
 def sums_device(device: torch.device) -> torch.device:
-    """Where float64 sums of what a device computes are kept."""
+    """Device of the float64 sums of what a device computes."""
     return device if has_float64(device) else torch.device("cpu")
 
 

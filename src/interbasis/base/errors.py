@@ -1,4 +1,4 @@
-"""The one kind of error that interbasis raises on purpose.
+"""Error that interbasis raises on purpose.
 
 Its message is one sentence or two that a person can act on: what was expected, what was received,
 what to do. The command line prints it and exits with code 2.
@@ -25,9 +25,12 @@ class InterbasisError(ValueError):
 
 
 def first_problem(error: "ValidationError") -> str:
-    """The first thing that pydantic found wrong: "seed: input should be at least 0, received -1"."""
+    """Return the first problem that pydantic reports: "seed: input should be at least 0, received -1"."""
     first = error.errors()[0]
-    where = ".".join(_named(part) for part in first["loc"])
+    parts = [str(part) for part in first["loc"]]
+    where = ".".join(
+        part if part.isprintable() and len(part) <= MAX_SHOWN else short_repr(part) for part in parts
+    )
     reason = first["msg"][0].lower() + first["msg"][1:]
     if isinstance(first["input"], str | int | float | None) and first["type"] != "missing":
         reason += f", received {short_repr(first['input'])}"
@@ -40,9 +43,3 @@ def short_repr(value: object) -> str:
     shown.maxstring = shown.maxother = MAX_SHOWN
     shown.maxlevel = 2
     return shown.repr(value)
-
-
-def _named(part: int | str) -> str:
-    """A name on the way to a value; quoted where it is long or cannot be printed."""
-    text = str(part)
-    return text if text.isprintable() and len(text) <= MAX_SHOWN else short_repr(text)

@@ -27,7 +27,7 @@ def is_running(process: int) -> bool:
     except ProcessLookupError:
         return False
     except (PermissionError, OverflowError):
-        return True
+        pass
     return True
 
 
@@ -51,7 +51,7 @@ SECONDS_OF_A_WRITE = 86_400.0
 """After which a temporary folder of another machine has been left by a process that ended."""
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a file in a temporary folder beside ``path``, flush it and rename it into place.
 
     A folder, because safetensors makes temporary files of its own beside the one it is told to write: killed
@@ -140,11 +140,15 @@ def clear_left_over(folder: Path, *names: str) -> None:
             remove(left_over)
 
 
+def existing_parent(path: Path) -> Path:
+    """Return the path itself, or the nearest folder above it that exists."""
+    path = path.absolute()
+    return next((place for place in (path, *path.parents) if place.exists()), path)
+
+
 def check_writable(folder: Path) -> None:
     """A folder can be made, or written to where it is there, as far as that can be known without trying."""
-    place = folder.absolute()
-    while not place.exists() and place != place.parent:
-        place = place.parent
+    place = existing_parent(folder)
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         reason = "is a file" if place.is_file() else "cannot be written to"
         raise InterbasisError(f"could not write to {folder}, since {place} {reason}; choose another folder")
@@ -160,13 +164,9 @@ def make_folder(folder: Path) -> None:
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    write_atomically(path, lambda temporary: _write_text(temporary, text))
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
-
-
-def sha256_of(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

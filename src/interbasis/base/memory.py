@@ -15,9 +15,9 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 M_MMAP_THRESHOLD = -3
-"""Of glibc's malloc.h."""
+"""Constant of glibc's malloc.h."""
 SPARE = 1.05
-"""Of a limit on memory that a message names, over what was needed."""
+"""Ratio of the limit on memory that a message recommends to what was needed."""
 MAX_KEPT_BYTES = 2**20
 """Blocks that the C library may keep after they are freed, where memory is limited."""
 
@@ -52,7 +52,7 @@ def sufficient_memory(needed: float) -> str:
 
 
 def resident_bytes() -> int:
-    """What this process holds in memory now; 0 where the system does not say."""
+    """Bytes that this process holds in memory now; 0 where the system does not say."""
     status = Path("/proc/self/statm")
     try:
         import resource
@@ -122,6 +122,6 @@ def limited_workspace(amount: int | None) -> Iterator[None]:
 
 
 def elements_within(most: int, itemsize: int) -> int:
-    """How many elements a block of temporaries may hold: ``most``, or what the workspace has room for."""
+    """Number of elements that a block of temporaries may hold: ``most``, or what fits into the workspace."""
     amount = _workspace.get()
     return most if amount is None else max(1, min(most, amount // itemsize))

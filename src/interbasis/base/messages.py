@@ -1,4 +1,4 @@
-"""What is said beside results: Python's logger `interbasis`, which the command line prints on standard error.
+"""Messages beside results: Python's logger `interbasis`, which the command line prints on standard error.
 
 Warnings are always printed. `--quiet` leaves out progress and messages of level INFO, `--verbose` adds those
 of level DEBUG: timings, and which files are written. In Python, what `--quiet` does is

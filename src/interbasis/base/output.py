@@ -1,4 +1,4 @@
-"""Standard output and standard error as they are found: closed, full, or without Unicode."""
+"""Standard output and standard error that may be closed, full, or without Unicode."""
 
 import codecs
 import errno
@@ -6,7 +6,8 @@ import io
 import os
 import sys
 import unicodedata
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 ASCII = {
@@ -32,20 +33,20 @@ def prepare_streams() -> None:
         except OSError:  # closed: the next file that is opened would take its place
             os.open(os.devnull, os.O_RDWR)
     codecs.register_error(DEGRADE, _degrade)
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    elif type(sys.stdout) is io.TextIOWrapper:
-        terminal = sys.stdout.isatty()
-        sys.stdout = _Watched(sys.stdout.buffer, sys.stdout.encoding, DEGRADE, line_buffering=terminal)
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    elif type(sys.stderr) is io.TextIOWrapper:
-        sys.stderr = _Unfailing(sys.stderr.buffer, sys.stderr.encoding, DEGRADE, line_buffering=True)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif type(stream) is io.TextIOWrapper:
+            by_line = name == "stderr" or stream.isatty()
+            watched = _WatchedStream(stream.buffer, stream.encoding, DEGRADE, line_buffering=by_line)
+            watched.drops_text = name == "stderr"
+            setattr(sys, name, watched)
 
 
 def output_failure() -> str | None:
     """Why standard output could not be written to; None where it could."""
-    return sys.stdout.failure if isinstance(sys.stdout, _Watched) else None
+    return sys.stdout.failure if isinstance(sys.stdout, _WatchedStream) else None
 
 
 def discard_output() -> None:
@@ -53,40 +54,30 @@ def discard_output() -> None:
     _redirect(sys.stdout)
 
 
-class _Watched(io.TextIOWrapper):
-    """A stream that knows why it could not be written to."""
+class _WatchedStream(io.TextIOWrapper):
+    """A stream that records why it could not be written to."""
 
     failure: str | None = None
+    drops_text = False
+    """Whether the stream is redirected to nowhere as soon as it cannot be written to."""
 
     def write(self, text: str) -> int:
-        try:
-            return super().write(text)
-        except OSError as error:
-            self.failure = error.strerror or str(error)
-            raise
+        with self._watching():
+            super().write(text)
+        return len(text)
 
     def flush(self) -> None:
-        try:
+        with self._watching():
             super().flush()
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             self.failure = error.strerror or str(error)
-            raise
-
-
-class _Unfailing(io.TextIOWrapper):
-    """A stream that is redirected to nowhere as soon as it cannot be written to."""
-
-    def write(self, text: str) -> int:
-        try:
-            return super().write(text)
-        except OSError:
-            _redirect(self)
-            return len(text)
-
-    def flush(self) -> None:
-        try:
-            super().flush()
-        except OSError:
+            if not self.drops_text:
+                raise
             _redirect(self)
 
 
@@ -97,16 +88,14 @@ def _redirect(stream: TextIO) -> None:
 
 
 def _degrade(error: UnicodeError) -> tuple[str, int]:
-    """Characters in ASCII, as far as they can be told apart there."""
+    """Return a replacement in ASCII for characters that cannot be encoded, and where it ends."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    text = error.object[error.start : error.end]
-    return "".join(map(_in_ascii, text)), error.end
-
-
-def _in_ascii(character: str) -> str:
-    plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
-    return ASCII.get(character) or plain or "?"
+    text = ""
+    for character in error.object[error.start : error.end]:
+        plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+        text += ASCII.get(character) or plain or "?"
+    return text, error.end
 
 
 OUT_OF_MEMORY = (

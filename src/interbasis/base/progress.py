@@ -1,10 +1,9 @@
-"""Telling how far long work has come."""
+"""Progress of long work."""
 
-import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from interbasis.base.messages import clear_line, is_quiet, logger, printable
 
@@ -13,7 +12,7 @@ Progress = Callable[[str, int, int], None]
 
 
 SECONDS_BETWEEN_LINES = 30.0
-"""Where standard error is a file or a pipe."""
+"""Seconds between two lines of progress where standard error is a file or a pipe."""
 
 
 def silent(phase: str, done: int, total: int) -> None:
@@ -30,36 +29,31 @@ def progress_bar(show: Progress | bool | None = None) -> Iterator[Progress]:
     if callable(show) or show is False:
         yield show or silent
         return
-    with _timed() as timed:
-        if is_quiet():
-            yield silent
-        elif show is None and not sys.stderr.isatty():
-            yield _both(timed, _lines())
-        else:
-            with _bars() as bars:
-                yield _both(timed, bars)
+    if is_quiet():
+        yield silent
+        return
+    lines = show is None and not sys.stderr.isatty()
+    with _timed() as timed, nullcontext(_print_lines()) if lines else _bars() as shown:
+
+        def report(phase: str, done: int, total: int) -> None:
+            timed(phase, done, total)
+            shown(phase, done, total)
+
+        yield report
 
 
 @contextmanager
 def _bars() -> Iterator[Progress]:
     """Bars that appear with the first phase."""
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TaskID,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import Progress as Bars
 
     columns = (
-        TextColumn("{task.description:<32}", markup=False), BarColumn(), MofNCompleteColumn(),
-        TimeElapsedColumn(), TextColumn("·"), TimeRemainingColumn(),
+        rich.TextColumn("{task.description:<32}", markup=False), rich.BarColumn(), rich.MofNCompleteColumn(),
+        rich.TimeElapsedColumn(), rich.TextColumn("·"), rich.TimeRemainingColumn(),
     )  # fmt: skip
-    bars = Bars(*columns, console=Console(stderr=True))
-    tasks: dict[str, TaskID] = {}
+    bars = rich.Progress(*columns, console=Console(stderr=True))
+    tasks: dict[str, rich.TaskID] = {}
 
     def report(phase: str, done: int, total: int) -> None:
         if not tasks:
@@ -76,7 +70,7 @@ def _bars() -> Iterator[Progress]:
             bars.stop()
 
 
-def _lines() -> Progress:
+def _print_lines() -> Progress:
     """A line for log files, at most one in half a minute: short work prints nothing."""
     last = time.monotonic()
 
@@ -96,11 +90,8 @@ def _lines() -> Progress:
 
 
 @contextmanager
-def _timed() -> Iterator[Progress | None]:
-    """With `--verbose`, the seconds between the first and the last report of every phase, as it ends."""
-    if not logger.isEnabledFor(logging.DEBUG):
-        yield None
-        return
+def _timed() -> Iterator[Progress]:
+    """Log the seconds between the first and the last report of every phase (`--verbose`), as it ends."""
     phases: dict[str, float] = {}
     last = time.perf_counter()
 
@@ -113,14 +104,3 @@ def _timed() -> Iterator[Progress | None]:
     yield report
     for phase, seconds in phases.items():
         logger.debug(f"{phase}: {seconds:.1f} s")
-
-
-def _both(first: Progress | None, second: Progress) -> Progress:
-    if first is None:
-        return second
-
-    def report(phase: str, done: int, total: int) -> None:
-        first(phase, done, total)
-        second(phase, done, total)
-
-    return report

@@ -40,7 +40,7 @@ class Record(BaseModel):
         )
 
     @classmethod
-    def of(cls, **values: Any) -> Self:
+    def validated(cls, **values: Any) -> Self:
         """Validate, with one sentence for the first thing that is wrong.
 
         Raises:

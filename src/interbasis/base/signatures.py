@@ -72,8 +72,8 @@ def sign(folder: Path, content: Content, places: Content) -> None:
     _trusted.add(_identity(content, places))
     key = user_key(make=True)
     signature = _signature(key, content, places)
-    kept = [other for other in _stored(folder) if other != signature]
-    file = SignatureFile(signatures=(signature, *kept[: MAX_SIGNATURES - 1]))
+    older = [other for other in _stored(folder) if other != signature]
+    file = SignatureFile(signatures=(signature, *older[: MAX_SIGNATURES - 1]))
     write_text_atomically(inside(folder, SIGNATURE), file.to_json(indent=1) + "\n")
 
 
@@ -86,14 +86,14 @@ def standing(folder: Path | None, content: Content, places: Content) -> Standing
     except NoKeyError:
         return "unsigned"
     now = _signature(key, content, places)
-    found: Standing = "unsigned"
+    result: Standing = "unsigned"
     for signature in [] if folder is None else _stored(folder):
         if hmac.compare_digest(signature.names, now.names):
             return "signed"
         then = _hmac(key, {"content": dict(content), "places": signature.places})
         if hmac.compare_digest(signature.names, then):
-            found = "elsewhere"
-    return found
+            result = "elsewhere"
+    return result
 
 
 def user_key(make: bool = False) -> bytes:
@@ -111,15 +111,15 @@ def user_key(make: bool = False) -> bytes:
                 raise NoKeyError(f"{path} can be read by others; delete it to have a new one made")
             text = file.read(1000)
         key = bytes.fromhex(text.decode("ascii"))
+        if len(key) != 32:
+            raise ValueError(f"{len(key)} bytes")
+        return key
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
         reason = getattr(error, "strerror", None) or error
         place = getattr(error, "filename", None) or "the user's configuration folder"
         raise NoKeyError(f"there is no key in {place} ({reason})") from error
     except ValueError as error:
         raise NoKeyError(f"{path} does not hold a key; delete it to have a new one made") from error
-    if len(key) != 32:
-        raise NoKeyError(f"{path} does not hold a key; delete it to have a new one made")
-    return key
 
 
 def why_no_key() -> str:
@@ -139,8 +139,8 @@ def why_no_key() -> str:
 
 def config_folder() -> Path:
     """Folder of the user's settings: XDG_CONFIG_HOME, where that is an absolute path, or ~/.config."""
-    given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    return (given if given.is_absolute() else Path.home() / ".config") / "interbasis"
+    folder = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    return (folder if folder.is_absolute() else Path.home() / ".config") / "interbasis"
 
 
 def _make_key(path: Path) -> None:
@@ -168,7 +168,7 @@ def _stored(folder: Path) -> tuple[Signature, ...]:
         signatures = SignatureFile.model_validate_json(text).signatures
     except (OSError, ValidationError, InterbasisError):
         return ()
-    return tuple(one for one in signatures if one.names.isascii() and one.places.isascii())
+    return tuple(item for item in signatures if (item.names + item.places).isascii())
 
 
 def _signature(key: bytes, content: Content, places: Content) -> Signature:

@@ -35,7 +35,7 @@ class Entry:
     read: Callable[[], Tensor]
 
     @classmethod
-    def of(cls, name: str, tensor: Tensor) -> "Entry":
+    def from_tensor(cls, name: str, tensor: Tensor) -> "Entry":
         return cls(name, tuple(tensor.shape), tensor.dtype, lambda: tensor)
 
     @property
@@ -63,7 +63,7 @@ def write_tensors(path: Path, entries: Sequence[Entry], metadata: dict[str, str]
             file.write(tensor.view(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
 
 
-def digest_of(tensors: Mapping[str, Tensor], *texts: str) -> str:
+def tensor_digest(tensors: Mapping[str, Tensor], *texts: str) -> str:
     """SHA-256 of tensors on the CPU, with their names, dtypes and shapes, and of texts that go with them."""
     digest = hashlib.sha256(json.dumps(texts).encode())
     for name, tensor in sorted(tensors.items()):

@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> None:
     from interbasis.base.errors import InterbasisError
     from interbasis.base.messages import clear_line, show_line
     from interbasis.base.output import discard_output, is_out_of_memory, output_failure, prepare_streams
-    from interbasis.compute.signals import say_no_more, say_when_ended, torchrun_number
+    from interbasis.compute.signals import disable_end_notice, enable_end_notice, torchrun_number
 
     prepare_streams()
     atexit.register(gc.freeze)  # Python need not look through everything for unused objects when it ends
@@ -155,7 +155,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         _check_characters(given)
         process = torchrun_number("RANK", 0)
-        say_when_ended()
+        enable_end_notice()
         if process:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         named = bool(given) and not given[0].startswith("-")
@@ -169,11 +169,11 @@ def main(arguments: list[str] | None = None) -> None:
             clear_line()
             sys.stdout.flush()
     except (InterbasisError, CycloptsError) as error:
-        say_no_more()
+        disable_end_notice()
         _print_error(_sentence(error), process)
         sys.exit(2)
     except KeyboardInterrupt:
-        say_no_more()
+        disable_end_notice()
         resuming = RESUMING.union(*(plugin.RESUMING for plugin in plugins()))
         resumes = "; the same command resumes" if resuming.intersection(given[:1]) else ""
         print(f"interrupted{resumes}", file=sys.stderr)
@@ -186,7 +186,7 @@ def main(arguments: list[str] | None = None) -> None:
             discard_output()
             _fail(f"could not write to standard output ({reason}); what the command stores in files is there")
         if isinstance(error, OSError) and error.filename is not None:  # about a file that was named
-            say_no_more()
+            disable_end_notice()
             _print_error(f"could not use {_shortened(str(error.filename))} ({error.strerror})", process)
             sys.exit(2)
         if not is_out_of_memory(error):

@@ -20,8 +20,8 @@ from interbasis.network.network import Network
 
 
 @dataclass
-class Stored:
-    """One node layer's activations, [samples, T, width], in a file that no one else sees."""
+class StoredActivations:
+    """One node layer's activations, [samples, T, width], in a file without a name."""
 
     file: IO[bytes]
     written: np.ndarray  # [samples], bool
@@ -40,18 +40,18 @@ class ActivationCache:
     budget: int = 0
     """Bytes that the files may take together; no more than half of what is free in any case."""
     folder: Path | None = None
-    """Where they are; default, or while there is no such folder: the system's temporary folder."""
+    """Folder of the files; default, or while there is no such folder: the system's temporary folder."""
     layers: tuple[int, ...] | None = None
     """The node layers to keep, all of them or none; default: those that spare most of the way."""
-    _stored: dict[int, Stored] | None = field(default=None, init=False)
+    _stored: dict[int, StoredActivations] | None = field(default=None, init=False)
     _positions: int = field(default=0, init=False)
 
     def __enter__(self) -> "ActivationCache":
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one in (self._stored or {}).values():
-            one.file.close()
+        for stored in (self._stored or {}).values():
+            stored.file.close()
 
     def activations_at(self, index: int, first: int, inputs: Tensor) -> Tensor:
         """f at a node layer, [n, T, width], of the samples from number ``first`` on."""
@@ -60,7 +60,7 @@ class ActivationCache:
         if self._stored is None:
             self._stored, self._positions = self._choose(f), f.shape[1]
         stored = self._stored if f.shape[1] == self._positions else {}
-        there = [k for k, one in stored.items() if k <= index and one.written[here].all()]
+        there = [k for k, layer in stored.items() if k <= index and layer.written[here].all()]
         start = max(there, default=0)
         f = self._read(start, here, f) if there else f
         for k in range(start, index):
@@ -73,16 +73,16 @@ class ActivationCache:
         """The node layers at which activations of the samples from number ``first`` on are stored."""
         here = slice(first, first + len(inputs))
         stored = self._stored if self._stored and inputs.shape[1] == self._positions else {}
-        return {k for k, one in stored.items() if one.written[here].all()}
+        return {k for k, layer in stored.items() if layer.written[here].all()}
 
-    def _choose(self, f: Tensor) -> dict[int, Stored]:
+    def _choose(self, f: Tensor) -> dict[int, StoredActivations]:
         """Before every section with a pass of its own but the first, the narrowest layer, as many as fit."""
         sections, nodes = self.network.sections, self.network.nodes
         passes = [k for k, section in enumerate(sections) if isinstance(section.core, PassCore)]
         if any(section.last_only for section in sections[:-1]) or len({node.grid for node in nodes}) > 1:
             return {}  # not all layers have the same positions
         between = [range(before + 1, k + 1) for before, k in pairwise(passes)]
-        narrowest = [min(some, key=lambda k: (nodes[k].width, -k)) for some in between]
+        narrowest = [min(layers, key=lambda k: (nodes[k].width, -k)) for layers in between]
         if self.layers is not None:
             narrowest = list(self.layers)
         size = self.samples * f.shape[1] * f.element_size()
@@ -91,25 +91,25 @@ class ActivationCache:
         for step in range(1, len(narrowest) + 1 if self.layers is None else 2):
             chosen = narrowest[::-1][::step]
             if sum(size * nodes[k].width for k in chosen) <= budget:
-                return {k: self._empty(folder) for k in chosen}
+                return {
+                    k: StoredActivations(TemporaryFile(dir=folder), np.zeros(self.samples, dtype=bool))
+                    for k in chosen
+                }
         return {}
 
-    def _empty(self, folder: Path) -> Stored:
-        return Stored(TemporaryFile(dir=folder), np.zeros(self.samples, dtype=bool))
-
     def _write(self, k: int, here: slice, f: Tensor) -> None:
-        one = (self._stored or {}).get(k)
-        if one is None or one.written[here].all():
+        layer = (self._stored or {}).get(k)
+        if layer is None or layer.written[here].all():
             return
         values = f.cpu().contiguous().numpy()
         try:
-            one.file.seek(here.start * values[0].nbytes)
-            one.file.write(values.data)
+            layer.file.seek(here.start * values[0].nbytes)
+            layer.file.write(values.data)
         except OSError:
             self.__exit__()
             self._stored = {}
         else:
-            one.written[here] = True
+            layer.written[here] = True
 
     def _read(self, k: int, here: slice, like: Tensor) -> Tensor:
         assert self._stored is not None

@@ -30,6 +30,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import torch
@@ -45,14 +46,14 @@ from interbasis.base.files import (
     write_text_atomically,
 )
 from interbasis.base.messages import logger
-from interbasis.base.tensor_file import Entry, digest_of, write_tensors
+from interbasis.base.tensor_file import Entry, tensor_digest, write_tensors
 from interbasis.base.version import VERSION
 
 FOLDER = ".resume"
 MIN_SECONDS_BETWEEN_SAVES = 1.0
 """Overridden by INTERBASIS_SAVE_EVERY."""
 SECONDS_PER_SECOND_OF_SAVING = 20.0
-"""Work done, at least, per second spent on saving."""
+"""Seconds of work, at least, per second of saving."""
 UNKNOWN_TOTAL = 2**62
 """Steps of a pass that ends when it has found what it looks for."""
 
@@ -78,26 +79,22 @@ class Checkpoint:
         return 0 < self._total <= self.done
 
     def save(self, done: int, state: Callable[[], State]) -> None:
-        """Tell that ``done`` steps are in ``state()``; it is asked for and written when that is due.
+        """Note that ``done`` steps are in ``state()``, which is called and written when that is due.
 
-        It is due after the last step, and when enough time has passed since the last time.
+        It is due after the last step, and when enough time has passed since the last write.
         """
         if self._path is None:
             return
-        waited, every = (
-            time.monotonic() - self._saved,
-            float(os.environ.get("INTERBASIS_SAVE_EVERY", MIN_SECONDS_BETWEEN_SAVES)),
-        )
-        if done < self._total and waited < max(
-            every, self._cost * SECONDS_PER_SECOND_OF_SAVING if every else 0
-        ):
-            return
         begun = time.monotonic()
+        interval = float(os.environ.get("INTERBASIS_SAVE_EVERY", MIN_SECONDS_BETWEEN_SAVES))
+        interval = max(interval, self._cost * SECONDS_PER_SECOND_OF_SAVING) if interval else 0
+        if done < self._total and begun - self._saved < interval:
+            return
         tensors, values = state()
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         texts = str(done), json.dumps(values)
-        metadata = {"done": texts[0], "values": texts[1], "sha256": digest_of(tensors, *texts)}
-        entries = [Entry.of(name, tensor) for name, tensor in tensors.items()]
+        metadata = {"done": texts[0], "values": texts[1], "sha256": tensor_digest(tensors, *texts)}
+        entries = [Entry.from_tensor(name, tensor) for name, tensor in tensors.items()]
         self._prepare()
         write_atomically(self._path, lambda temporary: write_tensors(temporary, entries, metadata))
         self._saved = time.monotonic()
@@ -109,7 +106,7 @@ class Checkpoint:
                 metadata = file.metadata()
                 # a copy, for the sake of where it lies: see the head of this file
                 self.tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-            if digest_of(self.tensors, metadata["done"], metadata["values"]) != metadata.get("sha256"):
+            if tensor_digest(self.tensors, metadata["done"], metadata["values"]) != metadata.get("sha256"):
                 raise ValueError("its SHA-256 is not the one it was written with")
             self.done, self.values = int(metadata["done"]), json.loads(metadata["values"])
         except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
@@ -119,7 +116,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The unfinished work of one task on one run, RUN/.resume/TASK; nothing is kept where the run is None.
+    """The unfinished work of one task on one run, RUN/.resume/TASK; nothing is stored where the run is None.
 
     ``settings`` is everything that decides the result, as plain values. Work that was begun with others is
     refused with what changed, or thrown away with ``restart``. Nothing is written before there is a state.
@@ -136,8 +133,10 @@ class Checkpoints:
         self._run, self._part = Path(run or "."), ""
         self.folder = None if run is None else inside(self._run, f"{FOLDER}/{task}")
         self._settings = json.loads(json.dumps(settings or {}))
-        self._notice = _Notice(task)
-        if self.folder is None or not (self.folder / "settings.json").is_file():
+        self._task = task
+        self._notice_is_due = Event()
+        """Set until the user is told where the work resumes; parts of the task share it."""
+        if not self.unfinished:
             return
         changed = first_change(self._begun_with(), self._settings)
         if changed and not restart:
@@ -148,11 +147,12 @@ class Checkpoints:
             )
         if changed:
             self.finish()
-        self._notice.pending = not changed
+        else:
+            self._notice_is_due.set()
 
     @property
     def unfinished(self) -> bool:
-        """Whether there is something to go on from."""
+        """Whether there is work to resume."""
         return self.folder is not None and (self.folder / "settings.json").is_file()
 
     def begin(self) -> None:
@@ -168,8 +168,12 @@ class Checkpoints:
         """
         path = self.path(name)
         checkpoint = Checkpoint() if path is None else Checkpoint(path, total, self._prepare)
-        if not checkpoint.complete:
-            self._notice.give(called or f"{self._part}{name}".replace(".", " "), checkpoint.done, total)
+        if not checkpoint.complete and self._notice_is_due.is_set():
+            self._notice_is_due.clear()
+            called, done = called or f"{self._part}{name}".replace(".", " "), checkpoint.done
+            steps = f", {done:,} steps" * (done > 0)
+            count = f", {done:,} of {total:,}" if 1 < total < UNKNOWN_TOTAL else steps
+            logger.info(f"resuming {self._task}: {called}{count}")
         return checkpoint
 
     def path(self, name: str) -> Path | None:
@@ -189,7 +193,7 @@ class Checkpoints:
             remove(file)
 
     def remember(self, name: str, make: Callable[[], State], called: str | None = None) -> State:
-        """What ``make`` gives, made once: for work that is one step."""
+        """Return the stored result of work that is one step, or make and store it."""
         checkpoint = self.checkpoint(name, called=called)
         if checkpoint.complete:
             return checkpoint.tensors, checkpoint.values
@@ -216,7 +220,7 @@ class Checkpoints:
 
     def _prepare(self) -> None:
         assert self.folder is not None
-        if (self.folder / "settings.json").is_file():
+        if self.unfinished:
             return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -241,21 +245,6 @@ class Checkpoints:
             ) from error
 
 
-class _Notice:
-    """Says from where unfinished work resumes, once."""
-
-    def __init__(self, task: str):
-        self.task, self.pending = task, False
-
-    def give(self, name: str, done: int, total: int) -> None:
-        if self.pending:
-            self.pending = False
-            count = (
-                f", {done:,} of {total:,}" if 1 < total < UNKNOWN_TOTAL else f", {done:,} steps" * (done > 0)
-            )
-            logger.info(f"resuming {self.task}: {name}{count}")
-
-
 NO_CHECKPOINTS = Checkpoints(None, "")
 """Keeps nothing: for work that is not to be resumed."""
 
@@ -271,12 +260,12 @@ def unfinished_tasks(run: Path, task: str) -> list[str]:
 
 
 def environment() -> dict[str, Any]:
-    """What decides the last bits of a result beside its settings."""
+    """Return what decides the last bits of a result beside its settings."""
     return {"threads": torch.get_num_threads(), **versions()}
 
 
 def versions() -> dict[str, str]:
-    """Of what a result was made with."""
+    """Return the versions of the software that a result was made with."""
     return {
         "interbasis": VERSION,
         "torch": torch.__version__,
@@ -284,16 +273,10 @@ def versions() -> dict[str, str]:
     }
 
 
-def alone(tensor: Tensor) -> Tensor:
-    """On the CPU, with nothing else in its storage, as safetensors requires; copied only where it must be."""
-    plain = tensor.detach().cpu().contiguous()
-    return plain if plain.untyped_storage().nbytes() == plain.nbytes else plain.clone()
-
-
 def first_change(
     before: Mapping[str, object], now: Mapping[str, object]
 ) -> tuple[str, object, object] | None:
-    """The first setting that differs: its name, the value before, the value now."""
+    """Return the first setting that differs: its name, the value before, the value now."""
     for name in [*now, *(name for name in before if name not in now)]:
         if before.get(name) != now.get(name):
             return name, before.get(name), now.get(name)

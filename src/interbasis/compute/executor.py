@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,9 +29,6 @@ from interbasis.compute.shards import Shards
 from interbasis.compute.team import ALONE, BlockSum, Team
 from interbasis.data.batches import Batches
 from interbasis.network.network import Network
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class Clock:
@@ -52,15 +49,6 @@ class Clock:
             for (seconds, now), (inner_before, start) in zip(counters, before, strict=True):
                 passed = now() - start - (sum(seconds.values()) - inner_before)
                 seconds[phase] = seconds.get(phase, 0.0) + passed
-
-    def timing(self, phase: str, function: Callable[P, R]) -> Callable[P, R]:
-        """The same function, its time counted for a phase."""
-
-        def timed(*args: P.args, **kwargs: P.kwargs) -> R:
-            with self(phase):
-                return function(*args, **kwargs)
-
-        return timed
 
 
 CHUNK_BYTES = 2**26
@@ -261,7 +249,7 @@ class Executor:
 
         Neither is called where an earlier round of shards has stored the result.
         """
-        state = self.team.recalled(name)
+        state = self.team.recall(name)
         if state is None:
             value = together()
             state = self.team.once(name, lambda: once(value))
@@ -269,7 +257,7 @@ class Executor:
 
     def share(self, name: str, count: int, work: Callable[[Sequence[int]], State]) -> State:
         """Return what all processes make of tasks 0 … count − 1, divided among them."""
-        return self.team.shared(name, count, work)
+        return self.team.share(name, count, work)
 
     def within(self, part: str, network: Network) -> "Executor":
         """Return an executor for a part of the work, with a network of its own; one block per process."""

@@ -19,7 +19,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from threading import Event, Thread, get_ident
@@ -32,10 +32,11 @@ from interbasis.base.errors import InterbasisError
 from interbasis.base.files import boot_id, host, is_running, make_folder
 from interbasis.base.messages import logger
 from interbasis.base.records import Record
+from interbasis.compute.checkpoints import State
 from interbasis.compute.team import ALONE, ConnectedTeam, Team
 
 LOCK = re.compile(r"\.[\w.-]+\.lock")
-"""Names of the files of locks."""
+"""Names of lock files."""
 GRAPH = "graph"
 READERS = "readers of the graph"
 SECONDS_TO_SETTLE = 2.0
@@ -79,15 +80,15 @@ class Holder(Record):
         return f"{self.task} (process {self.process} on {self.host}, since {self.since})"
 
 
-@contextmanager
-def building(run: Path, task: str = "build", team: Team = ALONE, group: str = "") -> Iterator[None]:
+def building(
+    run: Path, task: str = "build", team: Team = ALONE, group: str = ""
+) -> AbstractContextManager[None]:
     """Hold a run's graph for changing it: no other command may work on the run, except those of ``group``.
 
     Raises:
         InterbasisError: Another command works on the run.
     """
-    with _held(_Lock(run, GRAPH, task, group), team):
-        yield
+    return _held(_Lock(run, GRAPH, task, group), team)
 
 
 @contextmanager
@@ -111,15 +112,13 @@ def working(run: Path | None, stage: str, team: Team = ALONE, *, alone: bool = T
         yield
 
 
-@contextmanager
-def only_task(folder: Path, task: str) -> Iterator[None]:
+def only_task(folder: Path, task: str) -> AbstractContextManager[None]:
     """Hold a task in a folder, whatever else is done there.
 
     Raises:
         InterbasisError: Another command does this task in the folder.
     """
-    with _held(_Lock(folder, task.replace(" ", "-"), task), ALONE):
-        yield
+    return _held(_Lock(folder, task.replace(" ", "-"), task), ALONE)
 
 
 class _Lock:
@@ -163,7 +162,7 @@ class _Lock:
     def _acquire(self) -> None:
         deadline = time.monotonic() + SECONDS_TO_SETTLE
         while True:
-            self._descriptor, writable = _opened(self.path)
+            self._descriptor, writable = _open_file(self.path)
             if self._take(self._descriptor, writable):
                 break
             holders = _holders(self._descriptor)
@@ -191,7 +190,11 @@ class _Lock:
         if not nobody and holders[0].group != self.group:
             raise self._refusal(holders)
         if writable:
-            self._holder = self._record()
+            self._holder = Holder(
+                lock=uuid4().hex, group=self.group, task=self.task.encode("ascii", "replace").decode()[:200],
+                process=os.getpid(), host=host(), boot=boot_id(),
+                since=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S"),
+            )  # fmt: skip
             _append(descriptor, self._holder)
         if nobody and not _flock(descriptor, fcntl.LOCK_SH):
             return False
@@ -232,13 +235,6 @@ class _Lock:
         except FileNotFoundError:
             return False
 
-    def _record(self) -> Holder:
-        return Holder(
-            lock=uuid4().hex, group=self.group, task=self.task.encode("ascii", "replace").decode()[:200],
-            process=os.getpid(), host=host(), boot=boot_id(),
-            since=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S"),
-        )  # fmt: skip
-
     def _refusal(self, holders: list[Holder]) -> InterbasisError:
         running = [holder for holder in holders if holder.may_run] or holders
         by = " and ".join(dict.fromkeys(map(str, running))) or "another command"
@@ -252,10 +248,10 @@ class _Lock:
         logger.info(
             f"waiting up to {SECONDS_WITHOUT_BEAT:.0f} s to see whether {hosts} still works on {self.run}"
         )
-        first, end = _touched(self.path), time.monotonic() + SECONDS_WITHOUT_BEAT
+        first, end = _last_change(self.path), time.monotonic() + SECONDS_WITHOUT_BEAT
         while time.monotonic() < end:
             time.sleep(SECONDS_WITHOUT_BEAT / 50)
-            if _touched(self.path) not in (first, None):
+            if _last_change(self.path) not in (first, None):
                 return True
         return False
 
@@ -277,7 +273,10 @@ def _held(lock: _Lock, team: Team) -> Iterator[None]:
     if outer is not None and (outer.alone or outer.group == lock.group):
         yield
         return
-    _acquire_together(lock, team)
+    if isinstance(team, ConnectedTeam):
+        _acquire_together(lock, team)
+    else:
+        lock.acquire()
     try:
         _locks[key] = lock
         yield
@@ -289,19 +288,16 @@ def _held(lock: _Lock, team: Team) -> Iterator[None]:
 
 
 def _acquire_together(lock: _Lock, team: Team) -> None:
-    """The first process of a team acquires the lock and says how that went; the others join its group."""
-    if not isinstance(team, ConnectedTeam):
-        lock.acquire()
-        return
+    """Acquire the lock in the first process of a team; the others receive its answer and join its group."""
 
-    def acquire() -> tuple[dict[str, object], dict[str, str]]:
+    def acquire() -> State:
         try:
             lock.acquire()
         except InterbasisError as error:
             return {}, {"refusal": str(error)}
         return {}, {"group": lock.group}
 
-    _, answer = team.once("lock", acquire)  # type: ignore[arg-type]
+    _, answer = team.once("lock", acquire)
     if "refusal" in answer:
         raise InterbasisError(answer["refusal"])
     if not team.is_first:
@@ -309,8 +305,8 @@ def _acquire_together(lock: _Lock, team: Team) -> None:
         lock.acquire()
 
 
-def _opened(path: Path) -> tuple[int, bool]:
-    """A descriptor of a lock's file, and whether it can be written to: it may belong to another user."""
+def _open_file(path: Path) -> tuple[int, bool]:
+    """Open a lock's file; return the descriptor and whether it is writable: it may be another user's."""
     flags = os.O_CREAT | os.O_NOFOLLOW
     try:
         return os.open(path, os.O_RDWR | os.O_APPEND | flags, 0o666), True
@@ -340,8 +336,8 @@ def _append(descriptor: int, holder: Holder) -> None:
     os.write(descriptor, f"{holder.to_json()}\n".encode())
 
 
-def _touched(path: Path) -> int | None:
-    """When a file was last touched, in nanoseconds; it is opened, so that network file systems ask again."""
+def _last_change(path: Path) -> int | None:
+    """Time of the last change in nanoseconds; the file is opened, so that network file systems ask again."""
     try:
         with open(path, "rb") as file:
             return os.fstat(file.fileno()).st_mtime_ns

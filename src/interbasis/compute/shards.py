@@ -13,21 +13,19 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
 from interbasis.base.files import inside, make_folder, write_atomically
 from interbasis.base.records import Record
-from interbasis.base.tensor_file import digest_of
-from interbasis.compute.checkpoints import State, alone, first_change
+from interbasis.base.tensor_file import Entry, tensor_digest, write_tensors
+from interbasis.compute.checkpoints import State, first_change
 from interbasis.compute.team import BlockSum, Team
 
 SHARDS = "shards"
@@ -37,7 +35,7 @@ SHARD = re.compile(r"round-(\d+)\.shard-(\d+)-of-(\d+)\.safetensors")
 
 
 class ShardHeader(Record):
-    """What a file of sums says of itself."""
+    """Header of a file of sums."""
 
     kind: Literal["shard", "merged"]
     round: int
@@ -52,7 +50,7 @@ class ShardHeader(Record):
     request: str
     """The build's request as JSON; empty where it was not made by name."""
     keys: tuple[str, ...]
-    """What the file holds; tensors of the k-th key are called k/NAME."""
+    """Keys of the states in the file; tensors of the k-th key are called k/NAME."""
 
 
 NUMBER = "SHARD"
@@ -63,7 +61,7 @@ class ShardRound(Record):
     """One round: as many jobs as there are shards, all at the same time, and a merge after them."""
 
     passes: tuple[str, ...]
-    """What the round sums over the data."""
+    """Names of the sums over the data."""
     job: str
     """Command of every job, with SHARD for its number from 1."""
     merge: str
@@ -85,15 +83,16 @@ class ShardJobs(Record):
             "set -euo pipefail",
             "after=",
         ]
-        for number, one in enumerate(self.rounds, 1):
-            job = one.job.replace(f"{NUMBER}/{self.shards}", f"$SLURM_ARRAY_TASK_ID/{self.shards}")
+        for number, shard_round in enumerate(self.rounds, 1):
+            job = shard_round.job.replace(f"{NUMBER}/{self.shards}", f"$SLURM_ARRAY_TASK_ID/{self.shards}")
             lines += [
                 "",
-                f"# round {number}: {' and '.join(one.passes)}",
+                f"# round {number}: {' and '.join(shard_round.passes)}",
                 'jobs=$(sbatch --parsable ${after:+--dependency=afterok:$after} "$@" '
                 f"--array=1-{self.shards} "
                 f"--wrap {shlex.quote(job)})",
-                f'after=$(sbatch --parsable --dependency=afterok:$jobs "$@" --wrap {shlex.quote(one.merge)})',
+                'after=$(sbatch --parsable --dependency=afterok:$jobs "$@" '
+                f"--wrap {shlex.quote(shard_round.merge)})",
             ]
         return "\n".join(lines) + "\n"
 
@@ -107,7 +106,7 @@ class ShardWritten(Record):
     round: int
     rounds: int
     passes: tuple[str, ...]
-    """What the round sums."""
+    """Names of its sums over the data."""
 
 
 class RoundMerged(Record):
@@ -117,7 +116,7 @@ class RoundMerged(Record):
     rounds: int
     shards: int
     following: tuple[str, ...]
-    """What the next round sums."""
+    """Names of the sums of the next round."""
 
 
 class RoundFinishedError(Exception):
@@ -141,7 +140,7 @@ class StateFile:
                 self._digests = json.loads(metadata["digests"])
                 self._names = list(file.keys())
             texts = metadata["header"], metadata["values"], metadata["digests"]
-            if digest_of({}, *texts) != metadata.get("sha256"):
+            if tensor_digest({}, *texts) != metadata.get("sha256"):
                 raise ValueError("its SHA-256 is not the one it was written with")
         except FileNotFoundError as error:
             raise InterbasisError(f"expected a shard at {path}, but there is no such file") from error
@@ -153,7 +152,7 @@ class StateFile:
             ) from error
 
     def state(self, key: str) -> State | None:
-        """What is stored under a key; None where nothing is."""
+        """Return the state of a key; None where there is none."""
         if key not in self.header.keys:
             return None
         number = self.header.keys.index(key)
@@ -165,7 +164,7 @@ class StateFile:
                 for name in self._names
                 if name.startswith(start)
             }
-        if digest_of(tensors) != self._digests[number]:
+        if tensor_digest(tensors) != self._digests[number]:
             raise InterbasisError(
                 f"{self.path} is changed (the SHA-256 of {key} is not the one it was written with); delete "
                 "it and run its job again"
@@ -173,34 +172,18 @@ class StateFile:
         return tensors, self._values[number]
 
 
-def _write(path: Path, header: ShardHeader, states: dict[str, State]) -> None:
-    tensors: dict[str, Tensor] = {}
-    places: set[int] = set()
-    digests = []
-    for number, (own, _) in enumerate(states.values()):
-        digests.append(digest_of({name: alone(tensor) for name, tensor in own.items()}))
-        for name, tensor in own.items():
-            plain = alone(tensor)
-            # two states may hold the same layer, and safetensors refuses what lies in one place
-            tensors[f"{number}/{name}"] = plain.clone() if plain.data_ptr() in places else plain
-            places.add(plain.data_ptr())
-    texts = header.to_json(), json.dumps([values for _, values in states.values()]), json.dumps(digests)
-    metadata = dict(zip(("header", "values", "digests"), texts, strict=True)) | {
-        "sha256": digest_of({}, *texts)
-    }
-    make_folder(path.parent)
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
-
-
 class Shards(Team):
-    """What jobs and merges share: what earlier rounds left."""
+    """A job or a merge of a build in shards, with the results of earlier rounds."""
 
-    def __init__(self, folder: Path, rank: int, size: int):
+    def __init__(self, folder: Path, rank: int, size: int, files: Sequence[StateFile] = ()):
         self.rank, self.size = rank, size
         self.shards = folder
+        self._files = files
+        """Shards to merge, in their order; empty in a job."""
         self._settings: dict[str, object] = {}
         self._request = ""
-        self._made: dict[str, State] = {}
+        self._results: dict[str, State] = {}
+        """States of this round by key."""
         numbers = {int(m[1]): path for path in _listed(folder) if (m := MERGED.fullmatch(path.name))}
         self._merged = [StateFile(numbers[number]) for number in sorted(numbers)]
         for number, file in enumerate(self._merged, 1):
@@ -213,42 +196,66 @@ class Shards(Team):
 
     @property
     def round(self) -> int:
-        """The round whose shards are still to be computed or merged."""
+        """Number of the round whose shards are still to be computed or merged."""
         return len(self._merged) + 1
 
     def begin(self, settings: dict[str, object], request: str) -> None:
-        """Tell what is computed, before the first pass.
+        """Set what is computed, before the first pass.
 
         Raises:
-            InterbasisError: Earlier rounds were computed with other settings.
+            InterbasisError: Earlier rounds, or the shards to merge, were computed with other settings.
         """
         self._settings, self._request = json.loads(json.dumps(settings)), request
-        if self._merged:
-            self._check(self._merged[0])
+        for file in (*self._merged[:1], *self._files):
+            self._check(file)
 
-    def recalled(self, name: str) -> State | None:
+    def sums(self, *passes: BlockSum) -> list[State]:
+        stored = [self._stored(f"sum {block_sum.name}") for block_sum in passes]
+        states = [state for state in stored if state is not None]
+        return states or self._new_sums(passes, tuple(block_sum.name for block_sum in passes))
+
+    def _new_sums(self, passes: Sequence[BlockSum], names: tuple[str, ...]) -> list[State]:
+        """Return sums that no earlier round has stored."""
+        raise NotImplementedError
+
+    def recall(self, name: str) -> State | None:
         return self._stored(f"once {name}")
 
+    def once(self, name: str, make: Callable[[], State]) -> State:
+        key = f"once {name}"
+        state = self._stored(key) or next((file.state(key) for file in self._files[:1]), None) or make()
+        self._results[key] = state
+        return state
+
+    def share(self, name: str, count: int, work: Callable[[Sequence[int]], State]) -> State:
+        return self.once(name, lambda: work(range(count if self.is_first else 0)))
+
     def _stored(self, key: str) -> State | None:
-        for file in self._merged:
-            if (state := file.state(key)) is not None:
-                return state
-        return None
+        states = (file.state(key) for file in self._merged)
+        return next((state for state in states if state is not None), None)
 
-    def _stored_sums(self, passes: Sequence[BlockSum]) -> list[State]:
-        states = [self._stored(f"sum {one.name}") for one in passes]
-        return [state for state in states if state is not None]
-
-    def _header(
-        self, kind: Literal["shard", "merged"], passes: tuple[str, ...], keys: Iterable[str]
-    ) -> ShardHeader:
-        return ShardHeader(
+    def _write(
+        self, path: Path, kind: Literal["shard", "merged"], passes: tuple[str, ...], states: dict[str, State]
+    ) -> None:
+        header = ShardHeader(
             kind=kind, round=self.round, passes=passes, shard=self.rank + 1 if kind == "shard" else 0,
-            shards=self.size, settings=self._settings, request=self._request, keys=tuple(keys),
+            shards=self.size, settings=self._settings, request=self._request, keys=tuple(states),
         )  # fmt: skip
+        entries: list[Entry] = []
+        digests = []
+        for number, (tensors, _) in enumerate(states.values()):
+            tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+            digests.append(tensor_digest(tensors))
+            entries += [Entry.from_tensor(f"{number}/{name}", tensor) for name, tensor in tensors.items()]
+        values = [values for _, values in states.values()]
+        texts = header.to_json(), json.dumps(values), json.dumps(digests)
+        metadata = dict(zip(("header", "values", "digests"), texts, strict=True))
+        metadata["sha256"] = tensor_digest({}, *texts)
+        make_folder(path.parent)
+        write_atomically(path, lambda temporary: write_tensors(temporary, entries, metadata))
 
     def _check(self, file: StateFile) -> None:
-        """A file was computed with the settings of this command."""
+        """Refuse a file that was computed with other settings than those of this command."""
         if changed := first_change(file.header.settings, self._settings):
             raise InterbasisError(
                 f"{file.path} was computed {_with(changed[0], changed[1])}, and this command is "
@@ -265,102 +272,68 @@ class ShardJob(Shards):
         text = json.dumps([self.size, self._settings], sort_keys=True)
         return f"shards {hashlib.sha256(text.encode()).hexdigest()}"
 
-    def sums(self, *passes: BlockSum) -> list[State]:
-        if stored := self._stored_sums(passes):
-            return stored
-        names = tuple(one.name for one in passes)
+    def _new_sums(self, passes: Sequence[BlockSum], names: tuple[str, ...]) -> list[State]:
         file = self.shards / f"round-{self.round}.shard-{self.rank + 1}-of-{self.size}.safetensors"
         if file.exists():
             self._check(StateFile(file))
             raise RoundFinishedError(self.round, names, file)
         states = {
-            f"part {one.name} {first}-{last}": one.sum_of(first, last)
-            for one in passes
-            for first, last in one.nodes_within(*self.blocks_of(self.rank, one.blocks))
+            f"part {block_sum.name} {first}-{last}": block_sum.node_sum(first, last)
+            for block_sum in passes
+            for first, last in block_sum.nodes_within(*self.block_range(self.rank, block_sum.blocks))
         }
-        states |= self._made if self.is_first else {}
-        _write(file, self._header("shard", names, states), states)
+        self._write(file, "shard", names, states | (self._results if self.is_first else {}))
         raise RoundFinishedError(self.round, names, file)
-
-    def once(self, name: str, make: Callable[[], State]) -> State:
-        state = self.recalled(name) or make()
-        self._made[f"once {name}"] = state
-        return state
-
-    def shared(self, name: str, count: int, work: Callable[[Sequence[int]], State]) -> State:
-        return self.once(name, lambda: work(range(count if self.is_first else 0)))
 
 
 class ShardMerge(Shards):
     """Joins the shards of one round, and stores what the next one needs."""
 
-    def __init__(self, folder: Path, files: Sequence[Path]):
-        self._files = complete_round([StateFile(path) for path in files])
-        super().__init__(folder, 0, self._files[0].header.shards)
-        header = self._files[0].header
+    def __init__(self, folder: Path, paths: Sequence[Path]):
+        files = complete_round([StateFile(path) for path in paths])
+        self.first = files[0]
+        """The first shard, whose header describes all of them."""
+        header = self.first.header
+        super().__init__(folder, 0, header.shards, files)
         if header.round != self.round:
             done = "is merged already" if header.round < self.round else f"comes after round {self.round}"
             raise InterbasisError(
-                f"{self._files[0].path} is of round {header.round}, which {done} in {folder}; give the "
+                f"{self.first.path} is of round {header.round}, which {done} in {folder}; give the "
                 f"shards of round {self.round}"
             )
-        self._waiting = True
+        self._is_joined = False
 
-    @property
-    def first(self) -> StateFile:
-        """The first shard, which says what all of them are of."""
-        return self._files[0]
-
-    def begin(self, settings: dict[str, object], request: str) -> None:
-        super().begin(settings, request)
-        for file in self._files:
-            self._check(file)
-
-    def sums(self, *passes: BlockSum) -> list[State]:
-        if stored := self._stored_sums(passes):
-            return stored
-        names = tuple(one.name for one in passes)
-        header = self._files[0].header
-        if not self._waiting:
-            self._store(header.passes)
+    def _new_sums(self, passes: Sequence[BlockSum], names: tuple[str, ...]) -> list[State]:
+        header = self.first.header
+        if self._is_joined:
+            new = {key: state for key, state in self._results.items() if self._stored(key) is None}
+            path = self.shards / f"round-{self.round}.merged.safetensors"
+            self._write(path, "merged", header.passes, new)
+            self._merged.append(StateFile(path))
             raise RoundFinishedError(self.round, names)
         if header.passes != names:
             raise InterbasisError(
-                f"{self._files[0].path} holds {_listing(header.passes)}, but round {self.round} is "
-                f"{_listing(names)}; delete the folder {self.shards} to start again"
+                f"{self.first.path} holds {' and '.join(header.passes)}, but round {self.round} is "
+                f"{' and '.join(names)}; delete the folder {self.shards} to start again"
             )
-        self._waiting = False
-        for one in passes:
-            self._made[f"sum {one.name}"] = one.joined(self._parts(one))
-        return [self._made[f"sum {one.name}"] for one in passes]
+        self._is_joined = True
+        sums = [block_sum.joined(self._parts(block_sum)) for block_sum in passes]
+        self._results |= {f"sum {name}": state for name, state in zip(names, sums, strict=True)}
+        return sums
 
-    def _parts(self, one: BlockSum) -> dict[tuple[int, int], State]:
+    def _parts(self, block_sum: BlockSum) -> dict[tuple[int, int], State]:
+        """Sums of nodes, from all shards."""
         parts = {}
         for rank, file in enumerate(self._files):
-            for first, last in one.nodes_within(*self.blocks_of(rank, one.blocks)):
-                state = file.state(f"part {one.name} {first}-{last}")
+            for first, last in block_sum.nodes_within(*self.block_range(rank, block_sum.blocks)):
+                state = file.state(f"part {block_sum.name} {first}-{last}")
                 if state is None:
                     raise InterbasisError(
-                        f"{file.path} does not hold blocks {first + 1} to {last} of {one.name}; run its job "
-                        "again"
+                        f"{file.path} does not hold blocks {first + 1} to {last} of {block_sum.name}; run "
+                        "its job again"
                     )
                 parts[first, last] = state
         return parts
-
-    def once(self, name: str, make: Callable[[], State]) -> State:
-        key = f"once {name}"
-        state = self.recalled(name) or self._files[0].state(key) or make()
-        self._made[key] = state
-        return state
-
-    def shared(self, name: str, count: int, work: Callable[[Sequence[int]], State]) -> State:
-        return self.once(name, lambda: work(range(count)))
-
-    def _store(self, passes: tuple[str, ...]) -> None:
-        new = {key: state for key, state in self._made.items() if self._stored(key) is None}
-        path = self.shards / f"round-{self.round}.merged.safetensors"
-        _write(path, self._header("merged", passes, new), new)
-        self._merged.append(StateFile(path))
 
 
 def complete_round(files: Sequence[StateFile]) -> list[StateFile]:
@@ -376,29 +349,32 @@ def complete_round(files: Sequence[StateFile]) -> list[StateFile]:
     for file in ordered:
         if file.header.kind != "shard":
             raise InterbasisError(f"{file.path} is a merged round, not a shard; leave it out")
-    for one, other in pairwise(ordered):
-        a, b = one.header, other.header
+    for file, other in pairwise(ordered):
+        a, b = file.header, other.header
+        refusal = ""
         if a.round != b.round:
-            raise InterbasisError(
-                f"{one.path} is of round {a.round} and {other.path} of round {b.round}; give the shards of "
+            refusal = (
+                f"{file.path} is of round {a.round} and {other.path} of round {b.round}; give the shards of "
                 "one round"
             )
-        if a.shards != b.shards:
-            raise InterbasisError(
-                f"{one.path} is one of {a.shards} shards and {other.path} one of {b.shards}; give shards of "
+        elif a.shards != b.shards:
+            refusal = (
+                f"{file.path} is one of {a.shards} shards and {other.path} one of {b.shards}; give shards of "
                 "one division"
             )
-        if changed := first_change(a.settings, b.settings):
+        elif changed := first_change(a.settings, b.settings):
             name, before, now = changed
-            raise InterbasisError(
-                f"{one.path} was computed {_with(name, before)} and {other.path} {_with(name, now)}; run the "
-                "job of one of them again"
+            refusal = (
+                f"{file.path} was computed {_with(name, before)} and {other.path} {_with(name, now)}; run "
+                "the job of one of them again"
             )
-        if a.shard == b.shard:
-            raise InterbasisError(
-                f"shard {a.shard} of {a.shards} is given twice, as {one.path} and as {other.path}; leave one "
-                "out"
+        elif a.shard == b.shard:
+            refusal = (
+                f"shard {a.shard} of {a.shards} is given twice, as {file.path} and as {other.path}; leave "
+                "one out"
             )
+        if refusal:
+            raise InterbasisError(refusal)
     header = ordered[0].header
     there = {file.header.shard for file in ordered}
     if missing := [number for number in range(1, header.shards + 1) if number not in there]:
@@ -417,8 +393,8 @@ def shard_files(paths: Sequence[Path]) -> list[Path]:
         if not path.is_dir():
             files.append(path)
             continue
-        found = {file: int(m[1]) for file in _listed(path) if (m := SHARD.fullmatch(file.name))}
-        files += [file for file, number in sorted(found.items()) if number == max(found.values())]
+        rounds = {file: int(m[1]) for file in _listed(path) if (m := SHARD.fullmatch(file.name))}
+        files += [file for file, number in sorted(rounds.items()) if number == max(rounds.values())]
     return files
 
 
@@ -434,14 +410,8 @@ def _listed(folder: Path) -> list[Path]:
     return sorted(inside(folder, path.name) for path in folder.iterdir()) if folder.is_dir() else []
 
 
-def _listing(passes: Sequence[str]) -> str:
-    return " and ".join(passes)
-
-
 def _with(name: str, value: object) -> str:
-    """How a setting reads in a sentence."""
-    if name == "model":
-        return f"with model {str(value)[:12]}"
-    if name.endswith("data"):
+    """Clause about a setting, for a message; hashes of models and data are shortened."""
+    if name == "model" or name.endswith("data"):
         return f"with {name} {str(value)[:12]}"
     return f"with {name} = {value}"

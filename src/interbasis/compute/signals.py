@@ -1,28 +1,28 @@
-"""What processes of torchrun say when it ends them.
+"""Message of processes that torchrun ends.
 
 Python runs handlers of signals in the main thread, between two of its own instructions, and so not at all
 while that thread waits within the library for a process that will not come. The part of Python's handler that
 is written in C runs at once, in whichever thread the system chooses, and writes the number of the signal into
-a pipe (`signal.set_wakeup_fd`). A thread reads it there, says the sentence and ends the process. Blocking the
-signal and waiting for it in a thread would do the same, but programs that this process starts would inherit
-the blocked signal.
+a pipe (`signal.set_wakeup_fd`). A thread reads it there, prints the message and ends the process. Blocking
+the signal and waiting for it in a thread would do the same, but programs that this process starts would
+inherit the blocked signal.
 """
 
 import os
 import signal
 import time
-from threading import Lock, Thread, current_thread, main_thread
+from threading import Event, Lock, Thread, current_thread, main_thread
 from types import FrameType
 
 from interbasis.base.errors import InterbasisError
 
 SECONDS_TO_END = 5.0
-"""How long a process that is told to end may take to say by itself why, and to end; torchrun waits for 30."""
+"""Time in which a process that received the signal may print its own error and end; torchrun waits for 30."""
 
-_voice = Lock()
-"""Held by whoever decides what is said; a process that was told to end keeps it until it has ended."""
-_said: list[bool] = []
-"""Not empty: this process ends by itself and says why."""
+_message_lock = Lock()
+"""Held while it is decided which message is printed; after the signal, until the process has ended."""
+_disabled = Event()
+"""Set where this process ends by itself and prints why."""
 
 
 def torchrun_number(name: str, default: int) -> int:
@@ -46,8 +46,8 @@ def torchrun_number(name: str, default: int) -> int:
     return int(text)
 
 
-def say_when_ended() -> None:
-    """Say one sentence when torchrun tells this process to end, as it does when another one has ended.
+def enable_end_notice() -> None:
+    """Print one sentence when torchrun tells this process to end, as it does when another one has ended.
 
     The process ends at once: what is on disk is whole at every moment. Processes alone keep what the system
     does, and a program that handles the signal itself keeps its handler.
@@ -56,33 +56,29 @@ def say_when_ended() -> None:
         return
     if signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         return
-    told, tell = os.pipe()
-    os.set_blocking(tell, False)
-    Thread(target=_watch, args=(told,), name="interbasis-signals", daemon=True).start()
-    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, _left_to_the_thread)
-    os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_forget)
+    receiver, sender = os.pipe()
+    os.set_blocking(sender, False)
+    Thread(target=_watch, args=(receiver,), name="interbasis-signals", daemon=True).start()
+    signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, _handled_by_the_thread)
+    os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_restore_default)
 
 
-def say_no_more() -> None:
-    """This process is ending by itself and says why; does not return when it was told to end just before."""
-    with _voice:
-        _said.append(True)
+def disable_end_notice() -> None:
+    """Leave the message to the caller, whose process ends by itself; does not return after the signal."""
+    with _message_lock:
+        _disabled.set()
 
 
-def _left_to_the_thread(number: int, frame: FrameType | None) -> None:
+def _handled_by_the_thread(number: int, frame: FrameType | None) -> None:
     """Python's part of the handler, without which its part in C would not be there."""
 
 
-def _watch(told: int) -> None:
-    while number := os.read(told, 1):
-        if number[0] == signal.SIGTERM:
-            _end()
-
-
-def _end() -> None:
-    with _voice:
-        if not _said:
+def _watch(receiver: int) -> None:
+    while os.read(receiver, 1)[0] != signal.SIGTERM:
+        pass
+    with _message_lock:
+        if not _disabled.is_set():
             process = f"{torchrun_number('RANK', 0) + 1} of {os.environ['WORLD_SIZE']}"
             message = (
                 f"error: process {process} was told to end, as torchrun does when another one has ended; run "
@@ -94,18 +90,18 @@ def _end() -> None:
     os._exit(128 + signal.SIGTERM)
 
 
-def _hold() -> None:
-    """Keep the signal from a copy of this process until it has forgotten this module."""
+def _block() -> None:
+    """Keep the signal from a copy of this process until its handler is the default again."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
-def _let_go() -> None:
+def _unblock() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
-def _forget() -> None:
+def _restore_default() -> None:
     """A copy of this process has no such thread, and would write into the pipe of its parent."""
-    if signal.getsignal(signal.SIGTERM) is _left_to_the_thread:
+    if signal.getsignal(signal.SIGTERM) is _handled_by_the_thread:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _let_go()
+    _unblock()

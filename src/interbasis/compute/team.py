@@ -3,7 +3,7 @@
 All that a build sums over the data can be merged. The data are cut into blocks that do not depend on the
 number of processes, every process sums neighbouring blocks, and the sums are merged along one fixed binary
 tree (`BlockSum`): every process ends with the same bits, and so does one process alone. Work that is many
-independent tasks (the sections of an ablation) is taken task by task (`collected`).
+independent tasks (the sections of an ablation) is taken task by task (`collect`).
 """
 
 import atexit
@@ -28,10 +28,10 @@ from interbasis.base.files import inside
 from interbasis.base.memory import parse_bytes
 from interbasis.base.records import Record
 from interbasis.compute.checkpoints import FOLDER, Checkpoints, State
-from interbasis.compute.signals import say_no_more, say_when_ended, torchrun_number
+from interbasis.compute.signals import disable_end_notice, enable_end_notice, torchrun_number
 
 MAX_WAIT = timedelta(hours=24)
-"""How long a process waits for a slower one. One that died is noticed at once: its connections close."""
+"""Longest wait for a slower process. One that died is noticed at once: its connections close."""
 
 
 @dataclass(frozen=True)
@@ -47,44 +47,41 @@ class BlockSum:
     compute: Callable[[int], State]
     merge: Callable[[State, State], State]
 
-    def sum(self) -> State:
-        """Of all blocks."""
-        return self.sum_of(0, self.blocks)
+    def node_sum(self, first: int, last: int, parts: dict[tuple[int, int], State] | None = None) -> State:
+        """Return the sum of blocks first … last − 1, which are a node of the tree.
 
-    def sum_of(self, first: int, last: int) -> State:
-        """Of the blocks first … last − 1, which are a node of the tree."""
+        ``parts`` are sums of nodes that were computed elsewhere; those that are used are removed from it.
+        """
+        if parts and (first, last) in parts:
+            return parts.pop((first, last))
         if last - first == 1:
             return self.compute(first)
         middle = _middle(first, last)
-        return self.merge(self.sum_of(first, middle), self.sum_of(middle, last))
+        return self.merge(self.node_sum(first, middle, parts), self.node_sum(middle, last, parts))
 
-    def nodes_within(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The largest nodes of the tree that these blocks hold completely, in their order."""
-        return list(_nodes(0, self.blocks, first, last))
+    def nodes_within(
+        self, first: int, last: int, node: tuple[int, int] | None = None
+    ) -> list[tuple[int, int]]:
+        """Return the largest nodes that consist of blocks first … last − 1 only, in their order.
+
+        ``node`` is the node whose blocks are searched; default: the root.
+        """
+        low, high = node or (0, self.blocks)
+        if first <= low and high <= last:
+            return [(low, high)]
+        if last <= low or high <= first or high - low <= 1:
+            return []
+        middle = _middle(low, high)
+        halves = (low, middle), (middle, high)
+        return [inner for half in halves for inner in self.nodes_within(first, last, half)]
 
     def joined(self, parts: dict[tuple[int, int], State]) -> State:
-        """The sum of all blocks from the sums of nodes that hold each block once."""
-
-        def node(first: int, last: int) -> State:
-            if (first, last) in parts:
-                return parts.pop((first, last))
-            middle = _middle(first, last)
-            return self.merge(node(first, middle), node(middle, last))
-
-        return node(0, self.blocks)
+        """Return the sum of all blocks from the sums of nodes that hold each block once."""
+        return self.node_sum(0, self.blocks, parts)
 
 
 def _middle(first: int, last: int) -> int:
     return first + (1 << (last - first - 1).bit_length() - 1)
-
-
-def _nodes(low: int, high: int, first: int, last: int) -> Iterator[tuple[int, int]]:
-    if first <= low and high <= last:
-        yield low, high
-    elif low < last and first < high and high - low > 1:
-        middle = _middle(low, high)
-        yield from _nodes(low, middle, first, last)
-        yield from _nodes(middle, high, first, last)
 
 
 class Team:
@@ -101,7 +98,7 @@ class Team:
 
     @property
     def suffix(self) -> str:
-        """What is added to the name of the folder of unfinished work."""
+        """Suffix of the name of the folder of unfinished work."""
         return "" if self.size == 1 else f".{self.size}/{self.rank}"
 
     @property
@@ -110,27 +107,27 @@ class Team:
         return ""
 
     def sums(self, *passes: BlockSum) -> list[State]:
-        """The sum of every pass; none of them depends on another."""
-        return [one.sum() for one in passes]
+        """Return the sum of every pass; none of them depends on another."""
+        return [block_sum.node_sum(0, block_sum.blocks) for block_sum in passes]
 
     def once(self, name: str, make: Callable[[], State]) -> State:
-        """What the first process makes; all receive it."""
+        """Return what the first process makes; all processes receive it."""
         return make()
 
-    def recalled(self, name: str) -> State | None:
-        """What `once` or `shared` gave under this name before this process was started; None: nothing."""
+    def recall(self, name: str) -> State | None:
+        """Return what `once` or `share` gave under this name in an earlier process; None: nothing."""
         return None
 
-    def shared(self, name: str, count: int, work: Callable[[Sequence[int]], State]) -> State:
-        """work(numbers) of tasks 0 … count − 1, divided over the processes; all receive what all made."""
+    def share(self, name: str, count: int, work: Callable[[Sequence[int]], State]) -> State:
+        """Return the union of work(numbers) over all processes, tasks 0 … count − 1 divided among them."""
         return work(range(count))
 
-    def blocks_of(self, rank: int, count: int) -> tuple[int, int]:
-        """The blocks first … last − 1, of so many, that a process sums."""
+    def block_range(self, rank: int, count: int) -> tuple[int, int]:
+        """Return (first, last) of the blocks first … last − 1, out of ``count``, that a process sums."""
         return -(-rank * count // self.size), -(-(rank + 1) * count // self.size)
 
-    def collected(self, tasks: Sequence[str], work: Callable[[str], State]) -> dict[str, State]:
-        """work(task) of every task, each done by whichever process is free; all processes receive all."""
+    def collect(self, tasks: Sequence[str], work: Callable[[str], State]) -> dict[str, State]:
+        """Return work(task) of every task, each done by whichever process is free, in all processes."""
         return {task: work(task) for task in tasks}
 
     def wait_for_all(self) -> None:
@@ -151,44 +148,53 @@ class ConnectedTeam(Team):
         self._store, self._lists = store, 0
 
     def sums(self, *passes: BlockSum) -> list[State]:
-        return [self._sum(one) for one in passes]
+        return [self._sum(block_sum) for block_sum in passes]
 
-    def _sum(self, one: BlockSum) -> State:
-        own = {node: one.sum_of(*node) for node in one.nodes_within(*self.blocks_of(self.rank, one.blocks))}
-        parts = {}
-        for rank in range(self.size):
-            for node in one.nodes_within(*self.blocks_of(rank, one.blocks)):
-                parts[node] = self._from(rank, own.pop(node, ({}, {})))
-        return one.joined(parts)
+    def _sum(self, block_sum: BlockSum) -> State:
+        nodes = [
+            block_sum.nodes_within(*self.block_range(rank, block_sum.blocks)) for rank in range(self.size)
+        ]
+        local = {node: block_sum.node_sum(*node) for node in nodes[self.rank]}
+        parts = {
+            node: self._broadcast(rank, local.pop(node, ({}, {})))
+            for rank in range(self.size)
+            for node in nodes[rank]
+        }
+        return block_sum.joined(parts)
 
     def once(self, name: str, make: Callable[[], State]) -> State:
-        return self._from(0, make() if self.is_first else ({}, {}))
+        return self._broadcast(0, make() if self.is_first else ({}, {}))
 
-    def shared(self, name: str, count: int, work: Callable[[Sequence[int]], State]) -> State:
-        own = work(range(self.rank, count, self.size))
-        tensors: dict[str, Tensor] = {}
-        values: dict[str, object] = {}
-        for theirs, told in (self._from(rank, own) for rank in range(self.size)):
-            tensors |= theirs
-            values |= told
-        return tensors, values
+    def share(self, name: str, count: int, work: Callable[[Sequence[int]], State]) -> State:
+        return self._union(work(range(self.rank, count, self.size)))
 
-    def collected(self, tasks: Sequence[str], work: Callable[[str], State]) -> dict[str, State]:
+    def collect(self, tasks: Sequence[str], work: Callable[[str], State]) -> dict[str, State]:
         self._lists += 1
         done: dict[str, State] = {}
         while (number := self._next_task()) < len(tasks):
             done[tasks[number]] = work(tasks[number])
+        numbers = {task: number for number, task in enumerate(tasks)}
         tensors = {
-            f"{task}/{name}": tensor for task, (own, _) in done.items() for name, tensor in own.items()
+            f"{numbers[task]}/{name}": tensor
+            for task, state in done.items()
+            for name, tensor in state[0].items()
         }
-        everything: dict[str, State] = {}
-        state = tensors, {task: value for task, (_, value) in done.items()}
-        for theirs, values in (self._from(rank, state) for rank in range(self.size)):
-            for task, value in values.items():
-                mark = f"{task}/"
-                own = {key.removeprefix(mark): t for key, t in theirs.items() if key.startswith(mark)}
-                everything[task] = own, value
-        return {task: everything[task] for task in tasks}
+        tensors, values = self._union((tensors, {task: state[1] for task, state in done.items()}))
+        results: dict[str, State] = {task: ({}, values[task]) for task in tasks}
+        for name, tensor in tensors.items():
+            number_text, _, inner_name = name.partition("/")
+            results[tasks[int(number_text)]][0][inner_name] = tensor
+        return results
+
+    def _union(self, state: State) -> State:
+        """Return the states of all processes as one."""
+        tensors: dict[str, Tensor] = {}
+        values: dict[str, object] = {}
+        for rank in range(self.size):
+            more_tensors, more_values = self._broadcast(rank, state)
+            tensors |= more_tensors
+            values |= more_values
+        return tensors, values
 
     def wait_for_all(self) -> None:
         with self._connection():
@@ -198,39 +204,33 @@ class ConnectedTeam(Team):
         with self._connection():
             return self._store.add(f"tasks.{self._lists}", 1) - 1
 
-    def _from(self, rank: int, state: State) -> State:
-        """One process's state, sent to all: what it holds as JSON, then tensor by tensor."""
+    def _broadcast(self, rank: int, state: State) -> State:
+        """Send one process's state to all: its names, dtypes, shapes and values as JSON, then its tensors."""
         tensors, values = state
-        about = {name: (str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in tensors.items()}
-        text = json.dumps({"tensors": about, "values": values}).encode()
+        is_sender = rank == self.rank
+        shapes = {name: (str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in tensors.items()}
+        text = [json.dumps({"tensors": shapes, "values": values}) if is_sender else ""]
+        received: dict[str, Tensor] = {}
         with self._connection():
-            length = self._sent(rank, torch.tensor([len(text)]))
-            header = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-            own = header if rank == self.rank else torch.empty(int(length), dtype=torch.uint8)
-            described = json.loads(self._sent(rank, own).numpy().tobytes())
-            received = {}
-            for name, (dtype, shape) in described["tensors"].items():
-                if rank == self.rank:
-                    self._sent(rank, tensors[name].detach().cpu().contiguous())
+            dist.broadcast_object_list(text, rank)
+            header = json.loads(text[0])
+            for name, (dtype, shape) in header["tensors"].items():
+                if is_sender:
+                    received[name] = tensors[name].detach().cpu().contiguous()
                 else:
-                    received[name] = self._sent(rank, torch.empty(shape, dtype=getattr(torch, dtype)))
-        if rank == self.rank:  # on the CPU, too: it is merged with what the others sent
+                    received[name] = torch.empty(shape, dtype=getattr(torch, dtype))
+                if received[name].numel():
+                    dist.broadcast(received[name], rank)
+        if is_sender:  # on the CPU, too: it is merged with what the others sent
             return {name: tensor.detach().cpu() for name, tensor in tensors.items()}, values
-        return received, described["values"]
-
-    @staticmethod
-    def _sent(rank: int, tensor: Tensor) -> Tensor:
-        """A tensor as one process has it; the others give one of its shape to be filled."""
-        if tensor.numel():
-            dist.broadcast(tensor, rank)
-        return tensor
+        return received, header["values"]
 
     @contextmanager
     def _connection(self) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:
-            say_no_more()
+            disable_end_notice()
             raise InterbasisError(
                 f"process {self.rank + 1} of {self.size} lost its connection to the others, one of which has "
                 "ended; run the same command again to resume"
@@ -245,10 +245,10 @@ def team_checkpoints(
     Raises:
         InterbasisError: Work was begun with other settings, or by another number of processes.
     """
-    own = task + team.suffix
+    name = task + team.suffix
     for folder in sorted(inside(run, FOLDER).glob(f"{task}*")):
         number = folder.name.removeprefix(task).removeprefix(".") or "1"
-        if folder.name == own.split("/")[0] or not folder.is_dir() or not number.isdecimal():
+        if folder.name == name.split("/")[0] or not folder.is_dir() or not number.isdecimal():
             continue
         inside(run, f"{FOLDER}/{folder.name}")
         if not restart:
@@ -257,21 +257,21 @@ def team_checkpoints(
                 f"{_processes(team.size)}; start the same number to resume, or delete {folder} to start again"
             )
         shutil.rmtree(folder, ignore_errors=True)
-    return Checkpoints(run, own, settings, restart=restart)
+    return Checkpoints(run, name, settings, restart=restart)
 
 
 def _processes(number: int) -> str:
     return "one process" if number == 1 else f"{number} processes"
 
 
-def team_of_torchrun() -> Team:
+def torchrun_team() -> Team:
     """The processes that torchrun started, connected; a process alone where it did not start this one."""
     size = torchrun_number("WORLD_SIZE", 1)
     if size == 1 or "RANK" not in os.environ:
         return ALONE
     if _connected:
         return _connected[0]
-    say_when_ended()
+    enable_end_notice()
     number = torchrun_number("RANK", 0) + 1
     try:
         store, rank, size = next(rendezvous("env://", timeout=MAX_WAIT))
@@ -283,7 +283,7 @@ def team_of_torchrun() -> Team:
     try:
         dist.init_process_group("gloo", store=started, rank=rank, world_size=size, timeout=MAX_WAIT)
     except RuntimeError as error:
-        say_no_more()
+        disable_end_notice()
         raise InterbasisError(
             f"process {number} of {size} could not connect to the others, one of which has ended; run the "
             "same command again to resume"
@@ -302,7 +302,7 @@ def _text(amount: object) -> object:
 
 
 class Resources(Record):
-    """What a build may use; nothing here changes the graph but the last digits of its numbers."""
+    """Resources of a build; they change nothing of the graph but the last digits of its numbers."""
 
     cache_gigabytes: float = Field(default=4.0, ge=0, allow_inf_nan=False)
     """Disk space for activations between blocks during the build; 0 for none."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from interbasis.base.errors import InterbasisError
-from interbasis.base.files import sha256_of
+from interbasis.base.files import file_sha256
 from interbasis.base.progress import progress_bar
 
 BYTES_PER_BLOCK = 2**18
@@ -64,7 +64,7 @@ def fetch(remote: Remote) -> Path:
             f"could not fetch {remote.name} from {remote.homes[0]} ({problem}); download it on "
             f"a machine with a network connection and put it at {place}, or name its path"
         )
-    if sha256_of(partial) != remote.sha256:
+    if file_sha256(partial) != remote.sha256:
         partial.unlink()
         raise InterbasisError(
             f"{remote.name} from {remote.homes[0]} does not have the SHA-256 {remote.sha256}: "

@@ -1,10 +1,11 @@
-"""The features of one node layer: f̂ = C f, and back by C⁺."""
+"""Features of one node layer: f̂ = C f, and back by C⁺."""
 
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import torch
 from pydantic import StrictBool, StrictStr
@@ -12,9 +13,9 @@ from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Record
-from interbasis.base.tensor_file import read_tensor
+from interbasis.base.tensor_file import Entry, read_tensor
 from interbasis.compute.checkpoints import State
-from interbasis.numerics.linalg import Cut
+from interbasis.numerics.linalg import SpectrumCut
 
 MAX_DENSE_IDENTITY = 2**13
 """Widest layer whose identity matrix is made when it is asked for."""
@@ -32,16 +33,16 @@ class LayerBasis:
     mean: Tensor | None = None
     """E[f] [width], 1 for the constant."""
     eigenvalues: Tensor | None = None
-    """What the features are ranked by, [features]: Λ or the variance (`BasisKind.ranked_by`), and the
+    """Measure that ranks the features, [features]: Λ or the variance (`BasisKind.ranked_by`), and the
     variance in the last layer. Entry 0, the constant's, is 1 by convention."""
     variances: Tensor | None = None
     """D [directions]: variances of the principal directions kept, in descending order; entry 0, the
     constant's, is 1 by convention. For neuron, the neurons' own."""
     constant: bool = True
     """Whether feature 0 is the constant."""
-    variance_cut: Cut | None = None
+    variance_cut: SpectrumCut | None = None
     """What the noise floor did to D."""
-    jacobian_cut: Cut | None = None
+    jacobian_cut: SpectrumCut | None = None
     """What the noise floor did to Λ."""
     isolated: int = 0
     """Features after the constant that hold one coordinate each and took part in no decomposition."""
@@ -65,8 +66,7 @@ class LayerBasis:
     def counting(self, skip_positions: int, norm_limit: float | None) -> "LayerBasis":
         """The same basis, whose sums left out these positions and tokens of a larger norm."""
         layer = copy(self)
-        object.__setattr__(layer, "skip_positions", skip_positions)
-        object.__setattr__(layer, "norm_limit", norm_limit)
+        vars(layer).update(skip_positions=skip_positions, norm_limit=norm_limit)
         return layer
 
     @property
@@ -79,21 +79,21 @@ class LayerBasis:
         """Whether f̂ = f, with nothing stored for it."""
         return False
 
-    def features_of(self, f: Tensor) -> Tensor:  # [..., width] -> [..., features]
+    def to_features(self, f: Tensor) -> Tensor:  # [..., width] -> [..., features]
         """f̂ = C f, in the dtype and on the device of f."""
         return f if self.identity else f @ self.transform.to(f).T
 
-    def back(self, features: Tensor) -> Tensor:  # [..., features] -> [..., width]
+    def from_features(self, features: Tensor) -> Tensor:  # [..., features] -> [..., width]
         """C⁺ f̂."""
         return features if self.identity else features @ self.inverse.to(features).T
 
     def rows(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [k, width]
         """C[j] of some features j: the directions that they read."""
-        return self.transform[torch.as_tensor(features)]
+        return self.transform[torch.as_tensor(features, device=self.transform.device)]
 
     def directions(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [width, k]
         """C⁺[:, j] of some features j: one unit of each in the layer's coordinates."""
-        return self.inverse[:, torch.as_tensor(features)]
+        return self.inverse[:, torch.as_tensor(features, device=self.inverse.device)]
 
     def centred(self) -> "LayerBasis":
         """The same features with 0 as their mean, as those of a rotated basis have it already."""
@@ -128,16 +128,9 @@ class IdentityBasis(LayerBasis):
         variances: Tensor | None = None,
         constant: bool = True,
     ):
-        fields = {
-            "name": name,
-            "mean": mean,
-            "eigenvalues": variances,
-            "variances": variances,
-            "constant": constant,
-            "_width": width,
-        }
-        for field, value in fields.items():
-            object.__setattr__(self, field, value)
+        vars(self).update(
+            name=name, mean=mean, eigenvalues=variances, variances=variances, constant=constant, _width=width
+        )
 
     @property
     def transform(self) -> Tensor:  # [width, width]
@@ -155,7 +148,7 @@ class IdentityBasis(LayerBasis):
         return self.transform
 
     def rows(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [k, width]
-        return torch.nn.functional.one_hot(torch.as_tensor(features), self.width).double()
+        return torch.nn.functional.one_hot(torch.as_tensor(features, device="cpu"), self.width).double()
 
     def directions(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [width, k]
         return self.rows(features).T
@@ -190,10 +183,8 @@ class StoredBasis(LayerBasis):
     def __init__(self, layer: LayerBasis, file: Path, prefix: str):
         """``layer`` in memory says all but the two matrices, which the file holds as ``prefix``transform and
         ``prefix``inverse."""
-        kept = {name: value for name, value in vars(layer).items() if name not in ("transform", "inverse")}
-        size = layer.features, layer.width
-        for name, value in (kept | {"_file": file, "_prefix": prefix, "_size": size}).items():
-            object.__setattr__(self, name, value)
+        fields = {name: value for name, value in vars(layer).items() if name not in ("transform", "inverse")}
+        vars(self).update(fields, _file=file, _prefix=prefix, _size=(layer.features, layer.width))
 
     @property
     def transform(self) -> Tensor:  # [features, width]
@@ -235,69 +226,59 @@ TENSORS_PER_LAYER = ("transform", "inverse", "mean", "eigenvalues", "variances",
 
 
 class LayerHeader(Record):
-    """What is known of one layer beside its tensors."""
+    """Description of a layer without its tensors."""
 
     name: StrictStr
     constant: StrictBool
     isolated: int = 0
     identity: bool = False
     width: int = 0
-    variance_cut: Cut | None
-    jacobian_cut: Cut | None
+    variance_cut: SpectrumCut | None
+    jacobian_cut: SpectrumCut | None
+
+    @classmethod
+    def from_layer(cls, layer: LayerBasis) -> "LayerHeader":
+        return cls.model_validate({name: getattr(layer, name) for name in cls.model_fields})
+
+    def to_layer(self, prefix: str, tensors: dict[str, Tensor]) -> LayerBasis:
+        """Return the layer, whose tensors are called ``prefix``transform and so on."""
+        optional: dict[str, Any] = {name: tensors.get(prefix + name) for name in TENSORS_PER_LAYER[2:]}
+        if self.identity:
+            return IdentityBasis(
+                self.name, self.width, optional["mean"], optional["variances"], self.constant
+            )
+        return LayerBasis(
+            self.name,
+            tensors[prefix + "transform"],
+            tensors[prefix + "inverse"],
+            constant=self.constant,
+            variance_cut=self.variance_cut,
+            jacobian_cut=self.jacobian_cut,
+            isolated=self.isolated,
+            **optional,
+        )
 
 
-def header_of(layer: LayerBasis) -> LayerHeader:
-    return LayerHeader(
-        name=layer.name,
-        constant=layer.constant,
-        isolated=layer.isolated,
-        identity=layer.identity,
-        width=layer.width,
-        variance_cut=layer.variance_cut,
-        jacobian_cut=layer.jacobian_cut,
-    )
+def layer_entries(layer: LayerBasis, prefix: str) -> list[Entry]:
+    """Tensors of a layer, to be read one at a time; an identity has no matrices."""
+    tensors = {prefix + name: getattr(layer, name) for name in TENSORS_PER_LAYER[2:]}
+    entries = [Entry.from_tensor(name, tensor) for name, tensor in tensors.items() if tensor is not None]
+    if not layer.identity:
+        size = layer.features, layer.width
+        for name, shape in (("transform", size), ("inverse", size[::-1])):
+            entries.append(Entry(prefix + name, shape, torch.float64, partial(getattr, layer, name)))
+    return entries
 
 
-def layer_tensors(layer: LayerBasis, prefix: str = "") -> dict[str, Tensor]:
-    """All tensors of a layer; an identity has no matrices."""
-    tensors = {}
-    for name in TENSORS_PER_LAYER[2:] if layer.identity else TENSORS_PER_LAYER:
-        tensor = getattr(layer, name)
-        if tensor is not None:
-            tensors[prefix + name] = tensor.detach().cpu().contiguous()
-    return tensors
+def dump_layers(layers: Sequence[LayerBasis]) -> State:
+    """Return layers as tensors and plain values."""
+    entries = [entry for k, layer in enumerate(layers) for entry in layer_entries(layer, f"{k}.")]
+    tensors = {entry.name: entry.read().detach().cpu().contiguous() for entry in entries}
+    return tensors, {"layers": [LayerHeader.from_layer(layer).model_dump() for layer in layers]}
 
 
-def layer_of(header: LayerHeader, prefix: str, tensors: dict[str, Tensor]) -> LayerBasis:
-    """The layer that these were made from."""
-    mean, variances = tensors.get(prefix + "mean"), tensors.get(prefix + "variances")
-    if header.identity:
-        return IdentityBasis(header.name, header.width, mean, variances, header.constant)
-    return LayerBasis(
-        header.name,
-        tensors[prefix + "transform"],
-        tensors[prefix + "inverse"],
-        mean,
-        tensors.get(prefix + "eigenvalues"),
-        variances,
-        header.constant,
-        header.variance_cut,
-        header.jacobian_cut,
-        header.isolated,
-        tensors.get(prefix + "eigenvalue_errors"),
-    )
-
-
-def state_of(layers: Sequence[LayerBasis]) -> State:
-    """Layers as a state; `layers_of` makes them again."""
-    tensors: dict[str, Tensor] = {}
-    for k, layer in enumerate(layers):
-        tensors |= layer_tensors(layer, f"{k}.")
-    return tensors, {"layers": [header_of(layer).model_dump() for layer in layers]}
-
-
-def layers_of(state: State) -> list[LayerBasis]:
-    """Layers as `state_of` has them."""
+def load_layers(state: State) -> list[LayerBasis]:
+    """Return the layers that were dumped."""
     tensors, values = state
     headers = [LayerHeader.model_validate(header) for header in values["layers"]]
-    return [layer_of(header, f"{k}.", tensors) for k, header in enumerate(headers)]
+    return [header.to_layer(f"{k}.", tensors) for k, header in enumerate(headers)]

@@ -25,7 +25,7 @@ from interbasis.compute.team import Team
 from interbasis.data import arrays, cifar10, images, mnist, streams
 from interbasis.data.modadd import split as split_pairs
 from interbasis.data.samples import Pair, Samples, Split
-from interbasis.graph.named_sources import place_of
+from interbasis.graph.named_sources import SHIPPED_MODELS, source_location, split_options
 from interbasis.models import mlp, modadd, residual
 from interbasis.models.module import from_torch
 from interbasis.network.network import Network
@@ -77,11 +77,11 @@ def open_model(spec: str, memory: int | None = None) -> Model:
 
     Blocks of a Hugging Face model that would take more than half of ``memory`` stay in their files.
     """
-    family, _, rest = spec.partition(":")
-    if family == "hf" and rest:
-        return _from_hub(spec, rest, memory)
-    if family in MODEL_FAMILIES and (rest or (family == spec and family in SHIPPED_FAMILIES)):
-        return MODEL_FAMILIES[family](spec, rest)
+    family, _, name = spec.partition(":")
+    if family == "hf" and name:
+        return _from_hub(spec, name, memory)
+    if family in MODEL_FAMILIES and (name or spec in SHIPPED_MODELS):
+        return MODEL_FAMILIES[family](spec, name)
     raise InterbasisError(f"expected a model as {MODELS}, received {spec!r}")
 
 
@@ -129,7 +129,7 @@ def open_data(
             if context is not None and wanted.isdecimal() and int(wanted) > context:
                 logger.warning(f"samples of {wanted} positions, but the model was made for at most {context}")
         whole = streams.load(family, path, split, options, tokenizer, samples or at_most)
-        return whole if samples is None else first_of(whole, samples)
+        return whole if samples is None else first_samples(whole, samples)
     if family == "modadd" and not path:
         whole = _pairs(_integer(spec, "p", options.pop("p", None)) or 113, split)
     elif family in IMAGES:
@@ -147,7 +147,7 @@ def open_data(
     return replace(whole.head(samples), spec=spec)
 
 
-def first_of(data: Samples, count: int) -> Samples:
+def first_samples(data: Samples, count: int) -> Samples:
     """The first so many samples, named so that they can be had again."""
     return replace(data.head(count), spec=f"{data.spec},samples={count}")
 
@@ -158,25 +158,6 @@ def at_one_commit(data: Samples, team: Team, reopen: Callable[[str], Samples]) -
         return data
     _, values = team.once("revision", lambda: ({}, {"spec": data.spec}))
     return data if values["spec"] == data.spec else reopen(str(values["spec"]))
-
-
-def split_options(spec: str) -> tuple[str, dict[str, str]]:
-    """`tokens:a.npy,context=8` as `tokens:a.npy` and {"context": "8"}."""
-    name, *rest = spec.split(",")
-    options: dict[str, str] = {}
-    for part in rest:
-        key, equals, value = part.partition("=")
-        if not (equals and key.isidentifier() and value):
-            if options:
-                raise InterbasisError(f"{spec!r}: expected an option as name=value, received {part!r}")
-            name += "," + part  # a comma in a path
-            continue
-        if key in options:
-            raise InterbasisError(
-                f"{spec!r}: the option {key} is given twice, as {options[key]} and {value}; give it once"
-            )
-        options[key] = value
-    return name, options
 
 
 def _integer(spec: str, name: str, text: str | None) -> int | None:
@@ -196,9 +177,9 @@ def _pairs(p: int, split: Split) -> Samples:
     return Samples(len(labels), read, "rows", classes=tuple(map(str, range(p))))
 
 
-def hub_options(spec: str, rest: str) -> tuple[str, str | None, bool, str | None]:
+def hub_options(spec: str, name: str) -> tuple[str, str | None, bool, str | None]:
     """`NAME,blocks=4-6` of a Hugging Face model: its name, and the options blocks, output and head."""
-    name, options = split_options(rest)
+    name, options = split_options(name)
     blocks, output, head = (options.pop(key, default) for key, default in HUB_OPTIONS.items())
     if options or output not in ("yes", "no") or head not in (None, "tokens", "mean", "pooled"):
         odd = next(iter(options), f"output={output}" if output not in ("yes", "no") else f"head={head}")
@@ -235,17 +216,13 @@ def _from_hub(spec: str, name: str, memory: int | None = None) -> Model:
     return Model(spec, network, context=context_length(name), tokenizer=name)
 
 
-def _python(spec: str, function: str) -> Model:
-    return Model(spec, _from_python(function))
-
-
-def _from_python(rest: str) -> Network:
-    """What a function of an importable module, or of one in the working directory, returns."""
-    module_name, _, function_name = rest.partition(":")
+def _from_python(spec: str, path: str) -> Model:
+    """Call MODULE:FUNCTION of an importable module, or of one in the working directory."""
+    module_name, _, function_name = path.partition(":")
     names = [*module_name.split("."), function_name]
     if not all(name.isidentifier() for name in names):
-        raise InterbasisError(f"expected a model as python:MODULE:FUNCTION, received 'python:{rest}'")
-    here, place = Path.cwd(), place_of(f"python:{module_name}")
+        raise InterbasisError(f"expected a model as python:MODULE:FUNCTION, received '{spec}'")
+    here, place = Path.cwd(), source_location(f"python:{module_name}")
     # an installed model must not import what lies in any folder that a command is started from
     if "" not in sys.path and str(here) not in sys.path and (not place or here in Path(place).parents):
         sys.path.insert(0, str(here))
@@ -263,22 +240,22 @@ def _from_python(rest: str) -> Network:
     if function is None:
         raise InterbasisError(f"the module {module_name} has no {function_name}")
     if not callable(function):
-        raise InterbasisError(f"{rest} is a {type(function).__name__}, not a function")
+        raise InterbasisError(f"{path} is a {type(function).__name__}, not a function")
     try:
-        made = function()
+        result = function()
     except InterbasisError:
         raise
     except Exception as error:  # somebody else's code
-        raise InterbasisError(f"{rest}() failed with {type(error).__name__}: {_first_line(error)}") from error
-    if isinstance(made, Network):
-        return made
-    if isinstance(made, nn.Module):
-        return from_torch(made)
-    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module):
-        return from_torch(made[0], made[1])
+        raise InterbasisError(f"{path}() failed with {type(error).__name__}: {_first_line(error)}") from error
+    if isinstance(result, Network):
+        return Model(spec, result)
+    if isinstance(result, nn.Module):
+        return Model(spec, from_torch(result))
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], nn.Module):
+        return Model(spec, from_torch(result[0], result[1]))
     raise InterbasisError(
-        f"{rest}() returned {type(made).__name__}, expected an interbasis Network, a torch module, or a pair "
-        "(module, example)"
+        f"{path}() returned {type(result).__name__}, expected an interbasis Network, a torch module, or a "
+        "pair (module, example)"
     )
 
 
@@ -288,16 +265,14 @@ def _first_line(error: Exception) -> str:
 
 HUB_OPTIONS: dict[str, str | None] = {"blocks": None, "output": "no", "head": None}
 """Options of a Hugging Face model, with their defaults."""
-SHIPPED_FAMILIES = ("modadd", "cifar10-conv")
-"""Families whose name alone is a model: those that come with interbasis."""
 MODEL_FAMILIES: dict[str, Callable[[str, str], Model]] = {
     "modadd": _shipped_or_file,
     "cifar10-conv": _residual,
     "mlp": _mlp,
     "hf": _from_hub,
-    "python": _python,
+    "python": _from_python,
 }
-"""What opens a model, by the first word of its name."""
+"""Functions that open a model, by the first word of its name."""
 IMAGES: dict[str, Callable[[str | None, Split], Samples]] = {"cifar10": cifar10.load, "mnist": mnist.load}
 """Data sets of images, which are downloaded where no path is given."""
 STREAMS = ("tokens", "text", "hf")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
+from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import Provenance
 from interbasis.graph.settings import BuildRequest
 
@@ -36,13 +37,13 @@ class NamedSources:
         """Those of the graph whose tensors have this SHA-256."""
         names = {"model": provenance.model}
         if provenance.request is not None:
-            names |= _names_of(provenance.request)
+            names |= _request_names(provenance.request)
         return cls(_without_empty(names), {"graph": graph, "weights": provenance.model_fingerprint})
 
     @classmethod
     def from_request(cls, request: BuildRequest, settings: str) -> "NamedSources":
         """Those of shards that were computed with settings of this SHA-256."""
-        return cls(_without_empty(_names_of(request)), {"shards": settings})
+        return cls(_without_empty(_request_names(request)), {"shards": settings})
 
     @property
     def content(self) -> dict[str, str]:
@@ -53,7 +54,7 @@ class NamedSources:
     @property
     def places(self) -> dict[str, str]:
         """Places that the names mean in this working folder, found without importing or reading anything."""
-        return {kind: place_of(name) for kind, name in self.names.items()}
+        return {kind: source_location(name) for kind, name in self.names.items()}
 
     def unsafe(self, kinds: Iterable[str] | None = None) -> list[str]:
         """The names, of certain kinds or of all, that mean files, downloads or code."""
@@ -63,21 +64,21 @@ class NamedSources:
         )
 
 
-def place_of(name: str) -> str:
+def source_location(name: str) -> str:
     """The file that a name of a model or of data means here; empty where it means none.
 
     A name with ``hf:`` is a folder if there is one, and else of the Hugging Face Hub.
     """
-    family, _, rest = name.partition(":")
+    family, _, path = name.partition(":")
     if family == "python":
-        return _place_of_module(rest.partition(":")[0])
-    path, options = _split(rest)
+        return _module_location(path.partition(":")[0])
+    path, options = split_options(path, strict=False)
     places = [os.path.abspath(path)] if path and (family != "hf" or os.path.exists(path)) else [""]
     tokenizer = options.get("tokenizer", "")
     return "\n".join([*places, os.path.abspath(tokenizer)] if os.path.exists(tokenizer) else places)
 
 
-def _names_of(request: BuildRequest) -> dict[str, str]:
+def _request_names(request: BuildRequest) -> dict[str, str]:
     return {"request.model": request.model} | {kind: getattr(request, kind) or "" for kind in DATA}
 
 
@@ -89,24 +90,35 @@ def _is_public(kind: str, name: str) -> bool:
     """Whether a name means what comes with interbasis, or is fetched from where interbasis says."""
     if kind.endswith("model"):
         return name in SHIPPED_MODELS
-    bare, options = _split(name)
+    bare, options = split_options(name, strict=False)
     return bare in PUBLIC_DATA and options.keys() <= {"samples"}
 
 
-def _split(name: str) -> tuple[str, dict[str, str]]:
-    """A name before its options, and these; a comma may also be part of a path."""
-    bare, *rest = name.split(",")
+def split_options(spec: str, *, strict: bool = True) -> tuple[str, dict[str, str]]:
+    """`tokens:a.npy,context=8` as `tokens:a.npy` and {"context": "8"}; a comma may also be part of a path.
+
+    Raises:
+        InterbasisError: ``strict``, and an option has no value or is given twice.
+    """
+    name, *parts = spec.split(",")
     options: dict[str, str] = {}
-    for part in rest:
+    for part in parts:
         key, equals, value = part.partition("=")
-        if equals and key.isidentifier() and value:
-            options[key] = value
-        elif not options:
-            bare += f",{part}"
-    return bare, options
+        if not (equals and key.isidentifier() and value):
+            if not options:
+                name += f",{part}"
+            elif strict:
+                raise InterbasisError(f"{spec!r}: expected an option as name=value, received {part!r}")
+            continue
+        if strict and key in options:
+            raise InterbasisError(
+                f"{spec!r}: the option {key} is given twice, as {options[key]} and {value}; give it once"
+            )
+        options[key] = value
+    return name, options
 
 
-def _place_of_module(name: str) -> str:
+def _module_location(name: str) -> str:
     """The file of a module as an import would find it, found without importing it or its packages."""
     loaded = sys.modules.get(name)
     if loaded is not None:
@@ -133,11 +145,8 @@ def _place_of_module(name: str) -> str:
 
 
 def _top_level(name: str, path: list[str]) -> ModuleSpec | None:
-    for finder in sys.meta_path:
-        found = finder.find_spec(name, path if finder is PathFinder else None)
-        if found is not None:
-            return found
-    return None
+    specs = (finder.find_spec(name, path if finder is PathFinder else None) for finder in sys.meta_path)
+    return next((spec for spec in specs if spec is not None), None)
 
 
 def _origin(spec: ModuleSpec | None) -> str:

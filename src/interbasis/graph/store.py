@@ -7,18 +7,17 @@ one. Results of stages lie beside them.
 """
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from pydantic import ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from interbasis.base.errors import InterbasisError, first_problem, short_repr
-from interbasis.base.files import inside, remove, sha256_of, write_atomically, write_text_atomically
+from interbasis.base.files import file_sha256, inside, remove, write_atomically, write_text_atomically
 from interbasis.base.json_text import parse_json
 from interbasis.base.messages import logger
 from interbasis.base.records import Record
@@ -28,15 +27,7 @@ from interbasis.compute.checkpoints import FOLDER, Checkpoints, unfinished_tasks
 from interbasis.compute.locks import LOCK, building
 from interbasis.compute.shards import SHARDS
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
-from interbasis.graph.layer_basis import (
-    TENSORS_PER_LAYER,
-    LayerBasis,
-    LayerHeader,
-    StoredBasis,
-    StoredTensors,
-    header_of,
-    layer_of,
-)
+from interbasis.graph.layer_basis import LayerHeader, StoredBasis, StoredTensors, layer_entries
 from interbasis.graph.named_sources import NamedSources
 from interbasis.graph.settings import BuildConfig
 
@@ -48,7 +39,7 @@ TENSOR_FILE = re.compile(r"graph-[0-9a-f]{12}\.safetensors")
 LARGE = re.compile(r"\.(transform|inverse)$|^edge(s|_errors)\.")
 """Tensors of which a graph has one per layer or section, and which may be large."""
 LEFTOVER = re.compile(r"graph\.safetensors\.new|\.graph\.safetensors\.new\..*\.tmp|\.config\.json\..*\.tmp")
-"""What an interrupted save may leave behind."""
+"""Names of files that an interrupted save may leave behind."""
 
 
 class TensorFile(Record):
@@ -91,7 +82,7 @@ def save(graph: InteractionGraph, folder: str | Path, *, signed: bool = False) -
             written.
     """
     folder = Path(folder)
-    entries = entries_of(graph)
+    entries = graph_entries(graph)
     for entry in entries:
         _check_finite(entry.name, entry.read(), f"this graph was not saved to {folder}")
     check_is_free(folder)
@@ -103,13 +94,13 @@ def _write(graph: InteractionGraph, entries: list[Entry], folder: Path, signed: 
     """Write tensors and config.json; return the digest of the tensors."""
     staged = folder / "graph.safetensors.new"
     write_atomically(staged, lambda path: write_tensors(path, entries, {"format": FORMAT}))
-    digest = sha256_of(staged)
+    digest = file_sha256(staged)
     file = staged.replace(folder / f"graph-{digest[:12]}.safetensors")
     if signed:
         _sign(graph, digest, folder)
     header = GraphHeader(
         tensors=TensorFile(file=file.name, sha256=digest),
-        layers=tuple(header_of(layer) for layer in graph.layers),
+        layers=tuple(map(LayerHeader.from_layer, graph.layers)),
         edges=len(graph.edges),
         edge_errors=len(graph.edge_errors),
         config=graph.config,
@@ -140,57 +131,35 @@ def load(folder: str | Path) -> InteractionGraph:
     return load_identified(folder)[0]
 
 
-def load_identified(folder: str | Path) -> tuple[InteractionGraph, str]:
-    """Read a graph and the SHA-256 of its tensors, which identifies it."""
-    folder = Path(folder)
-    try:
-        header = read_header(folder)
-        try:
-            tensors = _read_tensors(folder, header)
-        except InterbasisError:
-            if read_header(folder) == header:
-                raise
-            header = read_header(folder)  # the run was replaced just now
-            tensors = _read_tensors(folder, header)
-    except OSError as error:
-        raise InterbasisError(f"could not read {folder} ({error.strerror or error})") from error
-    try:
-        graph = _assemble(header, tensors)
-    except KeyError as error:
-        raise InterbasisError(f"{folder} is damaged: {error} is missing; build the run again") from error
-    _check_shapes(folder, graph)
-    return graph, header.tensors.sha256
+def load_identified(folder: str | Path, *, in_memory: bool = True) -> tuple[InteractionGraph, str]:
+    """Read a graph and the SHA-256 of its tensors, which identifies it.
 
-
-def load_stored(folder: str | Path) -> tuple[InteractionGraph, str]:
-    """Read a graph whose matrices stay in the run's file until they are used, and the SHA-256 of its tensors.
+    Args:
+        folder: Folder of the run.
+        in_memory: Read all matrices now, and refuse NaN in them; else they stay in the run's file until they
+            are used.
 
     Raises:
-        InterbasisError: The folder is truncated, foreign, or from a newer version.
+        InterbasisError: The folder is truncated, foreign, from a newer version, or holds NaN.
     """
     folder = Path(folder)
     try:
         header = read_header(folder)
-        path = _checked_file(folder, header)
-        with safe_open(path, "pt") as file:
-            tensors = {
-                name: _without_data(file, name) if LARGE.search(name) else file.get_tensor(name)
-                for name in file.keys()  # noqa: SIM118
-            }
-        graph = _assemble(header, tensors)
+        try:
+            tensors = _read_tensors(folder, header, in_memory)
+        except InterbasisError:
+            if read_header(folder) == header:
+                raise
+            header = read_header(folder)  # the run was replaced just now
+            tensors = _read_tensors(folder, header, in_memory)
     except OSError as error:
         raise InterbasisError(f"could not read {folder} ({error.strerror or error})") from error
-    except SafetensorError as error:
-        raise InterbasisError(f"{folder} holds no readable safetensors file ({error})") from error
+    try:
+        graph = _assemble(header, tensors)
     except KeyError as error:
         raise InterbasisError(f"{folder} is damaged: {error} is missing; build the run again") from error
     _check_shapes(folder, graph)
-    return _left_in_file(graph, folder, header.tensors), header.tensors.sha256
-
-
-def _without_data(file: Any, name: str) -> Tensor:
-    """A tensor of the same shape that takes no memory."""
-    return torch.empty(file.get_slice(name).get_shape(), dtype=torch.float64, device="meta")
+    return graph if in_memory else _left_in_file(graph, folder, header.tensors), header.tensors.sha256
 
 
 def reopened(graph: InteractionGraph, folder: Path) -> InteractionGraph:
@@ -205,14 +174,14 @@ def _left_in_file(graph: InteractionGraph, folder: Path, tensors: TensorFile) ->
         for k, layer in enumerate(graph.layers)
     ]
     edges, errors = (
-        StoredTensors([(file, f"{name}.{k}") for k in range(len(many))])
-        for name, many in (("edges", graph.edges), ("edge_errors", graph.edge_errors))
+        StoredTensors([(file, f"{name}.{k}") for k in range(len(matrices))])
+        for name, matrices in _edge_matrices(graph).items()
     )
     return InteractionGraph(layers, edges, graph.config, graph.provenance, errors)
 
 
 def graph_digest(folder: str | Path) -> str:
-    """What identifies the graph in a run's folder: the SHA-256 of its tensors."""
+    """SHA-256 of the tensors of the graph in a run's folder, which identifies it."""
     return read_header(Path(folder)).tensors.sha256
 
 
@@ -289,7 +258,7 @@ def _check_shapes(folder: Path, graph: InteractionGraph) -> None:
     """All parts of a run fit together."""
     layers, sections = graph.layers, len(graph.layers) - 1
     whole = len(graph.provenance.widths) == len(layers) >= 2
-    if not whole or any(len(many) not in (0, sections) for many in (graph.edges, graph.edge_errors)):
+    if not whole or any(len(matrices) not in (0, sections) for matrices in _edge_matrices(graph).values()):
         raise InterbasisError(
             f"{folder} is damaged: {len(layers)} layers do not go with {len(graph.edges)} sections of edges "
             f"and {len(graph.edge_errors)} of errors; build the run again"
@@ -303,8 +272,8 @@ def _check_shapes(folder: Path, graph: InteractionGraph) -> None:
     shapes: dict[str, tuple[Tensor | None, tuple[int, ...]]]
     shapes = {f"layers.{k}.eigenvalues": (v.eigenvalues, (v.features,)) for k, v in enumerate(layers)}
     shapes |= {f"layers.{k}.mean": (v.mean, (v.width,)) for k, v in enumerate(layers)}
-    for name, many in (("edges", graph.edges), ("edge_errors", graph.edge_errors)):
-        for k, matrix in enumerate(many):
+    for name, matrices in _edge_matrices(graph).items():
+        for k, matrix in enumerate(matrices):
             shapes[f"{name}.{k}"] = (matrix, (layers[k + 1].features, layers[k].features))
     for name, (tensor, expected) in shapes.items():
         if tensor is not None and tuple(tensor.shape) != expected:
@@ -314,56 +283,49 @@ def _check_shapes(folder: Path, graph: InteractionGraph) -> None:
             )
 
 
-def entries_of(graph: InteractionGraph) -> list[Entry]:
+def graph_entries(graph: InteractionGraph) -> list[Entry]:
     """All tensors of a graph by the names they are stored under, to be read one at a time."""
-    entries = [entry for k, layer in enumerate(graph.layers) for entry in layer_entries(layer, k)]
-    for name, many in (("edges", graph.edges), ("edge_errors", graph.edge_errors)):
-        for k in range(len(many)):
-            shape = graph.layers[k + 1].features, graph.layers[k].features
-            entries.append(Entry(f"{name}.{k}", shape, torch.float64, partial(many.__getitem__, k)))
+    layers = graph.layers
+    entries = [entry for k, layer in enumerate(layers) for entry in layer_entries(layer, f"layers.{k}.")]
+    for name, matrices in _edge_matrices(graph).items():
+        for k in range(len(matrices)):
+            shape = layers[k + 1].features, layers[k].features
+            entries.append(Entry(f"{name}.{k}", shape, torch.float64, partial(matrices.__getitem__, k)))
     return entries
 
 
-def layer_entries(layer: LayerBasis, k: int) -> list[Entry]:
-    """The tensors of the k-th layer."""
-    entries, prefix = [], f"layers.{k}."
-    for name in TENSORS_PER_LAYER[2:]:
-        if (tensor := getattr(layer, name)) is not None:
-            entries.append(Entry.of(prefix + name, tensor))
-    if not layer.identity:
-        size = layer.features, layer.width
-        for name, shape in (("transform", size), ("inverse", size[::-1])):
-            entries.append(Entry(prefix + name, shape, torch.float64, partial(getattr, layer, name)))
-    return entries
+def _edge_matrices(graph: InteractionGraph) -> dict[str, Sequence[Tensor]]:
+    return {"edges": graph.edges, "edge_errors": graph.edge_errors}
 
 
 def _assemble(header: GraphHeader, tensors: dict[str, Tensor]) -> InteractionGraph:
-    layers = [layer_of(spec, f"layers.{k}.", tensors) for k, spec in enumerate(header.layers)]
+    layers = [spec.to_layer(f"layers.{k}.", tensors) for k, spec in enumerate(header.layers)]
     edges = [tensors[f"edges.{k}"] for k in range(header.edges)]
     errors = [tensors[f"edge_errors.{k}"] for k in range(header.edge_errors)]
     return InteractionGraph(layers, edges, header.config, header.provenance, errors)
 
 
-def _checked_file(folder: Path, header: GraphHeader) -> Path:
-    """The tensor file, unchanged."""
+def _read_tensors(folder: Path, header: GraphHeader, in_memory: bool) -> dict[str, Tensor]:
+    """Read the tensor file, if it is unchanged; large tensors only if they are wanted in memory."""
     path = inside(folder, header.tensors.file)
     if not path.is_file():
         raise InterbasisError(f"{folder} is incomplete: {path.name} is missing; build the run again")
-    if sha256_of(path) != header.tensors.sha256:
+    if file_sha256(path) != header.tensors.sha256:
         raise InterbasisError(
             f"{path} is truncated or changed (its SHA-256 is not the one in {CONFIG}); build the run again"
         )
-    return path
-
-
-def _read_tensors(folder: Path, header: GraphHeader) -> dict[str, Tensor]:
-    path = _checked_file(folder, header)
+    tensors = {}
     try:
-        tensors = load_file(path)
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118
+                if in_memory or not LARGE.search(name):
+                    tensors[name] = file.get_tensor(name)
+                    _check_finite(name, tensors[name], f"{path} is not used")
+                else:  # a tensor of the same shape that takes no memory
+                    shape = file.get_slice(name).get_shape()
+                    tensors[name] = torch.empty(shape, dtype=torch.float64, device="meta")
     except SafetensorError as error:
         raise InterbasisError(f"{path} is not a readable safetensors file ({error})") from error
-    for key, tensor in tensors.items():
-        _check_finite(key, tensor, f"{path} is not used")
     return tensors
 
 

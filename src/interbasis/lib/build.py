@@ -27,7 +27,7 @@ from interbasis.compute.checkpoints import versions
 from interbasis.compute.executor import Executor, most_blocks
 from interbasis.data.batches import Batches, Data
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
-from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis, layers_of, state_of
+from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis, dump_layers, load_layers
 from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig
 from interbasis.lib.bases import BASES, FitSettings, JacobianSource
 from interbasis.lib.counted_tokens import CountedTokens
@@ -144,7 +144,7 @@ def build_part(part: Part, config: BuildConfig) -> BuiltPart:
     """Find bases from the last layer to the first, then the edges between them."""
     executor, data = part.executor, part.data
     with executor.caching(data.jacobian_data):
-        layers = layers_of(executor.decide("bases", partial(_bases, part, config), state_of))
+        layers = load_layers(executor.decide("bases", partial(_bases, part, config), dump_layers))
         if config.edge_rule is None:
             return BuiltPart(layers, [])
         settings = EdgeSettings(config.edge_rule, config.sources, part.counted, part.first)
@@ -173,7 +173,7 @@ def _bases(part: Part, config: BuildConfig) -> list[LayerBasis]:
         statistics = [pass_.check(state) for (pass_, _), state in zip(passes, states, strict=True)]
     settings = JacobianSettings(config.jacobian_sources, config.jacobian_queries, config.seed, part.first)
     jacobians = Jacobians(network, statistics[-1], data.jacobian_data, executor, part.counted, settings)
-    timing = partial(executor.clock.timing, "Jacobians")
+    timing = executor.clock("Jacobians")
     source = JacobianSource(
         to_next=timing(jacobians.to_next_freeing_sums),
         to_end=timing(jacobians.to_end),

@@ -24,11 +24,9 @@ from interbasis.graph.layer_basis import (
     LayerHeader,
     StoredBasis,
     StoredTensors,
-    header_of,
-    layer_of,
+    layer_entries,
 )
 from interbasis.graph.settings import BuildConfig
-from interbasis.graph.store import layer_entries
 from interbasis.lib.build import BuildData, BuiltPart, Part, build_part
 from interbasis.lib.counted_tokens import CountedTokens
 from interbasis.network.network import Prefix
@@ -136,11 +134,11 @@ def _state(part: Part, config: BuildConfig) -> State:
     tensors = {
         entry.name: entry.read().clone()
         for k, layer in enumerate(layers)
-        for entry in layer_entries(layer, first + k)
+        for entry in layer_entries(layer, f"layers.{first + k}.")
     }
     for name, matrices in (("edges", built.edges), ("edge_errors", built.errors)):
         tensors |= {f"{name}.{first + k}": tensor for k, tensor in enumerate(matrices)}
-    return tensors, {"layers": [header_of(layer).model_dump(mode="json") for layer in layers]}
+    return tensors, {"layers": [LayerHeader.from_layer(layer).model_dump(mode="json") for layer in layers]}
 
 
 def _stored_layers(state: State, first: int, file: Path | None) -> list[LayerBasis]:
@@ -149,7 +147,7 @@ def _stored_layers(state: State, first: int, file: Path | None) -> list[LayerBas
     layers: list[LayerBasis] = []
     for k, header in enumerate(values["layers"]):
         prefix = f"layers.{first + k}."
-        layer = layer_of(LayerHeader.model_validate(header), prefix, tensors)
+        layer = LayerHeader.model_validate(header).to_layer(prefix, tensors)
         layers.append(layer if file is None or layer.identity else StoredBasis(layer, file, prefix))
     return layers
 

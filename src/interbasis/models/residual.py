@@ -39,7 +39,7 @@ from interbasis.network.stencil_section import (
     one_tap,
     patch_matrix,
 )
-from interbasis.network.window import Grid, Window
+from interbasis.network.window import Grid, SlidingWindow
 
 FAMILY = "residual convolutional network"
 
@@ -109,7 +109,7 @@ def network(module: Residual) -> Network:
     node = NodeLayer("stem", 1 + module.channels, grid=grid)
     first, *blocks = [f"blocks.{k}.conv1" for k in range(len(module.blocks))] + ["pool"]
     stem = fuse_conv_bn_eval(module.stem, module.norm)
-    stencil = Stencil.sliding(grid, Window.of((3, 3), padding=1))
+    stencil = Stencil.sliding(grid, SlidingWindow.from_arguments((3, 3), padding=1))
     target = NodeLayer(first, 1 + stem.out_channels, grid=stencil.target)
     skip = patch_matrix(stencil, target.width, node.width, like)
     sections = [_rectified(node, target, skip, _convolution(stem, stencil, node.width), stencil)]
@@ -149,15 +149,17 @@ def _block(block: ResidualBlock, source: NodeLayer, middle: str, end: str) -> li
     second = fuse_conv_bn_eval(block.conv2, block.norm2)
     shortcut = fuse_conv_bn_eval(block.shortcut, block.norm3)
     width, like = first.out_channels, first.weight.detach()
-    stencil = Stencil.sliding(source.grid, Window.of((3, 3), stride=2, padding=1))
-    stencil, where = stencil.with_taps(Stencil.sliding(source.grid, Window.of((1, 1), stride=2)))
+    stencil = Stencil.sliding(source.grid, SlidingWindow.from_arguments((3, 3), stride=2, padding=1))
+    stencil, where = stencil.with_taps(
+        Stencil.sliding(source.grid, SlidingWindow.from_arguments((1, 1), stride=2))
+    )
     between = NodeLayer(middle, 1 + 2 * width, grid=stencil.target)
     read = _convolution(first, stencil, source.width)
     skip = patch_matrix(stencil, between.width, source.width, like)
     add_taps(skip, stencil, kernel_taps(shortcut.weight.detach()), 1 + width, 1, where)
     skip[1 + width :, 0] = _bias(shortcut)
     sections = [_rectified(source, between, skip, read, stencil)]
-    stencil = Stencil.sliding(stencil.target, Window.of((3, 3), padding=1))
+    stencil = Stencil.sliding(stencil.target, SlidingWindow.from_arguments((3, 3), padding=1))
     stencil, centre = stencil.with_taps(Stencil.pointwise(stencil.source))
     target = NodeLayer(end, 1 + width, grid=stencil.target)
     read = _convolution(second, stencil, between.width)

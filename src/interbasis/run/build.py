@@ -94,14 +94,14 @@ def build(
     Raises:
         InterbasisError: A setting is out of range, or the data do not fit the network.
     """
-    config = BuildConfig.of(
+    config = BuildConfig.validated(
         basis=basis, rotate_last=rotate_last, threshold=threshold, relative_threshold=relative_threshold,
         jacobian_sources=jacobian_sources, jacobian_queries=jacobian_queries, isolate=isolate,
         skip_positions=skip_positions, norm_limit=norm_limit, isolate_largest=isolate_largest,
         edge_method=edge_method, edge_points=edge_points, edge_group=edge_group, edge_sources=edge_sources,
         edge_positions=edge_positions, seed=seed, dtype=dtype,
     )  # fmt: skip
-    resources = Resources.of(cache_gigabytes=cache_gigabytes, memory=memory, device=device)
+    resources = Resources.validated(cache_gigabytes=cache_gigabytes, memory=memory, device=device)
     if not isinstance(network, Network):
         raise InterbasisError(
             f"expected an interbasis Network, received {type(network).__name__}; make one with "

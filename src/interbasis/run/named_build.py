@@ -8,7 +8,7 @@ from interbasis.base.files import check_writable
 from interbasis.base.memory import return_freed_memory
 from interbasis.base.progress import Progress
 from interbasis.compute.locks import building, working
-from interbasis.compute.team import ALONE, Resources, Team, team_of_torchrun
+from interbasis.compute.team import ALONE, Resources, Team, torchrun_team
 from interbasis.data.samples import Samples
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_models import Model, at_one_commit, open_model
@@ -54,7 +54,7 @@ def build_by_name(
     Raises:
         InterbasisError: The folder holds something else, or model or data cannot be opened.
     """
-    team = team_of_torchrun()
+    team = torchrun_team()
     progress = progress if team.is_first else False
     check_is_free(folder)
     check_writable(folder)

@@ -25,7 +25,7 @@ def make_request(values: dict[str, Any]) -> BuildRequest:
     """A request of these values, all others at their defaults."""
     if not values.get("model"):
         raise InterbasisError("expected a model: name one, or a config that does (model = …)")
-    return BuildRequest.of(**values)
+    return BuildRequest.validated(**values)
 
 
 def read_request(path: Path) -> dict[str, Any]:

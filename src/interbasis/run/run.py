@@ -11,12 +11,12 @@ from interbasis.base.memory import parse_bytes, return_freed_memory
 from interbasis.base.progress import Progress
 from interbasis.base.records import Basis, Method, Metric, Record
 from interbasis.base.signatures import standing
-from interbasis.compute.team import team_of_torchrun
+from interbasis.compute.team import torchrun_team
 from interbasis.data.batches import Data
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.named_sources import NamedSources
-from interbasis.graph.store import load_identified, load_stored, save
+from interbasis.graph.store import load_identified, save
 from interbasis.network.network import Network
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ Request = TypeVar("Request", bound=Record)
 
 def _request(kind: type[Request], arguments: dict[str, Any]) -> Request:
     """Make a request from the local variables of a method."""
-    return kind.of(**{name: value for name, value in arguments.items() if name in kind.model_fields})
+    return kind.validated(**{name: value for name, value in arguments.items() if name in kind.model_fields})
 
 
 class Run(Workspace):
@@ -410,7 +410,7 @@ def open_run(
     Raises:
         InterbasisError: There is no run, or the network's weights are not those of the build.
     """
-    team, folder, digest = team_of_torchrun(), None, None
+    team, folder, digest = torchrun_team(), None, None
     limit = parse_bytes(memory) if isinstance(memory, str) else memory
     if limit is not None:
         return_freed_memory()
@@ -418,7 +418,7 @@ def open_run(
         graph = run
     else:
         folder = Path(run)
-        graph, digest = load_identified(folder) if limit is None else load_stored(folder)
+        graph, digest = load_identified(folder, in_memory=limit is None)
     return Run(
         graph=graph,
         folder=folder,

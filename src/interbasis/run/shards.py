@@ -31,7 +31,7 @@ from interbasis.compute.shards import (
     StateFile,
     shard_files,
 )
-from interbasis.compute.team import team_of_torchrun
+from interbasis.compute.team import torchrun_team
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_sources import NamedSources
 from interbasis.graph.settings import BuildRequest
@@ -108,7 +108,7 @@ def compute(
     Raises:
         InterbasisError: The folder holds something else, or earlier rounds had other settings.
     """
-    if team_of_torchrun().size > 1:
+    if torchrun_team().size > 1:
         raise InterbasisError("--shard is for jobs of one process; start it without torchrun")
     _check_unfinished(folder)
     prepared, (number, count) = prepare(request), shard

@@ -24,7 +24,7 @@ class Case:
 
     @property
     def config(self) -> BuildConfig:
-        return BuildConfig.of(
+        return BuildConfig.validated(
             dtype="float32", edge_group=self.group, edge_sources=1, norm_limit=DEFAULT_NORM_LIMIT,
             jacobian_queries=self.jacobian_queries, edge_positions=self.edge_positions,
         )  # fmt: skip

@@ -15,7 +15,7 @@ from interbasis.show.report.page import stylesheet
 from interbasis.show.tables import ResultTable, markdown_table
 from interbasis_studies.known.conclusions import axis_conclusions, judged_by, row_conclusion
 from interbasis_studies.known.planted import PlantedSpec
-from interbasis_studies.known.records import TITLES, Estimate, Scoreboard, Scores
+from interbasis_studies.known.records import TITLES, Estimate, RecoveryScores, Scoreboard
 from interbasis_studies.known.scoreboard_axes import QUICK_SAMPLES
 
 PICTURED = {
@@ -100,7 +100,7 @@ def _words(board: Scoreboard) -> str:
 
 
 def _about(board: Scoreboard) -> str:
-    fields = Scores.model_fields
+    fields = RecoveryScores.model_fields
     meanings = [(name.replace("_", " "), field.description or "") for name, field in fields.items()]
     head = ("score", "what it is")
     return paragraph(_words(board)) + ResultTable.from_cells("", head, meanings, text=head).to_html()

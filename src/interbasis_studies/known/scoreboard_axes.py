@@ -17,7 +17,7 @@ COUNTS = (250, 1000, 4000, 16000, 64000)
 def _planted(name: str, values: Sequence[float | int | str], **fixed: float | int | str) -> Values:
     return tuple(
         (f"{v:,}" if isinstance(v, int) else f"{v}" if isinstance(v, str) else f"{v:g}",
-         PlantedSpec.of(**fixed, **{name: v}))
+         PlantedSpec.validated(**fixed, **{name: v}))
         for v in values
     )  # fmt: skip
 

@@ -98,15 +98,15 @@ def _times(r: Reproduction[J]) -> str:
         f"This page was written on {r.machine.processor}, {r.machine.cores} cores, {r.machine.memory}; "
         f"{r.machine.system}, Python {r.machine.python}, torch {r.machine.torch}; the runs had {threads} of "
         f"torch's threads.{memory}\n\n"
-        + _seconds(r.jobs, stages, lambda job, stage: _of(job.times.stages.get(stage), "wall"))
+        + _seconds(r.jobs, stages, lambda job, stage: _part(job.times.stages.get(stage), "wall"))
         + "\n\nProcessor seconds, all threads together:\n\n"
-        + _seconds(r.jobs, stages, lambda job, stage: _of(job.times.stages.get(stage), "processor"))
+        + _seconds(r.jobs, stages, lambda job, stage: _part(job.times.stages.get(stage), "processor"))
         + "\n\nThe builds by phase, wall-clock seconds:\n\n"
         + _seconds(r.jobs, phases, lambda job, phase: job.times.phases.get(phase))
     )
 
 
-def _of(seconds: Seconds | None, name: str) -> float | None:
+def _part(seconds: Seconds | None, name: str) -> float | None:
     return None if seconds is None else getattr(seconds, name)
 
 

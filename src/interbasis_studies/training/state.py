@@ -12,7 +12,7 @@ from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
 from interbasis.base.files import clear_left_over, write_atomically
-from interbasis.base.tensor_file import digest_of
+from interbasis.base.tensor_file import tensor_digest
 
 Weights = Mapping[str, Tensor]
 
@@ -39,7 +39,7 @@ def save_state(
         }
     metadata = {"recipe": json.dumps(recipe)} | {name: str(count) for name, count in counters.items()}
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    metadata["sha256"] = digest_of(tensors, json.dumps(metadata, sort_keys=True))
+    metadata["sha256"] = tensor_digest(tensors, json.dumps(metadata, sort_keys=True))
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
 
 
@@ -59,7 +59,7 @@ def restore_state(
             metadata = file.metadata()
             stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             digest = metadata.pop("sha256", "")
-            if digest_of(stored, json.dumps(metadata, sort_keys=True)) != digest:
+            if tensor_digest(stored, json.dumps(metadata, sort_keys=True)) != digest:
                 raise RuntimeError("its SHA-256 is not the one it was written with")
             _check_unchanged(path, json.loads(metadata["recipe"]), json.loads(json.dumps(recipe)))
             values = {name: int(metadata[name]) for name in counters}

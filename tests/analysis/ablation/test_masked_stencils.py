@@ -14,7 +14,7 @@ from interbasis.network.cores import Elementwise, Gated
 from interbasis.network.network import NodeLayer
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import maximum_section
-from interbasis.network.window import Window
+from interbasis.network.window import SlidingWindow
 from stencil_cases import as_activations, convolution_section, geometries, small_residual
 
 
@@ -41,13 +41,13 @@ def test_a_residual_network_in_its_bases(basis):
     network, _, images = small_residual()
     graph = interbasis.build(network, images, basis=basis, edge_method=None, dtype="float64").graph
     for k, section in enumerate(sections_in_bases(network, graph.layers)):
-        f = graph.layers[k].features_of(network.activations_at(k, images[:3]))
+        f = graph.layers[k].to_features(network.activations_at(k, images[:3]))
         for density in (0.0, 0.2, 0.9, 1.0):
             check(section, f, density)
 
 
 def test_max_pooling_and_gates():
-    stencil = Stencil.sliding((5, 6), Window.of((3, 3), 2, padding=1, mode="inside"))
+    stencil = Stencil.sliding((5, 6), SlidingWindow.from_arguments((3, 3), 2, padding=1, mode="inside"))
     nodes = NodeLayer("a", 5, grid=stencil.source), NodeLayer("b", 5, grid=stencil.target)
     images = normal(3, 4, 5, 6, seed=1)
     section = maximum_section(*nodes, stencil, images)

@@ -16,7 +16,7 @@ from interbasis import InterbasisError
 from interbasis.analysis.ablation.evaluation import Evaluation
 from interbasis.analysis.ablation.masked_pass import top_edges
 from interbasis.analysis.ablation.memory import AblationPlan
-from interbasis.graph.store import load_stored
+from interbasis.graph.store import load_identified
 
 MEASURED = """
 import atexit, json, sys
@@ -59,7 +59,7 @@ def test_the_command_finds_the_same_counts(tmp_path, cli, small_addition):
     assert {k: v["count"] for k, v in found["layers"].items()} == {
         k: v["count"] for k, v in wanted["layers"].items()
     }
-    assert_same_graph(load_stored(run)[0], run)
+    assert_same_graph(load_identified(run, in_memory=False)[0], run)
 
 
 def test_what_does_not_fit_is_refused_before_work_begins(tmp_path, cli, small_addition):
@@ -86,7 +86,7 @@ def test_a_stored_graph_that_was_changed_is_refused(tmp_path):
     file = next((tmp_path / "run").glob("*.safetensors"))
     file.write_bytes(file.read_bytes()[:-8])
     with pytest.raises(InterbasisError, match="is truncated or changed"):
-        load_stored(tmp_path / "run")
+        load_identified(tmp_path / "run", in_memory=False)
 
 
 @pytest.fixture(scope="module")

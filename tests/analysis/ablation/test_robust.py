@@ -23,7 +23,7 @@ def test_a_real_mask_of_zeros_and_ones_is_an_ablation(name):
     graph = interbasis.build(case.network, case.inputs).graph
     activations = case.network.activations(case.inputs)
     for k, section in enumerate(sections_in_bases(case.network, graph.layers)):
-        f = graph.layers[k].features_of(activations[k])
+        f = graph.layers[k].to_features(activations[k])
         shape = graph.edges[k].shape
         masks = torch.rand(len(f), *shape, generator=torch.Generator().manual_seed(k)) < 0.5
         expected = ablated(section, f, masks[0])

@@ -43,9 +43,9 @@ def looped(network, graph, inputs: Tensor, masks: dict[int, Tensor]) -> Tensor:
             seen, told = (counts_at(network, graph, j, untouched[j])[..., None] for j in (k, k + 1))
             features = []
             for i, row in enumerate(masks[k]):
-                masked = source.back(source.features_of(f) * row)
-                features.append(target.features_of(section(torch.where(seen, masked, f)))[..., i])
-            f = torch.where(told, target.back(torch.stack(features, dim=-1)), whole)
+                masked = source.from_features(source.to_features(f) * row)
+                features.append(target.to_features(section(torch.where(seen, masked, f)))[..., i])
+            f = torch.where(told, target.from_features(torch.stack(features, dim=-1)), whole)
         else:
             f = whole
     return network.output_from(f, inputs)
@@ -81,7 +81,7 @@ def test_nodes(left_out):
         f = network.activations(inputs)[k]
         basis, counts = graph.layers[k], counts_at(network, graph, k, f)[..., None]
         kept = torch.arange(basis.features) < basis.features // 2
-        expected = torch.where(counts, basis.back(basis.features_of(f) * kept), f)
+        expected = torch.where(counts, basis.from_features(basis.to_features(f) * kept), f)
         for section in network.sections[k:]:
             expected = section(expected)
         found = ablate_nodes(network, graph, inputs, {k: basis.features // 2})

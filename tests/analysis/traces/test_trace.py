@@ -186,7 +186,7 @@ def test_averaged_slopes_are_those_between_the_mean_and_the_activations(name, mo
 def test_a_feature_or_a_difference_is_explained_as_a_logit_is():
     case = family("gpt2")
     layer = case.graph.layer_names.index("mlp_in.1")
-    features = case.graph.layers[layer].features_of(case.network.activations(case.sample[None])[layer])
+    features = case.graph.layers[layer].to_features(case.network.activations(case.sample[None])[layer])
     request = TargetRequest(layer="mlp_in.1", feature=3, position=2)
     trace = traced("gpt2", request, method="exact", quadrature=40, **ALL)
     assert trace.target.value == pytest.approx(features[0, 2, 3].item())

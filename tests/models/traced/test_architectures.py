@@ -51,7 +51,7 @@ def test_layers_by_name_and_general_sections_between_them():
     graph = build(part, inputs).graph
     assert all(edges.isfinite().all() for edges in graph.edges)
     in_bases = sections_in_bases(part, graph.layers)[0]
-    features = graph.layers[0].features_of(f)
+    features = graph.layers[0].to_features(f)
     mask = normal(len(graph.edges[0]), features.shape[2]) > 0
     expected = [in_bases(features * kept)[..., i] for i, kept in enumerate(mask)]
     assert relative_error(ablated(in_bases, features, mask), torch.stack(expected, -1)) <= 1e-10

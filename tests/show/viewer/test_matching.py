@@ -22,7 +22,7 @@ def test_overlaps_are_correlations_over_the_data(three, k, other):
     network, inputs, graphs = three
     activations = network.activations(inputs)[k].double()
     a, b = (graph.layers[k] for graph in (graphs[0], graphs[other]))
-    features = [layer.features_of(activations.flatten(0, -2))[:, 1:] for layer in (a, b)]
+    features = [layer.to_features(activations.flatten(0, -2))[:, 1:] for layer in (a, b)]
     centred = [one - one.mean(0) for one in features]
     scaled = [one / one.norm(dim=0).clamp_min(1e-300) for one in centred]
     measured = (scaled[0].T @ scaled[1]).abs()

@@ -8,7 +8,7 @@ from interbasis.analysis.ablation.robust import Attack
 from interbasis.analysis.modules.modules import find_modules, leiden_with_count
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
 from interbasis_studies.known import PlantedSpec, fit, plant
-from interbasis_studies.known.learnt import edge_counts, halves, own_answers, shared
+from interbasis_studies.known.learnt import edge_counts, halves, network_answers, shared
 
 SPEC = PlantedSpec(parts=2, size=3, hidden=6, depth=1, samples=300)
 
@@ -34,7 +34,7 @@ def test_a_graph_is_like_itself_and_unlike_another(fitted):
 
 def test_robust_counts_are_no_smaller(fitted):
     known, graph, _ = fitted
-    inputs, answers = own_answers(known.network, known.inputs[:100])
+    inputs, answers = network_answers(known.network, known.inputs[:100])
     assert torch.equal(answers, known.network(inputs).argmax(-1))
     counts = edge_counts(known.network, graph, (inputs, answers), 0.05, Attack(steps=2, starts=1, samples=20))
     assert 0 < counts.plain <= counts.robust <= 1

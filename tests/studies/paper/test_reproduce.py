@@ -291,10 +291,10 @@ def test_a_feature_has_the_frequency_that_most_of_it_has():
 def test_modules_are_compared_with_frequencies():
     three, four = (label((f"cos({k}x)", 0.9, (k, 0))) for k in (3, 4))
     labels = {"a": [three, three, three, four, four, four]}
-    apart = measures.frequencies_of(labels, {"a": [0, 0, 0, 1, 1, 1]})
+    apart = measures.compare_frequencies(labels, {"a": [0, 0, 0, 1, 1, 1]})
     assert apart.own == apart.considered == (3, 4)
     assert apart.agreement == pytest.approx(1)
-    mixed = measures.frequencies_of(labels, {"a": [0, 0, 0, 0, 0, 0]})
+    mixed = measures.compare_frequencies(labels, {"a": [0, 0, 0, 0, 0, 0]})
     assert (mixed.own, mixed.agreement) == ((), 0)
-    split = measures.frequencies_of(labels, {"a": [0, 0, 0, 1, 2, -1]})
+    split = measures.compare_frequencies(labels, {"a": [0, 0, 0, 1, 2, -1]})
     assert (split.own, split.considered, split.features) == ((3,), (3,), 5)

@@ -144,7 +144,7 @@ def sparsity_curves(
             checkpoint = checkpoints.checkpoint(f"curve.{number}", total=points)
             return {}, tracer.curve(ablated[number], checkpoint, done).model_dump(mode="json")
 
-        states = team.collected([str(k) for k in range(len(ablated))], curve)
+        states = team.collect([str(k) for k in range(len(ablated))], curve)
     curves = [Curve.model_validate(values) for _, values in states.values()]
     return Curves(
         metric=evaluation.metric,

@@ -100,7 +100,7 @@ class WholeTokens:
             outputs,
             inputs[:, here],
             read,
-            target.features_of(f[:, here] @ section.skip.T),
+            target.to_features(f[:, here] @ section.skip.T),
             section.from_read_outs(f, read),
         )
 
@@ -240,9 +240,9 @@ class MaskedNetwork:
         """A node layer, untouched; as a table of its different tokens where that is asked for and shorter."""
         f, basis = self.network.activations_at(layer, inputs), self.layers[layer]
         if not self.counted.all:
-            return Before(basis.features_of(f), f)
+            return Before(basis.to_features(f), f)
         table = tabulate(f) if tabulated else None
-        return Before(basis.features_of(f) if table is None else table.map(basis.features_of))
+        return Before(basis.to_features(f) if table is None else table.map(basis.to_features))
 
     def through_edges(self, before: Before, masks: Mapping[int, Tensor]) -> Tensor:
         """Activations of the last node layer, from what is before the first section with a mask."""
@@ -251,7 +251,7 @@ class MaskedNetwork:
         f = self._through_mask(first, before, masks[first], counted)
         for k in range(first + 1, len(self.network.sections)):
             if k in masks:
-                f = self._through_mask(k, Before(self.layers[k].features_of(f), f), masks[k], counted)
+                f = self._through_mask(k, Before(self.layers[k].to_features(f), f), masks[k], counted)
             else:
                 f = self.network.sections[k](f)
         return f
@@ -279,7 +279,7 @@ class MaskedNetwork:
         """Section k in the bases, and back to the network's coordinates."""
         whole = self.whole_tokens(k, before.f, counted)
         following = ablated(self.sections[k], before.features, mask.to(self.network.device), whole)
-        f = self.layers[k + 1].back(following)
+        f = self.layers[k + 1].from_features(following)
         return f if whole is None else whole.among_outputs(f)
 
     def through_nodes(self, before: Before, keep: Mapping[int, int | Tensor]) -> Tensor:
@@ -292,13 +292,13 @@ class MaskedNetwork:
         for k, section in enumerate(self.network.sections[first:], first + 1):
             f = section(f)
             if k in keep:
-                f = self._only(k, Before(self.layers[k].features_of(f), f), keep[k], counted)
+                f = self._only(k, Before(self.layers[k].to_features(f), f), keep[k], counted)
         return f
 
     def _only(self, k: int, before: Before, keep: int | Tensor, counted: Mapping[int, Tensor]) -> Tensor:
         """Layer k with some of its features, in the network's coordinates."""
         assert isinstance(before.features, Tensor)
-        some = self.layers[k].back(only(before.features, keep))
+        some = self.layers[k].from_features(only(before.features, keep))
         return some if not counted or before.f is None else torch.where(counted[k][..., None], some, before.f)
 
 

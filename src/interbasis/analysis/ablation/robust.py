@@ -195,8 +195,8 @@ class RobustSearch:
         """The model's outputs with this section behind a real mask; gradients flow into the mask."""
         k, masked = self.index, self.evaluation.masked
         whole = masked.whole_tokens(k, f, masked.counted_tokens(f, k, k + 1))
-        features = soft_ablated(masked.sections[k], masked.layers[k].features_of(f), mask, whole)
-        following = masked.layers[k + 1].back(features)
+        features = soft_ablated(masked.sections[k], masked.layers[k].to_features(f), mask, whole)
+        following = masked.layers[k + 1].from_features(features)
         following = following if whole is None else whole.among_outputs(following)
         for section in masked.network.sections[k + 1 :]:
             following = section(following)

@@ -11,7 +11,7 @@ from interbasis.analysis.costs.records import CostPlan, MachineProfile, PhaseCos
 from interbasis.graph.settings import BuildConfig
 from interbasis.lib.build import with_defaults_of
 from interbasis.lib.memory import READING_A_BLOCK, SectionMemory, window_bytes
-from interbasis.network.network import Network, Section, Step, sections_before
+from interbasis.network.network import LayerMap, Network, Section, sections_before
 
 DEFAULT_CONTEXT = 1024
 PROCESS_BYTES = 450_000_000
@@ -98,6 +98,6 @@ def _memory(network: Network, work: Workload) -> tuple[int, int]:
     return whole, PROCESS_BYTES + largest + work.itemsize * outside + alone
 
 
-def _block(step: Step) -> str:
+def _block(step: LayerMap) -> str:
     """Number of the block that a step belongs to, from the name of its layer."""
     return step.source.name.rpartition(".")[2]

@@ -57,7 +57,7 @@ class FeatureReader:
     @torch.no_grad()
     def __call__(self, inputs: Tensor) -> Tensor:  # [n, …] -> [n, S, features]
         f = self.network.activations_at(self.index, inputs.to(self.network.device))
-        return self.layer.features_of(f)
+        return self.layer.to_features(f)
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from interbasis.base.errors import InterbasisError
 from interbasis.data.batches import Batches, Data
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.cores import Linear
-from interbasis.network.network import Network, Section, Step
+from interbasis.network.network import LayerMap, Network, Section
 from interbasis.numerics.random_signs import random_signs
 
 MAX_GROUPS = 64
@@ -39,7 +39,7 @@ class Readout:
     """The end of a network, from the layer h on: y = cap(W h)."""
 
     weight: Tensor | None  # W [outputs, width of h]; None is the identity
-    caps: tuple[Step, ...]
+    caps: tuple[LayerMap, ...]
     first: int
     """The first coordinate of y after the constant."""
 
@@ -54,7 +54,7 @@ class Readout:
         return changes - changes.mean(1, keepdim=True)
 
 
-def split_readout(network: Network) -> tuple[tuple[Step, ...], Readout]:
+def split_readout(network: Network) -> tuple[tuple[LayerMap, ...], Readout]:
     """Split the tail into the steps between the last node layer and h, and the readout from h on."""
     end = len(network.tail)
     while end and network.tail[end - 1].one_by_one:
@@ -235,7 +235,7 @@ def _most_moved(mean: Tensor, error: Tensor, names: Sequence[str] | None, top: i
 
 
 def _traced_activations(
-    network: Network, steps: Sequence[Step], inputs: Tensor
+    network: Network, steps: Sequence[LayerMap], inputs: Tensor
 ) -> tuple[list[Tensor], Tensor]:
     """Activations of every node layer but the last, and h, which autograd can follow back to each."""
     f = network.prefix(inputs).detach().requires_grad_()

@@ -234,7 +234,7 @@ def _edges(
 
     names = opened.graph.section_names
     longest_first = sorted(chosen, key=lambda k: not opened.network.sections[k].core.mixes_positions)
-    found = team.collected([names[k] for k in longest_first], section)
+    found = team.collect([names[k] for k in longest_first], section)
     return {names[k]: found[names[k]] for k in chosen}
 
 
@@ -250,7 +250,7 @@ def _nodes(
         nodes = search.nodes(k, advance, None, checkpoint)
         return {}, nodes.model_dump(mode="json")
 
-    return opened.team.collected(opened.graph.section_names, layer)
+    return opened.team.collect(opened.graph.section_names, layer)
 
 
 def _stored(

@@ -104,7 +104,7 @@ def _run(opened: "Workspace", request: ControlsRequest) -> ControlsResult:
                 checkpoints.finish()  # nothing can be resumed
                 raise
 
-        states = opened.team.collected(list(numbers), row)
+        states = opened.team.collect(list(numbers), row)
     rows = {name: Control.model_validate(values) for name, (_, values) in states.items()}
     result = ControlsResult(data=used, rows=rows)
     opened.store(result)

@@ -114,7 +114,7 @@ def _worst(
             values.append(found["value"])
         return {}, {"values": values}
 
-    found = opened.team.collected(graph.section_names, section)
+    found = opened.team.collect(graph.section_names, section)
     return {name: tuple(values["values"]) for name, (_, values) in found.items()}
 
 

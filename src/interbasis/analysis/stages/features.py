@@ -121,7 +121,7 @@ def analyse(opened: "Workspace", request: FeaturesRequest) -> tuple[FeaturesResu
         }
 
     with progress_bar(opened.progress) as advance:
-        _, values = team.shared("features", len(opened.graph.layers), of_layers)
+        _, values = team.share("features", len(opened.graph.layers), of_layers)
     layers = {name: _Described.model_validate(values[name]) for name in opened.graph.layer_names}
     examples = {name: layer.examples for name, layer in layers.items()}
     return (

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from interbasis.analysis.traces import records
 from interbasis.analysis.traces.checks import agreement, check_agreement, spread, strongest
-from interbasis.analysis.traces.pruning import StepMasks
 from interbasis.analysis.traces.records import TARGET, TraceNode, error_name, node_name
 from interbasis.analysis.traces.rows import LayerState
-from interbasis.analysis.traces.walk import WalkStep
+from interbasis.analysis.traces.walk import StepMasks, WalkStep
 
 if TYPE_CHECKING:
     from interbasis.analysis.traces.trace import Tracing

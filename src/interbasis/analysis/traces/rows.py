@@ -42,7 +42,7 @@ class LayerState:
 
     @cached_property
     def features(self) -> Tensor:  # [T, r]
-        features = self.basis.features_of(self.f)
+        features = self.basis.to_features(self.f)
         features[self.whole] = self.mean if self.basis.identity else 0.0
         if self.basis.constant and not self.basis.identity:
             features[self.whole, 0] = 1.0
@@ -51,7 +51,7 @@ class LayerState:
     @property
     def dropped(self) -> Tensor:  # [T, width]
         """e = f − C⁺f̂; not held, for it is needed once or twice in each layer."""
-        return self.f - self.basis.back(self.features)
+        return self.f - self.basis.from_features(self.features)
 
     @property
     def mean(self) -> Tensor:  # [width]
@@ -180,7 +180,7 @@ class AttentionEdges(IncomingEdges):
         for start in range(0, len(self.queries), size):
             block = slice(start, min(start + size, len(self.queries)))
             cotangents, queries = self.cotangents[block], self.queries[block]
-            yield block, QueryPaths.of(self.shape, self.u, cotangents, queries, self.rule)
+            yield block, QueryPaths.from_cotangents(self.shape, self.u, cotangents, queries, self.rule)
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         features = self.source.features

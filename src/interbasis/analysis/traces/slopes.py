@@ -86,7 +86,7 @@ def _through_attention(section: Section, f: Tensor, inner: Tensor, rule: Rule) -
     touched = inner.ne(0).any(1).nonzero()[:, 0]  # queries that the target depends on
     start = section.positions_out(len(f)).start
     for block in touched.split(max(1, MAX_ROW_ELEMENTS // (3 * shape.heads * len(f)))):
-        paths = QueryPaths.of(shape, u, inner[block], block + start, rule)
+        paths = QueryPaths.from_cotangents(shape, u, inner[block], block + start, rule)
         on_values, on_keys, on_queries = paths.gradients()
         v += on_values
         k += on_keys

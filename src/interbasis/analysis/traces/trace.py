@@ -8,12 +8,11 @@ from torch import Tensor
 
 from interbasis.analysis.traces.assemble import TracedLayer, assemble
 from interbasis.analysis.traces.checks import Interventions
-from interbasis.analysis.traces.pruning import prune
 from interbasis.analysis.traces.records import Trace, TraceSettings
 from interbasis.analysis.traces.rows import GradientEdges, IncomingEdges, LayerState, NodeSet, edges_into
 from interbasis.analysis.traces.slopes import target_gradients
 from interbasis.analysis.traces.targets import TargetRequest, resolve
-from interbasis.analysis.traces.walk import walk
+from interbasis.analysis.traces.walk import prune, walk
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.lib.counted_tokens import CountedTokens

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from interbasis.compute.checkpoints import State
 from interbasis.compute.executor import decide_alone
-from interbasis.graph.layer_basis import LayerBasis, layers_of, state_of
+from interbasis.graph.layer_basis import LayerBasis, dump_layers, load_layers
 from interbasis.lib.bases.basis import FeatureBasis, FitSettings, JacobianSource
 from interbasis.lib.bases.principal import Principal, last_layer
 from interbasis.lib.covariance import Covariance
@@ -62,7 +62,7 @@ class WhitenedBasis(FeatureBasis):
         decide = decide_alone if settings.executor is None else settings.executor.decide
         if settings.end is None:
             end = partial(last_layer, nodes[-1], covariances[-1], settings.rotate_last)
-            layers = layers_of(decide("last layer", lambda: None, lambda _: state_of([end()])))
+            layers = load_layers(decide("last layer", lambda: None, lambda _: dump_layers([end()])))
         else:
             layers = [settings.end]
         gram_of = self.grams(jacobians, layers[0])
@@ -73,7 +73,7 @@ class WhitenedBasis(FeatureBasis):
                 partial(gram_of, index, layers[0], deviation),
                 partial(self._layer, nodes[index], covariances[index], settings, index),
             )
-            layers = layers_of(state) + layers
+            layers = load_layers(state) + layers
             deviation = state[0].get("deviation")
         return layers
 
@@ -90,7 +90,7 @@ class WhitenedBasis(FeatureBasis):
             principal = principal.with_largest_alone()
         layer = self.turn(principal, gram, settings.jacobian_floor, (settings.seed, settings.first + index))
         layer, deviation = with_errors(layer, gram, self.turned_by_jacobians)
-        tensors, values = state_of([layer])
+        tensors, values = dump_layers([layer])
         return tensors if deviation is None else tensors | {"deviation": deviation}, values
 
 

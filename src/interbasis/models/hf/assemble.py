@@ -22,7 +22,7 @@ from torch import Tensor
 
 from interbasis.models.hf.parts import Affine, Branch, ModelParts, Norm, NormedHeads, TransformerBlock
 from interbasis.network.cores import Core, HeadNorm, Linear, Normalize, Variance
-from interbasis.network.network import Network, NodeLayer, Section, Step
+from interbasis.network.network import LayerMap, Network, NodeLayer, Section
 
 
 class StreamLayout:
@@ -39,7 +39,7 @@ class StreamLayout:
 
 
 @dataclass(frozen=True, eq=False)
-class SoftCap(Step):
+class SoftCap(LayerMap):
     """logits ↦ cap · tanh(logits / cap), for a tail: nothing of vocabulary size squared is made."""
 
     source: NodeLayer
@@ -234,7 +234,7 @@ def around(model: ModelParts, blocks: Sequence[Section], output: bool, **about: 
     return Network(model.embedding, tuple(sections), tuple(tail), model.family, **about)
 
 
-def unembedding(source: NodeLayer, unembed: Affine, cap: float | None) -> tuple[Section, list[Step]]:
+def unembedding(source: NodeLayer, unembed: Affine, cap: float | None) -> tuple[Section, list[LayerMap]]:
     """The section to the logits, and the steps after it."""
     skip = torch.cat([unembed.bias[:, None], unembed.weight], dim=1)
     target = NodeLayer("output", len(skip), constant=False)

@@ -65,8 +65,8 @@ def from_hf(
     live = isinstance(model_or_path, nn.Module)
     if stored:
         return _stored(model_or_path, blocks, output, head)
-    name, model = "" if live else str(model_or_path), cast(Any, model_or_path)
-    model = reading.language_model(model) if live else reading.load(name)
+    name = "" if live else str(model_or_path)
+    model: Any = reading.language_model(cast(nn.Module, model_or_path)) if live else reading.load(name)
     load_changed = partial(_load_changed, name)
     if _kind(model) not in FAMILIES and is_encoder(model):
         if blocks is not None:

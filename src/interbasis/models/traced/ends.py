@@ -13,7 +13,7 @@ from interbasis.models.traced.cuts import PlannedSection
 from interbasis.models.traced.recognise import op_name
 from interbasis.models.traced.streams import Gathered, PrefixOutput, Spread, Stream, evaluate, in_order
 from interbasis.models.traced.trace import TracedModule, location
-from interbasis.network.network import NodeLayer, Prefix, Step
+from interbasis.network.network import LayerMap, NodeLayer, Prefix
 from interbasis.network.prefix import with_constant
 
 UNLISTED = {
@@ -107,7 +107,7 @@ def _subgraph(traced: TracedModule, wanted: Sequence[fx.Node]) -> tuple[fx.Graph
 
 
 @dataclass(frozen=True, eq=False)
-class Tail(Step):
+class Tail(LayerMap):
     """Step from tokens of sequences of any length to the output, by the first token or the mean of all."""
 
     source: NodeLayer

@@ -250,8 +250,9 @@ class StreamBuilder:
             linear = not any(isinstance(stream.op, CoreOp) for stream in in_order(streams, set()))
             scored = any(isinstance(leaf, (AttentionScores, Integers)) for leaf in leaves)
             if linear and not scored and name in SUMS | {"getitem"}:
-                on_example = self.traced.evaluate(node, self.traced.example) if streams else None
-                return self._in_prefix(node, on_example if streams else call(node, args, kwargs))
+                if streams:
+                    return self._in_prefix(node, self.traced.evaluate(node, self.traced.example))
+                return self._in_prefix(node, call(node, args, kwargs))
             return foreign(self, node, args, kwargs, str(reason))
 
     def _in_prefix(self, node: fx.Node, value: Any) -> Value:

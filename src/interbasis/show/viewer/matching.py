@@ -62,7 +62,7 @@ def correlations(a: LayerBasis, b: LayerBasis, variances: Tensor) -> Tensor:  # 
     """|corr| of the features of a, which are uncorrelated, with those of b, whose variances are given."""
     assert a.eigenvalues is not None
     scales = a.eigenvalues.double().clamp_min(0).sqrt()
-    scaled = b.features_of(a.inverse.double().T) * scales[:, None]  # Cov(f̂_a, f̂_b) / λ_a^½
+    scaled = b.to_features(a.inverse.double().T) * scales[:, None]  # Cov(f̂_a, f̂_b) / λ_a^½
     deviations = variances.double().clamp_min(0).sqrt().clamp_min(1e-300)
     result = (scaled.abs() / deviations).clamp_max(1)
     result[: a.first_feature], result[:, : b.first_feature] = 0, 0

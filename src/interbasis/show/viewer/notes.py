@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from interbasis.analysis.stored_results import Result, check_same_graph, load_result, save_result
 from interbasis.base.errors import InterbasisError
-from interbasis.base.files import inside, sha256_of
+from interbasis.base.files import file_sha256, inside
 from interbasis.base.records import Record
 from interbasis.graph.store import load
 
@@ -87,7 +87,7 @@ def notes_version(run: Path) -> str:
     """The version of the notes that a run has now."""
     file = inside(run, f"{Notes.file}.json")
     try:
-        return sha256_of(file) if file.is_file() else NO_NOTES
+        return file_sha256(file) if file.is_file() else NO_NOTES
     except OSError as error:
         raise InterbasisError(f"could not read {file} ({error.strerror or error})") from error
 

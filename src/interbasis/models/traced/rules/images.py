@@ -15,7 +15,7 @@ from interbasis.models.traced.streams import MEAN, Convolved, Gathered, MaxPoole
 from interbasis.models.traced.values import NoRuleError, StreamView, Value, group
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import kernel_taps
-from interbasis.network.window import Grid, Window
+from interbasis.network.window import Grid, SlidingWindow
 
 MAX_PROBED_PIXELS = 4096
 
@@ -67,7 +67,7 @@ def convolution(builder: StreamBuilder, x: Value, weight: Any, bias: Any, *optio
     if prod(kernel) == 1 and set(stride) == {1} and not any(map(any, pads)):
         return apply_matrix(builder, builder.view(x, 1), kernel_taps(weight, groups)[:, 0], bias, 1)
     stream = _pixels(builder, x, dimensions)
-    window = replace(Window.of(kernel, stride, dilation, 0), padding=pads)
+    window = replace(SlidingWindow.from_arguments(kernel, stride, dilation, 0), padding=pads)
     stencil = Stencil.sliding(stream.grid, window)
     op = Convolved((stream,), stencil, kernel_taps(weight, groups))
     return _with_bias(builder, _image(builder, op, stencil.target, len(weight)), bias)
@@ -78,7 +78,9 @@ def transposed(builder: StreamBuilder, x: Value, weight: Any, bias: Any, *option
     dimensions, kernel, groups = weight.ndim - 2, tuple(weight.shape[2:]), options[3]
     stride, padding, extra, dilation = (_sizes(options[k], dimensions) for k in (0, 1, 2, 4))
     stream = _pixels(builder, x, dimensions)
-    stencil = Stencil.transposed(stream.grid, Window.of(kernel, stride, dilation, padding), extra)
+    stencil = Stencil.transposed(
+        stream.grid, SlidingWindow.from_arguments(kernel, stride, dilation, padding), extra
+    )
     parts = [kernel_taps(part.transpose(0, 1)) for part in weight.chunk(groups)]
     taps = weight.new_zeros(sum(map(len, parts)), stencil.taps, stream.channels)
     row = column = 0
@@ -97,12 +99,14 @@ def general_convolution(builder: StreamBuilder, x: Value, weight: Any, bias: Any
     return convolution(builder, x, weight, bias, stride, padding, dilation, groups)
 
 
-def _window(kernel: Any, options: Sequence[Any], dilation: Any, dimensions: int) -> Window:
-    """Window of stride, padding and ceil_mode."""
+def _window(kernel: Any, options: Sequence[Any], dilation: Any, dimensions: int) -> SlidingWindow:
+    """SlidingWindow of stride, padding and ceil_mode."""
     stride, padding, ceil = options
     size = _sizes(kernel, dimensions)
     strides = _sizes(stride, dimensions) if stride else size
-    window = Window.of(size, strides, _sizes(dilation, dimensions), _sizes(padding, dimensions))
+    window = SlidingWindow.from_arguments(
+        size, strides, _sizes(dilation, dimensions), _sizes(padding, dimensions)
+    )
     return replace(window, ceil=bool(ceil))
 
 

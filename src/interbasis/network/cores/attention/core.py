@@ -83,7 +83,7 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         return self._heads(u, outputs).mixed_values().permute(1, 2, 0, 3).flatten(2)
 
     def at(self, u: Tensor, positions: Tensor) -> Tensor:
-        return Heads.of(self.shape, u, positions).mixed_values().permute(1, 2, 0, 3).flatten(2)
+        return Heads.from_read_outs(self.shape, u, positions).mixed_values().permute(1, 2, 0, 3).flatten(2)
 
     def written_from(self, f: Tensor, read: Tensor, outputs: slice, write: Tensor) -> Tensor | None:
         return short_cuts.written_from_features(self.shape, f, read, outputs, write)
@@ -93,7 +93,7 @@ class Attention(PassCore, SamplesQueries, FastAblation):
 
     def _heads(self, u: Tensor, outputs: slice) -> Heads:
         seen = outputs.stop if self.shape.causal else u.shape[1]
-        return Heads.of(self.shape, u[:, :seen], _positions(u, outputs))
+        return Heads.from_read_outs(self.shape, u[:, :seen], _positions(u, outputs))
 
     def batch_sums(
         self,
@@ -142,7 +142,7 @@ class Attention(PassCore, SamplesQueries, FastAblation):
 
     def _whole(self, u: Tensor, positions: Tensor, counted: Counted | None, samples: slice) -> Heads:
         """Some samples, with values about their mean."""
-        whole = _centred(Heads.of(self.shape, u[samples], positions[samples]))
+        whole = _centred(Heads.from_read_outs(self.shape, u[samples], positions[samples]))
         if counted is None:
             return whole
         return replace(whole, counted=Counted(*(mask[samples].to(u) for mask in counted)))
@@ -194,7 +194,7 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         for node, weight in zip(rule.nodes, rule.weights, strict=True):
             for sample in range(len(u)):
                 one = slice(sample, sample + 1)
-                x = _centred(Heads.of(self.shape, node * u[one], positions[one]))
+                x = _centred(Heads.from_read_outs(self.shape, node * u[one], positions[one]))
                 token, end = sample * count, (sample + 1) * count
                 while token < end:
                     group = token // size

@@ -74,7 +74,7 @@ class Level:
 
 
 class KeyTurns:
-    """What sums over a block of keys are dot products with, and the order of coordinates."""
+    """Functions that sums over a block of keys are dot products with, and the order of coordinates."""
 
     def __init__(self, shape: AttentionShape, keys: int, like: Tensor):
         assert shape.rotary is not None
@@ -118,8 +118,8 @@ class KeyTurns:
         back = self.places.argsort()[: self.shape.width]
         return whole[back[:, None], back]
 
-    def of_block(self, start: int) -> Tensor:  # [2, p′, p′]
-        """What c conj(c′) and c c′ are multiplied with where a block begins at this position."""
+    def block_turns(self, start: int) -> Tensor:  # [2, p′, p′]
+        """Factors of c conj(c′) and c c′ for a block that begins at this position."""
         frequencies = torch.zeros(len(self.order), dtype=torch.float64)
         frequencies[: self.pairs] = torch.tensor(self.rotary.frequencies, dtype=torch.float64)
         turns = torch.polar(torch.ones_like(frequencies), -start * frequencies[self.order])
@@ -217,7 +217,7 @@ class KeyBrackets:
                 result[:, level.slower, level.own] = upper[..., own:].mT
             else:
                 result[:, level.slower, level.own] = _dots(self.lower[number], level.turns[:, own:])
-        return result * self.turns.of_block(self.start)
+        return result * self.turns.block_turns(self.start)
 
 
 def _real(complex_coordinates: slice) -> slice:
@@ -261,7 +261,7 @@ class _Block:
     z: Tensor  # [H, n, S, h]
 
     @classmethod
-    def of(cls, x: Heads) -> "_Block":
+    def from_heads(cls, x: Heads) -> "_Block":
         a, b = x.pattern()
         z, (pairs, _) = a @ x.v, x.counted_pairs()
         if pairs is not None:
@@ -279,7 +279,7 @@ class _Block:
 def add_key_terms(sums: HeadSums, x: Heads, metric: Tensor, queries: int) -> None:
     """Add k,k for pairs of groups and v,k for all pairs of heads, by blocks of so many queries."""
     starts = range(0, x.positions.shape[1], queries)
-    blocks = [_Block.of(x.queries(start, start + queries, KEYS_PER_BLOCK)) for start in starts]
+    blocks = [_Block.from_heads(x.queries(start, start + queries, KEYS_PER_BLOCK)) for start in starts]
     for g in range(x.shape.heads):
         _add_value_terms(sums.vk[:, g], x, g, blocks)
     heads, width = x.shape.heads, x.shape.width

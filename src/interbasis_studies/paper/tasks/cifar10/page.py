@@ -1,4 +1,4 @@
-"""What the page of CIFAR-10 has beside the common parts."""
+"""Parts of the page of CIFAR-10 beside the common ones."""
 
 from interbasis.show.tables import Cell, markdown_table, percent
 from interbasis_studies.paper.claims import mean, spread

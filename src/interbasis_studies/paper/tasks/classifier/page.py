@@ -20,13 +20,13 @@ Rows = Mapping[Basis, Sequence[Sequence[Cell]]]
 def models(
     r: Reproduction[C],
     head: Sequence[str],
-    own: Callable[[C], Sequence[Cell]],
+    cells: Callable[[C], Sequence[Cell]],
     paper: Sequence[Sequence[Cell]],
 ) -> str:
     """The models and their accuracies, those of the paper below them."""
     rows = [
         (str(job.seed), f"`{job.model.partition(':')[2]}`", percent(job.train_accuracy),
-         percent(job.test_accuracy, 3), *own(job))
+         percent(job.test_accuracy, 3), *cells(job))
         for job in r.models
     ]  # fmt: skip
     head = ("seed", "checkpoint", "train accuracy", "test accuracy", *head)
@@ -138,5 +138,5 @@ def _deviations(null: NullModularity) -> str:
 
 
 def _frequencies(frequencies: Frequencies) -> str:
-    own = ", ".join(map(str, frequencies.own)) or "none"
-    return f"{own} (of {len(frequencies.considered)}; agreement {frequencies.agreement:.2f})"
+    separated = ", ".join(map(str, frequencies.own)) or "none"
+    return f"{separated} (of {len(frequencies.considered)}; agreement {frequencies.agreement:.2f})"

@@ -10,13 +10,13 @@ from interbasis.analysis.stages.features import ExamplesResult, FeaturesRequest,
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress
 from interbasis.data.samples import Samples, Split
-from interbasis.graph.named_models import Model, first_of, open_model
+from interbasis.graph.named_models import Model, first_samples, open_model
 from interbasis.graph.settings import BuildRequest
 from interbasis.network.network import Network
 from interbasis.run.run import Run
 from interbasis_studies.paper.claims import Verdict
 from interbasis_studies.paper.figures import Picture
-from interbasis_studies.paper.jobs import Clock, Job, ablate_missing, common_result
+from interbasis_studies.paper.jobs import Job, JobClock, ablate_missing, common_result
 from interbasis_studies.paper.plan import LanguageSettings, Plan
 from interbasis_studies.paper.records import Reproduction
 from interbasis_studies.paper.task import Task
@@ -48,7 +48,7 @@ class LanguageModel(Task[LanguageResult]):
 
     def build_request(self, job: Job, progress: Progress) -> BuildRequest:
         model = open_model(self.plan.model)
-        return BuildRequest.of(
+        return BuildRequest.validated(
             model=self.plan.model,
             data=self._first_tokens(model, self.settings.tokens).spec,
             edge_data=self._first_tokens(model, self.settings.edge_tokens).spec,
@@ -116,7 +116,7 @@ class LanguageModel(Task[LanguageResult]):
             )
         count = min(len(whole), -(-tokens // whole[0][0].shape[-1]))
         folder = whole.tokenizer or (Path(model.tokenizer) if Path(model.tokenizer).is_dir() else None)
-        return replace(first_of(whole, count), tokenizer=folder)
+        return replace(first_samples(whole, count), tokenizer=folder)
 
     def verdicts(self, r: Reproduction[LanguageResult]) -> list[Verdict]:
         return claims.verdicts(r)

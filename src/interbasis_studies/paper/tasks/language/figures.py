@@ -61,7 +61,7 @@ def required(jobs: Sequence[LanguageResult]) -> Figure:
     kinds = list(dict.fromkeys(ablated.values()))
     figure, panels = panel_grid(len(kinds), across=2, height=2.4)
     for panel, kind in zip(panels, kinds, strict=True):
-        names = [source for source, own in ablated.items() if own == kind]
+        names = [source for source, section in ablated.items() if section == kind]
         for number, job in enumerate(jobs):
             sections = job.ablation.sections
             shown = [(place, sections[name]) for place, name in enumerate(names) if name in sections]
@@ -98,7 +98,7 @@ def required(jobs: Sequence[LanguageResult]) -> Figure:
 
 @styled
 def curves(jobs: Sequence[LanguageResult], tolerance: float) -> Figure:
-    """How far the cross-entropy rises as edges go, a panel per attention and MLP section."""
+    """Rise of the cross-entropy as edges go, a panel per attention and MLP section."""
     sections = jobs[0].ablation.sections.values()
     shown = [section for section in sections if jobs[0].kinds[section.source] in CENTRAL_KINDS]
     figure, panels = panel_grid(max(len(shown), 1), across=3, height=1.7)

@@ -1,4 +1,4 @@
-"""What the page of a language model has beside the common parts."""
+"""Parts of the page of a language model beside the common ones."""
 
 from interbasis.analysis.ablation.records import EdgesRequired
 from interbasis.show.tables import Cell, markdown_table, percent
@@ -130,9 +130,9 @@ def _layers(r: R) -> str:
     for name, layer in r.by_basis[0].node_layers.items():
         cells: list[Cell] = [name, layer.summary.width, layer.variance]
         for job in r.by_basis:
-            one = job.node_layers[name].summary
-            dropped = f"{one.features} (−{one.dropped_as_noise}, −{one.dropped_as_unused})"
-            cells += [dropped, f"{one.effective_features:.1f}"]
+            summary = job.node_layers[name].summary
+            dropped = f"{summary.features} (−{summary.dropped_as_noise}, −{summary.dropped_as_unused})"
+            cells += [dropped, f"{summary.effective_features:.1f}"]
         rows.append(cells)
     names = [name for job in r.by_basis for name in (f"{BASIS_LABELS[job.basis]}: kept", "effective")]
     return (

@@ -50,10 +50,12 @@ def measure(common: ClassifierResult, opened: Run) -> ModaddResult:
     labels = {layer.name: fourier(network, layer, form="paper") for layer in layers}
     counts = {layer.name: monosemantic(labels[layer.name], constant=layer.constant) for layer in layers}
     partitions = tuple(
-        one
-        if one.result is None
-        else one.model_copy(update={"frequencies": frequencies_of(labels, one.result.layers)})
-        for one in common.partitions
+        partition
+        if partition.result is None
+        else partition.model_copy(
+            update={"frequencies": compare_frequencies(labels, partition.result.layers)}
+        )
+        for partition in common.partitions
     )
     return ModaddResult(
         **dict(common) | {"partitions": partitions},
@@ -63,7 +65,9 @@ def measure(common: ClassifierResult, opened: Run) -> ModaddResult:
             )
             for name, count in counts.items()
         },
-        labels={name: tuple(one.text for one in of[:LABELS_PER_LAYER]) for name, of in labels.items()},
+        labels={
+            name: tuple(label.text for label in layer[:LABELS_PER_LAYER]) for name, layer in labels.items()
+        },
     )
 
 
@@ -78,10 +82,10 @@ def frequency(label: FourierLabel) -> int | None:
     return best if best is not None and shares[best] >= MIN_SHARE_OF_FREQUENCY else None
 
 
-def frequencies_of(
+def compare_frequencies(
     labels: Mapping[str, Sequence[FourierLabel]], modules: Mapping[str, Sequence[int]]
 ) -> Frequencies:
-    """How far a partition of the features is one by frequency; labels and modules by layer."""
+    """Compare a partition of the features with their frequencies; labels and modules by layer."""
     pairs = [
         (k, module)
         for layer, of_layer in labels.items()
@@ -90,11 +94,11 @@ def frequencies_of(
     ]
     per_frequency, per_module = Counter(k for k, _ in pairs), Counter(m for _, m in pairs)
     considered = sorted(k for k, count in per_frequency.items() if count >= MIN_FEATURES_OF_FREQUENCY)
-    own = sorted(
+    separated = sorted(
         k for (k, m), count in Counter(pairs).items()
         if k in considered and count >= MIN_PURITY * per_frequency[k] and count >= MIN_PURITY * per_module[m]
     )  # fmt: skip
     agreement = adjusted_mutual_info_score(*zip(*pairs, strict=True)) if pairs else 0.0
     return Frequencies(
-        own=tuple(own), considered=tuple(considered), features=len(pairs), agreement=float(agreement)
+        own=tuple(separated), considered=tuple(considered), features=len(pairs), agreement=float(agreement)
     )
