@@ -119,7 +119,7 @@ def measure(name: str, folder: Folder, data: Samples, edge_data: Samples, test: 
         network = scramble(network)
     graph = graph_of(network, folder, basis, data, edge_data)
     if scramble is not None:
-        test = network_answers(network.to(graph.config.torch_dtype), test)
+        test = own_answers(network.to(graph.config.torch_dtype), test)
     with folder.timed("ablation"):
         search = Search.from_graph(network, graph, test, "accuracy")
         folder.update(baseline=search.evaluation.baseline.value)

@@ -84,8 +84,8 @@ def _leading(
     network: Network, graph: InteractionGraph, layer: int, inputs: Tensor
 ) -> tuple[Tensor, np.ndarray]:
     """Values of the leading features, centred, at norm 1, [samples · positions, features], and which."""
-    own = graph.layers[layer]
-    values = own.to_features(network.activations_at(layer, inputs)).flatten(0, 1)[:, own.first_feature :]
+    basis = graph.layers[layer]
+    values = basis.to_features(network.activations_at(layer, inputs)).flatten(0, 1)[:, basis.first_feature :]
     values = values - values.mean(0)
     variances = values.square().sum(0)
     order = variances.sort(descending=True)

@@ -199,7 +199,7 @@ class Plan(Record):
 
 def make_plan(task: TaskName, out: Path, **fields: Any) -> Plan:
     """A plan from the fields of `ReproduceRequest` by name."""
-    return Plan.from_request(task, ReproduceRequest.validated(out=out, **given))
+    return Plan.from_request(task, ReproduceRequest.validated(out=out, **fields))
 
 
 def _seeds(given: tuple[str, ...] | None) -> tuple[int, ...] | None:

@@ -36,7 +36,7 @@ class Task(ABC, Generic[J]):
         """Request for the build of a job; its model is trained first where that is necessary."""
 
     @abstractmethod
-    def measure(self, job: Job, opened: Run, clock: Clock) -> J:
+    def measure(self, job: Job, opened: Run, clock: JobClock) -> J:
         """Ablate and measure; what is stored already is not computed again."""
 
     @abstractmethod
@@ -69,7 +69,7 @@ class Task(ABC, Generic[J]):
     def run(self, job: Job, progress: Progress = silent) -> J:
         """Build, ablate and measure one model in one basis, and store the result."""
         request = self.build_request(job, progress)
-        clock, built = Clock(job.folder), (job.folder / "config.json").is_file()
+        clock, built = JobClock(job.folder), (job.folder / "config.json").is_file()
         opened = build_by_name(
             request, job.folder, progress=progress, remedy=f"name another --out, or delete {job.folder}"
         )

@@ -153,10 +153,10 @@ class Analysis:
         for layer in layers:
             index, basis = layer.reader.index, layer.basis
             f = activations[index]
-            values = basis.features_of(f)
+            values = basis.to_features(f)
             if not self.counted.all and basis.mean is not None:
                 counts = self.counted.at(index, self.network.nodes[index], f)
-                values = torch.where(counts[..., None], values, basis.features_of(basis.mean.to(f)))
+                values = torch.where(counts[..., None], values, basis.to_features(basis.mean.to(f)))
             yield values
 
     def _mean_effects(self, batches: Batches, progress: Progress) -> dict[str, list[MeanEffects]]:

@@ -78,7 +78,7 @@ def _edges(run: ReportedRun) -> str:
 
 
 def _settings(run: ReportedRun) -> str:
-    settings, usual = run.graph.config.model_dump(), BuildConfig.of().model_dump()
+    settings, usual = run.graph.config.model_dump(), BuildConfig.validated().model_dump()
     changed = [f"{k}={v}" for k, v in settings.items() if k not in SETTINGS_SHOWN and v != usual[k]]
     return ", ".join(changed) or "defaults"
 

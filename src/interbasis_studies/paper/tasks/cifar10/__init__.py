@@ -43,7 +43,7 @@ class Cifar10(ClassifierTask[Cifar10Result]):
             lambda step, steps, loss, accuracy: progress(f"training, seed {seed}", step, steps),
         )  # fmt: skip
 
-    def measure(self, job: Job, opened: Run, clock: Clock) -> Cifar10Result:
+    def measure(self, job: Job, opened: Run, clock: JobClock) -> Cifar10Result:
         common, network = self.measure_common(job, opened, clock), opened.network.double()
         with progress_bar(opened.progress) as advance:
             directions = {

@@ -18,7 +18,7 @@ from interbasis.base.progress import Progress
 from interbasis.base.records import Record
 from interbasis.graph.settings import BuildRequest
 from interbasis.run.run import Run
-from interbasis_studies.paper.jobs import Clock, Job, ablate_missing, common_result
+from interbasis_studies.paper.jobs import Job, JobClock, ablate_missing, common_result
 from interbasis_studies.paper.plan import CENTRAL_BASES, SEEDS, ClassifierSettings
 from interbasis_studies.paper.records import JobResult, Reproduction
 from interbasis_studies.paper.task import Task
@@ -112,7 +112,7 @@ class ClassifierTask(Task[C]):
             model=model, data=self.plan.data, basis=job.basis, seed=job.seed, **self.build_settings
         )
 
-    def measure_common(self, job: Job, opened: Run, clock: Clock) -> ClassifierResult:
+    def measure_common(self, job: Job, opened: Run, clock: JobClock) -> ClassifierResult:
         """What is measured of both tasks' models."""
         request = AblateRequest(
             nodes=self.settings.nodes, metric="accuracy", tolerance=DEFAULT_TOLERANCE["accuracy"],

@@ -58,7 +58,7 @@ class LanguageModel(Task[LanguageResult]):
             **self.settings.sampling,
         )
 
-    def measure(self, job: Job, opened: Run, clock: Clock) -> LanguageResult:
+    def measure(self, job: Job, opened: Run, clock: JobClock) -> LanguageResult:
         assert opened.model is not None
         test = self._first_tokens(opened.model, self.settings.test_tokens, "test")
         described = self._first_tokens(opened.model, min(self.settings.tokens, MAX_DESCRIBED_TOKENS))

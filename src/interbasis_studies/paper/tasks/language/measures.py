@@ -16,7 +16,7 @@ from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.cores import Attention, Core, Elementwise, Gated, Normalize, Variance
 from interbasis.network.network import Network
 from interbasis.run.run import Run
-from interbasis_studies.paper.jobs import Clock
+from interbasis_studies.paper.jobs import JobClock
 from interbasis_studies.paper.tasks.language.records import (
     CENTRAL_KINDS,
     CombinedAblation,
@@ -69,7 +69,7 @@ def middle_block(network: Network) -> int:
 
 
 def combined_ablations(
-    opened: Run, kinds: dict[str, Kind], ablation: AblationResult, clock: Clock
+    opened: Run, kinds: dict[str, Kind], ablation: AblationResult, clock: JobClock
 ) -> tuple[CombinedAblation, ...]:
     """The cross-entropy with the masks of several sections in force at once, unless it is stored."""
     fingerprint = ablation.data.fingerprint
@@ -100,7 +100,7 @@ def combined_ablations(
     return rows
 
 
-def node_layers(opened: Run) -> dict[str, NodeLayer]:
+def node_layers(opened: Run) -> dict[str, MeasuredLayer]:
     """Widths, variances, and how positional the first features are."""
     features, summaries = opened.stored(FeaturesResult), summarise(opened.graph).layers
     assert features is not None

@@ -38,7 +38,7 @@ class ModularAdditionTask(ClassifierTask[ModaddResult]):
             recipe, path, lambda step, loss, accuracy: progress(f"training, seed {seed}", step, recipe.steps)
         )
 
-    def measure(self, job: Job, opened: Run, clock: Clock) -> ModaddResult:
+    def measure(self, job: Job, opened: Run, clock: JobClock) -> ModaddResult:
         return measures.measure(self.measure_common(job, opened, clock), opened)
 
     def verdicts(self, r: Reproduction[ModaddResult]) -> list[Verdict]:
