@@ -18,13 +18,13 @@ from interbasis.network.cores import Elementwise
 from interbasis.network.network import NodeLayer
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import StencilSection, add_taps, kernel_taps, one_tap, patch_matrix
-from interbasis.network.window import Window
+from interbasis.network.window import SlidingWindow
 
 CHANNELS, GRID = 64, (32, 32)
 
 
 def block() -> StencilSection:
-    stencil = Stencil.sliding(GRID, Window.of((3, 3), padding=1))
+    stencil = Stencil.sliding(GRID, SlidingWindow.from_arguments((3, 3), padding=1))
     stencil, centre = stencil.with_taps(Stencil.pointwise(GRID))
     weight = nn.Conv2d(CHANNELS, CHANNELS, 3).weight.detach()
     source, target = NodeLayer("x", 1 + CHANNELS, grid=GRID), NodeLayer("hx", 1 + 2 * CHANNELS, grid=GRID)

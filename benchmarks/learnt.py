@@ -24,7 +24,7 @@ from interbasis.analysis.modules.modules import Modules, find_modules
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
 from interbasis_studies.known import TwoTaskRecipe, TwoTasks, score_two_tasks, train_two_tasks
-from interbasis_studies.known.learnt import edge_counts, halves, own_answers, shared
+from interbasis_studies.known.learnt import edge_counts, halves, network_answers, shared
 from interbasis_studies.known.modular_addition import (
     ModularAdditionSpec,
     score_modular_addition,
@@ -106,7 +106,7 @@ def measure(kind: str, version: Version, fitted: Fitted, basis: str) -> dict[str
     started = time.process_time()
     twice = halves(network, version.inputs, version.test_inputs, basis)
     attack = SMALL_ATTACK if kind != "digits" else Attack()
-    counts = edge_counts(network, graph, own_answers(network, version.test_inputs), TOLERANCE, attack)
+    counts = edge_counts(network, graph, network_answers(network, version.test_inputs), TOLERANCE, attack)
     return function(kind, version.function, graph) | {
         "plain": counts.plain, "robust": counts.robust, "modularity": modules.modularity,
         "modularity_z": modules.null.z, "halves_features": twice.features, "halves_modules": twice.modules,

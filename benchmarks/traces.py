@@ -19,7 +19,7 @@ import torch
 
 import interbasis
 from interbasis.analysis.prompts import Prompt, named_output, prompt_of
-from interbasis.analysis.traces.checks import agreement_of
+from interbasis.analysis.traces.checks import check_agreement
 from interbasis.analysis.traces.records import Trace, TraceSettings
 from interbasis.analysis.traces.targets import TargetRequest
 from interbasis.analysis.traces.trace import Computation, Tracing
@@ -98,8 +98,9 @@ def row(tracing: Tracing, kind: str, prompt: Prompt) -> tuple[list[str], Trace, 
         f"{len(trace.nodes)}, {len(trace.edges)}", f"{scores.replacement:.3f}",
         f"{scores.completeness:.4f}", f"{scores.coverage:.2f}",
         f"{checks.node_agreement.sign_agreement:.0%}", f"{checks.gradient_agreement.sign_agreement:.0%}",
-        f"{agreement_of(influential).sign_agreement:.0%}", f"{checks.spread_agreement.rank_correlation:.2f}",
-        f"{agreement_of(small).sign_agreement:.0%}",
+        f"{check_agreement(influential).sign_agreement:.0%}",
+        f"{checks.spread_agreement.rank_correlation:.2f}",
+        f"{check_agreement(small).sign_agreement:.0%}",
         f"{checks.edge_agreement.sign_agreement:.0%}", f"{checks.edge_agreement.rank_correlation:.2f}",
         f"{seconds[0]:.1f}, {seconds[1]:.1f}",
     ]  # fmt: skip
@@ -128,7 +129,7 @@ def main() -> None:
     signs: dict[str, list[float]] = {name: [] for name in ("averaged slopes", "gradient")}
     ranks, stored = [], []
     for kind, prompt, target in chosen(opened, options.prompts):
-        computation = Computation.of(opened.network, opened.graph, prompt.inputs)
+        computation = Computation.from_inputs(opened.network, opened.graph, prompt.inputs)
         cells, trace, checks = row(Tracing(computation, target, settings, prompt.names), kind, prompt)
         print("| " + " | ".join(cells).replace("\n", "↵") + " |", flush=True)
         assert trace.checks is not None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jsonschema
 
-SCHEMAS = Path(__file__).parent / "export" / "schemas"
+SCHEMAS = Path(__file__).parent / "show" / "export" / "schemas"
 
 
 def complaints(file: Path) -> list[str]:

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from cases import normal
-from interbasis.models.pixels import Pixels
-from interbasis.models.residual import Residual, network
+from interbasis.models.residual import Pixels, Residual, network
 from interbasis.network.cores import Core, Elementwise
 from interbasis.network.network import Network, NodeLayer
 from interbasis.network.prefix import with_constant
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import StencilSection, add_taps, kernel_taps, patch_matrix
-from interbasis.network.window import Grid, Window
+from interbasis.network.window import Grid, SlidingWindow
 
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
@@ -34,8 +33,8 @@ class Geometry:
     groups: int
 
     @property
-    def window(self) -> Window:
-        return Window.of(self.kernel, self.stride, self.dilation, self.padding, self.mode)
+    def window(self) -> SlidingWindow:
+        return SlidingWindow.from_arguments(self.kernel, self.stride, self.dilation, self.padding, self.mode)
 
     @property
     def convolution(self) -> nn.Module:

@@ -90,7 +90,7 @@ FREE_FORM_JSON = {
     "models/mlp.py": 4,  # arguments of torch modules, which differ by their type
     "models/own_output.py": 2,  # the dictionaries of a torch module
     "show/figures/style.py": 2,  # keywords of matplotlib
-    "show/figures/curves.py": 1,  # keywords of matplotlib
+    "show/figures/eigenvalues.py": 1,  # keywords of matplotlib
     "show/export/neuronpedia.py": 1,  # the schema of somebody else
 }
 """How often a file says `dict[str, Any]`, each with the reason why its keys cannot be known."""

@@ -10,8 +10,8 @@ from unittest.mock import patch
 from rich.console import RenderableType
 
 from command_line import Ended, run_command
-from interbasis.show.terminal import tables
-from interbasis.show.terminal.tables import print_parts as really_print
+from interbasis.show import tables
+from interbasis.show.tables import print_parts as really_print
 
 WIDTHS = ("60", "80", "200", None)
 """COLUMNS; None is a pipe, where nothing says how wide it is."""
@@ -55,7 +55,7 @@ def check_command(*arguments: object) -> Ended:
     def print_parts(parts: Iterable[RenderableType]) -> None:
         checked.append(check_parts(parts))
 
-    with patch("interbasis.show.terminal.tables.print_parts", print_parts), patch.dict(os.environ):
+    with patch("interbasis.show.tables.print_parts", print_parts), patch.dict(os.environ):
         ended = run_command(*arguments)
     assert ended.code == 0, ended.err
     assert len(checked) == 1

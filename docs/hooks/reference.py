@@ -15,12 +15,11 @@ SECTION = re.compile(r"^(Args|Returns|Yields|Raises):\n", re.MULTILINE)
 ENTRY = re.compile(r"^(\*{0,2}\w+): ")
 INTERNAL = {
     "BuildConfig": {"kind", "variance_floor", "jacobian_floor"},
-    "Execution": {"request", "team"},
     "General": {"to", "tensors", "at_zero", "batch_sums", "moments", "attributions", "signed_attributions"},
     "LayerBasis": {"identity", "first_feature"},
     "Network": {"arrange", "remake", "modulus", "finish", "output_layer", "activations_at"},
     "NodeLayer": {"first_coordinate"},
-    "OpenedRun": {"section_indices", "model"},
+    "Run": {"section_indices", "model", "given_network", "given_model"},
     "Section": {"direct", "outputs", "positions_out", "count_out", "features_in", "shapes", "tensors", "to"},
 }
 """Members that the package itself uses; they are public in the code, and no part of the reference."""

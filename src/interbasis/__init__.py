@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from interbasis.run.build import build
     from interbasis.run.run import Run, open_run
     from interbasis.show import figures
-    from interbasis.show.report.writing import write_figures, write_report
+    from interbasis.show.report.page import write_figures, write_report
 
 _HOMES = {
     "from_torch": "models.module",
@@ -45,8 +45,8 @@ _HOMES = {
     "General": "network.cores",
     "features": "analysis",
     "figures": "show",
-    "write_figures": "show.report.writing",
-    "write_report": "show.report.writing",
+    "write_figures": "show.report.page",
+    "write_report": "show.report.page",
     "InterbasisError": "base.errors",
 }
 

@@ -17,7 +17,7 @@ import interbasis_studies.cli
 from interbasis.analysis.summary import summarise
 from interbasis.cli import app, command_groups
 from interbasis.graph.store import load
-from interbasis.show.terminal import summary_tables
+from interbasis.show.result_tables import summary_tables
 from interbasis_studies.training.modadd import Recipe, initial_weights
 
 
@@ -143,7 +143,7 @@ def test_the_installed_command_and_the_lazy_surface():
     code = "import sys, interbasis; interbasis.InterbasisError; print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
-    assert {"build", "edges", "load", "modadd", "from_torch"} <= set(dir(interbasis))
+    assert {"build", "open_run", "Run", "modadd", "from_torch"} <= set(dir(interbasis))
     with pytest.raises(AttributeError, match="no attribute 'biuld'"):
         interbasis.biuld  # noqa: B018
 

@@ -6,8 +6,7 @@ import torch
 from PIL import Image
 
 from interbasis import InterbasisError
-from interbasis.analysis.features.contexts import Images, Place
-from interbasis.analysis.features.names import renderings
+from interbasis.analysis.features.contexts import ImageRendering, Occurrence, renderings
 from interbasis.graph.named_models import open_data
 
 
@@ -79,10 +78,10 @@ def test_arrays_of_pixels_are_shown_as_pictures(array, shape, expected, tmp_path
     assert np.array_equal(data[3][0].numpy(), array[3])  # the numbers stay as they are
     assert np.array_equal(data.picture(3).numpy(), expected)
     rendering = renderings(data)[0]
-    assert isinstance(rendering, Images)
-    place = Place(1.0, 3, 0, data[3][0], 0, (0, torch.zeros(1)))
-    direct = Images(shape, (), 0, 255).show(
-        Place(1.0, 3, 0, torch.from_numpy(expected.copy()).permute(2, 0, 1), 0, (0, torch.zeros(1)))
+    assert isinstance(rendering, ImageRendering)
+    place = Occurrence(1.0, 3, 0, data[3][0], 0, (0, torch.zeros(1)))
+    direct = ImageRendering(shape, (), 0, 255).show(
+        Occurrence(1.0, 3, 0, torch.from_numpy(expected.copy()).permute(2, 0, 1), 0, (0, torch.zeros(1)))
     )
     assert rendering.show(place).image == direct.image
 

@@ -250,7 +250,7 @@ def test_text_is_cut_into_documents_and_tokenized_once(tmp_path, monkeypatch):
     inputs, labels = open_data(spec + ",per=document").all()
     assert inputs.tolist() == [[1, 2, 3, 0], [1, 5, 5, 0], [1, 0, 0, 0]]
     assert labels.tolist() == [[2, 3, 4, -100], [5, 5, 3, -100], [4, -100, -100, -100]]
-    monkeypatch.setattr(text, "documents_of", None)
+    monkeypatch.setattr(text, "_documents", None)
     assert open_data(spec)[0][0].tolist() == [1, 2, 3, 4]
 
 

@@ -107,5 +107,5 @@ def test_graphs_are_the_same_bit_for_bit(network, tokens, small_chunks, tmp_path
         assert torch.equal(one.transform, other.transform)
     for one, other in zip(kept.edges, computed.edges, strict=True):
         assert torch.equal(one, other)
-    with pytest.raises(InterbasisError, match="greater than or equal to 0, received -1"):
+    with pytest.raises(InterbasisError, match="cache_gigabytes cannot be -1"):
         interbasis.build(network, tokens, cache_gigabytes=-1)

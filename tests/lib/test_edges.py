@@ -11,7 +11,7 @@ from interbasis import InterbasisError, LayerBasis, Network, build
 from interbasis.data import Batches
 from interbasis.lib.edges import EdgeSettings, completeness, estimate_edges, measure
 from interbasis.lib.edges import edges as measure_edges
-from interbasis.models.sequential import Rows
+from interbasis.models.sequential import RowPrefix
 from interbasis.network.cores import AttentionShape, Elementwise
 from interbasis.network.cores.attention import Rotary
 from interbasis.numerics.integration import rule
@@ -127,7 +127,7 @@ def test_bases_that_do_not_fit_are_refused():
         LayerBasis("odd", torch.zeros(3, 4), torch.zeros(3, 4))
 
 
-class Identity(Rows):
+class Identity(RowPrefix):
     """A prefix that takes activations as they are."""
 
     def forward(self, inputs):

@@ -114,7 +114,7 @@ def test_too_little_memory_is_refused_with_numbers(network):
         InterbasisError, match=r"is too little for section .* requires about .* give --memory"
     ):
         interbasis.build(network, TOKENS, memory=10**6)
-    with pytest.raises(InterbasisError, match="greater than or equal to 1"):
+    with pytest.raises(InterbasisError, match="expected an amount of memory"):
         interbasis.build(network, TOKENS, memory=0)
 
 

@@ -9,7 +9,7 @@ import interbasis
 from cases import mlp, normal
 from interbasis import build, from_hf
 from interbasis.analysis.ablation.search import edges_required
-from interbasis.numerics.linalg import Cut, Floor
+from interbasis.numerics.linalg import Floor, SpectrumCut
 from reference import relative_error
 from tiny_models import random_model, tokens
 
@@ -111,7 +111,9 @@ def test_floors_of_single_values():
     magnitudes = torch.tensor([4.0, 1e5, 1e-9], dtype=torch.float64)
     floors = Floor(1e-15, None, 1e-6).levels(values, 1e-14, magnitudes)
     assert floors.tolist() == pytest.approx([4e-6, 1e-1, 4e-14])
-    cut = Cut.of(values, floors)  # the middle one is lost in its own rounding, the last one is not
+    cut = SpectrumCut.from_floors(
+        values, floors
+    )  # the middle one is lost in its own rounding, the last one is not
     assert (cut.kept, cut.dropped, cut.largest_dropped, cut.smallest_kept) == (2, 1, 1e-3, 1e-9)
     assert Floor(1e-15, 1e-4).levels(values, 1e-14, magnitudes).tolist() == pytest.approx([4e-4] * 3)
     assert Floor(1e-15, 0).levels(1e-12 * values, 1e-14, magnitudes).tolist() == [1e-15] * 3  # the paper's

@@ -10,7 +10,7 @@ from cases import normal
 from interbasis import LayerBasis, Network, build
 from interbasis.data import Batches
 from interbasis.lib.edges import EdgeSettings, measure
-from interbasis.models.sequential import Rows
+from interbasis.models.sequential import RowPrefix
 from interbasis.network.cores import Linear, Normalize, Variance
 from interbasis.network.network import NodeLayer, Section
 from interbasis.numerics.integration import rule
@@ -21,7 +21,7 @@ from tiny_models import random_model, tokens
 SEEDS = 400
 
 
-class Identity(Rows):
+class Identity(RowPrefix):
     """A prefix that takes activations as they are."""
 
     def forward(self, inputs):

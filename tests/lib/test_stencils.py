@@ -25,7 +25,7 @@ from interbasis.network.stencil_section import (
     maximum_section,
     patch_matrix,
 )
-from interbasis.network.window import Window
+from interbasis.network.window import SlidingWindow
 from interbasis.numerics.integration import rule
 from interbasis.numerics.random_signs import Sources
 from reference import attributions, edges, jacobian_gram, jacobians, relative_error
@@ -114,15 +114,17 @@ def test_gated_and_general_cores():
 
 
 POOLS = {
-    "average": Stencil.average((5, 6), Window.of((2, 3), 2, padding=(1, 1))),
-    "average without padding": Stencil.average((5, 6), Window.of((3, 3), 2, padding=1), count_padding=False),
+    "average": Stencil.average((5, 6), SlidingWindow.from_arguments((2, 3), 2, padding=(1, 1))),
+    "average without padding": Stencil.average(
+        (5, 6), SlidingWindow.from_arguments((3, 3), 2, padding=1), count_padding=False
+    ),
     "uneven parts": Stencil.adaptive((5, 6), (3, 4)),
     "global": Stencil.adaptive((5, 6), (1, 1)),
 }
 MAXIMA = {
-    "2×2": Stencil.sliding((5, 6), Window.of((2, 2), 2, mode="inside")),
-    "3×3 padded": Stencil.sliding((5, 6), Window.of((3, 3), 2, padding=1, mode="inside")),
-    "dilated": Stencil.sliding((5, 6), Window.of((2, 2), 1, 2, 1, "inside")),
+    "2×2": Stencil.sliding((5, 6), SlidingWindow.from_arguments((2, 2), 2, mode="inside")),
+    "3×3 padded": Stencil.sliding((5, 6), SlidingWindow.from_arguments((3, 3), 2, padding=1, mode="inside")),
+    "dilated": Stencil.sliding((5, 6), SlidingWindow.from_arguments((2, 2), 1, 2, 1, "inside")),
     "global": Stencil.adaptive((5, 6), (1, 1), maximum=True),
 }
 
@@ -166,7 +168,9 @@ def nodes(stencil, before, after):
 
 def test_a_shortcut_through_an_average_overlaps_with_the_kernel():
     section = convolution_section(EXAMPLE)
-    average = Stencil.average((5, 6), Window.of((2, 2), 2, padding=((0, 1), (0, 0))), count_padding=False)
+    average = Stencil.average(
+        (5, 6), SlidingWindow.from_arguments((2, 2), 2, padding=((0, 1), (0, 0))), count_padding=False
+    )
     stencil, where = Stencil.sliding((5, 6), EXAMPLE.window).with_taps(average)
     assert stencil.target == average.target
     width = section.taps_of(section.read).shape[2]

@@ -48,7 +48,10 @@ def test_the_same_network_with_one_block_in_memory(folder, name, monkeypatch):
     assert repr(whole) == repr(stored)
     blocks = {id(s.__dict__["_at"][0]) for s in stored.sections if isinstance(s, StoredSection)}
     assert len(blocks) == 1
-    assert {section.block for section in stored.sections if isinstance(section, StoredSection)} == {0, 1}
+    assert {section.stored_block for section in stored.sections if isinstance(section, StoredSection)} == {
+        0,
+        1,
+    }
 
 
 def test_a_block_is_released_before_the_next_is_read():

@@ -19,7 +19,7 @@ from interbasis.network.stencil_section import (
     maximum_section,
     patch_matrix,
 )
-from interbasis.network.window import Window
+from interbasis.network.window import SlidingWindow
 from stencil_cases import EXAMPLE, as_activations, convolution_section, geometries, small_residual
 
 
@@ -54,17 +54,24 @@ def test_classes_are_the_overlaps_of_taps(geometry):
 
 
 def test_the_interior_is_one_class_and_so_is_every_strip_and_corner():
-    stencil = Stencil.sliding((32, 32), Window.of((3, 3), padding=1))
+    stencil = Stencil.sliding((32, 32), SlidingWindow.from_arguments((3, 3), padding=1))
     assert [len(one.positions) for one in stencil.classes] == [900, 30, 30, 30, 30, 1, 1, 1, 1]
-    assert len(Stencil.sliding((32, 32), Window.of((3, 3), padding=1, mode="circular")).classes) == 1
-    assert len(Stencil.sliding((32, 32), Window.of((3, 3), 2, padding=1)).classes) == 4
+    assert (
+        len(
+            Stencil.sliding(
+                (32, 32), SlidingWindow.from_arguments((3, 3), padding=1, mode="circular")
+            ).classes
+        )
+        == 1
+    )
+    assert len(Stencil.sliding((32, 32), SlidingWindow.from_arguments((3, 3), 2, padding=1)).classes) == 4
 
 
 @pytest.mark.parametrize("ceil", [False, True])
 @pytest.mark.parametrize(("kernel", "stride", "padding"), [(3, 2, 1), (2, 2, 0), (3, 1, 1), (2, 3, 1)])
 def test_pooling(kernel, stride, padding, ceil):
     images = normal(2, 3, 9, 10)
-    window = replace(Window.of((kernel, kernel), stride, padding=padding), ceil=ceil)
+    window = replace(SlidingWindow.from_arguments((kernel, kernel), stride, padding=padding), ceil=ceil)
     for counted in (True, False):
         module = nn.AvgPool2d(kernel, stride, padding, ceil, counted)
         stencil = Stencil.average((9, 10), window, count_padding=counted)
@@ -89,7 +96,7 @@ def test_adaptive_pooling(target):
 
 def test_transposed_convolutions():
     images, conv = normal(2, 3, 4, 5), nn.ConvTranspose2d(3, 4, 3, 2, 1, output_padding=1).double()
-    stencil = Stencil.transposed((4, 5), Window.of((3, 3), 2, padding=1), (1, 1))
+    stencil = Stencil.transposed((4, 5), SlidingWindow.from_arguments((3, 3), 2, padding=1), (1, 1))
     skip = patch_matrix(stencil, 5, 4, images)
     skip[0, 0], skip[1:, 0] = 1, conv.bias.detach()
     add_taps(skip, stencil, kernel_taps(conv.weight.detach().transpose(0, 1)), 1, 1)
@@ -98,10 +105,10 @@ def test_transposed_convolutions():
 
 
 def test_a_tap_that_is_there_already_is_not_added_again():
-    kernel = Stencil.sliding((8, 8), Window.of((3, 3), 2, padding=1))
-    joined, where = kernel.with_taps(Stencil.sliding((8, 8), Window.of((1, 1), 2)))
+    kernel = Stencil.sliding((8, 8), SlidingWindow.from_arguments((3, 3), 2, padding=1))
+    joined, where = kernel.with_taps(Stencil.sliding((8, 8), SlidingWindow.from_arguments((1, 1), 2)))
     assert (joined.taps, where) == (9, [4])
-    joined, where = kernel.with_taps(Stencil.average((8, 8), Window.of((2, 2), 2)))
+    joined, where = kernel.with_taps(Stencil.average((8, 8), SlidingWindow.from_arguments((2, 2), 2)))
     assert (joined.taps, where) == (10, [9])
 
 
@@ -121,9 +128,9 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(InterbasisError, match="taps × width columns"):
         replace(section, read=section.read[:, :-1])
     with pytest.raises(InterbasisError, match="at least as large as the window"):
-        Stencil.sliding((2, 2), Window.of((3, 3)))
+        Stencil.sliding((2, 2), SlidingWindow.from_arguments((3, 3)))
     with pytest.raises(InterbasisError, match="at most 1"):
-        Stencil.sliding((2, 2), Window.of((3, 3), padding=2, mode="reflect"))
+        Stencil.sliding((2, 2), SlidingWindow.from_arguments((3, 3), padding=2, mode="reflect"))
     with pytest.raises(InterbasisError, match="between the same grids"):
         section.stencil.with_taps(Stencil.pointwise((3, 3)))
 

@@ -3,7 +3,13 @@
 import torch
 
 from cases import normal
-from interbasis.numerics.linalg import Cut, Floor, haar_rotation, symmetric_product, transposed_product
+from interbasis.numerics.linalg import (
+    Floor,
+    SpectrumCut,
+    haar_rotation,
+    symmetric_product,
+    transposed_product,
+)
 from reference import relative_error
 
 
@@ -17,7 +23,7 @@ def test_haar_rotations_are_rotations_without_a_preferred_direction():
 
 def test_floor_never_takes_a_negative_eigenvalue_for_signal():
     values = torch.tensor([1.0, 0.125, 2.0**-60, -0.125]).double()
-    cut = Cut.of(values, Floor(1e-15, 0).levels(values, 0.0, values))
+    cut = SpectrumCut.from_floors(values, Floor(1e-15, 0).levels(values, 0.0, values))
     assert (cut.kept, cut.dropped, cut.smallest_kept, cut.largest_dropped) == (2, 2, 0.125, 2.0**-60)
 
 

@@ -136,7 +136,7 @@ def test_no_edge_required_is_told_as_such(cli, folder):
 def test_results_name_the_file_that_was_evaluated(cli, language_model, tmp_path):
     """The run was built on the training tokens; ablation and curves are about the file beside them."""
     from interbasis.show.report.record import read_runs
-    from interbasis.show.report.tables import what_was_run
+    from interbasis.show.report.tables import provenance
 
     model, data = f"hf:{language_model}/model", f"tokens:{language_model}/tokens_train.uint16,context=8"
     built = ("--data", data, "--layers", "mlp_in.1,ln_final,ln_final_out,unembed")
@@ -152,7 +152,7 @@ def test_results_name_the_file_that_was_evaluated(cli, language_model, tmp_path)
         assert again == told
     assert told["fingerprint"] == Batches(open_data(test, "test")).fingerprint()
     assert told["fingerprint"] != load(tmp_path / "run").provenance.data_fingerprints["data"]
-    assert f"{test}: {told['samples']} samples" in what_was_run(read_runs([tmp_path / "run"]))
+    assert f"{test}: {told['samples']} samples" in provenance(read_runs([tmp_path / "run"])).to_html()
 
 
 def test_an_interrupted_ablation_goes_on(cli, folder, monkeypatch):

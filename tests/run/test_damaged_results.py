@@ -9,7 +9,7 @@ import pytest
 
 from interbasis.base.errors import InterbasisError
 from interbasis.show.viewer.notes import save_notes
-from interbasis.show.viewer.page import html_of_runs
+from interbasis.show.viewer.page import runs_html
 from interbasis.show.viewer.payload import run_payload
 from run import damage
 
@@ -59,7 +59,7 @@ def check_readers(cli, whole: Path, folder: Path, seed: int, readers) -> None:
         assert len(ended.err) <= MAX_MESSAGE, told
         assert ended.err.count("\n") == 1, told
     try:
-        html_of_runs([run], "token").encode()
+        runs_html([run], "token").encode()
     except InterbasisError as error:
         assert len(str(error)) <= MAX_MESSAGE  # noqa: PT017
     except Exception as error:

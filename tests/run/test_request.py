@@ -15,7 +15,7 @@ from interbasis.analysis.stored_results import load_result
 from interbasis.graph.settings import BuildConfig
 from interbasis.graph.store import load
 from interbasis.run.request import make_request, read_request
-from interbasis.show.terminal import comparison_tables
+from interbasis.show.result_tables import comparison_tables
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ from interbasis.analysis.stages.trace import TraceRequest
 from interbasis.analysis.stored_results import load_result
 from interbasis.compute.team import Resources
 from interbasis.graph.settings import BuildConfig
-from interbasis.show.viewer.payload import workspace_payload
-from interbasis.show.viewer.trace_payload import page_trace
+from interbasis.show.viewer.payload import page_trace, workspace_payload
 
 
 def small_run() -> interbasis.Run:

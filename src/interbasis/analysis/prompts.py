@@ -93,7 +93,7 @@ def _tokenizer_of(opened: "Workspace") -> str:
 
 
 def _names(opened: "Workspace", folder: str) -> Sequence[str] | None:
-    from interbasis.analysis.features.names import vocabulary
+    from interbasis.analysis.features.contexts import vocabulary
 
     names = opened.network.token_names or (vocabulary(Path(folder)) if folder else [])
     outputs = opened.network.output_layer.width - opened.network.output_layer.first_coordinate

@@ -12,7 +12,7 @@ from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.named_sources import split_options
 from interbasis.graph.settings import BuildRequest
 from interbasis.network.hooks import hook_names
-from interbasis.numerics.linalg import Cut
+from interbasis.numerics.linalg import SpectrumCut
 
 
 class LayerSummary(Record):
@@ -116,7 +116,7 @@ def _token_texts(graph: InteractionGraph) -> dict[int, str]:
     folder = _tokenizer(graph.provenance.request)
     if not tokens or folder is None:
         return {}
-    from interbasis.analysis.features.names import vocabulary
+    from interbasis.analysis.features.contexts import vocabulary
 
     texts = vocabulary(folder)
     return {token: texts[token] for token in sorted(tokens) if token < len(texts)}
@@ -189,11 +189,11 @@ def _section(edges: Tensor, error: Tensor | None, source: LayerBasis, target: La
     )
 
 
-def _dropped(cut: Cut | None) -> int:
+def _dropped(cut: SpectrumCut | None) -> int:
     return cut.dropped if cut else 0
 
 
-def _margin(cut: Cut | None) -> float | None:
+def _margin(cut: SpectrumCut | None) -> float | None:
     """How many times the floor the last kept value is; near 1 means the cut runs through a continuum."""
     return cut.smallest_kept / cut.floor if cut and cut.smallest_kept and cut.floor else None
 

@@ -34,7 +34,7 @@ def ablate(
     Example: interbasis ablate runs/lib --edges --nodes
     """
     from interbasis.analysis.stages import ablate as stage
-    from interbasis.show.terminal import ablation_tables
+    from interbasis.show.result_tables import ablation_tables
 
     request = request or AblateRequest()
     if request.nodes and "edges" not in request.model_fields_set:

@@ -64,8 +64,7 @@ def build(
     from interbasis.run.named_build import build_by_name
     from interbasis.run.request import requested
     from interbasis.run.shards import compute as compute_shard
-    from interbasis.show.terminal import summary_tables
-    from interbasis.show.terminal.shards import written_tables
+    from interbasis.show.result_tables import shard_lines, summary_tables
 
     settings = chosen_settings(model, options)
     request = requested(settings, output.config, trusted=trust, same_data=True)
@@ -73,7 +72,7 @@ def build(
         if output.memory is not None or output.device is not None:
             raise InterbasisError("--shard cannot be combined with --memory or --device; leave these out")
         shard = read_shard_number(output.shard)
-        common.show(compute_shard(request, output.out, shard), as_json, written_tables, output.out)
+        common.show(compute_shard(request, output.out, shard), as_json, shard_lines, output.out)
         return
     run = build_by_name(request, output.out, overwrite=output.overwrite, resources=output)
     tables = lambda summary: summary_tables(summary, str(output.out))  # noqa: E731

@@ -60,7 +60,7 @@ def show(
     *notes: str,
 ) -> None:
     """Print a result as JSON, with the run it belongs to, or as tables with notes after them."""
-    from interbasis.show.terminal.tables import print_parts
+    from interbasis.show.tables import print_parts
 
     if as_json:
         values = json.loads(result.to_json())

@@ -9,6 +9,6 @@ def compare(one: common.Run, other: common.Run, /, *, as_json: common.AsJson = F
     Example: interbasis compare runs/lib runs/pca
     """
     from interbasis.analysis import compare as comparison
-    from interbasis.show.terminal import comparison_tables
+    from interbasis.show.result_tables import comparison_tables
 
     common.show(comparison.compare(one, other), as_json, comparison_tables)

@@ -24,7 +24,7 @@ def controls(
     Example: interbasis controls runs/lib
     """
     from interbasis.analysis.stages import controls as stage
-    from interbasis.show.terminal import control_tables
+    from interbasis.show.result_tables import control_tables
 
     result = stage.run(common.open_run(run, model, trust).on(device), request or ControlsRequest())
     common.show(result, as_json, control_tables, run)

@@ -23,7 +23,7 @@ def curves(
     Example: interbasis curves runs/lib
     """
     from interbasis.analysis.stages import curves as stage
-    from interbasis.show.terminal import curve_tables
+    from interbasis.show.result_tables import curve_tables
 
     result = stage.run(common.open_run(run, model, trust).on(device), request or CurvesRequest())
     common.show(result, as_json, curve_tables, run)

@@ -24,7 +24,7 @@ def features(
     Example: interbasis features runs/lib
     """
     from interbasis.analysis.stages import features as stage
-    from interbasis.show.terminal import feature_tables
+    from interbasis.show.result_tables import feature_tables
 
     result = stage.run(common.open_run(run, model, trust).on(device), request or FeaturesRequest())
     stored = f"\nStored as features.json and examples.json in {run}."

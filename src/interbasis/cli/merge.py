@@ -29,11 +29,10 @@ def merge(
     from interbasis.analysis.summary import summarise
     from interbasis.compute.shards import RoundMerged
     from interbasis.run.shards import merge as merge_shards
-    from interbasis.show.terminal import summary_tables
-    from interbasis.show.terminal.shards import merged_tables
+    from interbasis.show.result_tables import merge_lines, summary_tables
 
     result = merge_shards(shards, out, trust=trust)
     if isinstance(result, RoundMerged):
-        common.show(result, as_json, lambda merged: merged_tables(merged, out), out)
+        common.show(result, as_json, lambda merged: merge_lines(merged, out), out)
         return
     common.show(summarise(result.graph), as_json, lambda summary: summary_tables(summary, str(out)), out)

@@ -22,7 +22,7 @@ def modules(
     """
     from interbasis.analysis.stages import modules as stage
     from interbasis.run.run import open_run
-    from interbasis.show.terminal import module_tables
+    from interbasis.show.result_tables import module_tables
 
     result = stage.run(open_run(run), request or ModulesRequest())
     common.show(result, as_json, module_tables, run)

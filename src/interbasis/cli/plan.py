@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from interbasis.analysis.costs.request import PlanRequest
+from interbasis.analysis.costs.records import PlanRequest
 from interbasis.cli import common
 
 
@@ -28,6 +28,6 @@ def plan(
     Example: interbasis plan gpt2-small --tokens 512000 --edge-group positions
     """
     from interbasis.analysis.costs.plan import make_plan
-    from interbasis.show.terminal import plan_tables
+    from interbasis.show.result_tables import plan_tables
 
     common.show(make_plan(model, request or PlanRequest(), measure_again), as_json, plan_tables)

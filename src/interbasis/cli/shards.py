@@ -40,7 +40,7 @@ def shards(
     """
     from interbasis.run.request import requested
     from interbasis.run.shards import shard_jobs
-    from interbasis.show.terminal.shards import job_list
+    from interbasis.show.result_tables import job_list
 
     request = requested(chosen_settings(model, options), jobs.config, trusted=trust)
     result = shard_jobs(request, jobs.out, jobs.shards)

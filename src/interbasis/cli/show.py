@@ -30,7 +30,7 @@ def show(
     from interbasis.graph.named_models import MODEL_FAMILIES, open_model
     from interbasis.graph.store import load
     from interbasis.network.summary import describe
-    from interbasis.show.terminal import section_tables, summary_tables
+    from interbasis.show.result_tables import section_tables, summary_tables
 
     if not Path(run).is_dir() and run.partition(":")[0] in MODEL_FAMILIES:
         described = describe(open_model(run).network)

@@ -23,6 +23,6 @@ def steer(
     Example: interbasis steer runs/lib --feature mlp_in.3:17 --by 4 --prompt "Once upon a time"
     """
     from interbasis.analysis.stages import steer as stage
-    from interbasis.show.terminal import steer_tables
+    from interbasis.show.result_tables import steer_tables
 
     common.show(stage.run(common.open_run(run, model, trust), request), as_json, steer_tables, run)

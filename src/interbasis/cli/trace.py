@@ -23,7 +23,7 @@ def trace(
     Example: interbasis trace runs/lib --prompt "Once upon a time"
     """
     from interbasis.analysis.stages import trace as stage
-    from interbasis.show.terminal import trace_tables
+    from interbasis.show.result_tables import trace_tables
 
     result = stage.run(common.open_run(run, model, trust), request or TraceRequest())
     common.show(result, as_json, trace_tables, run, f"\nStored as {result.stem()}.json in {run}.")

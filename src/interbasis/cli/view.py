@@ -31,7 +31,7 @@ def view(
     from contextlib import ExitStack, suppress
 
     from interbasis.show.viewer import ViewerServer
-    from interbasis.show.viewer.opening import opened_in_browser
+    from interbasis.show.viewer.server import opened_in_browser
 
     with ViewerServer([run] if other is None else [run, other], port) as server, ExitStack() as stack:
         common.print_text(json.dumps({"url": server.url}) if as_json else f"{server.url}  (Ctrl+C ends it)")

@@ -1,7 +1,8 @@
 """NumPy archives, never unpickled: `npz:PATH`."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,32 +15,37 @@ from interbasis.base.memory import format_bytes
 from interbasis.data.samples import IGNORED_LABEL, Pair, Samples, Split
 
 NAMES = (("x", "y"), ("inputs", "labels"), ("data", "targets"))
-"""What arrays of inputs and labels are called; with _train or _test where there are both."""
-
+"""Names of arrays of inputs and labels; with _train or _test where there are both."""
 CHANNELS = (1, 3)
-"""Of a picture: grey or colours."""
+"""Channels of a picture: grey or colours."""
 MIN_SIDE = 4
 """Pixels of the shorter side of a picture, at least; smaller arrays are rows of numbers."""
-PROBED = 256
-"""Samples that are looked at to tell pixels from other numbers."""
+PROBED_SAMPLES = 256
+"""Samples by which pixels are told from other numbers."""
 
 
-def open_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
-    """Some arrays of an npz file."""
+@contextmanager
+def _archive(path: Path) -> Iterator[Any]:
     if not path.is_file():
         raise InterbasisError(f"expected an npz file at {path}, but there is no such file")
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            missing = [name for name in names if name not in archive.files]
-            if missing:
-                raise InterbasisError(
-                    f"{path} has no array {missing[0]!r}; it has {', '.join(archive.files) or 'none'}"
-                )
-            return [_array(archive, name) for name in names]
+            yield archive
     except InterbasisError:
         raise
     except Exception as error:  # whatever a damaged archive may cause
         raise InterbasisError(f"could not read {path} as an npz file of plain arrays ({error})") from error
+
+
+def open_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
+    """Arrays of an npz file by their names."""
+    with _archive(path) as archive:
+        missing = [name for name in names if name not in archive.files]
+        if missing:
+            raise InterbasisError(
+                f"{path} has no array {missing[0]!r}; it has {', '.join(archive.files) or 'none'}"
+            )
+        return [_array(archive, name) for name in names]
 
 
 def _array(archive: Any, name: str) -> np.ndarray:
@@ -49,38 +55,40 @@ def _array(archive: Any, name: str) -> np.ndarray:
         formats = np.lib.format
         old = formats.read_magic(file) == (1, 0)
         shape, _, dtype = (formats.read_array_header_1_0 if old else formats.read_array_header_2_0)(file)
-        claimed, held = math.prod(shape) * dtype.itemsize, archive.zip.getinfo(member).file_size
-    if claimed > held:
+        claimed, stored = math.prod(shape) * dtype.itemsize, archive.zip.getinfo(member).file_size
+    if claimed > stored:
         raise ValueError(
             f"the header of {name} says {list(shape)}, {format_bytes(claimed)}, and the archive holds "
-            f"{format_bytes(held)} of it"
+            f"{format_bytes(stored)} of it"
         )
     return np.asarray(archive[name])
 
 
 def load(path: str | Path, split: Split = "train") -> Samples:
-    """Any inputs [n, …] with integer labels [n] or [n, T]: arrays x and y, or inputs and labels.
+    """Samples of any inputs [n, …] with integer labels [n] or [n, T]: arrays x and y, or inputs and labels.
 
     A file with x_train, y_train, x_test, y_test has both splits; in one with x and y alone the last tenth of
     the samples is the test set. Without labels they are all ignored (−100). Arrays [n, h, w] and [n, h, w, c]
     of pixels are shown as pictures (`as_pictures`).
     """
     path = Path(path)
-    if not path.is_file():
-        raise InterbasisError(f"expected an npz file at {path}, but there is no such file")
-    try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            there = set(archive.files)
-    except Exception as error:  # whatever a damaged archive may cause
-        raise InterbasisError(f"could not read {path} as an npz file of plain arrays ({error})") from error
-    x, y, whole = _named(path, there, split)
-    inputs = open_npz(path, [x])[0]
-    _check_inputs(path, x, inputs)
-    labels = open_npz(path, [y])[0] if y in there else np.full(len(inputs), IGNORED_LABEL)
-    _check_labels(path, y, labels, len(inputs))
-    if whole:
-        held_out = max(1, len(inputs) // 10)
-        part = slice(len(inputs) - held_out) if split == "train" else slice(len(inputs) - held_out, None)
+    with _archive(path) as archive:
+        x, y, has_both = _names(path, set(archive.files), split)
+        inputs = _array(archive, x)
+        if inputs.ndim == 0 or inputs.dtype.kind not in "iufb":
+            raise InterbasisError(
+                f"{path}: expected numbers of shape [samples, …] as {x}, received {inputs.dtype} of shape "
+                f"{list(inputs.shape)}"
+            )
+        labels = _array(archive, y) if y in archive.files else np.full(len(inputs), IGNORED_LABEL)
+    if labels.dtype.kind not in "iu" or labels.ndim not in (1, 2) or len(labels) != len(inputs):
+        raise InterbasisError(
+            f"{path}: expected integer labels {y} for each of the {len(inputs)} samples, received "
+            f"{labels.dtype} of shape {list(labels.shape)}"
+        )
+    if has_both:
+        cut = len(inputs) - max(1, len(inputs) // 10)
+        part = slice(cut) if split == "train" else slice(cut, None)
         inputs, labels = inputs[part], labels[part]
     if not len(inputs):
         raise InterbasisError(f"{path}: the {split} split is empty; expected at least one sample")
@@ -94,6 +102,18 @@ def load(path: str | Path, split: Split = "train") -> Samples:
     return as_pictures(Samples(len(inputs), read, "rows", f"npz:{path}"), inputs)
 
 
+def _names(path: Path, names: set[str], split: Split) -> tuple[str, str, bool]:
+    """Names of inputs and labels, and whether these hold both splits."""
+    for x, y in NAMES:
+        if f"{x}_{split}" in names:
+            return f"{x}_{split}", f"{y}_{split}", False
+        if x in names:
+            return x, y, True
+    raise InterbasisError(
+        f"{path} has no array x_{split} or x (nor inputs); it has {', '.join(sorted(names)) or 'none'}"
+    )
+
+
 def as_pictures(samples: Samples, inputs: np.ndarray) -> Samples:
     """Samples that say how they are shown, where arrays [n, h, w], [n, h, w, c] or [n, c, h, w] hold pixels.
 
@@ -101,50 +121,15 @@ def as_pictures(samples: Samples, inputs: np.ndarray) -> Samples:
     pixels or more. The numbers stay as they are.
     """
     shape = inputs.shape[1:]
-    if len(shape) == 2:
-        shape = (1, *shape)
+    shape = (1, *shape) if len(shape) == 2 else shape
     last = len(shape) == 3 and shape[0] not in CHANNELS
     if len(shape) != 3 or shape[2 if last else 0] not in CHANNELS:
         return samples
     channels, height, width = (shape[2], *shape[:2]) if last else shape
-    some = inputs[:PROBED]
-    whole = inputs.dtype == np.uint8
-    pixels = whole or (inputs.dtype.kind == "f" and np.isfinite(some).all() and np.abs(some).max() <= 1)
-    if not pixels or min(height, width) < MIN_SIDE:
+    probed, is_bytes = inputs[:PROBED_SAMPLES], inputs.dtype == np.uint8
+    is_unit = inputs.dtype.kind == "f" and np.isfinite(probed).all() and np.abs(probed).max() <= 1
+    if not (is_bytes or is_unit) or min(height, width) < MIN_SIDE:
         return samples
-    low = 0.0 if whole or some.min() >= 0 else -1.0
-    return replace(
-        samples,
-        kind="images",
-        image=(channels, height, width),
-        pixel_range=(low, 255.0 if whole else 1.0),
-        channels_last=last,
-    )
-
-
-def _named(path: Path, there: set[str], split: Split) -> tuple[str, str, bool]:
-    """Names of inputs and labels, and whether they still hold both splits."""
-    for x, y in NAMES:
-        if f"{x}_{split}" in there:
-            return f"{x}_{split}", f"{y}_{split}", False
-        if x in there:
-            return x, y, True
-    raise InterbasisError(
-        f"{path} has no array x_{split} or x (nor inputs); it has {', '.join(sorted(there)) or 'none'}"
-    )
-
-
-def _check_inputs(path: Path, x: str, inputs: np.ndarray) -> None:
-    if inputs.ndim == 0 or inputs.dtype.kind not in "iufb":
-        raise InterbasisError(
-            f"{path}: expected numbers of shape [samples, …] as {x}, received {inputs.dtype} of shape "
-            f"{list(inputs.shape)}"
-        )
-
-
-def _check_labels(path: Path, y: str, labels: np.ndarray, samples: int) -> None:
-    if labels.dtype.kind not in "iu" or labels.ndim not in (1, 2) or len(labels) != samples:
-        raise InterbasisError(
-            f"{path}: expected integer labels {y} for each of the {samples} samples, received "
-            f"{labels.dtype} of shape {list(labels.shape)}"
-        )
+    black, white = (0.0, 255.0) if is_bytes else (0.0 if probed.min() >= 0 else -1.0, 1.0)
+    image = channels, height, width
+    return replace(samples, kind="images", image=image, pixel_range=(black, white), channels_last=last)

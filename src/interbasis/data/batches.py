@@ -13,8 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSam
 
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress
-from interbasis.data.next_tokens import next_tokens, require_next_token_labels
-from interbasis.data.samples import Samples
+from interbasis.data.samples import Samples, next_tokens, require_next_token_labels
 
 Batch = Tensor | tuple[Tensor, Tensor]
 Data = Batch | Sequence[Batch] | DataLoader | Dataset | np.ndarray | Samples
@@ -45,7 +44,7 @@ class Batches:
         self._length: int | None = None
         self._fingerprint = ""
         self.mark = ""
-        """Of a block, for the names of what is stored of it."""
+        """Suffix of a block in the names of its stored files."""
         self._whole: Batches | None = None
 
     def blocks(self, count: int, multiple_of: int = 1) -> "list[Batches]":
@@ -131,7 +130,7 @@ class Batches:
             yield first, [inputs[here, :length] if length else inputs[here] for here, length in runs]
 
     def _whole_chunks(self, size: int, start: int) -> Iterator[tuple[int, Tensor]]:
-        """With padding, where there is any."""
+        """Chunks with padding, where there is any."""
         for first, (inputs,) in self._cut(size, ((inputs,) for inputs in self._inputs(start)), start):
             yield first, inputs
 
@@ -147,8 +146,8 @@ class Batches:
                 yield first, inputs, labels
                 continue
             for here, length in self._runs(first, inputs):
-                own = labels[here] if labels.ndim == 1 else labels[here, :length]
-                yield first + here.start, inputs[here, :length] if length else inputs[here], own
+                cut = labels[here] if labels.ndim == 1 else labels[here, :length]
+                yield first + here.start, inputs[here, :length] if length else inputs[here], cut
 
     def tracked(self, chunks: Iterable[Chunk], phase: str, progress: Progress) -> Iterator[Chunk]:
         """Yield the same chunks, and report progress after the work on each."""
@@ -170,24 +169,24 @@ class Batches:
     def _cut(
         self, size: int, batches: Iterable[tuple[Tensor, ...]], behind: int
     ) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
-        held: list[tuple[Tensor, ...]] = []
+        waiting: list[tuple[Tensor, ...]] = []
         count, start = 0, self.offset + behind
         # runs of one length may end within a chunk; a pass resumed there is cut where a whole pass is
         short = 0 if self.lengths is None else -behind % size
         for batch in batches:
-            held.append(batch)
+            waiting.append(batch)
             count += len(batch[0])
             if count < (short or size):
                 continue
-            joined = held[0] if len(held) == 1 else tuple(map(torch.cat, zip(*held, strict=True)))
+            joined = waiting[0] if len(waiting) == 1 else tuple(map(torch.cat, zip(*waiting, strict=True)))
             ends = [*range(short or size, count + 1, size)]
             for left, right in pairwise([0, *ends]):
                 yield start + left, tuple(part[left:right] for part in joined)
             whole = ends[-1]
-            rest = tuple(part[whole:] for part in joined)
-            start, count, held, short = start + whole, count - whole, [rest] if count > whole else [], 0
+            waiting = [tuple(part[whole:] for part in joined)] if count > whole else []
+            start, count, short = start + whole, count - whole, 0
         if count:
-            yield start, tuple(map(torch.cat, zip(*held, strict=True)))
+            yield start, tuple(map(torch.cat, zip(*waiting, strict=True)))
 
     def fingerprint(self) -> str:
         """SHA-256 over the inputs' type, shape and bytes, the same for every way of batching.

@@ -9,12 +9,11 @@ import tarfile
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from interbasis.base.errors import InterbasisError
 from interbasis.data.arrays import open_npz
 from interbasis.data.download import Remote, fetch
-from interbasis.data.samples import Pair, Samples, Split, scale_pixels
+from interbasis.data.samples import Samples, Split, class_labels, pixel_rows
 
 CLASSES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
@@ -30,22 +29,15 @@ RECORD = 1 + 3 * 32 * 32
 
 
 def load(path: str | Path | None = None, split: Split = "train") -> Samples:
-    """The training or test images; without a path they are fetched once and kept."""
+    """Load the training or test images; without a path they are fetched once and kept in the cache."""
     source = fetch(ARCHIVE) if path is None else Path(path)
-    if source.suffix == ".npz":
-        pixels, labels = _from_npz(source, split)
-    else:
-        pixels, labels = _from_binary(source, split)
-
-    def read(first: int, last: int) -> Pair:
-        return scale_pixels(torch.from_numpy(pixels[first:last])), torch.from_numpy(labels[first:last])
-
+    pixels, labels = (_from_npz if source.suffix == ".npz" else _from_binary)(source, split)
     spec = "cifar10" if path is None else f"cifar10:{path}"
-    return Samples(len(labels), read, "images", spec, CLASSES, (3, 32, 32))
+    return pixel_rows(pixels, class_labels(source, labels), spec, CLASSES, (3, 32, 32))
 
 
 def _from_npz(path: Path, split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """uint8 [n, 3072] and int64 [n]."""
+    """Pixels, uint8 [n, 3072], and labels [n]."""
     images, labels = open_npz(path, (f"x_{split}", f"y_{split}"))
     if images.dtype != np.uint8 or images.shape[1:] != (32, 32, 3) or labels.size != len(images):
         raise InterbasisError(
@@ -53,7 +45,7 @@ def _from_npz(path: Path, split: Split) -> tuple[np.ndarray, np.ndarray]:
             f"received {images.dtype} of shape {list(images.shape)} and {list(labels.shape)}"
         )
     pixels = np.ascontiguousarray(images.transpose(0, 3, 1, 2)).reshape(len(images), -1)
-    return pixels, _checked_labels(path, labels.reshape(-1))
+    return pixels, labels.reshape(-1)
 
 
 def _from_binary(path: Path, split: Split) -> tuple[np.ndarray, np.ndarray]:
@@ -65,11 +57,11 @@ def _from_binary(path: Path, split: Split) -> tuple[np.ndarray, np.ndarray]:
                 f"{path}: {name} has {len(part)} bytes, expected a multiple of {RECORD}; fetch it again"
             )
     records = np.concatenate([np.frombuffer(part, np.uint8).reshape(-1, RECORD) for part in parts])
-    return np.ascontiguousarray(records[:, 1:]), _checked_labels(path, records[:, 0])
+    return np.ascontiguousarray(records[:, 1:]), records[:, 0]
 
 
 def _members(path: Path, names: list[str]) -> list[bytes]:
-    """The contents of some files of the binary version, out of its archive or its folder."""
+    """Contents of files of the binary version, out of its archive or its folder."""
     try:
         if path.is_dir():
             return [(path / name).read_bytes() for name in names]
@@ -87,9 +79,3 @@ def _members(path: Path, names: list[str]) -> list[bytes]:
             f"could not read CIFAR-10 from {path} ({error}); expected an npz file, {ARCHIVE.name} or the "
             "folder in it"
         ) from error
-
-
-def _checked_labels(path: Path, labels: np.ndarray) -> np.ndarray:
-    if labels.dtype.kind not in "iu" or (labels.size and not 0 <= labels.min() <= labels.max() < 10):
-        raise InterbasisError(f"{path}: expected integer labels from 0 to 9, received {labels.dtype}")
-    return labels.astype(np.int64)

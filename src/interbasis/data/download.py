@@ -13,12 +13,12 @@ from interbasis.base.progress import progress_bar
 BYTES_PER_BLOCK = 2**18
 """Bytes that are read at a time."""
 TIMEOUT = 30
-"""Seconds without a byte after which a home counts as out of reach."""
+"""Seconds without a byte after which an address counts as out of reach."""
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A file that is published somewhere, and how to know that it is the right one."""
+    """Published file, with the checksum that it must have."""
 
     name: str
     homes: tuple[str, ...]
@@ -28,14 +28,14 @@ class Remote:
 
 
 def cache_folder() -> Path:
-    """~/.cache/interbasis, or what INTERBASIS_CACHE or XDG_CACHE_HOME say."""
-    if own := os.environ.get("INTERBASIS_CACHE"):
-        return Path(own)
+    """~/.cache/interbasis, or the folder that INTERBASIS_CACHE or XDG_CACHE_HOME name."""
+    if folder := os.environ.get("INTERBASIS_CACHE"):
+        return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "interbasis"
 
 
 def fetch(remote: Remote) -> Path:
-    """The file's place on this machine; it is downloaded where it is not there yet."""
+    """Path of a file on this machine; it is downloaded where it is not there yet."""
     place = cache_folder() / remote.name
     if place.is_file():
         if place.stat().st_size == remote.size:
@@ -45,9 +45,16 @@ def fetch(remote: Remote) -> Path:
             "again"
         )
     partial = place.with_name(place.name + ".part")
+    problem = ""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        problem = _download_from_any(remote, partial)
+        for home in remote.homes:
+            try:
+                _download(home + remote.name, partial, remote)
+                problem = ""
+                break
+            except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+                problem = problem or str(getattr(error, "reason", error))
     except OSError as error:
         raise InterbasisError(
             f"could not write {partial} ({error.strerror or error}); set INTERBASIS_CACHE to another folder"
@@ -67,33 +74,19 @@ def fetch(remote: Remote) -> Path:
     return place
 
 
-def _download_from_any(remote: Remote, partial: Path) -> str:
-    """Fill the partial file from the first home that answers; why none did, or nothing."""
-    problem = ""
-    for home in remote.homes:
-        try:
-            _download(home + remote.name, partial, remote)
-            return ""
-        except urllib.error.URLError as error:
-            problem = problem or str(error.reason)
-        except (TimeoutError, ConnectionError) as error:
-            problem = problem or str(error)
-    return problem
-
-
 def _download(address: str, partial: Path, remote: Remote) -> None:
-    """Go on where the partial file ends."""
-    there = partial.stat().st_size if partial.exists() else 0
-    if there >= remote.size:
+    """Continue where the partial file ends."""
+    size = partial.stat().st_size if partial.exists() else 0
+    if size >= remote.size:
         return
-    request = urllib.request.Request(address, headers={"Range": f"bytes={there}-"} if there else {})
+    request = urllib.request.Request(address, headers={"Range": f"bytes={size}-"} if size else {})
     with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, progress_bar() as advance:
-        goes_on = answer.status == 206
-        there = there if goes_on else 0
-        with open(partial, "ab" if goes_on else "wb") as file:
+        continues = answer.status == 206
+        size = size if continues else 0
+        with open(partial, "ab" if continues else "wb") as file:
             while block := answer.read(BYTES_PER_BLOCK):
                 file.write(block)
-                there += len(block)
-                advance(f"fetching {remote.name}", there, remote.size)
-    if there < remote.size:
-        raise ConnectionError(f"the connection broke off after {there} of {remote.size} bytes")
+                size += len(block)
+                advance(f"fetching {remote.name}", size, remote.size)
+    if size < remote.size:
+        raise ConnectionError(f"the connection broke off after {size} of {remote.size} bytes")

@@ -17,11 +17,11 @@ from interbasis.data.samples import Pair, Samples, Split, scale_pixels
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 MODES = {"L": 1, "RGB": 3}
-"""How pictures are read, and with how many channels."""
+"""Modes in which pictures are read, and their numbers of channels."""
 
 
 def load(folder: str | Path, split: Split = "train") -> Samples:
-    """The pictures of a folder; classes are its subfolders in alphabetical order.
+    """Load the pictures of a folder; classes are its subfolders in alphabetical order.
 
     Raises:
         InterbasisError: There is no such folder, it holds no pictures, one cannot be read, or sizes differ.
@@ -31,44 +31,32 @@ def load(folder: str | Path, split: Split = "train") -> Samples:
         raise InterbasisError(
             f"expected a folder with a subfolder of pictures per class at {root}, found none"
         )
-    own = (root / "train").is_dir() and (root / "test").is_dir()
-    root = root / split if own else root
+    is_split = (root / "train").is_dir() and (root / "test").is_dir()
+    root = root / split if is_split else root
     classes = sorted(part.name for part in root.iterdir() if part.is_dir() and not part.name.startswith("."))
-    files, labels = [], []
+    samples: list[tuple[int, int, Path]] = []
     for label, name in enumerate(classes):
         pictures = sorted(path for path in (root / name).iterdir() if path.suffix.lower() in ENDINGS)
-        if not own:
-            held_out = max(1, len(pictures) // 10) if pictures else 0
-            cut = len(pictures) - held_out
+        if not is_split and pictures:
+            cut = len(pictures) - max(1, len(pictures) // 10)
             pictures = pictures[:cut] if split == "train" else pictures[cut:]
-        files += pictures
-        labels += [label] * len(pictures)
-    if not files:
+        samples += [(number, label, path) for number, path in enumerate(pictures)]
+    if not samples:
         raise InterbasisError(
             f"{root}: expected a subfolder per class with pictures ({', '.join(ENDINGS)}), found none for "
             f"the {split} split"
         )
-    files, labels = _in_turn(files, labels)
+    # one of every class after the other, so that the first samples are of all classes
+    samples.sort(key=lambda sample: sample[:2])
+    files, labels = [path for _, _, path in samples], torch.tensor([label for _, label, _ in samples])
     mode, size = _format(files)
-    known = torch.tensor(labels)
 
     def read(first: int, last: int) -> Pair:
         pixels = np.stack([_pixels(path, mode, size) for path in files[first:last]])
-        return scale_pixels(torch.from_numpy(pixels)), known[first:last]
+        return scale_pixels(torch.from_numpy(pixels)), labels[first:last]
 
     shape = MODES[mode], size[1], size[0]
     return Samples(len(files), read, "images", f"images:{folder}", tuple(classes), shape, batch=256)
-
-
-def _in_turn(files: list[Path], labels: list[int]) -> tuple[list[Path], list[int]]:
-    """One of every class after the other, so that the first samples are of all classes."""
-    place: dict[int, int] = {}
-    keys = []
-    for label in labels:
-        place[label] = place.get(label, -1) + 1
-        keys.append((place[label], label))
-    order = sorted(range(len(files)), key=keys.__getitem__)
-    return [files[k] for k in order], [labels[k] for k in order]
 
 
 def _format(files: list[Path]) -> tuple[str, tuple[int, int]]:

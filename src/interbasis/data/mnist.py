@@ -10,12 +10,11 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from interbasis.base.errors import InterbasisError
 from interbasis.data.arrays import open_npz
 from interbasis.data.download import Remote, fetch
-from interbasis.data.samples import Pair, Samples, Split, scale_pixels
+from interbasis.data.samples import Samples, Split, class_labels, pixel_rows
 
 HOMES = (
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -46,30 +45,23 @@ FILES = {
 
 
 def load(path: str | Path | None = None, split: Split = "train") -> Samples:
-    """The training or test images; without a path they are fetched once and kept."""
+    """Load the training or test images; without a path they are fetched once and kept in the cache."""
     if path is not None and Path(path).suffix == ".npz":
         pixels, labels = open_npz(Path(path), (f"x_{split}", f"y_{split}"))
     else:
-        pixels, labels = (read_idx(_place(path, remote)) for remote in FILES[split])
-    where = path or "MNIST"
+        pixels, labels = (_read_idx(_local_file(path, remote)) for remote in FILES[split])
+    source = path or "MNIST"
     if pixels.dtype != np.uint8 or pixels.shape[1:] != (28, 28) or labels.shape != pixels.shape[:1]:
         raise InterbasisError(
-            f"{where}: expected images as uint8 of shape [n, 28, 28] with labels of shape [n], received "
+            f"{source}: expected images as uint8 of shape [n, 28, 28] with labels of shape [n], received "
             f"{pixels.dtype} of shape {list(pixels.shape)} and {list(labels.shape)}"
         )
-    if labels.dtype.kind not in "iu" or (labels.size and not 0 <= labels.min() <= labels.max() < 10):
-        raise InterbasisError(f"{where}: expected integer labels from 0 to 9, received {labels.dtype}")
-    rows, targets = pixels.reshape(len(pixels), -1), labels.astype(np.int64)
-
-    def read(first: int, last: int) -> Pair:
-        return scale_pixels(torch.from_numpy(rows[first:last])), torch.from_numpy(targets[first:last])
-
-    spec = "mnist" if path is None else f"mnist:{path}"
-    return Samples(len(rows), read, "images", spec, tuple("0123456789"), (1, 28, 28))
+    rows, spec = pixels.reshape(len(pixels), -1), "mnist" if path is None else f"mnist:{path}"
+    return pixel_rows(rows, class_labels(source, labels), spec, tuple("0123456789"), (1, 28, 28))
 
 
-def _place(path: str | Path | None, remote: Remote) -> Path:
-    """Where an idx file lies: in the folder, as it comes or unpacked, or in the cache."""
+def _local_file(path: str | Path | None, remote: Remote) -> Path:
+    """An idx file in the folder, as it comes or unpacked, or in the cache."""
     if path is None:
         return fetch(remote)
     plain = remote.name.removesuffix(".gz")
@@ -82,8 +74,8 @@ def _place(path: str | Path | None, remote: Remote) -> Path:
     )
 
 
-def read_idx(path: Path) -> np.ndarray:
-    """An idx file of bytes: two zeros, the type 8, the number of dimensions, the sizes, the values."""
+def _read_idx(path: Path) -> np.ndarray:
+    """Read an idx file of bytes: two zeros, the type 8, the number of dimensions, the sizes, the values."""
     try:
         content = path.read_bytes()
         if path.suffix == ".gz":

@@ -9,7 +9,7 @@ from interbasis.base.errors import InterbasisError
 
 
 class Labelled(NamedTuple):
-    """Inputs with their labels."""
+    """Inputs and their labels."""
 
     inputs: Tensor
     labels: Tensor
@@ -47,6 +47,6 @@ def split(p: int = 113, fraction: float = 0.3, seed: int = 0) -> tuple[Labelled,
     generator = torch.Generator().manual_seed(seed)
     index: Any = range(total)
     parts = torch.utils.data.random_split(index, [train, total - train], generator)
-    chosen = [torch.tensor(list(part.indices)) for part in parts]
-    training, test = (Labelled(everything.inputs[c], everything.labels[c]) for c in chosen)
+    indices = [torch.tensor(list(part.indices)) for part in parts]
+    training, test = (Labelled(everything.inputs[k], everything.labels[k]) for k in indices)
     return training, test

@@ -6,6 +6,7 @@ its samples lie in, and for nothing else.
 """
 
 import hashlib
+import io
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,26 +16,37 @@ from typing import Any
 import numpy as np
 
 from interbasis.base.errors import InterbasisError
-from interbasis.data.flat import Flat
-from interbasis.data.hub_files import HubFile, PinnedDataset
-from interbasis.data.joined import JoinedTokens
-from interbasis.data.tokens import COLUMNS, column_of, flat_tokens, parquet_module, tokens_in_footer
+from interbasis.data.hub_files import HubFile, PinnedDataset, RangedFile
+from interbasis.data.tokens import (
+    COLUMNS,
+    JoinedTokens,
+    TokenStream,
+    concatenated_rows,
+    find_column,
+    parquet_module,
+    token_count,
+)
 
-MAX_HELD_BYTES = 2**26
-"""Tokens of row groups that a process keeps; data that are larger are read again in every pass."""
+MAX_CACHED_BYTES = 2**26
+"""Bytes of tokens of row groups that a process keeps; larger data are read again in every pass."""
 MAX_FOOTERS_TOGETHER = 8
 """Files whose footers are asked for at the same time."""
-TAIL = 8
+TAIL_BYTES = 8
 """Bytes at the end of a parquet file: the length of its footer, and PAR1."""
 
 
 @dataclass(frozen=True, eq=False)
 class Footer:
-    """What a file says of its row groups."""
+    """Footer of a file, which describes its row groups."""
 
     dataset: PinnedDataset
     file: HubFile
     metadata: Any
+
+    @property
+    def source(self) -> str:
+        """File and data set, in words."""
+        return f"{self.file.path} of the data set {self.dataset.name}"
 
     @property
     def columns(self) -> list[str]:
@@ -42,32 +54,30 @@ class Footer:
         return list(self.metadata.schema.to_arrow_schema().names)
 
     def read(self, group: int, column: str) -> Any:
-        """One column of one row group, a pyarrow array."""
-        parquet, error_of_arrow = parquet_module(self.file.path)
+        """Column of a row group, a pyarrow array."""
+        parquet, arrow_error = parquet_module(self.file.path)
         try:
             # one request for the column: without pre_buffer, ranges are not joined to larger ones
-            with parquet.ParquetFile(
-                self.dataset.opened(self.file), metadata=self.metadata, pre_buffer=False
-            ) as opened:
-                return opened.read_row_group(group, columns=[column], use_threads=False).column(0)
-        except error_of_arrow as error:
+            ranged = RangedFile(self.dataset, self.file)
+            with parquet.ParquetFile(ranged, metadata=self.metadata, pre_buffer=False) as file:
+                return file.read_row_group(group, columns=[column], use_threads=False).column(0)
+        except arrow_error as error:
             raise InterbasisError(
-                f"could not read row group {group} of {self.file.path} of the data set {self.dataset.name} "
-                f"({str(error).splitlines()[0]})"
+                f"could not read row group {group} of {self.source} ({str(error).splitlines()[0]})"
             ) from error
 
 
 def read_footer(dataset: PinnedDataset, file: HubFile) -> Footer:
-    """The footer of a file: two small reads."""
-    parquet, error_of_arrow = parquet_module(file.path)
-    tail = dataset.read(file, max(0, file.size - TAIL), file.size)
+    """Read the footer of a file: two small reads."""
+    parquet, arrow_error = parquet_module(file.path)
+    tail = dataset.read(file, max(0, file.size - TAIL_BYTES), file.size)
     length = int.from_bytes(tail[:4], "little")
     try:
-        if tail[4:] != b"PAR1" or length > file.size - TAIL:
+        if tail[4:] != b"PAR1" or length > file.size - TAIL_BYTES:
             raise ValueError("it does not end in a footer")
-        footer = dataset.read(file, file.size - TAIL - length, file.size - TAIL)
-        metadata = parquet.read_metadata(_in_memory(b"PAR1" + footer + tail))
-    except (error_of_arrow, ValueError) as error:
+        footer = dataset.read(file, file.size - TAIL_BYTES - length, file.size - TAIL_BYTES)
+        metadata = parquet.read_metadata(io.BytesIO(b"PAR1" + footer + tail))
+    except (arrow_error, ValueError) as error:
         if isinstance(error, InterbasisError):
             raise
         raise InterbasisError(
@@ -76,52 +86,46 @@ def read_footer(dataset: PinnedDataset, file: HubFile) -> Footer:
     return Footer(dataset, file, metadata)
 
 
-def _in_memory(content: bytes) -> Any:
-    import pyarrow  # type: ignore[import-untyped]
-
-    return pyarrow.BufferReader(content)
-
-
-class HeldGroups:
+class RowGroupCache:
     """Tokens of the row groups that were read last."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[RowGroup, np.ndarray] = OrderedDict()
+        self._tokens: OrderedDict[RowGroup, np.ndarray] = OrderedDict()
 
     def tokens(self, group: "RowGroup") -> np.ndarray:
-        """Of a row group; read where they are not held."""
-        if group in self._held:
-            self._held.move_to_end(group)
-            return self._held[group]
-        self._held[group] = tokens = group.read()[0]
-        while len(self._held) > 1 and sum(part.nbytes for part in self._held.values()) > MAX_HELD_BYTES:
-            self._held.popitem(last=False)
+        """Tokens of a row group, read if they are not cached."""
+        if group in self._tokens:
+            self._tokens.move_to_end(group)
+            return self._tokens[group]
+        self._tokens[group] = tokens = group.read()[0]
+        while len(self._tokens) > 1 and sum(part.nbytes for part in self._tokens.values()) > MAX_CACHED_BYTES:
+            self._tokens.popitem(last=False)
         return tokens
 
 
 @dataclass(frozen=True, eq=False)
 class RowGroup:
-    """The tokens of one row group."""
+    """Tokens of a row group."""
 
     footer: Footer
     number: int
     column: str
     length: int
-    """Tokens, by the footer."""
-    held: HeldGroups
+    """Number of tokens, by the footer."""
+    cache: RowGroupCache
 
     @property
     def tokens(self) -> np.ndarray:  # [tokens]
-        """Its tokens, read if they are not held."""
-        return self.held.tokens(self)
+        """Tokens, read if they are not cached."""
+        return self.cache.tokens(self)
 
     def read(self) -> tuple[np.ndarray, np.ndarray]:
         """Tokens [tokens] and where the rows that hold some begin [rows]."""
-        where = f"{self.footer.file.path} of the data set {self.footer.dataset.name}"
-        tokens, starts = flat_tokens(self.footer.read(self.number, self.column), where, self.column)
+        rows, source = self.footer.read(self.number, self.column), self.footer.source
+        tokens, starts = concatenated_rows(rows, source, self.column)
         if len(tokens) != self.length:
             raise InterbasisError(
-                f"row group {self.number} of {where} holds {len(tokens)} tokens, but its footer says "
+                f"row group {self.number} of {source} holds {len(tokens)} tokens, but its footer says "
                 f"{self.length}; leave stream=yes out to download the files"
             )
         return tokens, starts
@@ -133,8 +137,8 @@ def open_streamed(
     column: str | None,
     tokens: int | None,
     cut: float | None,
-) -> Flat:
-    """The tokens of a data set's files, one after the other; nothing but footers is read.
+) -> TokenStream:
+    """Open the tokens of a data set's files, one after the other; nothing but footers is read.
 
     Args:
         dataset: The data set at one commit.
@@ -148,33 +152,32 @@ def open_streamed(
         InterbasisError: A footer does not say how many tokens a row group holds.
     """
     groups: list[RowGroup] = []
-    held, total, looked_at, together = HeldGroups(), 0, 0, 1 if tokens else MAX_FOOTERS_TOGETHER
+    cache, total, done, together = RowGroupCache(), 0, 0, 1 if tokens else MAX_FOOTERS_TOGETHER
     with ThreadPoolExecutor(MAX_FOOTERS_TOGETHER) as pool:
-        while looked_at < len(files) and (tokens is None or total < tokens):
-            some = files[looked_at : looked_at + together]
-            for footer in pool.map(lambda file: read_footer(dataset, file), some):
-                groups += _groups_of(footer, column, held)
+        while done < len(files) and (tokens is None or total < tokens):
+            batch = files[done : done + together]
+            for footer in pool.map(lambda file: read_footer(dataset, file), batch):
+                groups += _row_groups(footer, column, cache)
             total = sum(group.length for group in groups)
-            looked_at, together = looked_at + len(some), min(2 * together, MAX_FOOTERS_TOGETHER)
+            done, together = done + len(batch), min(2 * together, MAX_FOOTERS_TOGETHER)
     if not groups:
         raise InterbasisError(f"the data set {dataset.name} has no tokens")
-    joined = JoinedTokens(groups)
-    return Flat(joined, None if cut is None else _starts_near(groups, total - int(total * cut)))
+    starts = None if cut is None else _starts_near(groups, total - int(total * cut))
+    return TokenStream(JoinedTokens(groups), starts)
 
 
-def _groups_of(footer: Footer, column: str | None, held: HeldGroups) -> Iterator[RowGroup]:
-    """The row groups that hold tokens."""
-    where = f"{footer.file.path} of the data set {footer.dataset.name}"
-    name = column_of(where, footer.columns, (column,) if column else COLUMNS)
+def _row_groups(footer: Footer, column: str | None, cache: RowGroupCache) -> Iterator[RowGroup]:
+    """Row groups that hold tokens."""
+    name = find_column(footer.source, footer.columns, column, COLUMNS)
     for number in range(footer.metadata.num_row_groups):
-        length = tokens_in_footer(footer.metadata.row_group(number), name)
+        length = token_count(footer.metadata.row_group(number), name)
         if length is None:
             raise InterbasisError(
-                f"{where} does not say how many tokens its row groups hold (statistics with null counts), "
-                "which streaming requires; leave stream=yes out to download the files"
+                f"{footer.source} does not say how many tokens its row groups hold (statistics with null "
+                "counts), which streaming requires; leave stream=yes out to download the files"
             )
         if length:
-            yield RowGroup(footer, number, name, length, held)
+            yield RowGroup(footer, number, name, length, cache)
 
 
 def _starts_near(groups: Sequence[RowGroup], place: int) -> np.ndarray:
@@ -190,20 +193,21 @@ def _starts_near(groups: Sequence[RowGroup], place: int) -> np.ndarray:
     return np.union1d(starts[:-1], groups[number].read()[1] + starts[number])
 
 
-def rows_of(
+def streamed_rows(
     dataset: PinnedDataset, files: Sequence[HubFile], column: str | None, names: Sequence[str]
 ) -> Iterator[object]:
-    """The values of a column, row by row; row groups are read as they come. ``names`` serve where no column
-    is named."""
+    """Values of a column, row by row; row groups are read as they come.
+
+    ``names`` serve where no column is named.
+    """
     for file in files:
         footer = read_footer(dataset, file)
-        where = f"{file.path} of the data set {dataset.name}"
-        name = column_of(where, footer.columns, (column,) if column else names)
+        name = find_column(footer.source, footer.columns, column, names)
         for number in range(footer.metadata.num_row_groups):
             yield from (row.as_py() for row in footer.read(number, name))
 
 
-def identity_of_streamed(dataset: PinnedDataset, files: Sequence[HubFile]) -> str:
+def streamed_identity(dataset: PinnedDataset, files: Sequence[HubFile]) -> str:
     """SHA-256 over the repository, the commit, and the names, sizes and hashes of files; no data are read."""
     digest = hashlib.sha256(f"{dataset.name} {dataset.commit}\n".encode())
     for file in files:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,7 @@ IGNORED_LABEL = -100
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """(inputs, labels) by index. A pass over them holds one batch at a time; `Batches` takes them as data.
+    """Pairs (inputs, labels) by index, as data for `Batches`. A pass over them holds one batch at a time.
 
     ``read(first, last)`` gives the inputs [n, …] and labels [n] or [n, T] of samples first … last − 1.
     """
@@ -27,9 +28,9 @@ class Samples:
     read: Callable[[int, int], Pair]
     kind: Literal["tokens", "images", "rows"] = "rows"
     spec: str = ""
-    """How to name these data again on the command line."""
+    """Name of these data on the command line."""
     classes: tuple[str, ...] = ()
-    """What the labels 0, 1, … mean, where that is known."""
+    """Names of the labels 0, 1, …, where they are known."""
     image: tuple[int, int, int] | None = None
     """Channels, height and width, where a sample is a picture."""
     tokenizer: Path | None = None
@@ -37,14 +38,14 @@ class Samples:
     batch: int = 1024
     """Samples that are read at a time."""
     lengths: Tensor | None = None  # [samples]
-    """How many positions of each sample are real, the rest being padding at its end; None is all of them."""
+    """Number of real positions of each sample, which padding follows; None is all of them."""
     pixel_range: tuple[float, float] = (-1.0, 1.0)
     """The numbers for black and white in a picture."""
     channels_last: bool = False
     """Whether a picture's numbers are [height, width, channels]."""
 
     identity: str = ""
-    """What data in many files are known by, so that a fingerprint does not read all of them."""
+    """Identity of data in many files, so that a fingerprint does not read all of them."""
     revision: str = ""
     """The commit of a data set of the Hub that is streamed."""
 
@@ -60,7 +61,7 @@ class Samples:
             yield self.read(first, min(first + self.batch, self.length))
 
     def __getitem__(self, index: int) -> Pair:
-        """One sample: inputs […] and its label."""
+        """A sample: inputs […] and its label."""
         if not 0 <= index < self.length:
             raise IndexError(f"sample {index} of {self.length}")
         inputs, labels = self.read(index, index + 1)
@@ -86,7 +87,7 @@ class Samples:
         )
 
     def all(self) -> Pair:
-        """Everything in memory."""
+        """All inputs and labels, in memory."""
         return self.read(0, self.length)
 
     def picture(self, index: int) -> Tensor:  # uint8 [height, width, channels]
@@ -106,3 +107,43 @@ class Samples:
 def scale_pixels(pixels: Tensor) -> Tensor:
     """uint8 0 … 255 to float32 −1 … 1."""
     return pixels.to(torch.float32) / 127.5 - 1
+
+
+def pixel_rows(
+    pixels: np.ndarray, labels: np.ndarray, spec: str, classes: tuple[str, ...], image: tuple[int, int, int]
+) -> Samples:
+    """Samples of images as rows, uint8 [n, numbers], scaled to [−1, 1] when they are read."""
+
+    def read(first: int, last: int) -> Pair:
+        return scale_pixels(torch.from_numpy(pixels[first:last])), torch.from_numpy(labels[first:last])
+
+    return Samples(len(labels), read, "images", spec, classes, image)
+
+
+def class_labels(source: object, labels: np.ndarray) -> np.ndarray:  # int64 [n]
+    """Labels of ten classes, which must be 0 to 9."""
+    if labels.dtype.kind not in "iu" or (labels.size and not 0 <= labels.min() <= labels.max() < 10):
+        raise InterbasisError(f"{source}: expected integer labels from 0 to 9, received {labels.dtype}")
+    return labels.astype(np.int64)
+
+
+def next_tokens(tokens: Tensor) -> Tensor:  # [n, T] -> [n, T]
+    """Labels of a language model: the token that follows each of a sample, −100 (ignored) for the last."""
+    labels = torch.full_like(tokens, IGNORED_LABEL, dtype=torch.long)
+    labels[:, :-1] = tokens[:, 1:]
+    return labels
+
+
+def require_next_token_labels(name: str, tokens: Tensor, labels: Tensor) -> None:  # [n, T] each
+    """Refuse labels that are the tokens themselves, as transformers expects them."""
+    if labels.shape != tokens.shape or tokens.ndim != 2 or tokens.is_floating_point():
+        return
+    labels = labels.to(tokens.device)
+    counted, expected = labels != IGNORED_LABEL, next_tokens(tokens)
+    copied = (labels == tokens)[counted].all()
+    followed = (labels == expected)[counted & (expected != IGNORED_LABEL)].all()
+    if copied and not followed:
+        raise InterbasisError(
+            f"{name}: the labels are the tokens themselves, but a language model's are those that follow; "
+            "pass the tokens alone, and labels are derived, or pass (tokens[:, :-1], tokens[:, 1:])"
+        )

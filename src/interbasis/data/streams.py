@@ -24,20 +24,26 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from interbasis.base.errors import InterbasisError
-from interbasis.data.flat import Flat
-from interbasis.data.hub import files_of_split, parquet_files
-from interbasis.data.hub_files import pinned
-from interbasis.data.joined import identity_of_files, open_joined, token_files
-from interbasis.data.row_groups import identity_of_streamed, open_streamed, read_footer, rows_of
+from interbasis.data.hub_files import parquet_files, pinned, split_files
+from interbasis.data.row_groups import open_streamed, read_footer, streamed_identity, streamed_rows
 from interbasis.data.samples import Samples, Split
 from interbasis.data.text import COLUMNS as TEXT_COLUMNS
 from interbasis.data.text import Tokenizer, open_rows, open_text, open_tokenizer
-from interbasis.data.tokens import COLUMNS, open_parquet, open_parquets, open_tokens
+from interbasis.data.tokens import (
+    COLUMNS,
+    TokenStream,
+    content_identity,
+    open_joined,
+    open_parquet,
+    open_parquets,
+    open_tokens,
+    token_files,
+)
 from interbasis.data.windows import Windows, samples, stride
 from interbasis.data.windows import split as split_documents
 
 TEST_WORDS = ("test", "validation", "valid", "val")
-OWN_OPTIONS = ("part", "column", "tokenizer", "stream", "revision")
+SOURCE_OPTIONS = ("part", "column", "tokenizer", "stream", "revision")
 
 
 def load(
@@ -48,137 +54,137 @@ def load(
     tokenizer: str = "",
     count: int | None = None,
 ) -> Samples:
-    """The samples of `tokens:`, `text:` or `hf:` data.
+    """Load the samples of `tokens:`, `text:` or `hf:` data.
 
     ``tokenizer`` is used where no option names one. The first ``count`` samples are wanted: more may be
     there, but a stream is not looked at beyond them.
     """
     name = f"{family}:{path}"
-    own = {key: options[key] for key in OWN_OPTIONS if key in options}
-    part = own.get("part", "")
+    source = {key: options[key] for key in SOURCE_OPTIONS if key in options}
+    part, column = source.get("part", ""), source.get("column")
     if part not in ("", "all"):
         raise InterbasisError(f"{name}: the only part that can be chosen is part=all, not part={part}")
-    windows = _windows(name, {key: value for key, value in options.items() if key not in own})
-    _check_hub_options(name, family, own, windows)
-    if own.get("stream") == "yes":
-        return _streamed(_Wanted(name, split, windows, own, tokenizer, count), path)
-    files, whole = _files(family, path, split, own.get("revision"))
-    many = family == "tokens" and _is_many(path)
-    if family != "hf" and not many and split == "test" and files[0] != Path(path):
+    windows = _windows(name, {key: value for key, value in options.items() if key not in source})
+    _check_hub_options(name, family, source, windows)
+    if source.get("stream") == "yes":
+        return _streamed(_Request(name, split, windows, source, tokenizer, count), path)
+    files, whole = _files(family, path, split, source.get("revision"))
+    is_joined = family == "tokens" and _is_many(path)
+    if family != "hf" and not is_joined and split == "test" and files[0] != Path(path):
         name = f"{family}:{files[0]}"  # the file that is read, in place of the training set's or the pattern
-        own |= {} if _says(files[0], TEST_WORDS) else {"part": "all"}
-    wanted = _Wanted(name, split, windows, own, tokenizer, count)
+        source |= {} if _says(files[0], TEST_WORDS) else {"part": "all"}
+    request = _Request(name, split, windows, source, tokenizer, count)
     holds_tokens = family == "tokens" or (
         family == "hf" and bool(set(COLUMNS) & set(open_parquet(files[0]).schema_arrow.names))
     )
-    encoder = wanted.encoder(holds_tokens)
-    wanted = wanted.with_beginning_of(encoder)
+    encoder = request.encoder(holds_tokens)
+    request = request.with_first_token(encoder)
     documents = windows.per == "document" or not (whole or part)
-    if many:
-        flat = open_joined(files, own.get("column"), documents)
+    if is_joined:
+        stream = open_joined(files, column, documents)
+    elif encoder is not None:
+        stream = open_text(files, encoder, column)
     else:
-        flat = _open(files, encoder, own.get("column"))
-    if documents and flat.starts is None:
-        flat = flat.documents(wanted.windows.bos, wanted.windows.eos)
-    beside = _beside(files[0])
-    return wanted.made(flat, encoder, whole, identity_of_files(files) if many else "", beside)
+        stream = open_parquets(files, column) if len(files) > 1 else open_tokens(files[0], column)
+    if documents and stream.starts is None:
+        stream = stream.with_documents(request.windows.bos, request.windows.eos)
+    folder = files[0].parent  # a tokenizer beside the tokens made them, presumably
+    beside = str(folder) if (folder / "tokenizer.json").is_file() else ""
+    return request.samples(stream, encoder, whole, content_identity(files) if is_joined else "", beside)
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What was asked for."""
+class _Request:
+    """Data that are asked for."""
 
     name: str
     split: Split
     windows: Windows
-    own: dict[str, str]
+    source: dict[str, str]
     """Options that say what is read, as they are spelt."""
     tokenizer: str
-    """Of the model, where there is one."""
+    """Tokenizer of the model, where there is one."""
     count: int | None
-    """How many samples; None is all of them."""
+    """Number of samples; None is all of them."""
 
     def encoder(self, holds_tokens: bool) -> Tokenizer | None:
-        """The tokenizer of text; None where the files hold tokens."""
+        """Tokenizer of text; None where the files hold tokens."""
         if holds_tokens:
             return None
-        named = self.own.get("tokenizer") or self.tokenizer
-        if not named:
+        name = self.source.get("tokenizer") or self.tokenizer
+        if not name:
             raise InterbasisError(
                 f"{self.name} is text, so a tokenizer is needed: add ,tokenizer=FOLDER (one with "
                 "tokenizer.json)"
             )
-        return open_tokenizer(named)
+        return open_tokenizer(name)
 
-    def with_beginning_of(self, encoder: Tokenizer | None) -> "_Wanted":
+    def with_first_token(self, encoder: Tokenizer | None) -> "_Request":
         """The same with the token that a tokenizer begins documents with, where none is named."""
-        named = self.windows.bos is not None or self.windows.eos is not None
-        if encoder is None or encoder.bos is None or named:
+        is_named = self.windows.bos is not None or self.windows.eos is not None
+        if encoder is None or encoder.bos is None or is_named:
             return self
         return replace(self, windows=self.windows.model_copy(update={"bos": encoder.bos}))
 
-    def made(
-        self, flat: Flat, encoder: Tokenizer | None, whole: bool, identity: str, beside: str = ""
+    def samples(
+        self, stream: TokenStream, encoder: Tokenizer | None, whole: bool, identity: str, beside: str = ""
     ) -> Samples:
-        """The samples, with a spec that opens them again; ``beside`` is a tokenizer next to the files."""
-        if not (whole or "part" in self.own):
-            flat = split_documents(flat, self.windows, self.split, self.name)
-        given = self.own | ({"tokenizer": self.tokenizer} if encoder and "tokenizer" not in self.own else {})
-        given |= {key: _text(value) for key, value in self.windows.model_dump(exclude_defaults=True).items()}
-        given |= {"context": str(self.windows.context)}
-        spec = ",".join([self.name, *(f"{key}={given[key]}" for key in sorted(given))])
-        folder = given.get("tokenizer") or beside
+        """Samples with a spec that opens them again; ``beside`` is a tokenizer next to the files."""
+        if not (whole or "part" in self.source):
+            stream = split_documents(stream, self.windows, self.split, self.name)
+        options = {"tokenizer": self.tokenizer} if encoder else {}
+        for key, value in self.windows.model_dump(exclude_defaults=True).items():
+            options[key] = {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+        options |= self.source | {"context": str(self.windows.context)}
+        spec = ",".join([self.name, *(f"{key}={options[key]}" for key in sorted(options))])
+        folder = options.get("tokenizer") or beside
         return replace(
-            samples(flat, self.windows, self.name),
+            samples(stream, self.windows, self.name),
             spec=spec,
             tokenizer=Path(folder) if folder else None,
             identity=f"{identity} {self.split} {spec}" if identity else "",
-            revision=self.own.get("revision", "") if "stream" in self.own else "",
+            revision=self.source.get("revision", "") if "stream" in self.source else "",
         )
 
 
-def _streamed(wanted: _Wanted, path: str) -> Samples:
-    """Of a data set of the Hub that is not downloaded."""
-    dataset = pinned(path, wanted.own.get("revision"))
-    wanted = replace(wanted, own=wanted.own | {"revision": dataset.commit})
-    paths, whole = files_of_split(wanted.name, [file.path for file in dataset.files], wanted.split)
+def _streamed(request: _Request, path: str) -> Samples:
+    """Samples of a data set of the Hub that is not downloaded."""
+    dataset = pinned(path, request.source.get("revision"))
+    request = replace(request, source=request.source | {"revision": dataset.commit})
+    paths, whole = split_files(request.name, [file.path for file in dataset.files], request.split)
     files = [dataset.file(path) for path in paths]
-    everything, column = whole or "part" in wanted.own, wanted.own.get("column")
+    everything, column = whole or "part" in request.source, request.source.get("column")
     columns = read_footer(dataset, files[0]).columns
-    encoder = wanted.encoder(bool(set(COLUMNS) & set(columns)))
-    wanted = wanted.with_beginning_of(encoder)
-    identity = identity_of_streamed(dataset, files)
-    tokens = None if wanted.count is None else wanted.count * stride(wanted.windows)
+    encoder = request.encoder(bool(set(COLUMNS) & set(columns)))
+    request = request.with_first_token(encoder)
+    identity = streamed_identity(dataset, files)
+    tokens = None if request.count is None else request.count * stride(request.windows)
     if encoder is None:
-        cut = None if everything else wanted.windows.held_out
-        flat = open_streamed(dataset, files, column, tokens if everything else None, cut)
+        cut = None if everything else request.windows.held_out
+        stream = open_streamed(dataset, files, column, tokens if everything else None, cut)
     elif tokens is None or not everything:
         remedy = "add samples=N" if everything else "add samples=N and part=all"
         raise InterbasisError(
-            f"{wanted.name} is text, of which only a first part can be streamed; {remedy}, or leave "
+            f"{request.name} is text, of which only a first part can be streamed; {remedy}, or leave "
             "stream=yes out to download it"
         )
     else:
-        rows = rows_of(dataset, files, column, TEXT_COLUMNS)
-        flat = open_rows(f"{column} {identity}", rows, encoder, tokens)
-    return wanted.made(flat, encoder, whole, identity)
+        rows = streamed_rows(dataset, files, column, TEXT_COLUMNS)
+        stream = open_rows(f"{column} {identity}", rows, encoder, tokens)
+    return request.samples(stream, encoder, whole, identity)
 
 
-def _check_hub_options(name: str, family: str, own: dict[str, str], windows: Windows) -> None:
+def _check_hub_options(name: str, family: str, source: dict[str, str], windows: Windows) -> None:
     for option in ("stream", "revision"):
-        if option in own and family != "hf":
+        if option in source and family != "hf":
             raise InterbasisError(f"{name}: {option} is an option of data sets of the Hub, hf:DATASET")
-    if own.get("stream", "yes") != "yes":
-        raise InterbasisError(f"{name}: expected stream=yes or no such option, not stream={own['stream']}")
-    if "stream" in own and windows.per == "document":
+    if source.get("stream", "yes") != "yes":
+        raise InterbasisError(f"{name}: expected stream=yes or no such option, not stream={source['stream']}")
+    if "stream" in source and windows.per == "document":
         raise InterbasisError(
             f"{name}: per=document requires the length of every document, which only the data themselves "
             "say; leave stream=yes out to download them"
         )
-
-
-def _text(value: object) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def _windows(name: str, options: dict[str, str]) -> Windows:
@@ -188,7 +194,7 @@ def _windows(name: str, options: dict[str, str]) -> Windows:
         first = error.errors()[0]
         option = first["loc"][0]
         if first["type"] == "extra_forbidden":
-            known = ", ".join(("samples", *OWN_OPTIONS, *Windows.model_fields))
+            known = ", ".join(("samples", *SOURCE_OPTIONS, *Windows.model_fields))
             raise InterbasisError(
                 f"{name}: there is no option {option!r}; the options are {known}"
             ) from error
@@ -197,19 +203,19 @@ def _windows(name: str, options: dict[str, str]) -> Windows:
 
 
 def _files(family: str, path: str, split: Split, revision: str | None) -> tuple[list[Path], bool]:
-    """The files of a split, and whether they are the whole of it."""
+    """Files of a split, and whether they are the whole of it."""
     if family == "hf":
         return parquet_files(path, split, revision)
     if family == "tokens" and _is_many(path):
         files = token_files(path.replace("{split}", split))
-        return (files, True) if "{split}" in path else files_of_split(f"tokens:{path}", files, split)
+        return (files, True) if "{split}" in path else split_files(f"tokens:{path}", files, split)
     if "{split}" in path:
         return [Path(path.replace("{split}", split))], True
     file = Path(path)
     if _says(file, TEST_WORDS):
         return [file], True
     if _says(file, ("train",)):
-        return [file if split == "train" else _sibling(file)], True
+        return [file if split == "train" else _test_file(file)], True
     return [file], False
 
 
@@ -224,7 +230,8 @@ def _says(file: Path, words: Sequence[str]) -> bool:
     return any(word in words for word in re.split(r"[^a-z]+", file.name.lower()))
 
 
-def _sibling(file: Path) -> Path:
+def _test_file(file: Path) -> Path:
+    """Test set beside a training set, of the same name but for that word."""
     for word in TEST_WORDS:
         candidate = file.with_name(re.sub("train", word, file.name, count=1, flags=re.IGNORECASE))
         if candidate.is_file():
@@ -233,14 +240,3 @@ def _sibling(file: Path) -> Path:
         f"{file} is a training set, and there is no test set {re.sub('train', 'test', file.name, count=1)} "
         "beside it; name the test data"
     )
-
-
-def _open(files: list[Path], encoder: Tokenizer | None, column: str | None) -> Flat:
-    if encoder is not None:
-        return open_text(files, encoder, column)
-    return open_parquets(files, column) if len(files) > 1 else open_tokens(files[0], column)
-
-
-def _beside(file: Path) -> str:
-    """A tokenizer in the folder of the tokens made them, presumably."""
-    return str(file.parent) if (file.parent / "tokenizer.json").is_file() else ""

@@ -2,8 +2,8 @@
 
 Documents are separated by <|endoftext|> in a text file, or are the rows of a parquet column or of a .jsonl
 file. A conversation, a row that is a list of messages, is written out by the tokenizer's own chat template.
-Other documents begin with the token that the tokenizer says (`_beginning`). Tokens are made
-once and kept in the cache; neither text nor tokens have to fit in memory.
+Other documents begin with the token that the tokenizer says (`_first_token`). Tokens are made
+once and stored in the cache; neither text nor tokens have to fit in memory.
 """
 
 import hashlib
@@ -18,19 +18,18 @@ import numpy as np
 
 from interbasis.base.connection import hub_is_out_of_reach
 from interbasis.base.errors import InterbasisError
-from interbasis.data.flat import Flat, converted, identity_of
-from interbasis.data.tokens import column_of, open_parquet
+from interbasis.data.tokens import TokenStream, cached_stream, file_identity, find_column, open_parquet
 
 SEPARATOR = "<|endoftext|>"
 COLUMNS = ("text", "content", "story", "messages", "conversation")
-"""What a column of text or of conversations is called."""
+"""Names of columns of text or of conversations."""
 CHARACTERS_PER_BLOCK = 2**20
 """Characters that are read at a time."""
 
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """What is needed of a tokenizer."""
+    """Tokenizer of texts."""
 
     encode: Callable[[Sequence[str]], list[list[int]]]
     bos: int | None
@@ -40,7 +39,7 @@ class Tokenizer:
     """Its folder or Hub id."""
 
     def chat(self) -> Callable[[list[dict[str, str]]], str]:
-        """What writes messages, each with a role and its content, as the tokenizer's chat template does."""
+        """Function that writes messages, each a role and its content, by the tokenizer's chat template."""
         try:
             from transformers import AutoTokenizer
         except ImportError as error:
@@ -49,19 +48,19 @@ class Tokenizer:
             ) from error
         try:
             local = Path(self.name).is_dir() or hub_is_out_of_reach()
-            made = AutoTokenizer.from_pretrained(self.name, local_files_only=local)
+            tokenizer = AutoTokenizer.from_pretrained(self.name, local_files_only=local)
         except Exception as error:  # whatever a tokenizer's files may cause
             raise InterbasisError(
                 f"could not open the tokenizer {self.name} ({str(error).splitlines()[0]})"
             ) from error
-        if not made.chat_template:
+        if not tokenizer.chat_template:
             raise InterbasisError(
                 f"{self.name} has no chat template, so conversations cannot be written out; give text instead"
             )
 
         def written(messages: list[dict[str, str]]) -> str:
             try:
-                return str(made.apply_chat_template(messages, tokenize=False))
+                return str(tokenizer.apply_chat_template(messages, tokenize=False))
             except Exception as error:  # a template may refuse roles or their order
                 raise InterbasisError(
                     f"the chat template of {self.name} does not take these messages "
@@ -72,14 +71,14 @@ class Tokenizer:
 
 
 class Document(NamedTuple):
-    """One text; with ``begun``, it says itself how it begins."""
+    """Text of a document; with ``has_start``, its first token is in the text."""
 
     text: str
-    begun: bool = False
+    has_start: bool = False
 
 
 def open_tokenizer(name: str | Path) -> Tokenizer:
-    """A Hugging Face tokenizer: a folder with tokenizer.json or vocab.json and merges.txt, or a Hub id."""
+    """Open a tokenizer: a folder with tokenizer.json or vocab.json and merges.txt, or a Hub id."""
     folder = Path(name)
     try:
         import tokenizers
@@ -123,65 +122,65 @@ def open_tokenizer(name: str | Path) -> Tokenizer:
         return [encoding.ids for encoding in engine.encode_batch(list(texts), add_special_tokens=False)]
 
     front = engine.encode("").ids
-    bos = front[0] if front else _beginning(folder, engine.token_to_id)
+    bos = front[0] if front else _first_token(folder, engine.token_to_id)
     return Tokenizer(encode, bos, digest.hexdigest(), str(name))
 
 
-def open_text(paths: Sequence[Path], tokenizer: Tokenizer, column: str | None = None) -> Flat:
-    """The tokens of text files, or of the text column of parquet files, one after the other."""
+def open_text(paths: Sequence[Path], tokenizer: Tokenizer, column: str | None = None) -> TokenStream:
+    """Open the tokens of text files, or of the text column of parquet files, one after the other."""
     for path in paths:
         if not path.is_file():
             raise InterbasisError(f"expected a text file at {path}, but there is no such file")
         if column is not None and path.suffix not in (".parquet", ".jsonl"):
             raise InterbasisError(f"{path} is plain text and has no columns; leave out column={column}")
-    identity = f"text {column} {tokenizer.bos} {tokenizer.identity}\n{identity_of(*paths)}"
-    documents = (document for path in paths for document in documents_of(path, tokenizer, column))
-    return converted(identity, _tokenized(documents, tokenizer))
+    identity = f"text {column} {tokenizer.bos} {tokenizer.identity}\n{file_identity(*paths)}"
+    documents = (document for path in paths for document in _documents(path, tokenizer, column))
+    return cached_stream(identity, _tokenized(documents, tokenizer))
 
 
-def documents_of(path: Path, tokenizer: Tokenizer, column: str | None = None) -> Iterator[Document]:
-    """The documents of a file, one at a time, without the line ends around them."""
+def _documents(path: Path, tokenizer: Tokenizer, column: str | None) -> Iterator[Document]:
+    """Documents of a file, one at a time, without the line ends around them."""
     if path.suffix in (".parquet", ".jsonl"):
         rows = _parquet_rows if path.suffix == ".parquet" else _json_rows
-        yield from _documents_of_rows(rows(path, column), tokenizer)
+        yield from _row_documents(rows(path, column), tokenizer)
         return
-    rest = ""
+    last = ""
     try:
         with open(path, encoding="utf-8", newline="") as file:
             while block := file.read(CHARACTERS_PER_BLOCK):
-                *whole, rest = (rest + block).split(SEPARATOR)
+                *whole, last = (last + block).split(SEPARATOR)
                 yield from (Document(document.strip("\r\n")) for document in whole)
     except UnicodeDecodeError as error:
         raise InterbasisError(
             f"{path} is not text in UTF-8 ({error.reason} at byte {error.start})"
         ) from error
-    yield Document(rest.strip("\r\n"))
+    yield Document(last.strip("\r\n"))
 
 
-def open_rows(identity: str, rows: Iterable[object], tokenizer: Tokenizer, tokens: int) -> Flat:
-    """The tokens of rows of text or of conversations, up to the row in which so many are reached.
+def open_rows(identity: str, rows: Iterable[object], tokenizer: Tokenizer, tokens: int) -> TokenStream:
+    """Open the tokens of rows of text or of conversations, up to the row in which so many are reached.
 
     ``identity`` is whatever decides the rows.
     """
+
+    def first_documents() -> Iterator[np.ndarray]:
+        total = 0
+        for document in _tokenized(_row_documents(rows, tokenizer), tokenizer):
+            yield document
+            total += len(document)
+            if total >= tokens:
+                return
+
     decisive = f"rows {tokens} {tokenizer.bos} {tokenizer.identity}\n{identity}"
-    return converted(decisive, _until(tokens, _tokenized(_documents_of_rows(rows, tokenizer), tokenizer)))
+    return cached_stream(decisive, first_documents())
 
 
-def _until(tokens: int, documents: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    total = 0
-    for document in documents:
-        yield document
-        total += len(document)
-        if total >= tokens:
-            return
-
-
-def _documents_of_rows(rows: Iterable[object], tokenizer: Tokenizer) -> Iterator[Document]:
+def _row_documents(rows: Iterable[object], tokenizer: Tokenizer) -> Iterator[Document]:
     chat: Callable[[list[dict[str, str]]], str] | None = None
     for number, row in enumerate(rows, 1):
         if isinstance(row, list):
             chat = chat or tokenizer.chat()
-            yield Document(chat(row), begun=True)
+            yield Document(chat(row), has_start=True)
         elif isinstance(row, str | None):
             yield Document((row or "").strip("\r\n"))
         else:
@@ -193,13 +192,13 @@ def _documents_of_rows(rows: Iterable[object], tokenizer: Tokenizer) -> Iterator
 
 def _parquet_rows(path: Path, column: str | None) -> Iterator[object]:
     file = open_parquet(path)
-    name = column_of(path, file.schema_arrow.names, (column,) if column else COLUMNS)
+    name = find_column(path, file.schema_arrow.names, column, COLUMNS)
     for batch in file.iter_batches(batch_size=256, columns=[name]):
         yield from (row.as_py() for row in batch.column(0))
 
 
 def _json_rows(path: Path, column: str | None) -> Iterator[object]:
-    """One value of every line: the column named, or the first that holds text or messages."""
+    """Value of every line: the column named, or the first that holds text or messages."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -213,19 +212,19 @@ def _json_rows(path: Path, column: str | None) -> Iterator[object]:
                     f"{path}, line {number}: expected an object with text or messages, received "
                     f"{type(row).__name__}"
                 )
-            yield row[column_of(path, tuple(row), (column,) if column else COLUMNS)]
+            yield row[find_column(path, tuple(row), column, COLUMNS)]
 
 
 def _tokenized(documents: Iterator[Document], tokenizer: Tokenizer) -> Iterator[np.ndarray]:
-    wanted = (document for document in documents if document.text)
-    while some := list(islice(wanted, 256)):
-        for document, ids in zip(some, tokenizer.encode([one.text for one in some]), strict=True):
-            begun = document.begun or tokenizer.bos is None or ids[:1] == [tokenizer.bos]
-            yield np.array(ids if begun else [tokenizer.bos, *ids], np.uint32)
+    filled = (document for document in documents if document.text)
+    while batch := list(islice(filled, 256)):
+        for document, ids in zip(batch, tokenizer.encode([d.text for d in batch]), strict=True):
+            has_start = document.has_start or tokenizer.bos is None or ids[:1] == [tokenizer.bos]
+            yield np.array(ids if has_start else [tokenizer.bos, *ids], np.uint32)
 
 
-def _beginning(folder: Path, number_of: Callable[[str], int | None]) -> int | None:
-    """The token that begins a document where the tokenizer puts none in front of a text itself.
+def _first_token(folder: Path, token_number: Callable[[str], int | None]) -> int | None:
+    """Token that begins a document where the tokenizer puts none in front of a text itself.
 
     It is ``bos_token`` of the tokenizer's settings or, in its absence, <|endoftext|>, which models trained as
     GPT-2 was have between documents. With a chat template, ``bos_token`` begins messages and not documents;
@@ -233,13 +232,13 @@ def _beginning(folder: Path, number_of: Callable[[str], int | None]) -> int | No
     """
     try:
         settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        named, added = settings.get("bos_token"), settings.get("add_bos_token")
-        bos = named["content"] if isinstance(named, dict) else named
+        bos, added = settings.get("bos_token"), settings.get("add_bos_token")
+        bos = bos["content"] if isinstance(bos, dict) else bos
         chats = "chat_template" in settings or (folder / "chat_template.jinja").is_file()
     except (OSError, ValueError, AttributeError, KeyError):
         bos, added, chats = None, None, False
     names = [bos, SEPARATOR] if added or not chats else [SEPARATOR]
     for name in names if added is not False else [SEPARATOR]:
-        if isinstance(name, str) and (number := number_of(name)) is not None:
+        if isinstance(name, str) and (number := token_number(name)) is not None:
             return number
     return None

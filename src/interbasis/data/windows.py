@@ -12,15 +12,15 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from interbasis.base.errors import InterbasisError
-from interbasis.data.flat import Flat
 from interbasis.data.samples import IGNORED_LABEL, Pair, Samples, Split
+from interbasis.data.tokens import TokenStream
 
 TOKENS_PER_READ = 2**16
-"""Of a pass over the samples."""
+"""Tokens that a pass over the samples reads at a time."""
 
 
 class Windows(BaseModel):
-    """How a stream of tokens becomes samples."""
+    """Settings by which a stream of tokens becomes samples."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -38,20 +38,20 @@ class Windows(BaseModel):
     """Share of the tokens, in whole documents, that is the test set of a file that holds both."""
 
 
-def split(flat: Flat, windows: Windows, which: Split, name: str) -> Flat:
-    """The training or test part of a stream: whole documents, so that none is in both.
+def split(stream: TokenStream, windows: Windows, which: Split, name: str) -> TokenStream:
+    """Training or test part of a stream: whole documents, so that none is in both.
 
     Where documents are so long that the test set would be less than half or more than twice what is wanted,
     as in a text without separators, it is the last tokens instead.
     """
-    total, share = len(flat.tokens), windows.held_out
+    total, share = len(stream.tokens), windows.held_out
     if not total:
         raise InterbasisError(f"{name} is empty; expected at least one window of tokens")
     wanted = total - int(total * share)
     cut = 0
-    if flat.starts is not None and len(flat.starts):
-        after = flat.starts[flat.starts >= wanted]
-        cut = int(after[0] if len(after) else flat.starts[-1])
+    if stream.starts is not None and len(stream.starts):
+        after = stream.starts[stream.starts >= wanted]
+        cut = int(after[0] if len(after) else stream.starts[-1])
     if not share / 2 <= (total - cut) / total <= min(2 * share, (1 + share) / 2):
         cut = wanted - wanted % stride(windows)
     if not 0 < cut < total:
@@ -59,50 +59,46 @@ def split(flat: Flat, windows: Windows, which: Split, name: str) -> Flat:
             f"{name} has {total} tokens, too few to hold out {share:.0%} of them as a test set with windows "
             f"of {windows.context}; name a smaller context, the whole of it with part=all, or give two files"
         )
-    return flat.part(0, cut) if which == "train" else flat.part(cut, total)
+    return stream.part(0, cut) if which == "train" else stream.part(cut, total)
 
 
-def samples(flat: Flat, windows: Windows, name: str) -> Samples:
-    """The samples of a stream, read when they are wanted."""
+def samples(stream: TokenStream, windows: Windows, name: str) -> Samples:
+    """Samples of a stream, read when they are wanted."""
     if windows.prepend and windows.bos is None:
         raise InterbasisError(f"{name}: prepend needs to know the token; name it as bos=TOKEN")
     if windows.per == "document":
-        return _documents(flat, windows, name)
+        return _documents(stream, windows, name)
     step = stride(windows)
-    count = len(flat.tokens) // step
+    count = len(stream.tokens) // step
     if not count:
         raise InterbasisError(
-            f"{name} has {len(flat.tokens)} tokens, fewer than the {step} of one window; name a smaller "
+            f"{name} has {len(stream.tokens)} tokens, fewer than the {step} of one window; name a smaller "
             "context"
         )
 
     def read(first: int, last: int) -> Pair:
-        block = np.asarray(flat.tokens[first * step : last * step]).reshape(-1, step).astype(np.int64)
+        block = np.asarray(stream.tokens[first * step : last * step]).reshape(-1, step).astype(np.int64)
         tokens = torch.from_numpy(block)
         if windows.prepend:
             front = torch.full((len(tokens), 1), windows.bos or 0)
             return torch.cat([front, tokens[:, :-1]], 1), tokens
         return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
-    return Samples(count, read, "tokens", batch=_batch(windows))
+    return Samples(count, read, "tokens", batch=max(1, TOKENS_PER_READ // windows.context))
 
 
 def stride(windows: Windows) -> int:
-    """Tokens of the stream that one packed window takes up."""
+    """Tokens of the stream that a packed window takes up."""
     return windows.context + (0 if windows.prepend else 1)
 
 
-def _batch(windows: Windows) -> int:
-    return max(1, TOKENS_PER_READ // windows.context)
-
-
-def _documents(flat: Flat, windows: Windows, name: str) -> Samples:
-    if flat.starts is None:
+def _documents(stream: TokenStream, windows: Windows, name: str) -> Samples:
+    if stream.starts is None:
         raise InterbasisError(
             f"{name}: per=document needs to know where documents begin; name the token as bos=TOKEN or "
             "eos=TOKEN"
         )
-    left, right = _pieces(flat, flat.starts, windows)
+    left, right = _pieces(stream, stream.starts, windows)
     if not len(left):
         raise InterbasisError(f"{name} has no document of two tokens or more")
 
@@ -110,23 +106,23 @@ def _documents(flat: Flat, windows: Windows, name: str) -> Samples:
         inputs = np.zeros((last - first, windows.context), np.int64)
         labels = np.full_like(inputs, IGNORED_LABEL)
         for row, (a, b) in enumerate(zip(left[first:last], right[first:last], strict=True)):
-            labels[row, : b - a] = flat.tokens[a:b]
-            inputs[row, 0] = (windows.bos or 0) if windows.prepend else flat.tokens[a - 1]
+            labels[row, : b - a] = stream.tokens[a:b]
+            inputs[row, 0] = (windows.bos or 0) if windows.prepend else stream.tokens[a - 1]
             inputs[row, 1 : b - a] = labels[row, : b - a - 1]
         return torch.from_numpy(inputs), torch.from_numpy(labels)
 
-    lengths = torch.from_numpy(right - left)
-    return Samples(len(left), read, "tokens", batch=_batch(windows), lengths=lengths)
+    batch, lengths = max(1, TOKENS_PER_READ // windows.context), torch.from_numpy(right - left)
+    return Samples(len(left), read, "tokens", batch=batch, lengths=lengths)
 
 
-def _pieces(flat: Flat, starts: np.ndarray, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
+def _pieces(stream: TokenStream, starts: np.ndarray, windows: Windows) -> tuple[np.ndarray, np.ndarray]:
     """Runs left … right − 1 of at most T tokens to be predicted; every document begins a new one.
 
     Its first token has nothing before it to predict it from, unless bos is put there.
     """
-    ends = np.append(starts[1:], len(flat.tokens))
-    known = np.asarray(flat.tokens[starts]) == windows.bos if windows.prepend else np.ones(len(starts), bool)
-    begins = starts + known
+    ends = np.append(starts[1:], len(stream.tokens))
+    has_first = np.asarray(stream.tokens[starts]) == windows.bos if windows.prepend else True
+    begins = starts + np.broadcast_to(has_first, len(starts))
     counts = -(-(ends - begins) // windows.context)
     number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     left = np.repeat(begins, counts) + number * windows.context

@@ -15,7 +15,7 @@ from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Record
 from interbasis.base.tensor_file import Entry, read_tensor
 from interbasis.compute.checkpoints import State
-from interbasis.numerics.linalg import Cut
+from interbasis.numerics.linalg import SpectrumCut
 
 MAX_DENSE_IDENTITY = 2**13
 """Widest layer whose identity matrix is made when it is asked for."""
@@ -40,10 +40,10 @@ class LayerBasis:
     constant's, is 1 by convention. For neuron, the neurons' own."""
     constant: bool = True
     """Whether feature 0 is the constant."""
-    variance_cut: Cut | None = None
-    """Effect of the noise floor on D."""
-    jacobian_cut: Cut | None = None
-    """Effect of the noise floor on Λ."""
+    variance_cut: SpectrumCut | None = None
+    """What the noise floor did to D."""
+    jacobian_cut: SpectrumCut | None = None
+    """What the noise floor did to Λ."""
     isolated: int = 0
     """Features after the constant that hold one coordinate each and took part in no decomposition."""
     eigenvalue_errors: Tensor | None = None
@@ -86,6 +86,14 @@ class LayerBasis:
     def from_features(self, features: Tensor) -> Tensor:  # [..., features] -> [..., width]
         """C⁺ f̂."""
         return features if self.identity else features @ self.inverse.to(features).T
+
+    def rows(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [k, width]
+        """C[j] of some features j: the directions that they read."""
+        return self.transform[torch.as_tensor(features, device=self.transform.device)]
+
+    def directions(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [width, k]
+        """C⁺[:, j] of some features j: one unit of each in the layer's coordinates."""
+        return self.inverse[:, torch.as_tensor(features, device=self.inverse.device)]
 
     def centred(self) -> "LayerBasis":
         """The same features with 0 as their mean, as those of a rotated basis have it already."""
@@ -138,6 +146,12 @@ class IdentityBasis(LayerBasis):
     def inverse(self) -> Tensor:  # [width, width]
         """The identity, made dense."""
         return self.transform
+
+    def rows(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [k, width]
+        return torch.nn.functional.one_hot(torch.as_tensor(features, device="cpu"), self.width).double()
+
+    def directions(self, features: Sequence[int] | Tensor) -> Tensor:  # [k] -> [width, k]
+        return self.rows(features).T
 
     def centred(self) -> LayerBasis:
         """C = H: f̂ = f − E[f], apart from the constant; without a constant or a mean, as it is."""
@@ -219,8 +233,8 @@ class LayerHeader(Record):
     isolated: int = 0
     identity: bool = False
     width: int = 0
-    variance_cut: Cut | None
-    jacobian_cut: Cut | None
+    variance_cut: SpectrumCut | None
+    jacobian_cut: SpectrumCut | None
 
     @classmethod
     def from_layer(cls, layer: LayerBasis) -> "LayerHeader":

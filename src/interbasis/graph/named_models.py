@@ -100,7 +100,7 @@ def _residual(spec: str, path: str) -> Model:
 
 
 def _mlp(spec: str, path: str) -> Model:
-    return Model(spec, mlp.load(path), mlp.data_of(path))
+    return Model(spec, mlp.load(path), mlp.training_data(path))
 
 
 def open_data(
@@ -196,7 +196,7 @@ def _from_hub(spec: str, name: str, memory: int | None = None) -> Model:
     name, blocks, output, head = hub_options(spec, name)
     try:
         from interbasis.models.hf.load import exceeds, from_hf
-        from interbasis.models.hf.reading import context_of
+        from interbasis.models.hf.reading import context_length
     except (ImportError, AttributeError) as error:
         raise InterbasisError(
             f"{spec} requires the transformers package; install it with: pip install 'interbasis[hf]'"
@@ -206,9 +206,14 @@ def _from_hub(spec: str, name: str, memory: int | None = None) -> Model:
         from transformers.utils.logging import disable_progress_bar
 
         disable_progress_bar()
-    stored = memory is not None and exceeds(name, memory // 2)
-    network = from_hf(name, blocks, output=output, head=head, stored=stored)  # type: ignore[arg-type]
-    return Model(spec, network, context=context_of(name), tokenizer=name)
+    network = from_hf(
+        name,
+        blocks,
+        output=output,
+        head=head,  # type: ignore[arg-type]
+        stored=memory is not None and exceeds(name, memory // 2),
+    )
+    return Model(spec, network, context=context_length(name), tokenizer=name)
 
 
 def _from_python(spec: str, path: str) -> Model:

@@ -31,29 +31,31 @@ DRAWS = 2
 
 @torch.enable_grad()
 def has_custom_backward(
-    module: nn.Module, example: Tensor, leaf: int = 0, dtype: torch.dtype = torch.float64
+    module: nn.Module, example: Tensor, output_number: int = 0, dtype: torch.dtype = torch.float64
 ) -> bool:
     """Whether autograd's gradients of a module differ from the derivatives of what it computes.
 
-    ``leaf`` is the number of the output among all that it returns, ``dtype`` the shortest type that it
+    ``output_number`` is that of the output among all that it returns, ``dtype`` the shortest type that it
     computes in. False where that cannot be said: types shorter than float32, modules that autograd refuses.
     """
     if dtype not in STEPS:
         return False
     step, allowed = STEPS[dtype]
     try:
-        return all(_Point(module, example, leaf, seed).differs(step, allowed) for seed in range(DRAWS))
+        return all(
+            _Point(module, example, output_number, seed).differs(step, allowed) for seed in range(DRAWS)
+        )
     except Exception:  # somebody else's code
         return False
 
 
 @dataclass(frozen=True)
 class _Point:
-    """A place beside the example, and the random numbers that belong to it."""
+    """Point beside the example, and the random numbers that belong to it."""
 
     module: nn.Module
     example: Tensor
-    leaf: int
+    output_number: int
     seed: int
 
     def differs(self, step: float, allowed: float) -> bool:
@@ -85,8 +87,8 @@ class _Point:
                 tensor.requires_grad_(recorded)
                 directions.append(d)
             with torch.set_grad_enabled(recorded):
-                taken = inputs + 0 if inputs.is_floating_point() else inputs  # it may compute in place
-                return tree_leaves(self.module(taken))[self.leaf], x, directions
+                copied = inputs + 0 if inputs.is_floating_point() else inputs  # it may compute in place
+                return tree_leaves(self.module(copied))[self.output_number], x, directions
 
     def _embeddings(self) -> list[Tensor]:
         """Weights that tokens are embedded with; all weights where the module has no `nn.Embedding`."""

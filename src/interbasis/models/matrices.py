@@ -22,26 +22,26 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def changed_copy(module: Module, change: Change) -> Module:
-    """A copy with change(W) in the place of every weight matrix W."""
+    """Copy of a module with change(W) in the place of every weight matrix W."""
     _matrices(module)  # refuses what cannot be told, of which some cannot be copied either
     return change_matrices(deepcopy(module), change)
 
 
 @torch.no_grad()
 def change_matrices(module: Module, change: Change) -> Module:
-    """The same in place, one matrix after the other in the order of their names."""
+    """Change a module in place, one matrix after the other in the order of their names."""
     for _, matrix in sorted(_matrices(module).items()):
         matrix.copy_(change(matrix))
     return module
 
 
 def changed_matrices(weights: Mapping[str, Tensor], change: Change) -> dict[str, Tensor]:
-    """The same for tensors with TransformerLens' names, as a modular-addition checkpoint has them."""
+    """Change tensors with TransformerLens' names, as a modular-addition checkpoint has them."""
     return dict(weights) | {name: change(weights[name]) for name in sorted(weights) if _named_matrix(name)}
 
 
 def _matrices(module: nn.Module) -> dict[str, nn.Parameter]:
-    """By name; one that several modules share is there once."""
+    """Weight matrices by name; one that several modules share is there once."""
     parts = dict(module.named_modules())
     seen = {
         id(p)
@@ -61,9 +61,8 @@ def _matrices(module: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def _is_map(part: nn.Module) -> bool:
-    return (
-        isinstance(part, LINEAR_MAPS) or type(part).__name__ == "Conv1D"
-    )  # transformers' transposed nn.Linear
+    """Whether a part is a linear map; Conv1D is transformers' transposed nn.Linear."""
+    return isinstance(part, LINEAR_MAPS) or type(part).__name__ == "Conv1D"
 
 
 def _holds_matrix(part: nn.Module, path: str, name: str) -> bool:
@@ -76,7 +75,10 @@ def _holds_matrix(part: nn.Module, path: str, name: str) -> bool:
 
 
 def _named_matrix(name: str) -> bool:
-    """`blocks.0.attn.W_Q`, or `_W_K` where heads share keys; W_E and W_pos are embeddings, b_Q is a bias."""
+    """Whether a name is a weight matrix's: `blocks.0.attn.W_Q`, or `_W_K` where heads share keys.
+
+    W_E and W_pos are embeddings, b_Q is a bias.
+    """
     last = name.rpartition(".")[2].lstrip("_")
     return last.startswith("W_") and last not in ("W_E", "W_pos")
 

@@ -11,6 +11,7 @@ model was trained on, where there is one.
 
 import inspect
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,11 @@ from interbasis.network.network import Network
 __all__ = ["load", "load_module", "save"]
 
 KNOWN = {kind.__name__: kind for kind in (nn.Linear, nn.Flatten, *ELEMENTWISE, *IDENTITIES)}
-"""The modules a checkpoint may be made of."""
+"""Modules that a checkpoint may be made of."""
 
 
 def architecture(module: nn.Sequential, data: str = "") -> dict[str, Any]:
-    """What a checkpoint's metadata say, enough to make the module again.
+    """Architecture in a checkpoint's metadata, enough to make the module again.
 
     Args:
         module: A plain MLP.
@@ -60,22 +61,25 @@ def save(
     Returns:
         The path.
     """
-    path = Path(path)
-    metadata = {"architecture": json.dumps(architecture(module, data))}
-    if training:
-        metadata["training"] = json.dumps(training)
+    about = {"architecture": architecture(module, data)} | ({"training": training} if training else {})
+    return write_checkpoint(module, Path(path), about)
+
+
+def write_checkpoint(module: nn.Module, path: Path, about: Mapping[str, object]) -> Path:
+    """Write a module's state as safetensors, with JSON in the metadata."""
     tensors = {name: weight.detach().cpu().contiguous() for name, weight in module.state_dict().items()}
+    metadata = {name: json.dumps(value) for name, value in about.items()}
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
     return path
 
 
 def load(path: str | Path) -> Network:
-    """The network of a checkpoint."""
+    """Load the network of a checkpoint."""
     return from_torch(load_module(path))
 
 
 def load_module(path: str | Path) -> nn.Sequential:
-    """The `nn.Sequential` of a checkpoint.
+    """Load the `nn.Sequential` of a checkpoint.
 
     Args:
         path: The checkpoint.
@@ -104,8 +108,8 @@ def load_module(path: str | Path) -> nn.Sequential:
     return module.eval()
 
 
-def data_of(path: str | Path) -> str:
-    """The spec of the data a checkpoint was trained on; nothing where it does not say."""
+def training_data(path: str | Path) -> str:
+    """Spec of the data that a checkpoint was trained on; empty where it does not say."""
     return str(_read(Path(path))[1].get("data") or "")
 
 
@@ -121,10 +125,10 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"could not read {path} as an MLP checkpoint in safetensors format ({error})"
         ) from error
     try:
-        described = json.loads(about or "")
-        if described["family"] == FAMILY:
-            return tensors, described
-        reason = f"its family is {described['family']!r}"
+        architecture = json.loads(about or "")
+        if architecture["family"] == FAMILY:
+            return tensors, architecture
+        reason = f"its family is {architecture['family']!r}"
     except (ValueError, KeyError, TypeError):
         reason = "its metadata have no architecture"
     raise InterbasisError(f"{path} is not an MLP checkpoint: {reason}; save one with interbasis.mlp.save")

@@ -22,45 +22,22 @@ from torch import Tensor, nn
 
 from interbasis.base.errors import InterbasisError
 from interbasis.data.modadd import pairs, split
+from interbasis.models.embedding import TokenEmbedding
 from interbasis.models.matrices import changed_matrices
 from interbasis.network.cores import Attention, AttentionShape, Elementwise, Linear
-from interbasis.network.network import Network, NodeLayer, Prefix, Section
-from interbasis.network.prefix import with_constant
+from interbasis.network.network import Network, NodeLayer, Section
 
 __all__ = ["from_weights", "load", "modulus", "pairs", "split"]
 
 FAMILY = "modadd"
 
 
-class Embedding(Prefix):
-    """Token plus position embedding, with the constant in front."""
-
-    def __init__(self, tokens: Tensor, positions: Tensor):
-        super().__init__()
-        self.tokens = nn.Parameter(tokens, requires_grad=False)  # [vocabulary, d]
-        self.positions = nn.Parameter(positions, requires_grad=False)  # [context, d]
-
-    def forward(self, inputs: Tensor) -> Tensor:  # [n, T] -> [n, T, d + 1]
-        vocabulary, context = len(self.tokens), len(self.positions)
-        if (
-            inputs.is_floating_point()
-            or inputs.dtype == torch.bool
-            or inputs.ndim != 2
-            or inputs.shape[1] > context
-        ):
-            raise InterbasisError(
-                f"expected integer tokens of shape [samples, at most {context} positions], received "
-                f"{inputs.dtype} of shape {list(inputs.shape)}"
-            )
-        if inputs.numel() and not 0 <= inputs.min() <= inputs.max() < vocabulary:
-            raise InterbasisError(
-                f"tokens lie between 0 and {vocabulary - 1}; received {inputs.min()} to {inputs.max()}"
-            )
-        return with_constant(self.tokens[inputs.long()] + self.positions[: inputs.shape[1]])
+class Embedding(TokenEmbedding):
+    """Token plus position embedding; its name is part of the fingerprints of stored graphs."""
 
 
 def modulus(network: Network) -> int:
-    """p of a modular-addition network: all tokens but "=".
+    """Modulus p of a modular-addition network: the number of tokens but "=".
 
     Args:
         network: The network.
@@ -77,7 +54,7 @@ def modulus(network: Network) -> int:
 
 
 def load(path: str | Path) -> Network:
-    """The network of a modular-addition checkpoint (safetensors).
+    """Load the network of a modular-addition checkpoint (safetensors).
 
     Node layers: `attn_in.k` and `mlp_in.k` of every block, `unembed`, `output`.
 
@@ -100,7 +77,7 @@ def load(path: str | Path) -> Network:
 
 
 def from_weights(weights: dict[str, Tensor], origin: str = "the given weights") -> Network:
-    """The network of a modular-addition transformer's named tensors.
+    """Network of a modular-addition transformer's named tensors.
 
     Args:
         weights: Tensors by name, as in a checkpoint.
@@ -113,21 +90,20 @@ def from_weights(weights: dict[str, Tensor], origin: str = "the given weights") 
     blocks = max(numbers, default=0) + 1
     _check(weights, blocks, origin)
     width = weights["embed.W_E"].shape[1]
-    nodes = [
-        NodeLayer(f"{part}.{block}", width + 1) for block in range(blocks) for part in ("attn_in", "mlp_in")
-    ]
-    nodes += [
-        NodeLayer("unembed", width + 1),
-        NodeLayer("output", weights["unembed.W_U"].shape[1], constant=False),
-    ]
+    names = [f"{part}.{block}" for block in range(blocks) for part in ("attn_in", "mlp_in")]
+    nodes = [NodeLayer(name, width + 1) for name in (*names, "unembed")]
     sections = []
     for block in range(blocks):
         prefix = f"blocks.{block}."
         part = {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}
         attention_in, mlp_in, after = nodes[2 * block : 2 * block + 3]
         sections.append(_attention(part, attention_in, mlp_in, last_only=block == blocks - 1))
-        sections.append(_mlp(part, mlp_in, after))
-    sections.append(_unembedding(weights, *nodes[-2:]))
+        read, write = _read(part["mlp.b_in"], part["mlp.W_in"].T), _below_constant(part["mlp.W_out"].T)
+        skip = _residual(part["mlp.b_out"])
+        sections.append(Section(mlp_in, after, skip, read, write, Elementwise(nn.ReLU())))
+    logits = _read(weights["unembed.b_U"], weights["unembed.W_U"].T)
+    output = NodeLayer("output", len(logits), constant=False)
+    sections.append(Section(nodes[-1], output, logits, logits[:0], logits[:, :0], Linear()))
     embedding = Embedding(weights["embed.W_E"], weights["pos_embed.W_pos"])
     p = len(embedding.tokens) - 1
     return Network(
@@ -143,27 +119,15 @@ def from_weights(weights: dict[str, Tensor], origin: str = "the given weights") 
 
 def _attention(part: dict[str, Tensor], source: NodeLayer, target: NodeLayer, last_only: bool) -> Section:
     heads, width, head = part["attn.W_Q"].shape
-    read = torch.cat(
-        [
-            torch.cat([part[f"attn.b_{x}"].reshape(-1, 1), part[f"attn.W_{x}"].mT.reshape(-1, width)], dim=1)
-            for x in "QKV"
-        ]
-    )  # [3 · heads · head, d + 1]
+    maps = [(part[f"attn.b_{x}"].flatten(), part[f"attn.W_{x}"].mT.reshape(-1, width)) for x in "QKV"]
+    read = torch.cat([_read(*biased) for biased in maps])  # [3 · heads · head, d + 1]
     write = _below_constant(part["attn.W_O"].flatten(0, 1).T)
     skip = _residual(part["attn.b_O"])
     return Section(source, target, skip, read, write, Attention(AttentionShape(heads, head)), last_only)
 
 
-def _mlp(part: dict[str, Tensor], source: NodeLayer, target: NodeLayer) -> Section:
-    read = torch.cat([part["mlp.b_in"][:, None], part["mlp.W_in"].T], dim=1)
-    write = _below_constant(part["mlp.W_out"].T)
-    return Section(source, target, _residual(part["mlp.b_out"]), read, write, Elementwise(nn.ReLU()))
-
-
-def _unembedding(weights: dict[str, Tensor], source: NodeLayer, target: NodeLayer) -> Section:
-    skip = torch.cat([weights["unembed.b_U"][:, None], weights["unembed.W_U"].T], dim=1)
-    nothing = skip.new_zeros
-    return Section(source, target, skip, nothing(0, skip.shape[1]), nothing(len(skip), 0), Linear())
+def _read(bias: Tensor, weight: Tensor) -> Tensor:  # [c], [c, d] -> [c, d + 1]
+    return torch.cat([bias[:, None], weight], dim=1)
 
 
 def _residual(bias: Tensor) -> Tensor:  # [d] -> [d + 1, d + 1]
@@ -178,7 +142,7 @@ def _below_constant(write: Tensor) -> Tensor:  # [d, c] -> [d + 1, c]
 
 
 def _check(weights: dict[str, Tensor], blocks: int, origin: str) -> None:
-    """Every tensor is there and all shapes agree; a letter stands for one size wherever it is met."""
+    """Refuse missing tensors and shapes that disagree; a letter stands for one size wherever it is met."""
     shapes = {"embed.W_E": "vd", "pos_embed.W_pos": "cd", "unembed.W_U": "do", "unembed.b_U": "o"}
     for k in range(blocks):
         shapes |= {f"blocks.{k}.attn.W_{x}": "adh" for x in "QKV"}

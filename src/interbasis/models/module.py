@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from interbasis.base.errors import InterbasisError
 from interbasis.models import sequential
-from interbasis.models.agreement import made_up_inputs
 from interbasis.models.custom_backward import has_custom_backward
 from interbasis.models.matrices import changed_copy
 from interbasis.models.own_output import check_no_global_hooks, check_own_forwards
@@ -60,11 +59,16 @@ def from_torch(
     check_no_global_hooks()
     check_own_forwards(module)
     if sequential.is_plain(module) and layers is None and output is None:
-        network = _of_sequential(module, example, bool(general))
+        network = _from_sequential(module, example, bool(general))
     else:
         network = _traced(module, example, layers, output)
-        if general is False:
-            _refuse_general(network)
+        general_sections = [s for s in network.sections if isinstance(s.core, General)]
+        if general is False and general_sections:
+            section = general_sections[0]
+            raise InterbasisError(
+                f"between {section.source.name} and {section.target.name}: {section.core.name} has no "  # type: ignore[attr-defined]
+                "closed form; pass general=True to take it by automatic differentiation (exact, slower)"
+            )
 
     def remake(change: Change) -> Network:
         return from_torch(
@@ -74,13 +78,13 @@ def from_torch(
     return replace(network, remake=remake)
 
 
-def _of_sequential(module: nn.Module, example: Tensor | None, general: bool) -> Network:
-    """Read as it is, but for modules with a backward of their own, which a `General` core would call."""
+def _from_sequential(module: nn.Module, example: Tensor | None, general: bool) -> Network:
+    """Read a module as it is, but trace one with a backward of its own, which a `General` core would call."""
     network = sequential.from_sequential(module, example, general=general)
     if not any(isinstance(section.core, General) for section in network.sections):
         return network
-    assert isinstance(network.prefix, sequential.Rows)
-    inputs = made_up_inputs(network.prefix) if example is None else example
+    assert isinstance(network.prefix, sequential.RowPrefix)
+    inputs = sequential.random_inputs(network.prefix) if example is None else example
     if inputs is None or not has_custom_backward(module, inputs):
         return network
     return _traced(module, inputs, None, None)
@@ -89,7 +93,7 @@ def _of_sequential(module: nn.Module, example: Tensor | None, general: bool) -> 
 def _traced(
     module: nn.Module, example: Tensor | None, layers: Sequence[str] | None, output: str | int | None
 ) -> Network:
-    from interbasis.models.traced.load import network_of
+    from interbasis.models.traced.load import trace_network
 
     if example is None:
         raise InterbasisError(
@@ -103,14 +107,14 @@ def _traced(
             "module of several inputs in an nn.Module that takes one tensor"
         )
     with _without_cache(module):
-        return network_of(module, example, layers, output)
+        return trace_network(module, example, layers, output)
 
 
 @contextmanager
 def _without_cache(module: nn.Module) -> Iterator[None]:
-    """Causal models of transformers return their keys and values as well, unless they are told not to."""
-    found = [getattr(part, "config", None) for part in module.modules()]
-    configs = {id(config): config for config in found if getattr(config, "use_cache", False) is True}
+    """Keep causal models of transformers from returning their keys and values as well, meanwhile."""
+    parts = [getattr(part, "config", None) for part in module.modules()]
+    configs = {id(config): config for config in parts if getattr(config, "use_cache", False) is True}
     try:
         for config in configs.values():
             config.use_cache = False  # type: ignore[union-attr]
@@ -118,12 +122,3 @@ def _without_cache(module: nn.Module) -> Iterator[None]:
     finally:
         for config in configs.values():
             config.use_cache = True  # type: ignore[union-attr]
-
-
-def _refuse_general(network: Network) -> None:
-    for section in network.sections:
-        if isinstance(section.core, General):
-            raise InterbasisError(
-                f"between {section.source.name} and {section.target.name}: {section.core.name} has no "
-                "closed form; pass general=True to take it by automatic differentiation (exact, slower)"
-            )

@@ -11,6 +11,7 @@ and `output`. Checkpoints are safetensors of the module's state, with its widths
 """
 
 import json
+import math
 from collections.abc import Mapping
 from copy import deepcopy
 from itertools import pairwise
@@ -18,16 +19,15 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from interbasis.base.errors import InterbasisError
-from interbasis.base.files import write_atomically
 from interbasis.models.matrices import changed_copy
-from interbasis.models.pixels import Pixels
+from interbasis.models.mlp import write_checkpoint
 from interbasis.network.cores import Elementwise
-from interbasis.network.network import Network, NodeLayer
+from interbasis.network.network import Network, NodeLayer, Prefix
+from interbasis.network.prefix import with_constant
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import (
     StencilSection,
@@ -39,12 +39,30 @@ from interbasis.network.stencil_section import (
     one_tap,
     patch_matrix,
 )
-from interbasis.network.window import Grid, Window
+from interbasis.network.window import Grid, SlidingWindow
 
 FAMILY = "residual convolutional network"
 
 
-class Block(nn.Module):
+class Pixels(Prefix):
+    """Images [n, channels, grid…], or rows [n, channels · pixels], to [n, pixels, 1 + channels]."""
+
+    def __init__(self, channels: int, grid: Grid, dtype: torch.dtype = torch.float32):
+        super().__init__()
+        self.channels, self.grid = channels, grid
+        self.like = nn.Buffer(torch.zeros((), dtype=dtype))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        shape = (self.channels, *self.grid)
+        if inputs.shape[1:] not in (shape, (math.prod(shape),)):
+            raise InterbasisError(
+                f"expected images of shape [samples, {', '.join(map(str, shape))}] or rows of "
+                f"{math.prod(shape)} numbers, received {list(inputs.shape)}"
+            )
+        return with_constant(inputs.to(self.like.dtype).reshape(len(inputs), self.channels, -1).mT)
+
+
+class ResidualBlock(nn.Module):
     """Two convolutions and a shortcut, at half the resolution."""
 
     def __init__(self, before: int, after: int):
@@ -62,7 +80,7 @@ class Block(nn.Module):
 
 
 class Residual(nn.Module):
-    """The module; it takes images [n, channels, size, size] or rows of the same numbers."""
+    """Residual network; it takes images [n, channels, size, size] or rows of the same numbers."""
 
     def __init__(
         self, channels: int = 3, size: int = 32, widths: tuple[int, ...] = (16, 32, 64), classes: int = 10
@@ -71,7 +89,7 @@ class Residual(nn.Module):
         self.channels, self.size, self.widths, self.classes = channels, size, tuple(widths), classes
         self.stem = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(widths[0])
-        self.blocks = nn.ModuleList(Block(before, after) for before, after in pairwise(widths))
+        self.blocks = nn.ModuleList(ResidualBlock(before, after) for before, after in pairwise(widths))
         self.head = nn.Linear(widths[-1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -84,17 +102,19 @@ class Residual(nn.Module):
 
 @torch.no_grad()
 def network(module: Residual) -> Network:
-    """The module as it computes in evaluation mode."""
+    """Network of a module as it computes in evaluation mode."""
     module = deepcopy(module).eval()
     like = module.head.weight.detach()
     grid: Grid = (module.size, module.size)
     node = NodeLayer("stem", 1 + module.channels, grid=grid)
     first, *blocks = [f"blocks.{k}.conv1" for k in range(len(module.blocks))] + ["pool"]
     stem = fuse_conv_bn_eval(module.stem, module.norm)
-    stencil = Stencil.sliding(grid, Window.of((3, 3), padding=1))
-    sections = [_activated(node, first, stencil, stem, like)]
+    stencil = Stencil.sliding(grid, SlidingWindow.from_arguments((3, 3), padding=1))
+    target = NodeLayer(first, 1 + stem.out_channels, grid=stencil.target)
+    skip = patch_matrix(stencil, target.width, node.width, like)
+    sections = [_rectified(node, target, skip, _convolution(stem, stencil, node.width), stencil)]
     for k, (block, name) in enumerate(zip(module.blocks, blocks, strict=True)):
-        assert isinstance(block, Block)
+        assert isinstance(block, ResidualBlock)
         sections += _block(block, sections[-1].target, f"blocks.{k}.conv2", name)
     pooled = Stencil.adaptive(sections[-1].stencil.target, (1, 1))
     head = NodeLayer("head", 1 + module.widths[-1], grid=(1, 1))
@@ -114,40 +134,35 @@ def network(module: Residual) -> Network:
     )
 
 
-def _activated(
-    source: NodeLayer, name: str, stencil: Stencil, conv: nn.Conv2d, like: Tensor
-) -> StencilSection:
-    """relu(conv f)."""
-    target = NodeLayer(name, 1 + conv.out_channels, grid=stencil.target)
-    read = patch_matrix(stencil, conv.out_channels, source.width, like)
-    read[:, 0] = _bias(conv)
-    add_taps(read, stencil, kernel_taps(conv.weight.detach()), 0, 1)
-    return _rectified(source, target, patch_matrix(stencil, target.width, source.width, like), read, stencil)
+def _convolution(conv: nn.Conv2d, stencil: Stencil, width: int) -> Tensor:  # [c, 1 + K·width]
+    """Matrix on patches of the first channels of a node layer of that width."""
+    matrix = patch_matrix(stencil, conv.out_channels, width, conv.weight.detach())
+    matrix[:, 0] = _bias(conv)
+    add_taps(matrix, stencil, kernel_taps(conv.weight.detach()), 0, 1)
+    return matrix
 
 
-def _block(block: Block, source: NodeLayer, middle: str, end: str) -> list[StencilSection]:
+def _block(block: ResidualBlock, source: NodeLayer, middle: str, end: str) -> list[StencilSection]:
     """[relu(conv1 x); shortcut x], then relu(conv2 h + shortcut)."""
     assert source.grid is not None
     first = fuse_conv_bn_eval(block.conv1, block.norm1)
     second = fuse_conv_bn_eval(block.conv2, block.norm2)
     shortcut = fuse_conv_bn_eval(block.shortcut, block.norm3)
     width, like = first.out_channels, first.weight.detach()
-    stencil = Stencil.sliding(source.grid, Window.of((3, 3), stride=2, padding=1))
-    stencil, where = stencil.with_taps(Stencil.sliding(source.grid, Window.of((1, 1), stride=2)))
+    stencil = Stencil.sliding(source.grid, SlidingWindow.from_arguments((3, 3), stride=2, padding=1))
+    stencil, where = stencil.with_taps(
+        Stencil.sliding(source.grid, SlidingWindow.from_arguments((1, 1), stride=2))
+    )
     between = NodeLayer(middle, 1 + 2 * width, grid=stencil.target)
-    read = patch_matrix(stencil, width, source.width, like)
-    read[:, 0] = _bias(first)
-    add_taps(read, stencil, kernel_taps(first.weight.detach()), 0, 1)
+    read = _convolution(first, stencil, source.width)
     skip = patch_matrix(stencil, between.width, source.width, like)
     add_taps(skip, stencil, kernel_taps(shortcut.weight.detach()), 1 + width, 1, where)
     skip[1 + width :, 0] = _bias(shortcut)
     sections = [_rectified(source, between, skip, read, stencil)]
-    stencil = Stencil.sliding(stencil.target, Window.of((3, 3), padding=1))
+    stencil = Stencil.sliding(stencil.target, SlidingWindow.from_arguments((3, 3), padding=1))
     stencil, centre = stencil.with_taps(Stencil.pointwise(stencil.source))
     target = NodeLayer(end, 1 + width, grid=stencil.target)
-    read = patch_matrix(stencil, width, between.width, like)
-    read[:, 0] = _bias(second)
-    add_taps(read, stencil, kernel_taps(second.weight.detach()), 0, 1)
+    read = _convolution(second, stencil, between.width)
     add_taps(read, stencil, one_tap(torch.eye(width, dtype=like.dtype)), 0, 1 + width, centre)
     skip = patch_matrix(stencil, target.width, between.width, like)
     return [*sections, _rectified(between, target, skip, read, stencil)]
@@ -170,14 +185,11 @@ def save(module: Residual, path: Path, data: str, training: Mapping[str, object]
     """Write a checkpoint that `conv:PATH` reads."""
     about = {"family": FAMILY, "channels": module.channels, "size": module.size, "widths": module.widths}
     about |= {"classes": module.classes, "data": data}
-    tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
-    metadata = {"architecture": json.dumps(about), "training": json.dumps(dict(training))}
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
-    return path
+    return write_checkpoint(module, path, {"architecture": about, "training": dict(training)})
 
 
 def load_module(path: str | Path) -> tuple[Residual, str]:
-    """The module of a checkpoint, and the spec of the data it was trained on.
+    """Load the module of a checkpoint, and the spec of the data it was trained on.
 
     Raises:
         InterbasisError: The file cannot be read, or its tensors do not match its architecture.

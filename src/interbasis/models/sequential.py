@@ -2,20 +2,23 @@
 
 Node layers are the inputs of each Linear (`linear.0`, `linear.1`, …) and the output. The section that
 begins at a Linear is F(f) = act(W f + b): read = [b W], core = act, write = [0; I]. What comes before the
-first Linear is the prefix, whatever it is. The network's outputs are compared with the module's own
-(`agreement.py`), since hooks and the like are not seen in weights.
+first Linear is the prefix, whatever it is.
+
+The network's outputs are compared with the module's own on an example, since hooks and the like are not seen
+in weights. Both are run in float64, in which a module of any dtype differs from its network by rounding
+alone, and the example has rows of different sizes, so that a hook that clips or saturates shows.
 """
 
 from collections.abc import Iterator
 from copy import deepcopy
+from math import prod
 from typing import TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
 
 from interbasis.base.errors import InterbasisError
-from interbasis.models.agreement import check_agreement
-from interbasis.models.own_output import evaluation_mode
+from interbasis.models.own_output import evaluation_mode, own_output, parts_with_hooks
 from interbasis.network.cores import Core, Elementwise, General, Linear
 from interbasis.network.cores.activations import bare
 from interbasis.network.cores.per_feature import PerFeatureNorm, PerFeaturePReLU
@@ -32,9 +35,17 @@ IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.AlphaDropout)
 COMPUTING = (nn.modules.conv._ConvNd, nn.modules.rnn.RNNBase, nn.MultiheadAttention, nn.Transformer)
 """Layers that are sections of their own where they come first (`traced/`)."""
 FAMILY = "mlp"
+MAX_RELATIVE_ERRORS = {torch.float64: 1e-6, torch.float32: 1e-4}
+"""Largest error of outputs, of the largest of their row: in float64, where a module may round to float32 on
+its way, and in float32, for what does not run in float64 (a module with tensors that it does not tell of)."""
+INPUT_SIZES = (0.1, 1.0, 10.0, 100.0)
+SAMPLES = 12
+POSITIONS = 3
+MAX_IMAGE_SIDE = 64
+"""Images of 1 to so many pixels a side are tried where convolutions come first."""
 
 
-class Rows(Prefix):
+class RowPrefix(Prefix):
     """Everything before the first Linear (flattening, say), then the constant in front.
 
     ``rows_only`` says why inputs cannot have positions, where they cannot.
@@ -46,6 +57,9 @@ class Rows(Prefix):
         self.width = width
         self.rows_only = rows_only
         self.like = nn.Buffer(torch.zeros((), dtype=dtype))
+
+    def _get_name(self) -> str:
+        return "Rows"  # part of the fingerprints of stored graphs
 
     def has_positions(self, inputs: Tensor) -> bool:
         return self.run(inputs[:1]).ndim == 3
@@ -65,17 +79,17 @@ class Rows(Prefix):
         return with_constant(f if f.ndim == 3 else f[:, None])
 
     def run(self, inputs: Tensor) -> Tensor:
-        """What the first Linear is given."""
-        return self.steps(self.as_taken(inputs))
+        """Input of the first Linear."""
+        return self.steps(self.converted(inputs))
 
-    def as_taken(self, inputs: Tensor) -> Tensor:
-        """In the network's dtype, but for tokens that are to be embedded."""
+    def converted(self, inputs: Tensor) -> Tensor:
+        """Inputs in the network's dtype, but for tokens that are to be embedded."""
         embeds = any(isinstance(module, nn.Embedding) for module in self.steps.modules())
         return inputs if embeds and not inputs.is_floating_point() else inputs.to(self.like.dtype)
 
 
 def is_plain(module: nn.Module) -> bool:
-    """Whether it is an `nn.Sequential` with nothing in front of its first linear layer that computes."""
+    """Whether a module is an `nn.Sequential` with nothing that computes before its first linear layer."""
     if not _computes_as(module, nn.Sequential):
         return False
     parts = [part for _, part in _flatten(module, "") if not _computes_as(part, *IDENTITIES)]
@@ -84,14 +98,14 @@ def is_plain(module: nn.Module) -> bool:
 
 
 def from_sequential(module: nn.Module, example: Tensor | None, *, general: bool) -> Network:
-    """The network of an `nn.Sequential`; its outputs are compared with the module's own."""
+    """Network of an `nn.Sequential`; its outputs are compared with the module's own."""
     with evaluation_mode(module):
         network, prefix = _network(module, general)
-    check_agreement(network, prefix, module, example)
+    _check_agreement(network, prefix, module, example)
     return network
 
 
-def _network(module: nn.Module, general: bool) -> tuple[Network, Rows]:
+def _network(module: nn.Module, general: bool) -> tuple[Network, RowPrefix]:
     modules = [(name, m) for name, m in _flatten(module, "") if not _computes_as(m, *IDENTITIES)]
     starts = [i for i, (_, m) in enumerate(modules) if _computes_as(m, nn.Linear)]
     if not starts:
@@ -113,7 +127,7 @@ def _network(module: nn.Module, general: bool) -> tuple[Network, Rows]:
         sections.append(_section(linears[k], core, at_zero, nodes[k], target))
     before = [_snapshot(m) for _, m in modules[: starts[0]]]
     rows_only = next(filter(None, (_rows_only(name, m) for name, m in modules[starts[0] :])), "")
-    prefix = Rows(before, linears[0].in_features, linears[0].weight.dtype, rows_only)
+    prefix = RowPrefix(before, linears[0].in_features, linears[0].weight.dtype, rows_only)
     return Network(prefix, tuple(sections), family=FAMILY), prefix
 
 
@@ -127,7 +141,7 @@ def _flatten(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _computes_as(module: nn.Module, *kinds: type[nn.Module]) -> bool:
-    """Whether it is one of these and has no forward of its own, which a subclass may."""
+    """Whether a module is of one of these kinds and has no forward of its own, which a subclass may."""
     return any(isinstance(module, kind) and type(module).forward is kind.forward for kind in kinds)
 
 
@@ -142,8 +156,8 @@ def _snapshot(module: nn.Module) -> nn.Module:
     return module
 
 
-def _step(module: nn.Module) -> nn.Module:
-    """A copy of a module after a Linear, with the features last."""
+def _with_features_last(module: nn.Module) -> nn.Module:
+    """A copy of a module after a Linear."""
     if not _is_per_feature(module):
         return _snapshot(module)
     return PerFeaturePReLU(module) if isinstance(module, nn.PReLU) else PerFeatureNorm(module)
@@ -151,47 +165,53 @@ def _step(module: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool) -> tuple[Core, Tensor]:
-    """The non-linearity between one Linear and the next, and what it would make of 0."""
+    """The non-linearity between one Linear and the next, and its value at 0."""
     modules = [(n, m) for n, m in modules if not _is_late_flatten(m)]
-    nothing = torch.zeros_like(linear.weight[:, 0])  # [out_features]
+    zeros = torch.zeros_like(linear.weight[:, 0])  # [out_features]
     for name, module in modules:
-        _check_batch_statistics(name, module)
-    strange = [(n, m) for n, m in modules if not _is_elementwise(m)]
-    if strange and not general:
-        name, module = strange[0]
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+            raise InterbasisError(
+                f"module {name!r} is a {type(module).__name__} without running statistics, which takes those "
+                "of the batch in evaluation, too, so samples would mix; expected track_running_stats=True"
+            )
+    mixing = [
+        (n, m) for n, m in modules if not _is_per_feature(m) and not _computes_as(m, nn.PReLU, *ELEMENTWISE)
+    ]
+    if mixing and not general:
+        name, module = mixing[0]
         raise InterbasisError(
             f"module {name!r} is a {type(module).__name__}, which has no closed form here; pass "
             "general=True to treat it by automatic differentiation (exact, slower)"
         )
     if not modules:
-        return Linear(), nothing
-    steps = [_step(m) for _, m in modules]
+        return Linear(), zeros
+    steps = [_with_features_last(m) for _, m in modules]
     function = steps[0] if len(steps) == 1 else nn.Sequential(*steps)
-    if not strange:
-        return Elementwise(function), _at_zero(bare(function), nothing, modules)
-    if not _acts_on_rows(function, nothing):
+    if not mixing:
+        return Elementwise(function), _at_zero(bare(function), zeros, modules)
+    if not _acts_on_rows(function, zeros):
         raise InterbasisError(
-            f"module {strange[0][0]!r} ({type(strange[0][1]).__name__}) does not treat its last dimension "
+            f"module {mixing[0][0]!r} ({type(mixing[0][1]).__name__}) does not treat its last dimension "
             "row by row, so samples or positions would mix; use dim=-1, or put it before the first nn.Linear"
         )
     centred = _Centred(function)
     name = " → ".join(type(m).__name__ for m in steps)
-    return General(centred, name, mixes_positions=False), centred.at_zero(nothing)
+    return General(centred, name, mixes_positions=False), centred.at_zero(zeros)
 
 
-def _at_zero(function: nn.Module, nothing: Tensor, modules: list[tuple[str, nn.Module]]) -> Tensor:
+def _at_zero(function: nn.Module, zeros: Tensor, modules: list[tuple[str, nn.Module]]) -> Tensor:
     try:
-        return function(nothing)
+        return function(zeros)
     except RuntimeError as error:
         names = ", ".join(f"{name!r} ({type(module).__name__})" for name, module in modules)
         raise InterbasisError(
-            f"expected modules that take the {len(nothing)} values of the linear layer before them, received "
+            f"expected modules that take the {len(zeros)} values of the linear layer before them, received "
             f"{names}: {error}"
         ) from error
 
 
 def _is_late_flatten(module: nn.Module) -> bool:
-    """After a Linear rows are flat already and a Flatten does nothing (`Rows` refuses positions)."""
+    """Whether a module is a Flatten, which does nothing after a Linear (`RowPrefix` refuses positions)."""
     return isinstance(module, nn.Flatten) and _computes_as(module, nn.Flatten) and module.start_dim == 1
 
 
@@ -202,20 +222,8 @@ def _is_per_feature(module: nn.Module) -> TypeGuard[nn.PReLU | nn.BatchNorm1d]:
     return isinstance(module, nn.BatchNorm1d) and _computes_as(module, nn.BatchNorm1d)
 
 
-def _is_elementwise(module: nn.Module) -> bool:
-    return _is_per_feature(module) or _computes_as(module, nn.PReLU, *ELEMENTWISE)
-
-
-def _check_batch_statistics(name: str, module: nn.Module) -> None:
-    if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
-        raise InterbasisError(
-            f"module {name!r} is a {type(module).__name__} without running statistics, which takes those of "
-            "the batch in evaluation, too, so samples would mix; expected track_running_stats=True"
-        )
-
-
 def _rows_only(name: str, module: nn.Module) -> str:
-    """Why inputs must not have positions, given a module after the first Linear."""
+    """Reason why inputs must not have positions, in words, for a module after the first Linear."""
     if _is_late_flatten(module):
         return (
             "this module flattens after a linear layer, which mixes positions and is not supported; give "
@@ -248,9 +256,9 @@ def _acts_on_rows(function: nn.Module, like: Tensor) -> bool:
     function = deepcopy(function).double()
     rows = torch.linspace(-9, 9, 6 * len(like), dtype=torch.float64, device=like.device).sin().view(6, -1)
     try:
-        one_by_one = torch.cat([function(row[None]) for row in rows])
+        separate = torch.cat([function(row[None]) for row in rows])
         sequences = function(rows.view(2, 3, -1)).flatten(0, 1)
-        return torch.allclose(function(rows), one_by_one) and torch.allclose(sequences, one_by_one)
+        return torch.allclose(function(rows), separate) and torch.allclose(sequences, separate)
     except (RuntimeError, ValueError, IndexError):
         return False
 
@@ -268,3 +276,118 @@ def _section(linear: nn.Linear, core: Core, at_zero: Tensor, source: NodeLayer, 
     skip[1:, 0] = at_zero
     write = torch.eye(target.width, dtype=weight.dtype, device=weight.device)[:, 1:]
     return Section(source, target, skip, affine, write, core)
+
+
+def _check_agreement(network: Network, prefix: RowPrefix, module: nn.Module, example: Tensor | None) -> None:
+    """Compare outputs; where no inputs are known to do that with, refuse what hooks may have changed."""
+    inputs = random_inputs(prefix) if example is None else example
+    error = None if inputs is None else _output_error(network, prefix, module, inputs)
+    if error is None and example is not None:
+        raise InterbasisError(
+            f"the module and its network could not be compared on the example {list(example.shape)}: the "
+            "module itself does not take it, or returns nothing finite; expected a batch of its inputs"
+        )
+    hooked = ", ".join(parts_with_hooks(module))
+    if error is None and hooked:
+        raise InterbasisError(
+            f"there are forward hooks on {hooked}, so the module may compute something other than its layers "
+            "say, and no inputs are known to compare on; pass some, from_torch(module, example), or remove "
+            "the hooks"
+        )
+    if error:
+        raise InterbasisError(
+            f"the module's outputs are off by {error:.1e} of the largest from what its layers say"
+            f"{f' (there are forward hooks on {hooked})' if hooked else ''}; remove hooks or write what they "
+            "do as modules, and make an old-style weight_norm a torch.nn.utils.parametrizations.weight_norm"
+        )
+
+
+def _output_error(network: Network, prefix: RowPrefix, module: nn.Module, inputs: Tensor) -> float | None:
+    """Relative error of the outputs where that is more than allowed, else 0; None where it is unknown."""
+    for dtype, allowed in MAX_RELATIVE_ERRORS.items():
+        converted = prefix.converted(inputs.to(network.device))
+        converted = converted.to(dtype) if converted.is_floating_point() else converted
+        try:
+            with torch.no_grad():
+                outputs = network.to(dtype)(converted)
+                expected = own_output(module, converted.clone(), dtype)  # it may compute in place
+        except InterbasisError:
+            raise
+        except Exception:  # somebody else's code
+            continue
+        if not isinstance(expected, Tensor) or expected.shape != outputs.shape:
+            return float("inf")
+        error = _largest_error(outputs.flatten(1), expected.flatten(1))
+        return error if error is None or error > allowed else 0.0
+    return None
+
+
+def _largest_error(outputs: Tensor, expected: Tensor) -> float | None:  # [n, outputs] each
+    """Largest relative error of rows with finite outputs; infinite where only one of the two is finite.
+
+    Rows whose outputs are small beside those of the others (a saturated sigmoid's) are measured by them.
+    """
+    finite = expected.isfinite().all(1)
+    if not torch.equal(finite, outputs.isfinite().all(1)):
+        return float("inf")
+    if not finite.any():
+        return None
+    outputs, expected = outputs[finite], expected[finite]
+    difference = (outputs - expected).abs().amax(1)
+    size = expected.abs().amax(1)
+    size = size.clamp_min(max(size.median().item(), torch.finfo(size.dtype).tiny))
+    return (difference / size).max().item()
+
+
+def random_inputs(prefix: RowPrefix) -> Tensor | None:
+    """Random inputs that a prefix takes; None where there are none."""
+    generator = torch.Generator().manual_seed(0)
+    for inputs in _candidates(prefix, generator):
+        try:
+            with torch.no_grad():
+                rows = prefix(inputs.to(prefix.like.device))
+        except Exception:  # somebody else's code
+            continue
+        if rows.isfinite().all():
+            return inputs
+    return None
+
+
+def _candidates(prefix: RowPrefix, generator: torch.Generator) -> Iterator[Tensor]:
+    kinds = (nn.Embedding, nn.Unflatten, nn.Linear, nn.modules.conv._ConvNd, nn.modules.batchnorm._BatchNorm)
+    first = next((part for part in prefix.steps.modules() if isinstance(part, kinds)), None)
+    if isinstance(first, nn.Embedding):
+        for positions in (prefix.width // first.embedding_dim, POSITIONS):
+            yield torch.randint(first.num_embeddings, (SAMPLES, positions), generator=generator)
+        yield torch.randint(first.num_embeddings, (SAMPLES,), generator=generator)
+        return
+    yield _random((prefix.width,), generator)
+    if isinstance(first, nn.Linear):  # one with a forward of its own, which is no section
+        yield _random((first.in_features,), generator)
+    elif isinstance(first, nn.Unflatten):
+        yield _random((prod(first.unflattened_size),), generator)
+    elif first is not None:
+        for shape in _images(prefix, first):
+            yield _random(shape, generator)
+
+
+def _random(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    sizes = torch.tensor(INPUT_SIZES).repeat(SAMPLES // len(INPUT_SIZES)).view(-1, *[1] * len(shape))
+    return sizes * torch.randn(SAMPLES, *shape, generator=generator)
+
+
+def _images(prefix: RowPrefix, first: nn.Module) -> Iterator[tuple[int, ...]]:
+    """Shapes [channels, side, …] of the first side that fits the first Linear."""
+    channels = getattr(first, "in_channels", getattr(first, "num_features", 1))
+    dimensions = next((d for d in (1, 2, 3) if type(first).__name__.endswith(f"{d}d")), 2)
+    for side in range(1, MAX_IMAGE_SIDE + 1):
+        shape = (channels, *[side] * dimensions)
+        try:
+            with torch.no_grad():
+                width = prefix.run(torch.zeros(1, *shape, device=prefix.like.device)).shape[-1]
+        except Exception:  # somebody else's code
+            continue
+        if width == prefix.width:
+            yield shape
+        if width >= prefix.width:
+            return

@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -45,13 +45,12 @@ from interbasis.network.masked import masked_pass
 from interbasis.network.prefix import Prefix
 from interbasis.network.prefix import with_constant as with_constant
 from interbasis.network.section_jacobian import DenseJacobian, SectionJacobian
-from interbasis.network.shapes import Shapes
 from interbasis.network.structured_matmul import applier
 from interbasis.network.window import Grid
 from interbasis.numerics.integration import Rule
 
 Change = Callable[[Tensor], Tensor]
-"""What becomes of a weight matrix; the shape stays."""
+"""Function of a weight matrix that keeps its shape."""
 
 ALIGNED_FEATURES = 16
 """`Section.aligned` has a multiple of so many features: rows of products then begin on a cache line, and
@@ -81,7 +80,7 @@ class NodeLayer:
         return int(self.constant)
 
 
-class Step(ABC):
+class LayerMap(ABC):
     """A map from one node layer to the next; after the last of them it need not be a `Section`."""
 
     source: NodeLayer
@@ -110,12 +109,20 @@ class Step(ABC):
         """All weights."""
 
     @abstractmethod
-    def to(self, *args: Any, **kwargs: Any) -> "Step":
+    def to(self, *args: Any, **kwargs: Any) -> "LayerMap":
         """A copy in another dtype or on another device."""
 
 
+class Shapes(NamedTuple):
+    """Shapes of the matrices P, A and B of a section, which are known without the matrices."""
+
+    skip: tuple[int, ...]  # (d_out, d_in)
+    read: tuple[int, ...]  # (c_in, d_in)
+    write: tuple[int, ...]  # (d_out, c_out)
+
+
 @dataclass(frozen=True, eq=False)
-class Section(Step):
+class Section(LayerMap):
     """The map between two neighbouring node layers, F(f) = P f + B · core(A f), with F(0) = 0.
 
     It works in the network's own coordinates or, after `in_basis`, in those of any pair of bases.
@@ -323,7 +330,7 @@ class Network:
 
     prefix: Prefix
     sections: tuple[Section, ...]
-    tail: tuple[Step, ...] = ()
+    tail: tuple[LayerMap, ...] = ()
     family: str = "network"
     """A name for its kind of model, for people to read."""
     rotate_last: bool = True
@@ -495,6 +502,6 @@ def sections_before(network: Network) -> tuple[Section, ...]:
     return network.prefix.sections if isinstance(network.prefix, Head) else ()
 
 
-def ends_with_one_position(steps: Sequence[Step]) -> bool:
+def ends_with_one_position(steps: Sequence[LayerMap]) -> bool:
     """Whether one position comes out of them, however many go in."""
     return steps[-1].target.grid == () or any(step.last_only for step in steps)

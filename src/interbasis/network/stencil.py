@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
-from interbasis.network.window import Grid, Window, combined
+from interbasis.network.window import Grid, SlidingWindow, combined
 
 MAX_DENSE_ELEMENTS = 2**24
 """Elements of the taps' weights over all pixels that are held at once while overlaps are computed."""
@@ -48,7 +48,7 @@ class Stencil:
     """The pixels of every tap; L = 1 for all but averages."""
     weight: Tensor  # float64 [S, K, L]
     """Their weights; 0 where there is no pixel."""
-    window: Window | None = None
+    window: SlidingWindow | None = None
     """Of the first taps, where they are those of a convolution."""
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class Stencil:
         return f"Stencil({_shape(self.source)} → {_shape(self.target)}: {self.window or f'{self.taps} taps'})"
 
     @classmethod
-    def sliding(cls, grid: Grid, window: Window) -> "Stencil":
+    def sliding(cls, grid: Grid, window: SlidingWindow) -> "Stencil":
         """A tap for every offset of a sliding window; for a maximum its mode is ``inside``."""
         pixels = window.pixels(grid)
         plain = None if window.mode == "inside" else window
@@ -88,7 +88,7 @@ class Stencil:
 
     @classmethod
     def average(
-        cls, grid: Grid, window: Window, *, count_padding: bool = True, divisor: int | None = None
+        cls, grid: Grid, window: SlidingWindow, *, count_padding: bool = True, divisor: int | None = None
     ) -> "Stencil":
         """One tap: the mean over a sliding window, as `torch.nn.AvgPool2d` takes it.
 
@@ -139,7 +139,7 @@ class Stencil:
         return cls(grid, target, pixels.clamp_min(0)[:, None], weight[:, None])
 
     @classmethod
-    def transposed(cls, grid: Grid, window: Window, output_padding: Grid) -> "Stencil":
+    def transposed(cls, grid: Grid, window: SlidingWindow, output_padding: Grid) -> "Stencil":
         """A tap for every offset of a transposed convolution: s·stride + δ·dilation − padding reads s."""
         lines = []
         for d, size in enumerate(grid):

@@ -10,8 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from interbasis.base.memory import release_memory
-from interbasis.network.network import Section
-from interbasis.network.shapes import Shapes
+from interbasis.network.network import Section, Shapes
 
 
 class StoredBlocks:
@@ -54,7 +53,7 @@ class StoredSection(Section):
 
     def __init__(self, like: Section, blocks: StoredBlocks, block: int, place: int):
         """``like`` is the section, loaded: what is small of it is kept."""
-        kept = {
+        fields = {
             "source": like.source,
             "target": like.target,
             "core": like.core,
@@ -65,7 +64,7 @@ class StoredSection(Section):
             "_at": (blocks, block, place),
             "stored_block": block,
         }
-        for name, value in kept.items():
+        for name, value in fields.items():
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:

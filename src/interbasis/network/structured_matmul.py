@@ -22,7 +22,7 @@ def applier(matrix: Tensor) -> Callable[[Tensor], Tensor]:  # M [d_out, d_in]; x
     filled = rest != 0
     if filled.sum(1).max() <= 1:
         return _carrying(constant, rest)
-    if (centring := _Centring.of(rest)) is not None:
+    if (centring := _Centring.from_rows(rest)) is not None:
         return centring.applier(matrix)
     left, right = _range(filled.any(0))
     top, bottom = _range(filled.any(1) | (constant != 0))
@@ -46,7 +46,7 @@ def multiplications(matrix: Tensor) -> int:
     filled = matrix[:, 1:] != 0
     if filled.sum(1).max() <= 1:
         return len(matrix)
-    if _Centring.of(matrix[:, 1:]) is not None:
+    if _Centring.from_rows(matrix[:, 1:]) is not None:
         return 2 * len(matrix)
     left, right = _range(filled.any(0))
     top, bottom = _range(filled.any(1) | (matrix[:, 0] != 0))
@@ -86,7 +86,7 @@ class _Centring(NamedTuple):
     shared: Tensor  # β
 
     @classmethod
-    def of(cls, matrix: Tensor) -> "_Centring | None":
+    def from_rows(cls, matrix: Tensor) -> "_Centring | None":
         """Such rows, if all rows with more than one entry are among them."""
         many = (matrix != 0).sum(1) > 1
         top, bottom = _range(many)

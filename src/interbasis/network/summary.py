@@ -8,7 +8,7 @@ from interbasis.network.hooks import hook_names
 from interbasis.network.network import Head, Network, Section
 
 
-class SectionSummary(Record):
+class SectionDescription(Record):
     """One section in words."""
 
     source: str
@@ -31,7 +31,7 @@ class NetworkSummary(Record):
     family: str
     before: str
     """What comes before the first node layer."""
-    sections: tuple[SectionSummary, ...]
+    sections: tuple[SectionDescription, ...]
     after: tuple[str, ...]
     """What follows the last node layer."""
 
@@ -58,9 +58,9 @@ def describe(network: Network) -> NetworkSummary:
     )
 
 
-def _described(section: Section, hook: str | None) -> SectionSummary:
+def _described(section: Section, hook: str | None) -> SectionDescription:
     grid = section.source.grid
-    return SectionSummary(
+    return SectionDescription(
         source=section.source.name,
         hook=hook,
         target=section.target.name,

@@ -19,7 +19,7 @@ same window that exists, which changes no maximum."""
 
 
 @dataclass(frozen=True)
-class Window:
+class SlidingWindow:
     """A window that slides over a grid, with a number (or a pair) for every dimension.
 
     Output s reads the pixels s·stride + δ·dilation − padding, δ = 0 … kernel − 1, as `torch.nn.Conv2d` does.
@@ -35,14 +35,14 @@ class Window:
     """Whether a last window that reaches beyond the padding counts (`ceil_mode` of a pool)."""
 
     @classmethod
-    def of(
+    def from_arguments(
         cls,
         kernel: Sequence[int],
         stride: int | Sequence[int] = 1,
         dilation: int | Sequence[int] = 1,
         padding: int | Sequence[int] | Sequence[tuple[int, int]] = 0,
         mode: PaddingMode = "zeros",
-    ) -> "Window":
+    ) -> "SlidingWindow":
         """From the arguments of a convolution; a single number is for all dimensions.
 
         Args:

@@ -124,7 +124,7 @@ class Floor:
 
 
 @dataclass(frozen=True)
-class Cut:
+class SpectrumCut:
     """What floors did to a spectrum, and how near its floor the last kept value lies."""
 
     kept: int
@@ -137,7 +137,7 @@ class Cut:
     """Likewise, the dropped one."""
 
     @classmethod
-    def of(cls, values: Tensor, floors: Tensor) -> "Cut":  # [r], [r]
+    def from_floors(cls, values: Tensor, floors: Tensor) -> "SpectrumCut":  # [r], [r]
         """Of a spectrum and the floor of each of its values."""
         if not len(values):
             return cls(0, 0, 0.0, None, None)

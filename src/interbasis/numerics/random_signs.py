@@ -64,12 +64,8 @@ def random_signs(
     The key is (purpose, seed, number of the section); different keys give independent signs. ``most`` is what
     the longest sample needs, where samples differ in length.
     """
-    purpose, seed, section = key
-    counters = -(-(most or per_sample) // BITS_PER_COUNTER)
-    words = np.array([seed, (PURPOSES[purpose] << 32) + section], dtype=np.uint64)
-    generator = np.random.Philox(key=words, counter=first * counters)
-    raw = generator.random_raw(samples * counters * 4).astype("<u8").view(np.uint8)
-    bits = np.unpackbits(raw.reshape(samples, -1), axis=1, count=per_sample)
+    raw = _random_words(key, first, samples, -(-(most or per_sample) // BITS_PER_COUNTER))
+    bits = np.unpackbits(raw.astype("<u8").view(np.uint8), axis=1, count=per_sample)
     return torch.from_numpy(2.0 * bits - 1.0)
 
 
@@ -80,11 +76,16 @@ def random_positions(
 
     By sample as the signs are, with a key like theirs. Samples that have fewer positions give them all.
     """
-    purpose, seed, section = key
-    counters, per_sample = -(-per_sample // 4), min(per_sample, positions)
-    words = np.array([seed, (PURPOSES[purpose] << 32) + section], dtype=np.uint64)
-    generator = np.random.Philox(key=words, counter=first * counters)
-    raw = generator.random_raw(samples * counters * 4).reshape(samples, -1)[:, :per_sample]
-    within = torch.from_numpy((raw >> np.uint64(11)) * 2.0**-53)  # [0, 1)
+    raw = _random_words(key, first, samples, -(-per_sample // 4))
+    per_sample = min(per_sample, positions)
+    within = torch.from_numpy((raw[:, :per_sample] >> np.uint64(11)) * 2.0**-53)  # [0, 1)
     stretches = torch.arange(per_sample) + within
     return (stretches * positions / per_sample).long().clamp_max(positions - 1)
+
+
+def _random_words(key: tuple[str, int, int], first: int, samples: int, counters: int) -> np.ndarray:
+    """Random 64-bit words [samples, 4 · counters] of a key, so many counters of the generator per sample."""
+    purpose, seed, section = key
+    words = np.array([seed, (PURPOSES[purpose] << 32) + section], dtype=np.uint64)
+    generator = np.random.Philox(key=words, counter=first * counters)
+    return generator.random_raw(samples * counters * 4).reshape(samples, -1)

@@ -357,9 +357,9 @@ class Run(Workspace):
 
     def _repr_html_(self) -> str:
         """The run as a page inside a notebook."""
-        from interbasis.show.viewer import html_of_run
+        from interbasis.show.viewer import run_html
 
-        return html_of_run(self)
+        return run_html(self)
 
     def report(self, out: str | Path) -> Path:
         """Write a report on a saved run: its numbers, its figures, and what may be claimed from them."""

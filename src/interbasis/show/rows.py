@@ -88,7 +88,7 @@ def layer_rows(record: RunRecord) -> list[LayerRows]:
             nodes_required=nodes.get(layer.name),
             modules=modules.get(layer.name),
             features=features[layer.name].by_index() if layer.name in features else {},
-            examples={one.index: one for one in examples.get(layer.name, ())},
+            examples={row.index: row for row in examples.get(layer.name, ())},
         )
         for k, layer in enumerate(record.graph.layers)
     ]

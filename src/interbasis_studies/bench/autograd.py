@@ -76,8 +76,8 @@ def batched(section: Section, transform: Tensor, f: Tensor, at_once: int) -> Ten
     f, output = signed_output(section, transform, f)
     total = torch.zeros(f.shape[2], f.shape[2], dtype=f.dtype)
     summed = output.sum(0)
-    for some in torch.eye(len(summed), dtype=f.dtype).split(at_once):
-        (gradient,) = torch.autograd.grad(summed, f, some, retain_graph=True, is_grads_batched=True)
+    for rows_at_once in torch.eye(len(summed), dtype=f.dtype).split(at_once):
+        (gradient,) = torch.autograd.grad(summed, f, rows_at_once, retain_graph=True, is_grads_batched=True)
         rows = gradient.flatten(0, 2)
         total.addmm_(rows.T, rows)
     return total
@@ -93,11 +93,11 @@ def looped_edges(section: Section, f: Tensor, positions: Tensor | None = None) -
         outputs = section(f)
     else:
         assert isinstance(section.core, FusedAttention)
-        own, shape = f[:, positions], section.core.shape
-        read = zip((own, f, f), section.read.split(shape.sizes), strict=True)
+        queries, shape = f[:, positions], section.core.shape
+        read = zip((queries, f, f), section.read.split(shape.sizes), strict=True)
         q, k, v = ((x @ rows.T).unflatten(2, (-1, shape.width)) for x, rows in read)
         z = section.core.mixed(q, k, v, positions)
-        outputs = own @ section.skip.T + z @ section.write.T
+        outputs = queries @ section.skip.T + z @ section.write.T
     signs = torch.randint(0, 2, outputs.shape[:2]).to(f) * 2 - 1
     rows = []
     for feature in (signs[..., None] * outputs).sum((0, 1)):

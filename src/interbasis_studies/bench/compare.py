@@ -1,20 +1,20 @@
-"""A result beside a baseline: what became slower or faster beyond noise."""
+"""Comparison of a result with a baseline: changes of speed beyond noise."""
 
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from interbasis.base.errors import InterbasisError, first_problem
-from interbasis_studies.bench.records import VERSION, BenchResult, Change, Comparison, Measure
+from interbasis_studies.bench.records import VERSION, BenchComparison, BenchResult, RatioChange
 
 TOLERANCE = 0.25
 """Changes up to this are never flagged: caches and other work on the machine do as much."""
 SPREADS = 3.0
-"""How many times the spread of both measurements is taken for noise, beyond that."""
+"""Multiple of the spread of both measurements that is taken for noise, beyond that."""
 
 
 def read_result(path: Path) -> BenchResult:
-    """A result that `interbasis bench` wrote.
+    """Read a result that `interbasis bench` wrote.
 
     Raises:
         InterbasisError: There is no such file, or it holds something else.
@@ -37,23 +37,15 @@ def read_result(path: Path) -> BenchResult:
     return result
 
 
-def compare(baseline: BenchResult, result: BenchResult) -> Comparison:
-    """Ratios that both have. Those to autograd are better when larger, all others when smaller."""
+def compare(baseline: BenchResult, result: BenchResult) -> BenchComparison:
+    """Compare the ratios that both have. Those to autograd are better when larger, others when smaller."""
     changes, shared = [], [name for name in result.ratios if name in baseline.ratios]
     for name in shared:
         before, now = baseline.ratios[name], result.ratios[name]
-        factor, allowed = _slowdown(name, before, now), _allowed(before, now)
+        factor = now.value / max(before.value, 1e-12)
+        factor = 1 / max(factor, 1e-12) if name.startswith("autograd/") else factor
+        allowed = 1 + TOLERANCE + SPREADS * (before.spread + now.spread)
         if factor > allowed or factor < 1 / allowed:
-            changes.append(
-                Change(name=name, before=before.value, now=now.value, allowed=allowed, slower=factor > 1)
-            )
-    return Comparison(changes=tuple(changes), compared=len(shared))
-
-
-def _slowdown(name: str, before: Measure, now: Measure) -> float:
-    factor = now.value / max(before.value, 1e-12)
-    return 1 / max(factor, 1e-12) if name.startswith("autograd/") else factor
-
-
-def _allowed(before: Measure, now: Measure) -> float:
-    return 1 + TOLERANCE + SPREADS * (before.spread + now.spread)
+            ends = {"before": before.value, "now": now.value}
+            changes.append(RatioChange(name=name, allowed=allowed, slower=factor > 1, **ends))
+    return BenchComparison(changes=tuple(changes), compared=len(shared))

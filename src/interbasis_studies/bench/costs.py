@@ -1,4 +1,4 @@
-"""The cost model beside measurements: builds that it was calibrated on, and others that it is checked on."""
+"""Cost model against measurements: builds that it was calibrated on, and others that it is checked on."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -72,7 +72,7 @@ UNSEEN = {
 """Written down before any of them was measured."""
 
 
-class Agreement(Record):
+class PlanAgreement(Record):
     """Processor time of one build, measured and planned, by phase."""
 
     measured: dict[str, float]
@@ -84,7 +84,7 @@ class Agreement(Record):
         return sum(self.planned[phase] for phase in PHASES) / sum(self.measured[phase] for phase in PHASES)
 
 
-def agreement(case: Case, calibrated: bool = True) -> Agreement:
+def agreement(case: Case, calibrated: bool = True) -> PlanAgreement:
     """Build, and plan the same build; without calibration the plan is that of the operations alone."""
     shape = case.shape
     network, tokens = shape.network(), shape.data()
@@ -98,4 +98,5 @@ def agreement(case: Case, calibrated: bool = True) -> Agreement:
         for name, operations in phases.items()
     }
     measured = {phase: graph.provenance.processor_timings[phase] for phase in PHASES}
-    return Agreement(measured=measured | {"forward": forward_time(network, tokens).value}, planned=planned)
+    measured["forward"] = forward_time(network, tokens).value
+    return PlanAgreement(measured=measured, planned=planned)

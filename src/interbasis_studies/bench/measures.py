@@ -1,6 +1,11 @@
-"""What is measured: each function returns ratios by name."""
+"""Measurements of processor time, which other work on the machine changes less than the wall clock.
 
-from collections.abc import Iterator
+Each function on a shape returns ratios by name.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -19,7 +24,6 @@ from interbasis.run.build import build
 from interbasis_studies.bench.autograd import batched, fused, looped, looped_edges
 from interbasis_studies.bench.records import Measure
 from interbasis_studies.bench.shapes import Shape
-from interbasis_studies.bench.timing import of_times, processor_time, ratio
 
 ROWS = 8
 """Output features that backward passes are timed for; their time is scaled to all of them."""
@@ -27,6 +31,27 @@ POSITIONS = 16
 """Output positions of a sequence that edges are sampled from."""
 PHASES = ("survey", "statistics", "Jacobians", "bases", "edges")
 Ratios = dict[str, Measure]
+
+
+def processor_time(work: Callable[[], object], repeat: int = 3) -> Measure:
+    """Processor time of one run: the least of ``repeat``."""
+    times = []
+    for _ in range(repeat):
+        start = time.process_time()
+        work()
+        times.append(time.process_time() - start)
+    return least_time(times)
+
+
+def least_time(times: list[float]) -> Measure:
+    """The least of the times, and how far the median is from it."""
+    least = max(min(times), 1e-9)
+    return Measure(value=least, spread=statistics.median(times) / least - 1)
+
+
+def ratio(time: Measure, other: Measure, scale: float = 1.0) -> Measure:
+    """A time over another."""
+    return Measure(value=scale * time.value / other.value, spread=time.spread + other.spread)
 
 
 def forward_time(network: Network, tokens: Tensor, repeat: int = 3) -> Measure:
@@ -44,15 +69,12 @@ def phase_ratios(name: str, shape: Shape, repeat: int) -> Ratios:
         graph = build(network, tokens, edge_group="positions", edge_sources=1, progress=False).graph
         for phase in PHASES:
             times[phase].append(graph.provenance.processor_timings.get(phase, 0.0))
-    found = {f"phases/{name}/{phase}": ratio(of_times(some), forward) for phase, some in times.items()}
-    found[f"phases/{name}/norms and MLPs, all data"] = ratio(_position_wise(network, tokens), forward)
-    return found
-
-
-def _position_wise(network: Network, tokens: Tensor) -> Measure:
-    """The pass over the data that bases of norms and MLPs are made from: the forward pass is in it."""
+    ratios = {f"phases/{name}/{phase}": ratio(least_time(runs), forward) for phase, runs in times.items()}
+    # the pass over the data that bases of norms and MLPs come from: the forward pass is in it
     wanted = Wanted(grams=False)
-    return processor_time(lambda: collect(network, Batches(tokens), wanted), 3)
+    statistics_time = processor_time(lambda: collect(network, Batches(tokens), wanted), 3)
+    ratios[f"phases/{name}/norms and MLPs, all data"] = ratio(statistics_time, forward)
+    return ratios
 
 
 def _sections(network: Network, tokens: Tensor) -> Iterator[tuple[str, Section, Tensor]]:
@@ -68,36 +90,36 @@ def _sections(network: Network, tokens: Tensor) -> Iterator[tuple[str, Section, 
 
 def autograd_ratios(name: str, shape: Shape, repeat: int) -> Ratios:
     """Backward passes, looped and batched over output features, over closed forms, for bases and edges."""
-    found: Ratios = {}
+    ratios: Ratios = {}
     for kind, section, f in _sections(shape.network(), shape.data()):
         transform = haar_rotation(section.target.width, (0, 1))
         few, scale = transform[:ROWS].float(), section.target.width / ROWS
         with torch.no_grad():
             ours = processor_time(lambda: _basis(section, transform, f), repeat)  # noqa: B023
-        one = f[:1]
-        theirs = {
-            "looped": processor_time(lambda: looped(fused(section), few, one), repeat),  # noqa: B023
-            "batched": processor_time(lambda: batched(section, few, one, 4), repeat),  # noqa: B023
+        sample = f[:1]
+        backward = {
+            "looped": processor_time(lambda: looped(fused(section), few, sample), repeat),  # noqa: B023
+            "batched": processor_time(lambda: batched(section, few, sample, 4), repeat),  # noqa: B023
         }
-        for way, took in theirs.items():
-            found[f"autograd/{name}/{kind} basis, {way}"] = ratio(took, ours, scale * len(f))
+        for way, took in backward.items():
+            ratios[f"autograd/{name}/{kind} basis, {way}"] = ratio(took, ours, scale * len(f))
         back = haar_rotation(section.source.width, (0, 2)).float()
         here = section.in_basis(back.T, transform.float())
         with torch.no_grad():
             ours = processor_time(lambda: _edges(here, back, f), repeat)  # noqa: B023
         single = section.in_basis(back.T, few)
-        features = one @ back.T
+        features = sample @ back.T
         took = processor_time(lambda: looped_edges(fused(single), features), repeat)  # noqa: B023
-        found[f"autograd/{name}/{kind} edges, looped"] = ratio(took, ours, scale * len(f))
+        ratios[f"autograd/{name}/{kind} edges, looped"] = ratio(took, ours, scale * len(f))
         if kind == "attention" and f.shape[1] > POSITIONS:
-            some = torch.linspace(0, f.shape[1] - 1, POSITIONS).long()
+            positions = torch.linspace(0, f.shape[1] - 1, POSITIONS).long()
             with torch.no_grad():
                 ours = processor_time(lambda: _edges(here, back, f, POSITIONS), repeat)  # noqa: B023
-            took = processor_time(lambda: looped_edges(fused(single), features, some), repeat)  # noqa: B023
-            found[f"autograd/{name}/attention edges from {POSITIONS} positions, looped"] = ratio(
+            took = processor_time(lambda: looped_edges(fused(single), features, positions), repeat)  # noqa: B023
+            ratios[f"autograd/{name}/attention edges from {POSITIONS} positions, looped"] = ratio(
                 took, ours, scale * len(f)
             )
-    return found
+    return ratios
 
 
 def _basis(section: Section, transform: Tensor, f: Tensor) -> Tensor:
@@ -105,8 +127,8 @@ def _basis(section: Section, transform: Tensor, f: Tensor) -> Tensor:
     core, jacobian = section.core, DenseJacobian.from_section(section, transform)
     sums: dict[str, Tensor] = {}
     metric = jacobian.metric
-    for some in f.split(2):
-        u, outputs = section.read_outs(some), section.outputs(some)
+    for batch_f in f.split(2):
+        u, outputs = section.read_outs(batch_f), section.outputs(batch_f)
         if isinstance(core, StatisticsCore):
             batch = core.statistics(u, outputs)
         else:
@@ -121,8 +143,8 @@ def _edges(section: Section, transform: Tensor, f: Tensor, positions: int | None
     """Ê with signed sums over the positions of a sequence, or over so many of them."""
     settings = EdgeSettings(rule("gradient"), Sources("positions", 1, positions=positions))
     total = SectionEdges(section, settings, transform, longest=f.shape[1])
-    for first, some in enumerate(f.split(1)):
-        total.add(some, first)
+    for first, sample in enumerate(f.split(1)):
+        total.add(sample, first)
     return total.sums.edges.rms
 
 
@@ -156,12 +178,11 @@ def _block_times(shape: Shape, repeat: int) -> dict[str, Measure]:
                     repeat,
                 )
             here = section.in_basis(back.T, out.float())
-            for (name, some), positions in zip(edges.items(), (None, POSITIONS), strict=False):
-                some.append(processor_time(lambda: _edges(here, back, f, positions), repeat))  # noqa: B023
+            for (name, measures), positions in zip(edges.items(), (None, POSITIONS), strict=False):
+                measures.append(processor_time(lambda: _edges(here, back, f, positions), repeat))  # noqa: B023
                 if isinstance(section.core, Attention):
-                    took[f"{name}, attention"] = some[-1]
-    return took | {name: _sum(some) for name, some in edges.items()}
-
-
-def _sum(some: list[Measure]) -> Measure:
-    return Measure(value=sum(one.value for one in some), spread=max(one.spread for one in some))
+                    took[f"{name}, attention"] = measures[-1]
+    for name, measures in edges.items():
+        spread = max(measure.spread for measure in measures)
+        took[name] = Measure(value=sum(measure.value for measure in measures), spread=spread)
+    return took

@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from interbasis.base.files import write_text_atomically
 from interbasis.base.memory import format_bytes
 from interbasis.show.figures.saving import save
-from interbasis_studies.bench.figures import sweeps_figure
-from interbasis_studies.bench.records import BenchResult, Comparison, Measure
+from interbasis.show.figures.style import COLOURS, DASHES, MARKERS, WIDTH, styled
+from interbasis_studies.bench.records import BenchComparison, BenchResult, Measure, Sweep
 
 TITLES = {
     "phases": "Phases in forward passes",
@@ -15,7 +17,7 @@ TITLES = {
 }
 
 
-def write_page(folder: Path, result: BenchResult, comparison: Comparison | None = None) -> Path:
+def write_page(folder: Path, result: BenchResult, comparison: BenchComparison | None = None) -> Path:
     """Write FOLDER/bench.md and its pictures."""
     save(sweeps_figure(result), folder / "bench-sweeps", formats=("svg",))
     path = folder / "bench.md"
@@ -23,7 +25,7 @@ def write_page(folder: Path, result: BenchResult, comparison: Comparison | None 
     return path
 
 
-def _lines(result: BenchResult, comparison: Comparison | None) -> list[str]:
+def _lines(result: BenchResult, comparison: BenchComparison | None) -> list[str]:
     machine = result.machine
     form = "quick form, small shapes" if result.quick else "whole form, one block of each model's shape"
     lines = [
@@ -39,13 +41,8 @@ def _lines(result: BenchResult, comparison: Comparison | None) -> list[str]:
         if rows:
             lines += ["", f"## {title}", "", "| | | ratio |", "|---|---|---:|"]
             lines += [_row(name, measure) for name, measure in rows.items()]
-    lines += [
-        "",
-        "## Exponents",
-        "",
-        "Slopes in logarithms while one size grows, and the times they come from.",
-        "",
-    ]
+    about = "Slopes in logarithms while one size grows, and the times they come from."
+    lines += ["", "## Exponents", "", about, ""]
     phases = next(iter(result.sweeps.values())).exponents if result.sweeps else {}
     lines += [f"| with | sizes | {' | '.join(phases)} |", f"|---|---|{'---:|' * len(phases)}"]
     for size, sweep in result.sweeps.items():
@@ -54,9 +51,11 @@ def _lines(result: BenchResult, comparison: Comparison | None) -> list[str]:
     lines += ["", "![Times against sizes](bench-sweeps.svg)", "", "## Peak memory of a build", ""]
     lines += [f"- {name}: {format_bytes(peak)}" for name, peak in result.peak_bytes.items()]
     if result.scaling is not None:
-        one, two, gain = result.scaling.one, result.scaling.two, result.scaling.speedup
+        s = result.scaling
         lines += ["", "## Two processes beside one", ""]
-        lines += [f"{one:.1f} s on the wall by one process, {two:.1f} s by two: {gain:.2f} times as fast."]
+        lines += [
+            f"{s.one:.1f} s on the wall by one process, {s.two:.1f} s by two: {s.speedup:.2f} times as fast."
+        ]
     return lines
 
 
@@ -65,14 +64,39 @@ def _row(name: str, measure: Measure) -> str:
     return f"| {shape} | {what} | {measure.value:.3g} ± {100 * measure.spread:.0f} % |"
 
 
-def _compared(comparison: Comparison) -> list[str]:
+def _compared(comparison: BenchComparison) -> list[str]:
     if not comparison.changes:
         return [f"Against the baseline: {comparison.compared} ratios, none changed beyond noise."]
-    lines = [
-        f"Against the baseline, {len(comparison.changes)} of {comparison.compared} ratios changed:",
-        "",
-    ]
+    lines = [f"Against the baseline, {len(comparison.changes)} of {comparison.compared} ratios changed:", ""]
     for change in comparison.changes:
         word = "slower" if change.slower else "faster"
         lines.append(f"- **{word}**: {change.name}, {change.before:.3g} → {change.now:.3g}")
     return lines
+
+
+@styled
+def sweeps_figure(result: BenchResult) -> Figure:
+    """Processor time of every phase against every size, in logarithms, with the fitted exponents."""
+    figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
+    axes = figure.subplots(2, 3).flatten()
+    for axis, (size, sweep) in zip(axes, result.sweeps.items(), strict=False):
+        _draw_sweep(axis, size, sweep)
+    for axis in axes[len(result.sweeps) :]:
+        axis.axis("off")
+    handles, labels = axes[0].get_legend_handles_labels()
+    axes[-1].legend(handles, [label.split(" ")[0] for label in labels], loc="center")
+    return figure
+
+
+def _draw_sweep(axis, size: str, sweep: Sweep) -> None:  # type: ignore[no-untyped-def]
+    for k, (phase, seconds) in enumerate(sweep.seconds.items()):
+        label = f"{phase} ({sweep.exponents[phase]:.1f})"
+        axis.loglog(
+            sweep.sizes, [max(s, 1e-4) for s in seconds], color=COLOURS[k % len(COLOURS)],
+            marker=MARKERS[k % len(MARKERS)], linestyle=DASHES[k % len(DASHES)], label=label,
+        )  # fmt: skip
+    axis.set_title(size)
+    axis.set_xlabel(size)
+    axis.set_ylabel("processor seconds")
+    axis.set_xticks(sweep.sizes, [f"{value:,}" for value in sweep.sizes])
+    axis.minorticks_off()

@@ -1,4 +1,4 @@
-"""What a benchmark has measured."""
+"""Records of a benchmark."""
 
 from interbasis.base.records import Record
 
@@ -6,22 +6,22 @@ VERSION = 1
 
 
 class Measure(Record):
-    """One number of processor time: the least of a few runs, and how far the others were from it."""
+    """A processor time: the least of a few runs, and how far the median was from it."""
 
     value: float
     spread: float = 0.0
     """The median of the runs over the least of them, minus 1."""
 
 
-class Machine(Record):
-    """Where it was measured."""
+class BenchMachine(Record):
+    """The machine of a benchmark."""
 
     processor: str
     threads: int
     torch: str
     interbasis: str
     load: float
-    """Processes that wanted the processor when the benchmark began."""
+    """Processes that waited for the processor when the benchmark began."""
 
 
 class Sweep(Record):
@@ -44,20 +44,20 @@ class Scaling(Record):
 
 
 class BenchResult(Record):
-    """All of it. Ratios have names as `phases/gpt2/edges`, so that two results can be compared."""
+    """All measurements. Ratios have names as `phases/gpt2/edges`, so that two results can be compared."""
 
     version: int = VERSION
     quick: bool
-    machine: Machine
+    machine: BenchMachine
     ratios: dict[str, Measure]
     sweeps: dict[str, Sweep]
-    """By what grows: tokens, width, context, heads, depth."""
+    """By the size that grows: tokens, width, context, heads, depth."""
     peak_bytes: dict[str, int]
-    """The most memory of builds, each in a process of its own."""
+    """Peak memory of builds, each in a process of its own."""
     scaling: Scaling | None = None
 
 
-class Change(Record):
+class RatioChange(Record):
     """A ratio that differs from the baseline."""
 
     name: str
@@ -68,13 +68,13 @@ class Change(Record):
     slower: bool
 
 
-class Comparison(Record):
+class BenchComparison(Record):
     """A result beside a baseline."""
 
-    changes: tuple[Change, ...]
-    """Beyond noise."""
+    changes: tuple[RatioChange, ...]
+    """Changes beyond noise."""
     compared: int
 
     @property
-    def slower(self) -> tuple[Change, ...]:
+    def slower(self) -> tuple[RatioChange, ...]:
         return tuple(change for change in self.changes if change.slower)

@@ -23,7 +23,7 @@ class Shape:
     positions: int = 256
     samples: int = 8
     base: float = 10_000.0
-    """Of the frequencies of rotary positions."""
+    """Base of the frequencies of rotary positions."""
 
     @property
     def tokens(self) -> int:

@@ -1,4 +1,4 @@
-"""How times grow with one size while all others stay."""
+"""Growth of times with one size while all others stay."""
 
 from dataclasses import replace
 
@@ -20,19 +20,22 @@ FACTORS = {
 }
 
 
+FIELDS = {
+    "tokens": ("samples",),
+    "width": ("width", "hidden"),
+    "context": ("positions",),
+    "heads": ("heads",),
+    "depth": ("blocks",),
+}
+"""Fields of a shape that grow with a size."""
+
+
 def grown(shape: Shape, size: str, factor: int) -> tuple[int, Shape]:
     """The size, and the shape in which it is ``factor`` times as large."""
-    if size == "tokens":
-        more = replace(shape, samples=shape.samples * factor)
-        return more.tokens, more
-    if size == "width":
-        return shape.width * factor, replace(shape, width=shape.width * factor, hidden=shape.hidden * factor)
+    larger = replace(shape, **{field: factor * getattr(shape, field) for field in FIELDS[size]})
     if size == "context":
-        longer = replace(shape, positions=shape.positions * factor, samples=max(1, shape.samples // factor))
-        return longer.positions, longer
-    if size == "heads":
-        return shape.heads * factor, replace(shape, heads=shape.heads * factor)
-    return shape.blocks * factor, replace(shape, blocks=shape.blocks * factor)
+        larger = replace(larger, samples=max(1, shape.samples // factor))
+    return larger.tokens if size == "tokens" else getattr(larger, FIELDS[size][0]), larger
 
 
 def sweep(shape: Shape, size: str) -> Sweep:
@@ -49,13 +52,13 @@ def sweep(shape: Shape, size: str) -> Sweep:
             seconds[phase].append(graph.provenance.processor_timings.get(phase, 0.0))
     return Sweep(
         sizes=tuple(sizes),
-        seconds={phase: tuple(some) for phase, some in seconds.items()},
-        exponents={phase: exponent(sizes, some) for phase, some in seconds.items()},
+        seconds={phase: tuple(times) for phase, times in seconds.items()},
+        exponents={phase: exponent(sizes, times) for phase, times in seconds.items()},
     )
 
 
 def exponent(sizes: list[int], seconds: list[float]) -> float:
     """The slope of the straight line through the logarithms, by least squares."""
-    x, y = (torch.tensor(some, dtype=torch.float64).clamp_min(1e-9).log() for some in (sizes, seconds))
+    x, y = (torch.tensor(v, dtype=torch.float64).clamp_min(1e-9).log() for v in (sizes, seconds))
     x, y = x - x.mean(), y - y.mean()
     return float((x @ y) / (x @ x))

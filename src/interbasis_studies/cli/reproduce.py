@@ -40,7 +40,7 @@ def reproduce(
 
     Example: interbasis reproduce modadd --quick --out reproduced
     """
-    from interbasis.show.terminal.tables import print_parts
+    from interbasis.show.tables import print_parts
     from interbasis_studies.paper import runner
     from interbasis_studies.paper.plan import Plan
 
@@ -55,12 +55,10 @@ def reproduce(
 
 
 def _tables(result: "Reproduction[JobResult]") -> "Iterable[RenderableType]":
-    from interbasis.show.terminal.tables import Column, make_table
+    from interbasis.show.tables import ResultTable
 
-    texts = (Column(name, text=True) for name in ("paper", "here", "verdict"))
-    table = make_table("Claims of the paper", "claim", *texts)
-    for verdict in result.verdicts:
-        table.add_row(verdict.claim, verdict.paper, verdict.here, verdict.ruling)
+    head = ("claim", "paper", "here", "verdict")
+    rows = [(verdict.claim, verdict.paper, verdict.here, verdict.ruling) for verdict in result.verdicts]
     done = len(result.jobs)
-    yield table
+    yield ResultTable.from_cells("Claims of the paper", head, rows, text=head)
     yield f"{done} of {done + len(result.missing)} runs finished · {result.out}/report.md\n"

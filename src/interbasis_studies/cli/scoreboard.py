@@ -40,12 +40,10 @@ def scoreboard(
 
 
 def _tables(board: Scoreboard, page: Path) -> Iterator[RenderableType]:
-    from interbasis.show.terminal.tables import Column, make_table
+    from interbasis.show.tables import ResultTable
     from interbasis_studies.known.conclusions import row_conclusion
 
-    for axis in board.axes:
-        table = make_table("", axis, Column("conclusion", text=True))
-        for value in board.axes[axis]:
-            table.add_row(value, row_conclusion(board, axis, value))
-        yield table
+    for axis, values in board.axes.items():
+        rows = [(value, row_conclusion(board, axis, value)) for value in values]
+        yield ResultTable.from_cells("", (axis, "conclusion"), rows, text=("conclusion",))
     yield f"Page  {page}"

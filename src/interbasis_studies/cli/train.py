@@ -101,10 +101,10 @@ def _images(task: str, request: TrainRequest, path: Path, line: "_Line") -> None
         raise InterbasisError(f"train {task} takes images as cifar10 or cifar10:PATH, not {spec!r}")
     data = open_data(spec, "train"), open_data(spec, "test")
     if task == "cifar10":
-        mlp = cifar10.Recipe(seed=request.seed)
+        mlp = cifar10.Cifar10Recipe(seed=request.seed)
         cifar10.train(replace(mlp, epochs=request.epochs or mlp.epochs), data, path, line)
     else:
-        conv = cifar10_conv.Recipe(seed=request.seed)
+        conv = cifar10_conv.ConvRecipe(seed=request.seed)
         cifar10_conv.train(replace(conv, epochs=request.epochs or conv.epochs), data, path, line)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         train_modular_addition,
     )
     from interbasis_studies.known.planted import PlantedSpec, plant
-    from interbasis_studies.known.records import Scores
+    from interbasis_studies.known.records import RecoveryScores
     from interbasis_studies.known.scores import score
     from interbasis_studies.known.transformers import plant_transformer
     from interbasis_studies.known.truth import KnownNetwork, Truth
@@ -29,27 +29,20 @@ if TYPE_CHECKING:
         train_two_tasks,
     )
 
-_HOMES = {
-    "plant": "planted",
-    "PlantedSpec": "planted",
-    "plant_transformer": "transformers",
-    "KnownNetwork": "truth",
-    "Truth": "truth",
-    "fit": "bases",
-    "score": "scores",
-    "Scores": "records",
-    "train_two_tasks": "two_tasks",
-    "score_two_tasks": "two_tasks",
-    "TwoTaskRecipe": "two_tasks",
-    "TwoTasks": "two_tasks",
-    "TwoTaskScores": "two_tasks",
-    "train_two_task_transformer": "two_task_transformer",
-    "TwoTaskTransformerRecipe": "two_task_transformer",
-    "train_modular_addition": "modular_addition",
-    "score_modular_addition": "modular_addition",
-    "ModularAddition": "modular_addition",
-    "ModularAdditionSpec": "modular_addition",
-}
+_MODULES = {
+    "bases": ("fit",),
+    "modular_addition": (
+        "ModularAddition", "ModularAdditionSpec", "score_modular_addition", "train_modular_addition",
+    ),
+    "planted": ("PlantedSpec", "plant"),
+    "records": ("RecoveryScores",),
+    "scores": ("score",),
+    "transformers": ("plant_transformer",),
+    "truth": ("KnownNetwork", "Truth"),
+    "two_task_transformer": ("TwoTaskTransformerRecipe", "train_two_task_transformer"),
+    "two_tasks": ("TwoTaskRecipe", "TwoTaskScores", "TwoTasks", "score_two_tasks", "train_two_tasks"),
+}  # fmt: skip
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = list(_HOMES)
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -24,13 +24,13 @@ SMALLEST_VARIANCE = 1e-9
 
 
 def fit(known: KnownNetwork, basis: ScoredBasis, seed: int = 0) -> InteractionGraph:
-    """The interaction graph of a known network in one basis.
+    """Build the interaction graph of a known network in one basis.
 
     Args:
         known: The network with its inputs and its truth, which only ``ceiling`` looks at.
         basis: A basis of `interbasis.build`, ``ica``, ``unwhitened`` (eigenvectors of LIB's Jacobian Gram in
             the coordinates of the layer) or ``ceiling`` (LIB in every true part by itself).
-        seed: Of whatever is random.
+        seed: Seed of all random numbers.
 
     Returns:
         The graph; its provenance is that of LIB where `interbasis.build` has no such basis.
@@ -46,8 +46,8 @@ def fit(known: KnownNetwork, basis: ScoredBasis, seed: int = 0) -> InteractionGr
     }
     layers = [make[basis](k, layer) for k, layer in enumerate(graph.layers[:-1])]
     layers.append(graph.layers[-1])
-    found = edges(known.network, layers, known.inputs)
-    return InteractionGraph(layers, found, graph.config, graph.provenance)
+    strengths = edges(known.network, layers, known.inputs)
+    return InteractionGraph(layers, strengths, graph.config, graph.provenance)
 
 
 def _rows(known: KnownNetwork, layer: int) -> Tensor:  # [samples, width]
@@ -91,14 +91,14 @@ def _ceiling(known: KnownNetwork, index: int, layer: LayerBasis) -> LayerBasis:
     M, S, undo = C.T @ C, truth.covariance(index), torch.linalg.pinv(T)
     forward, back = [], []
     for part in range(truth.count):
-        own = truth.parts[index] == part
-        D, U = torch.linalg.eigh(S[own][:, own])
+        inside = truth.parts[index] == part
+        D, U = torch.linalg.eigh(S[inside][:, inside])
         if not D.max() > SMALLEST_VARIANCE * S.diagonal().max():
             continue
         spread = (U * D.clamp_min(0).sqrt())[:, SMALLEST_VARIANCE * D.max() < D]  # [size, directions]
-        Λ, V = torch.linalg.eigh(spread.T @ M[own][:, own] @ spread)
+        Λ, V = torch.linalg.eigh(spread.T @ M[inside][:, inside] @ spread)
         used = SMALLEST_VARIANCE * M.diagonal().max() < Λ
         Λ, V = Λ[used], V[:, used]
-        forward.append((Λ.sqrt() * V).T @ torch.linalg.pinv(spread) @ undo[own])
-        back.append(T[:, own] @ spread @ (V / Λ.sqrt()))
+        forward.append((Λ.sqrt() * V).T @ torch.linalg.pinv(spread) @ undo[inside])
+        back.append(T[:, inside] @ spread @ (V / Λ.sqrt()))
     return centred_layer(layer, torch.cat(forward), torch.cat(back, dim=1))

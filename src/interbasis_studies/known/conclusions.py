@@ -10,8 +10,8 @@ NEAR = 0.1
 """A score within so much of the random rotation's is no better than chance."""
 JUDGED = {"effects": "modules", "edge_precision": "edge_precision", "matched": "matched"}
 """An axis is judged by the second score of the first pair whose first score is defined."""
-FOUND = {"modules": "parts", "edge_precision": "interactions", "matched": "features"}
-"""What a good score of this name has found."""
+STRUCTURES = {"modules": "parts", "edge_precision": "interactions", "matched": "features"}
+"""Structure that a good score of this name stands for."""
 
 
 def judged_by(board: Scoreboard, axis: str) -> str:
@@ -36,7 +36,7 @@ def row_conclusion(board: Scoreboard, axis: str, value: str) -> str:
     if not fitted:
         return "There is nothing to be found here."
     good = [TITLES[basis] for basis, estimate in fitted.items() if estimate.mean >= GOOD]
-    things = FOUND[name]
+    things = STRUCTURES[name]
     sentence = f"The {things} are found by {_listed(good)}." if good else f"No basis finds the {things}."
     return f"{sentence} {_about_lib(fitted)}".strip()
 
@@ -45,18 +45,18 @@ def _about_lib(scores: dict[ScoredBasis, Estimate]) -> str:
     lib, chance = scores.get("lib"), scores.get("random")
     if lib is None:
         return ""
-    said = f"LIB scores {lib.mean:.2f} ({lib.low:.2f} to {lib.high:.2f})"
+    text = f"LIB scores {lib.mean:.2f} ({lib.low:.2f} to {lib.high:.2f})"
     if lib.mean >= GOOD:
-        return f"{said}: trust it here."
+        return f"{text}: trust it here."
     if chance is not None and lib.mean < chance.mean + NEAR:
-        return f"{said}, no better than a random rotation: do not trust it here."
+        return f"{text}, no better than a random rotation: do not trust it here."
     if lib.mean < BREAKDOWN:
-        return f"{said}, more than chance, but most of the structure is lost: do not trust it here."
-    return f"{said}: in part."
+        return f"{text}, more than chance, but most of the structure is lost: do not trust it here."
+    return f"{text}: in part."
 
 
 def axis_conclusions(board: Scoreboard, axis: str) -> Iterator[str]:
-    """Where each basis breaks down along an axis."""
+    """Sentences on the value of an axis at which each basis breaks down."""
     values, name = board.axes[axis], judged_by(board, axis)
     never: list[str] = []
     at: dict[str, list[str]] = {}

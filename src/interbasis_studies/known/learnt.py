@@ -19,18 +19,18 @@ from torch import Tensor
 from interbasis.analysis.ablation.masked_pass import top_edges
 from interbasis.analysis.ablation.robust import Attack, RobustSearch
 from interbasis.analysis.ablation.search import Search
-from interbasis.analysis.modules.modules import IN_NONE, Modules, find_modules
+from interbasis.analysis.modules.modules import NO_MODULE, Modules, find_modules
 from interbasis.base.records import Basis, Measured, Record
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
 from interbasis.run.build import build
 
-CARRIED = 0.99
+CARRIED_SHARE = 0.99
 """Leading features that carry this share of a layer's variance are compared, the others are not."""
 
 
 class Shared(Record):
-    """How far two graphs are the same; 1 is entirely."""
+    """Agreement of two graphs; 1 is complete."""
 
     features: Measured = Field(description="Mean absolute correlation of matched features, over layers.")
     modules: Measured = Field(description="Adjusted mutual information of the modules of matched features.")
@@ -43,8 +43,8 @@ class EdgeCounts(Record):
     robust: Measured
 
 
-def own_answers(network: Network, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Inputs with the network's own answers as labels: what a network without a task can be measured by."""
+def network_answers(network: Network, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Inputs with the network's answers as labels, for networks without a task."""
     return inputs, network(inputs).argmax(-1)
 
 
@@ -63,19 +63,19 @@ def shared(
         modules: The modules of both.
 
     Returns:
-        How far features and modules are shared.
+        Agreement of features and of modules.
     """
-    correlations, mine, theirs = [], [], []
+    correlations, pairs = [], []
     for k in range(len(graphs[0].layers) - 1):
-        (a, of_a), (b, of_b) = (
+        (a, leading_a), (b, leading_b) = (
             _leading(network, graph, k, inputs) for network, graph in zip(networks, graphs, strict=True)
         )
         gain = (a.T @ b).abs().numpy()
         rows, columns = linear_sum_assignment(-gain)
         correlations.append(gain[rows, columns].mean())
-        mine += modules[0].assignment[k][of_a[rows]].tolist()
-        theirs += modules[1].assignment[k][of_b[columns]].tolist()
-    pairs = [(x, y) for x, y in zip(mine, theirs, strict=True) if IN_NONE not in (x, y)]
+        first = modules[0].assignment[k][leading_a[rows]].tolist()
+        second = modules[1].assignment[k][leading_b[columns]].tolist()
+        pairs += [pair for pair in zip(first, second, strict=True) if NO_MODULE not in pair]
     agreement = adjusted_mutual_info_score(*zip(*pairs, strict=True)) if pairs else 0.0
     return Shared(features=float(np.mean(correlations)), modules=float(agreement))
 
@@ -84,15 +84,15 @@ def _leading(
     network: Network, graph: InteractionGraph, layer: int, inputs: Tensor
 ) -> tuple[Tensor, np.ndarray]:
     """Values of the leading features, centred, at norm 1, [samples · positions, features], and which."""
-    own = graph.layers[layer]
-    values = own.to_features(network.activations_at(layer, inputs)).flatten(0, 1)[:, own.first_feature :]
+    basis = graph.layers[layer]
+    values = basis.to_features(network.activations_at(layer, inputs)).flatten(0, 1)[:, basis.first_feature :]
     values = values - values.mean(0)
     variances = values.square().sum(0)
     order = variances.sort(descending=True)
-    count = int((order.values.cumsum(0) < CARRIED * variances.sum()).sum()) + 1
+    count = int((order.values.cumsum(0) < CARRIED_SHARE * variances.sum()).sum()) + 1
     leading = order.indices[:count]
     norms = variances[leading].sqrt().clamp_min(torch.finfo(torch.float64).tiny)
-    return values[:, leading] / norms, own.first_feature + leading.numpy()
+    return values[:, leading] / norms, basis.first_feature + leading.numpy()
 
 
 def halves(network: Network, inputs: Tensor, test_inputs: Tensor, basis: Basis = "lib") -> Shared:
@@ -117,8 +117,8 @@ def edge_counts(
         edges, constant = graph.edges[k], graph.layers[k].constant
         attacks = RobustSearch(search.evaluation, k, search.limit, attack)
         candidates = edges[:, int(constant) :].numel()
-        kept = partial(top_edges, edges, constant=constant)
-        found = attacks.count(required.count, kept, candidates)
-        plain, robust = plain + required.count, robust + found.count
+        masks = partial(top_edges, edges, constant=constant)
+        plain += required.count
+        robust += attacks.count(required.count, masks, candidates).count
         pairs += math.prod(graph.provenance.widths[k : k + 2])
     return EdgeCounts(plain=plain / pairs, robust=robust / pairs)

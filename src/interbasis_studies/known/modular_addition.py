@@ -23,14 +23,14 @@ from sklearn.metrics import adjusted_mutual_info_score
 from torch import Tensor
 
 from interbasis.analysis.features.fourier_labels import surfaces
-from interbasis.analysis.modules.modules import IN_NONE, find_modules
+from interbasis.analysis.modules.modules import NO_MODULE, find_modules
 from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Record
 from interbasis.data.modadd import Labelled, pairs, split
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.models.modadd import Embedding, load
 from interbasis.network.network import Network
-from interbasis_studies.known.records import Scores
+from interbasis_studies.known.records import RecoveryScores
 from interbasis_studies.training.modadd import Recipe, train
 
 USED = 0.05
@@ -40,13 +40,13 @@ CLEAR = 0.9
 
 
 class ModularAdditionSpec(Record):
-    """What decides the trained transformer."""
+    """Settings that decide the trained transformer."""
 
     p: int = Field(43, ge=5)
     width: int = 64
     hidden: int = 192
     steps: int = Field(1250, ge=0)
-    """Of AdamW; 0 gives the network at initialisation. With the defaults 500 steps and more generalise."""
+    """Steps of AdamW; 0 gives the network at initialisation. With the defaults, 500 and more generalise."""
     fraction: float = 0.7
     """Share of the pairs that it is trained on."""
     learning_rate: float = 3e-3
@@ -63,7 +63,7 @@ class ModularAddition:
 
     @property
     def accuracy(self) -> float:
-        """On the test pairs."""
+        """Accuracy on the test pairs."""
         right = self.network(self.test.inputs).argmax(-1) == self.test.labels
         return right.double().mean().item()
 
@@ -108,6 +108,7 @@ def _without(network: Network, frequency: int) -> Network:
     """The network whose embedding of numbers lacks one frequency."""
     prefix = network.prefix
     assert isinstance(prefix, Embedding)
+    assert prefix.positions is not None
     numbers = prefix.tokens[:-1].detach()
     angles = 2 * math.pi * frequency / len(numbers) * torch.arange(len(numbers), dtype=numbers.dtype)
     waves = torch.linalg.qr(torch.stack([angles.cos(), angles.sin()], dim=1)).Q  # [p, 2]
@@ -116,9 +117,9 @@ def _without(network: Network, frequency: int) -> Network:
 
 
 def frequency_shares(network: Network, graph: InteractionGraph, layer: int) -> Tensor:  # [features, K]
-    """Of every feature of a layer, without the constant, the share of its variance in each frequency."""
-    own = graph.layers[layer]
-    functions = surfaces(network, own)[own.first_feature :]
+    """Share of every feature's variance in each frequency, for a layer without its constant."""
+    basis = graph.layers[layer]
+    functions = surfaces(network, basis)[basis.first_feature :]
     p = functions.shape[-1]
     power = torch.fft.fft2(functions.double()).abs().square()
     power[:, 0, 0] = 0
@@ -143,7 +144,7 @@ def _matched(shares: Sequence[Tensor], used: tuple[int, ...]) -> float:
     return float(np.mean(values)) if values else math.nan
 
 
-def score_modular_addition(known: ModularAddition, graph: InteractionGraph, seed: int = 0) -> Scores:
+def score_modular_addition(known: ModularAddition, graph: InteractionGraph, seed: int = 0) -> RecoveryScores:
     """Compare features and modules with the frequencies.
 
     Args:
@@ -160,20 +161,20 @@ def score_modular_addition(known: ModularAddition, graph: InteractionGraph, seed
     used = set(known.frequencies)
     covered = []
     for share in shares:
-        found = {int(k) + 1 for k in share.argmax(1)[share.amax(1) >= CLEAR]}
-        covered.append(len(found & used) / len(used) if used else math.nan)
+        clear = {int(k) + 1 for k in share.argmax(1)[share.amax(1) >= CLEAR]}
+        covered.append(len(clear & used) / len(used) if used else math.nan)
     modules = find_modules(graph, seed=seed, seeds=0, null_graphs=0, resolutions=())
-    mine, theirs = [], []
+    members, frequencies = [], []
     for k in inner:
-        own = modules.assignment[k][graph.layers[k].first_feature :]
-        counted = own != IN_NONE
-        mine += own[counted].tolist()
-        theirs += shares[k].argmax(1).numpy()[counted].tolist()
-    values = dict.fromkeys(Scores.model_fields, math.nan) | {
+        assigned = modules.assignment[k][graph.layers[k].first_feature :]
+        counted = assigned != NO_MODULE
+        members += assigned[counted].tolist()
+        frequencies += shares[k].argmax(1).numpy()[counted].tolist()
+    values = dict.fromkeys(RecoveryScores.model_fields, math.nan) | {
         "matched": _matched(shares, known.frequencies),
         "features": torch.cat([share.amax(1) for share in shares]).mean().item(),
         "coverage": sum(covered) / len(covered),
-        "modules": float(adjusted_mutual_info_score(theirs, mine)),
+        "modules": float(adjusted_mutual_info_score(frequencies, members)),
         "module_count": modules.count / max(1, len(used)),
     }
-    return Scores(**values)
+    return RecoveryScores(**values)

@@ -1,7 +1,6 @@
 """The scoreboard as one page: pictures of scores against every axis, tables, and what follows from them."""
 
 import base64
-from importlib.resources import files
 from io import BytesIO
 from math import isnan
 from pathlib import Path
@@ -10,11 +9,13 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from interbasis.base.files import write_text_atomically
-from interbasis.show.figures.style import GREY, INK, STYLE, grid_of, looks, note, styled
-from interbasis.show.report.html import document, element, heading, paragraph, picture, table
+from interbasis.show.figures.style import GREY, INK, STYLE, looks, note, panel_grid, styled
+from interbasis.show.html import document, element, heading, paragraph, picture
+from interbasis.show.report.page import stylesheet
+from interbasis.show.tables import ResultTable, markdown_table
 from interbasis_studies.known.conclusions import axis_conclusions, judged_by, row_conclusion
 from interbasis_studies.known.planted import PlantedSpec
-from interbasis_studies.known.records import TITLES, Estimate, Scoreboard, Scores
+from interbasis_studies.known.records import TITLES, Estimate, RecoveryScores, Scoreboard
 from interbasis_studies.known.scoreboard_axes import QUICK_SAMPLES
 
 PICTURED = {
@@ -67,13 +68,9 @@ def markdown(board: Scoreboard) -> str:
         lines += [f"## {axis.capitalize()}", "", *axis_conclusions(board, axis), ""]
         for name in TABULATED:
             if _defined(board, axis, name):
-                lines += _markdown_table([name.replace("_", " "), *values], _rows(board, axis, name))
+                head = [name.replace("_", " "), *values]
+                lines += [markdown_table(head, _rows(board, axis, name)), ""]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _markdown_table(head: list[str], rows: list[list[str]]) -> list[str]:
-    marked = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
-    return [*marked, ""]
 
 
 def _rows(board: Scoreboard, axis: str, name: str) -> list[list[str]]:
@@ -85,10 +82,9 @@ def _rows(board: Scoreboard, axis: str, name: str) -> list[list[str]]:
 
 def page(board: Scoreboard) -> str:
     """The HTML; the same scoreboard gives the same text."""
-    css = files("interbasis.show.report").joinpath("report.css").read_text(encoding="utf-8")
     title = "Scoreboard: which basis finds what is there?"
     parts = [_breakdowns(board), *(_axis(board, axis) for axis in board.axes)]
-    return document(title, css, _about(board), parts)
+    return document(title, stylesheet(), _about(board), parts)
 
 
 def _words(board: Scoreboard) -> str:
@@ -104,9 +100,10 @@ def _words(board: Scoreboard) -> str:
 
 
 def _about(board: Scoreboard) -> str:
-    fields = Scores.model_fields
+    fields = RecoveryScores.model_fields
     meanings = [(name.replace("_", " "), field.description or "") for name, field in fields.items()]
-    return paragraph(_words(board)) + table(["score", "what it is"], meanings, kind="words")
+    head = ("score", "what it is")
+    return paragraph(_words(board)) + ResultTable.from_cells("", head, meanings, text=head).to_html()
 
 
 def _breakdowns(board: Scoreboard) -> str:
@@ -118,8 +115,8 @@ def _breakdowns(board: Scoreboard) -> str:
         "The first value of every axis at which the score is below 0.5: that of modules, of edges for the "
         "planted transformer, which has none, of matched features for modular addition."
     )
-    inside = heading(2, "Where each basis breaks down") + table(["", *board.axes], rows, caption)
-    return element("section", inside)
+    table = ResultTable.from_cells("", ["", *board.axes], rows, caption)
+    return element("section", heading(2, "Where each basis breaks down") + table.to_html())
 
 
 def _axis(board: Scoreboard, axis: str) -> str:
@@ -130,10 +127,12 @@ def _axis(board: Scoreboard, axis: str) -> str:
     for name in TABULATED:
         if _defined(board, axis, name):
             caption = f"{name.replace('_', ' ')}: mean (95 % interval)"
-            content += table([axis, *values], _rows(board, axis, name), caption)
+            content += ResultTable.from_cells(
+                "", [axis, *values], _rows(board, axis, name), caption
+            ).to_html()
     conclusions = [(value, row_conclusion(board, axis, value)) for value in values]
-    content += table([axis, "conclusion"], conclusions, kind="words")
-    return element("section", content)
+    head = (axis, "conclusion")
+    return element("section", content + ResultTable.from_cells("", head, conclusions, text=head).to_html())
 
 
 def _defined(board: Scoreboard, axis: str, name: str) -> bool:
@@ -158,7 +157,7 @@ def draw_axis(board: Scoreboard, axis: str) -> Figure:
     """A panel per score that is defined: features, edges, modules and effects against one axis."""
     values, bases = board.axes[axis], board.bases
     pictured = {name: title for name, title in PICTURED.items() if _defined(board, axis, name)}
-    figure, panels = grid_of(len(pictured), most=2, height=2.1)
+    figure, panels = panel_grid(len(pictured), across=2, height=2.1)
     styles = looks(bases)
     for panel, (name, title) in zip(panels, pictured.items(), strict=True):
         for number, basis in enumerate(bases):

@@ -34,7 +34,7 @@ CONDITION = 10.0
 
 
 class PlantedSpec(Record):
-    """The parameters."""
+    """Parameters of a planted network."""
 
     parts: int = Field(4, ge=2)
     size: int = Field(6, ge=1)
@@ -72,7 +72,7 @@ class PlantedSpec(Record):
         return round(self.true_features / self.crowding)
 
 
-class Rows(Prefix):
+class RowInputs(Prefix):
     """Rows of numbers as sequences of one position."""
 
     def has_positions(self, inputs: Tensor) -> bool:
@@ -96,7 +96,7 @@ class Draws:
 
 
 def plant(spec: PlantedSpec | None = None, seed: int = 0) -> KnownNetwork:
-    """A residual MLP with known parts.
+    """Make a residual MLP with known parts.
 
     Args:
         spec: The parameters; default: four parts of six features, mixed by rotations.
@@ -114,7 +114,7 @@ def plant(spec: PlantedSpec | None = None, seed: int = 0) -> KnownNetwork:
             f"the stream requires at least 2 dimensions, received {spec.width}; use less crowding"
         )
     draws = Draws(seed)
-    blocks = [_Block.of(spec, draws, layer) for layer in range(spec.depth)]
+    blocks = [_ResidualStep.from_spec(spec, draws, layer) for layer in range(spec.depth)]
     outputs = _outputs(spec, draws)  # [outputs, true]
     values = [_inputs(spec, draws)]
     for block in blocks:
@@ -123,9 +123,9 @@ def plant(spec: PlantedSpec | None = None, seed: int = 0) -> KnownNetwork:
     network = _network(spec, blocks, outputs, mixings)
     label = [0 if spec.duplicated and part == 1 else part for part in range(spec.parts)]
     label = [number - (spec.duplicated and number > 0) for number in label]
-    own = torch.tensor(label).repeat_interleave(spec.size)
-    own = torch.cat([own, torch.full((spec.unread,), NO_PART)])
-    of_outputs = torch.tensor(label).repeat_interleave(spec.outputs)
+    parts = torch.tensor(label).repeat_interleave(spec.size)
+    parts = torch.cat([parts, torch.full((spec.unread,), NO_PART)])
+    output_parts = torch.tensor(label).repeat_interleave(spec.outputs)
     acts_on = torch.eye(max(label) + 1, dtype=torch.bool)
     if spec.cross_talk:
         for part in range(spec.parts):
@@ -133,20 +133,20 @@ def plant(spec: PlantedSpec | None = None, seed: int = 0) -> KnownNetwork:
     truth = Truth(
         (*mixings, torch.eye(len(outputs), dtype=torch.float64)),
         (*values, values[-1] @ outputs.T),
-        (*[own] * (spec.depth + 1), of_outputs),
+        (*[parts] * (spec.depth + 1), output_parts),
         (*[acts_on] * spec.depth, torch.eye(len(acts_on), dtype=torch.bool)),
     )
     return KnownNetwork(network, values[0] @ mixings[0].T, truth)
 
 
-class _Block:
+class _ResidualStep:
     """One residual step in true coordinates: g + B act(A g + b)."""
 
     def __init__(self, read: Tensor, bias: Tensor, write: Tensor, core: Elementwise):
         self.read, self.bias, self.write, self.core = read, bias, write, core
 
     @classmethod
-    def of(cls, spec: PlantedSpec, draws: Draws, layer: int) -> "_Block":
+    def from_spec(cls, spec: PlantedSpec, draws: Draws, layer: int) -> "_ResidualStep":
         m, w, h = spec.parts, spec.size, spec.hidden
         A = draws.normal("read", layer, m, h, w) / w**0.5
         other = draws.normal("cross-talk", layer, m, h, w) * (spec.cross_talk / w**0.5)
@@ -168,9 +168,9 @@ class _Block:
 
 def _inputs(spec: PlantedSpec, draws: Draws) -> Tensor:  # [samples, true]
     m, w, n = spec.parts, spec.size, spec.samples
-    own = _drawn(spec, draws("inputs"), (n, m, w))
+    separate = _drawn(spec, draws("inputs"), (n, m, w))
     common = _drawn(spec, draws("common inputs"), (n, 1, w))
-    g = (1 - spec.correlation) ** 0.5 * own + spec.correlation**0.5 * common
+    g = (1 - spec.correlation) ** 0.5 * separate + spec.correlation**0.5 * common
     if spec.duplicated:
         g[:, 1] = g[:, 0]
     g = g * torch.logspace(0, float(np.log10(spec.scale)), m, dtype=torch.float64)[:, None]
@@ -179,7 +179,7 @@ def _inputs(spec: PlantedSpec, draws: Draws) -> Tensor:  # [samples, true]
 
 
 def _drawn(spec: PlantedSpec, generator: np.random.Generator, shape: tuple[int, ...]) -> Tensor:
-    """At mean 0 and variance 1."""
+    """Random inputs at mean 0 and variance 1."""
     if spec.inputs == "normal":
         values = generator.standard_normal(shape)
     elif spec.inputs == "uniform":
@@ -210,12 +210,14 @@ def _mixing(spec: PlantedSpec, draws: Draws, layer: int) -> Tensor:  # [width, t
     return T * stretch @ torch.linalg.qr(draws.normal("second mixing", layer, true, true)).Q
 
 
-def _network(spec: PlantedSpec, blocks: list[_Block], outputs: Tensor, mixings: list[Tensor]) -> Network:
+def _network(
+    spec: PlantedSpec, steps: list[_ResidualStep], outputs: Tensor, mixings: list[Tensor]
+) -> Network:
     nodes = [NodeLayer(f"layer{k}", len(T) + 1) for k, T in enumerate(mixings)]
     nodes.append(NodeLayer("output", len(outputs) + 1))
     inverses = [torch.linalg.pinv(T) for T in mixings]
     sections = []
-    for k, block in enumerate(blocks):
+    for k, block in enumerate(steps):
         skip = torch.block_diag(torch.ones(1, 1, dtype=torch.float64), mixings[k + 1] @ inverses[k])
         read = torch.cat([block.bias[:, None], block.read @ inverses[k]], dim=1)
         write = torch.nn.functional.pad(mixings[k + 1] @ block.write, (0, 0, 1, 0))
@@ -224,4 +226,4 @@ def _network(spec: PlantedSpec, blocks: list[_Block], outputs: Tensor, mixings: 
     last = torch.block_diag(torch.ones(1, 1, dtype=torch.float64), outputs @ inverses[-1])
     none = last[:, :0]
     sections.append(Section(nodes[-2], nodes[-1], last, last[:0], none, Linear()))
-    return Network(Rows(), tuple(sections), family="planted", rotate_last=False)
+    return Network(RowInputs(), tuple(sections), family="planted", rotate_last=False)

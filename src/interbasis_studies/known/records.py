@@ -1,4 +1,4 @@
-"""What a scoreboard holds; reading it imports nothing that computes."""
+"""Records of a scoreboard; reading them imports nothing that computes."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ BREAKDOWN = 0.5
 """A score below it counts as broken down."""
 
 
-class Scores(Record):
+class RecoveryScores(Record):
     """One basis of one known network. NaN where a score is not defined."""
 
     features: Measured = Field(description="Mean largest share of a feature in one part.")
@@ -38,7 +38,7 @@ class Scores(Record):
 
 
 class ScoreboardRequest(Record):
-    """What is scored."""
+    """Axes, bases and seeds that are scored."""
 
     quick: bool = False
     """Fewer axes, values and samples: one or two minutes of processor time."""
@@ -80,7 +80,7 @@ class Row(Record):
     value: str
     basis: ScoredBasis
     scores: dict[str, Estimate]
-    """By the names of the fields of `Scores`."""
+    """By the names of the fields of `RecoveryScores`."""
 
 
 class Scoreboard(Record):
@@ -103,14 +103,14 @@ class Scoreboard(Record):
         return tuple(dict.fromkeys(row.basis for row in self.rows))
 
     def estimate(self, axis: str, value: str, basis: str, name: str) -> Estimate | None:
-        """One number of the board; None where it was not scored."""
+        """A number of the board; None where it was not scored."""
         for row in self.rows:
             if (row.axis, row.value, row.basis) == (axis, value, basis):
                 return row.scores[name]
         return None
 
     def crossing(self, axis: str, basis: str, name: str = "modules") -> float | None:
-        """Where the mean score falls below `BREAKDOWN`, by a straight line between the values next to it.
+        """Value at which the mean score falls below `BREAKDOWN`, by a straight line between its neighbours.
 
         None where values are no numbers, or where the score never falls from above.
         """

@@ -34,11 +34,11 @@ from interbasis_studies.known.planted import PlantedSpec, plant
 from interbasis_studies.known.records import (
     SCORED,
     Estimate,
+    RecoveryScores,
     Row,
     Scoreboard,
     ScoreboardRequest,
     ScoredBasis,
-    Scores,
 )
 from interbasis_studies.known.scoreboard_axes import Spec, Values
 from interbasis_studies.known.scores import score
@@ -68,10 +68,10 @@ def run(
     """Score all bases at all values of the axes, and write scoreboard.json.
 
     Args:
-        request: What is scored.
+        request: Axes, bases and seeds.
         out: The folder; unfinished work is stored there while it lasts.
         progress: Show progress; default: bars on a terminal, else lines.
-        processes: How many networks are scored at a time, each with one thread. The result does not depend
+        processes: Number of networks scored at a time, each with one thread. The result does not depend
             on it.
 
     Returns:
@@ -96,10 +96,10 @@ def _score(
     checkpoints.begin()
     every = [_Cell(spec, seed, bases) for _, _, spec in _specs(axes) for seed in range(request.seeds)]
     cells = {cell.key: cell for cell in every}
-    scores: dict[str, Mapping[str, Scores]] = {}
+    scores: dict[str, Mapping[str, RecoveryScores]] = {}
     with progress_bar(progress) as advance, _mapping(processes) as mapping:
-        for key, found in zip(cells, mapping(partial(_stored, checkpoints), cells.values()), strict=True):
-            scores[key] = found
+        for key, by_basis in zip(cells, mapping(partial(_stored, checkpoints), cells.values()), strict=True):
+            scores[key] = by_basis
             advance("networks", len(scores), len(cells))
     rows = []
     for axis, value, spec in _specs(axes):
@@ -116,7 +116,7 @@ def _score(
 
 
 @contextmanager
-def _mapping(processes: int) -> Iterator[Callable[..., Iterable[dict[str, Scores]]]]:
+def _mapping(processes: int) -> Iterator[Callable[..., Iterable[dict[str, RecoveryScores]]]]:
     """`map` itself, or that of a pool of processes."""
     if processes == 1:
         yield map
@@ -125,10 +125,10 @@ def _mapping(processes: int) -> Iterator[Callable[..., Iterable[dict[str, Scores
         yield pool.map
 
 
-def _stored(checkpoints: Checkpoints, cell: _Cell) -> dict[str, Scores]:
+def _stored(checkpoints: Checkpoints, cell: _Cell) -> dict[str, RecoveryScores]:
     """The scores of a cell by basis, from what is stored or computed now."""
     _, values = checkpoints.remember(cell.key, partial(_state, cell))
-    return {name: Scores(**own) for name, own in values.items()}
+    return {name: RecoveryScores(**fields) for name, fields in values.items()}
 
 
 def _state(cell: _Cell) -> State:
@@ -146,8 +146,8 @@ def _state(cell: _Cell) -> State:
         torch.set_num_threads(threads)
 
 
-def _scores(cell: _Cell) -> Iterator[tuple[ScoredBasis, Scores]]:
-    """Of all bases that can be scored on this network."""
+def _scores(cell: _Cell) -> Iterator[tuple[ScoredBasis, RecoveryScores]]:
+    """Scores of all bases that can be scored on this network."""
     spec, seed = cell.spec, cell.seed
     if isinstance(spec, ModularAdditionSpec):
         trained = train_modular_addition(spec, seed)
@@ -163,10 +163,10 @@ def _scores(cell: _Cell) -> Iterator[tuple[ScoredBasis, Scores]]:
         yield basis, score(known, fit(known, basis, seed), seed)
 
 
-def _estimates(basis: str, over_seeds: Sequence[Mapping[str, Scores]]) -> dict[str, Estimate]:
+def _estimates(basis: str, over_seeds: Sequence[Mapping[str, RecoveryScores]]) -> dict[str, Estimate]:
     return {
         name: Estimate.over_seeds([getattr(cell[basis], name) for cell in over_seeds])
-        for name in Scores.model_fields
+        for name in RecoveryScores.model_fields
     }
 
 

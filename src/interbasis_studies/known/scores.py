@@ -1,4 +1,4 @@
-"""How much of what is there a basis finds: features, edges, modules, effects. 1 is all of it.
+"""Scores of the structure that a basis recovers: features, edges, modules, effects. 1 is all of it.
 
 A recovered feature is read off true features by c = C T; its *share* in a part is what that part contributes
 to its variance (`Truth.shares`), and the part with the largest share is the one the feature is counted for.
@@ -14,12 +14,12 @@ from sklearn.metrics import adjusted_mutual_info_score, average_precision_score,
 from torch import Tensor
 
 from interbasis.analysis.ablation.masked_pass import ablate_nodes
-from interbasis.analysis.modules.modules import IN_NONE, by_layer, find_modules, leiden_into
+from interbasis.analysis.modules.modules import NO_MODULE, by_layer, find_modules, leiden_with_count
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
-from interbasis_studies.known.records import Scores
+from interbasis_studies.known.records import RecoveryScores
 from interbasis_studies.known.truth import KnownNetwork
 
 Partition = Sequence[np.ndarray]
@@ -28,7 +28,7 @@ EFFECT_SAMPLES = 1000
 """Samples on which modules are ablated."""
 
 
-def score(known: KnownNetwork, graph: InteractionGraph, seed: int = 0) -> Scores:
+def score(known: KnownNetwork, graph: InteractionGraph, seed: int = 0) -> RecoveryScores:
     """Compare a graph with the truth.
 
     Args:
@@ -44,14 +44,14 @@ def score(known: KnownNetwork, graph: InteractionGraph, seed: int = 0) -> Scores
     labels = [share.argmax(1) for share in shares]  # `count` stands for no part
     read = [share[:, :-1].amax(1) > share[:, -1] for share in shares]
     best = torch.cat([shares[k].amax(1) for k in inner])
-    found = [{int(part) for part in labels[k][shares[k].amax(1) >= 0.9] if part < truth.count} for k in inner]
+    clear = [{int(part) for part in labels[k][shares[k].amax(1) >= 0.9] if part < truth.count} for k in inner]
     precision, auroc, false = _edges(graph, labels, truth.acts_on)
     undefined = dict.fromkeys(("modules", "modules_counted", "module_count", "effects"), math.nan)
-    return Scores(
+    return RecoveryScores(
         features=best.mean().item(),
         matched=float(np.mean([_matched(shares[k], truth.parts[k]) for k in inner])),
         subspaces=float(np.mean([_subspaces(known, graph, k, labels[k]) for k in inner])),
-        coverage=float(np.mean([len(parts) / truth.count for parts in found])),
+        coverage=float(np.mean([len(parts) / truth.count for parts in clear])),
         edge_precision=precision,
         edge_auroc=auroc,
         false_mass=false,
@@ -88,11 +88,11 @@ def _subspaces(known: KnownNetwork, graph: InteractionGraph, layer: int, labels:
     c = graph.layers[layer].transform[1:, 1:] @ truth.mixings[layer]
     values = []
     for part in range(truth.count):
-        own, mine = truth.parts[layer] == part, labels == part
-        if not mine.any():
+        inside, counted = truth.parts[layer] == part, labels == part
+        if not counted.any():
             values.append(0.0)
             continue
-        a, b = _orthonormal(root[:, own]), _orthonormal(root @ c[mine].T)
+        a, b = _orthonormal(root[:, inside]), _orthonormal(root @ c[counted].T)
         cosines = torch.linalg.svdvals(a.T @ b)
         values.append(cosines.square().sum().item() / min(a.shape[1], b.shape[1]))
     return float(np.mean(values))
@@ -120,33 +120,29 @@ def _edges(
 
 
 def _modules(graph: InteractionGraph, seed: int, count: int) -> tuple[Partition, Partition]:
-    """Modules as `interbasis modules` finds them, and where their number is told."""
+    """Modules as `interbasis modules` finds them, and with the true number of modules."""
     try:
-        found = find_modules(graph, seed=seed, seeds=0, null_graphs=0, resolutions=())
+        modules = find_modules(graph, seed=seed, seeds=0, null_graphs=0, resolutions=())
     except InterbasisError:  # no edge is larger than another
-        none = [np.full(layer.features, IN_NONE) for layer in graph.layers]
+        none = [np.full(layer.features, NO_MODULE) for layer in graph.layers]
         return none, none
-    weighted = WeightedGraph.of(graph)
-    return found.assignment, by_layer(leiden_into(weighted, count, seed), weighted)
+    weighted = WeightedGraph.from_graph(graph)
+    return modules.assignment, by_layer(leiden_with_count(weighted, count, seed), weighted)
 
 
 def _agreement(modules: Partition, labels: list[Tensor], read: list[Tensor]) -> float:
-    together = [_flat(modules, labels, read, k) for k in range(len(labels))]
-    mine, theirs = (np.concatenate(column) for column in zip(*together, strict=True))
-    return float(adjusted_mutual_info_score(theirs, mine)) if len(mine) else 0.0
-
-
-def _flat(
-    modules: Sequence[np.ndarray], labels: Sequence[Tensor], read: Sequence[Tensor], layer: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """(module, part) of the features of a layer that are in a module and belong to a part."""
-    mine, theirs = modules[layer][-len(labels[layer]) :], labels[layer].numpy()
-    counted = (mine != IN_NONE) & read[layer].numpy()
-    return mine[counted], theirs[counted]
+    """Adjusted mutual information over the features that are in a module and belong to a part."""
+    members, parts = [], []
+    for layer, label, belongs in zip(modules, labels, read, strict=True):
+        assigned = layer[-len(label) :]
+        counted = (assigned != NO_MODULE) & belongs.numpy()
+        members += assigned[counted].tolist()
+        parts += label.numpy()[counted].tolist()
+    return float(adjusted_mutual_info_score(parts, members)) if members else 0.0
 
 
 def _effects(known: KnownNetwork, graph: InteractionGraph, modules: Sequence[np.ndarray]) -> float:
-    """Ablate every module in all layers before the output; what the outputs of each part lose."""
+    """Contrast of the loss of a module's own part with other parts when it is ablated in all layers."""
     truth, inputs = known.truth, known.inputs[:EFFECT_SAMPLES]
     lost = damage(known.network, graph, modules, inputs, truth.parts[-1])  # [modules, parts]
     if not len(lost):
@@ -171,6 +167,6 @@ def damage(
             k: torch.from_numpy(modules[k] != module) for k in range(len(graph.layers) - 1)
         }
         error = (ablate_nodes(network, graph, inputs, keep) - untouched).square().mean(0)
-        own = [(error[parts == k].sum() / spread[parts == k].sum()).item() for k in range(count)]
-        rows.append([min(1.0, share) for share in own])
+        lost = [(error[parts == k].sum() / spread[parts == k].sum()).item() for k in range(count)]
+        rows.append([min(1.0, share) for share in lost])
     return np.array(rows).reshape(-1, count)

@@ -13,7 +13,7 @@ NO_PART = -1
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What was planted. True features g of a layer are mixed into its coordinates, f = T g."""
+    """Planted structure. True features g of a layer are mixed into its coordinates, f = T g."""
 
     mixings: tuple[Tensor, ...]
     """T [width, true features] per node layer, the constant left out."""
@@ -32,12 +32,12 @@ class Truth:
         return len(self.acts_on[0])
 
     def covariance(self, layer: int) -> Tensor:
-        """Of the true features of a layer, [true, true]."""
+        """Covariance of the true features of a layer, [true, true]."""
         centred = self.values[layer] - self.values[layer].mean(0)
         return centred.T @ centred / len(centred)
 
     def shares(self, layer: int, transform: Tensor) -> Tensor:  # C [r, width + 1] -> [r, parts + 1]
-        """How much of every feature each part contributes: c_kᵀ S_kk c_k, as a share of the sum over parts.
+        """Share of every feature that each part contributes: c_kᵀ S_kk c_k over the sum of all parts.
 
         c = C T says how a feature is read off the true features, S is their covariance. The last column is
         what nothing reads. The measure does not depend on the coordinates within a part.
@@ -45,8 +45,8 @@ class Truth:
         c, S = transform[:, 1:] @ self.mixings[layer], self.covariance(layer)
         columns = []
         for part in [*range(self.count), NO_PART]:
-            own = self.parts[layer] == part
-            columns.append(((c[:, own] @ S[own][:, own]) * c[:, own]).sum(1))
+            inside = self.parts[layer] == part
+            columns.append(((c[:, inside] @ S[inside][:, inside]) * c[:, inside]).sum(1))
         contributions = torch.stack(columns, dim=1).clamp_min(0)
         return contributions / contributions.sum(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
 

@@ -45,7 +45,7 @@ def train_two_task_transformer(recipe: TwoTaskTransformerRecipe | None = None) -
     """Train one block of attention and MLP on both tasks.
 
     Args:
-        recipe: What to train; default: 1,500 steps of AdamW, about 20 seconds.
+        recipe: Settings of the training; default: 1,500 steps of AdamW, about 20 seconds.
 
     Returns:
         The network in float64, with training sequences and test sequences whose pairs it has not seen.
@@ -91,7 +91,7 @@ def _split(pairs: Tensor, fraction: float, generator: torch.Generator) -> tuple[
 def _drawn(
     recipe: TwoTaskTransformerRecipe, pairs: list[Tensor], count: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:  # [count, 5], [count, 2]
-    x, u = (own[torch.randint(len(own), (count,), generator=generator)] for own in pairs)
+    x, u = (task[torch.randint(len(task), (count,), generator=generator)] for task in pairs)
     equals = torch.full((count, 1), recipe.p + recipe.q)
     labels = torch.stack([x.sum(1) % recipe.p, u.prod(1) % recipe.q], dim=1)
     return torch.cat([x, u + recipe.p, equals], dim=1), labels
@@ -109,13 +109,13 @@ def _initial(recipe: TwoTaskTransformerRecipe, generator: torch.Generator) -> We
 
 
 def _logits(weights: Weights, tokens: Tensor) -> Tensor:  # [n, 5] -> [n, p + q]
-    """At the last position; attention of that position alone."""
+    """Logits at the last position, by attention of that position alone."""
     stream = weights["embed.W_E"][tokens] + weights["pos_embed.W_pos"]
     last = stream[:, -1]
 
     def project(name: str, activations: Tensor) -> Tensor:
-        own = torch.einsum("...d,hde->...he", activations, weights[f"blocks.0.attn.W_{name}"])
-        return own + weights[f"blocks.0.attn.b_{name}"]
+        product = torch.einsum("...d,hde->...he", activations, weights[f"blocks.0.attn.W_{name}"])
+        return product + weights[f"blocks.0.attn.b_{name}"]
 
     query, keys, values = project("Q", last), project("K", stream), project("V", stream)
     pattern = (torch.einsum("nhe,nthe->nht", query, keys) / math.sqrt(query.shape[-1])).softmax(-1)

@@ -61,7 +61,7 @@ class TwoTasks:
 
     @property
     def accuracies(self) -> tuple[float, float]:
-        """Of both tasks on the test pairs."""
+        """Accuracies of both tasks on the test pairs."""
         logits = self.network(self.test_inputs)
         answers = torch.stack([logits[:, self.tasks == task].argmax(-1) for task in (0, 1)], dim=1)
         right = (answers == self.test_labels).double().mean(0)
@@ -74,11 +74,11 @@ class TwoTasks:
 
 
 class TwoTaskScores(Record):
-    """How far features and modules belong to one of the tasks; 1 is entirely, 0 is to both alike."""
+    """Selectivity of features and modules for one of the tasks; 1 is complete, 0 is to both alike."""
 
     selectivity: Measured
-    """Of features: |a − b| / (a + b) for the variances a and b that both tasks lose without the feature,
-    weighted by a + b; mean over layers."""
+    """Mean over features of |a − b| / (a + b) for the variances a and b that both tasks lose without the
+    feature, weighted by a + b; mean over layers."""
     effects: Measured
     """What ablating a module costs its own task, minus the other, as on the scoreboard."""
     modules: int
@@ -90,7 +90,7 @@ def train_two_tasks(recipe: TwoTaskRecipe | None = None) -> TwoTasks:
     """Train an MLP, 128 → hidden → hidden → 20, on pairs of digits.
 
     Args:
-        recipe: What to train; default: 600 steps of AdamW on batches of 256.
+        recipe: Settings of the training; default: 600 steps of AdamW on batches of 256.
 
     Returns:
         The network in float64, with training and test pairs made of different images.

@@ -13,7 +13,7 @@ Ruling = Literal["reproduced", "differs", "not reproduced", "open"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one claim."""
+    """Verdict on one claim."""
 
     claim: str
     """M1 … M8, C1 … C6, L1 … L5."""
@@ -22,13 +22,13 @@ class Verdict:
     here: str
     ruling: Ruling
     by: str
-    """How far the numbers are from the paper's, where they differ."""
+    """Distance of the numbers from the paper's, where they differ."""
     rule: str
-    """What decides."""
+    """The rule that decides."""
 
 
 @dataclass(frozen=True)
-class Claim:
+class PaperClaim:
     """A claim of the paper."""
 
     name: str
@@ -51,7 +51,7 @@ class Claim:
         return Verdict(self.name, self.statement, self.paper, "–", "open", "", f"needs {self.needs}")
 
     def decide(self, rule: Callable[..., Verdict], *columns: Collection[object]) -> Verdict:
-        """What the rule says of these numbers; open if a column of them is empty."""
+        """Apply the rule to these numbers; open if a column of them is empty."""
         return rule(*columns) if all(columns) else self.open()
 
 

@@ -38,7 +38,7 @@ class Picture:
 
 
 class DrawnFigures(Record):
-    """What is in the folder of figures."""
+    """List of the figures in the folder."""
 
     made_of: str
     """Hash of the numbers and of the code that draws them."""
@@ -51,9 +51,9 @@ def draw_figures(
     """Draw as PNG and SVG in ``out/figures``; figures of the same jobs by the same code stay as they are."""
     if not jobs:
         return ()
-    made_of, file = _made_of(jobs), out / FOLDER / LIST
+    made_of, file = _digest(jobs), out / FOLDER / LIST
     drawn = _drawn(file)
-    if drawn and drawn.made_of == made_of and all((out / one.file).is_file() for one in drawn.figures):
+    if drawn and drawn.made_of == made_of and all((out / figure.file).is_file() for figure in drawn.figures):
         return drawn.figures
     from interbasis.show.figures import save
 
@@ -69,14 +69,14 @@ def draw_figures(
     return drawn.figures
 
 
-def _made_of(jobs: "tuple[JobResult, ...]") -> str:
+def _digest(jobs: "tuple[JobResult, ...]") -> str:
     code = [*Path(library.__file__).parent.glob("*.py"), *Path(__file__).parent.rglob("*.py")]
     numbers = [job.model_dump_json().encode() for job in jobs]
     return sha256(b"".join([*numbers, *(path.read_bytes() for path in sorted(code))])).hexdigest()
 
 
 def _drawn(file: Path) -> DrawnFigures | None:
-    """What was drawn before; None if nothing was, or by a version that listed it in another way."""
+    """Figures drawn before; None if there are none, or a version listed them in another way."""
     try:
         return DrawnFigures.model_validate_json(file.read_text(encoding="utf-8"))
     except (OSError, ValidationError):

@@ -32,7 +32,7 @@ class Job:
     """Whether its weights are given, or will be trained."""
 
 
-class Clock:
+class JobClock:
     """Seconds from the end of one stage of a job to the end of the next, stored in its run."""
 
     def __init__(self, run: Path):
@@ -58,7 +58,7 @@ class Clock:
 
     @property
     def times(self) -> JobTimes:
-        """What all stages took so far."""
+        """Times of all stages so far."""
         return load_result(self.run, JobTimes) or JobTimes()
 
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import get_args
 
+from interbasis.show.tables import markdown_table
 from interbasis_studies.paper.claims import Ruling
-from interbasis_studies.paper.markdown import table
 from interbasis_studies.paper.plan import BASIS_LABELS
 from interbasis_studies.paper.records import J, JobResult, Reproduction, SavedFigure, Seconds
 from interbasis_studies.paper.task import Task
@@ -57,9 +57,9 @@ def _verdicts(r: Reproduction[J], task: Task[J]) -> str:
     return (
         f"## Verdicts\n\n{summary}; {task.scope(r)}. Computed from the numbers below by the rules "
         "under the table (`interbasis_studies.paper`); nothing is judged by eye.\n\n"
-        + table(("claim", "what it says", "paper", "here", "verdict"), rows)
+        + markdown_table(("claim", "what it says", "paper", "here", "verdict"), rows)
         + "\n\nWhat decides:\n\n"
-        + table(("claim", "reproduced where"), [(v.claim, v.rule) for v in r.verdicts])
+        + markdown_table(("claim", "reproduced where"), [(v.claim, v.rule) for v in r.verdicts])
     )
 
 
@@ -98,15 +98,15 @@ def _times(r: Reproduction[J]) -> str:
         f"This page was written on {r.machine.processor}, {r.machine.cores} cores, {r.machine.memory}; "
         f"{r.machine.system}, Python {r.machine.python}, torch {r.machine.torch}; the runs had {threads} of "
         f"torch's threads.{memory}\n\n"
-        + _seconds(r.jobs, stages, lambda job, stage: _of(job.times.stages.get(stage), "wall"))
+        + _seconds(r.jobs, stages, lambda job, stage: _part(job.times.stages.get(stage), "wall"))
         + "\n\nProcessor seconds, all threads together:\n\n"
-        + _seconds(r.jobs, stages, lambda job, stage: _of(job.times.stages.get(stage), "processor"))
+        + _seconds(r.jobs, stages, lambda job, stage: _part(job.times.stages.get(stage), "processor"))
         + "\n\nThe builds by phase, wall-clock seconds:\n\n"
         + _seconds(r.jobs, phases, lambda job, phase: job.times.phases.get(phase))
     )
 
 
-def _of(seconds: Seconds | None, name: str) -> float | None:
+def _part(seconds: Seconds | None, name: str) -> float | None:
     return None if seconds is None else getattr(seconds, name)
 
 
@@ -122,4 +122,4 @@ def _seconds(
          f"{sum(value or 0 for value in row):,.0f}")
         for name, row in zip([*names, "all"], cells, strict=True)
     ]  # fmt: skip
-    return table(("run", *columns, "all"), rows)
+    return markdown_table(("run", *columns, "all"), rows)

@@ -1,4 +1,4 @@
-"""What a reproduction was asked for, and the plan that follows: its bases, seeds or model, and settings."""
+"""Request for a reproduction, and the plan that follows: its bases, seeds or model, and settings."""
 
 import shlex
 from pathlib import Path
@@ -34,7 +34,7 @@ QUICK_TOKENS = (16_384, 2_048, 2_048)
 
 
 class ReproduceRequest(Record):
-    """What a reproduction was asked for; None is the default."""
+    """Request for a reproduction; None is the default."""
 
     out: Path
     """Folder for the runs, the JSON and the page."""
@@ -75,7 +75,7 @@ class ReproduceRequest(Record):
 
 
 class ClassifierSettings(Record):
-    """How the models of modular addition and of images are measured."""
+    """Settings of the measures of modular addition and of images."""
 
     stable: bool
     """Edges required on a logarithmic grid beside the bisection."""
@@ -85,7 +85,7 @@ class ClassifierSettings(Record):
 
 
 class LanguageSettings(Record):
-    """How a language model is measured."""
+    """Settings of the measures of a language model."""
 
     tokens: int
     """Of the basis: the first windows of the training set that hold so many."""
@@ -105,7 +105,7 @@ class LanguageSettings(Record):
 
     @property
     def sampling(self) -> dict[str, int]:
-        """What is estimated in the build instead of summed over everything, as settings of the build."""
+        """Settings of the build that sample instead of summing over everything."""
         values = {name: getattr(self, name) for name in ("jacobian_queries", "edge_group", "edge_positions")}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -184,7 +184,7 @@ class Plan(Record):
 
     @property
     def command(self) -> str:
-        """What to type to start or to resume this reproduction."""
+        """Command that starts or resumes this reproduction."""
         parts = ["interbasis", "reproduce", self.task]
         for name, value in self.request:
             option = "--" + name.replace("_", "-")
@@ -197,9 +197,9 @@ class Plan(Record):
         return shlex.join([*parts, "--out", str(self.out)])
 
 
-def make_plan(task: TaskName, out: Path, **given: Any) -> Plan:
+def make_plan(task: TaskName, out: Path, **fields: Any) -> Plan:
     """A plan from the fields of `ReproduceRequest` by name."""
-    return Plan.from_request(task, ReproduceRequest.validated(out=out, **given))
+    return Plan.from_request(task, ReproduceRequest.validated(out=out, **fields))
 
 
 def _seeds(given: tuple[str, ...] | None) -> tuple[int, ...] | None:

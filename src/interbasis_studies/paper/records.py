@@ -1,4 +1,4 @@
-"""What a reproduction holds: the result of every job, and all of them with their verdicts."""
+"""Records of a reproduction: the result of every job, and all of them with their verdicts."""
 
 from typing import ClassVar, Generic, TypeVar
 
@@ -12,7 +12,7 @@ from interbasis_studies.paper.plan import Settings, TaskName
 
 
 class Seconds(Record):
-    """How long one stage of a job took, all times that it was resumed together."""
+    """Time of one stage of a job, all its resumed parts together."""
 
     wall: float
     processor: float
@@ -20,7 +20,7 @@ class Seconds(Record):
 
 
 class JobTimes(Result):
-    """How long the stages of a job took; stored in its run as they end."""
+    """Times of the stages of a job; stored in its run as they end."""
 
     file: ClassVar[str] = "times"
     made_by: ClassVar[str] = "reproduce"
@@ -152,8 +152,8 @@ class Reproduction(Record, Generic[J]):
 
     def by_seed(self, basis: Basis) -> list[J | None]:
         """The jobs of a basis, one for every seed that any basis has; None where it has none."""
-        own = {job.seed: job for job in self.jobs if job.basis == basis}
-        return [own.get(seed) for seed in self.seeds]
+        jobs = {job.seed: job for job in self.jobs if job.basis == basis}
+        return [jobs.get(seed) for seed in self.seeds]
 
     def paired(self, *bases: Basis) -> list[list[J]]:
         """Jobs [bases][seeds], of the seeds that have all of these bases."""

@@ -100,23 +100,23 @@ def _compare(jobs: tuple[J, ...], out: Path) -> tuple[ComparedEdges, ...]:
         return ()
     lib_draws, pca_draws = (load_tensors(out / job.run, AblationResult) for job in (lib, pca))
     rows = []
-    for source, one in lib.ablation.sections.items():
-        other = pca.ablation.sections.get(source)
-        if other is None or one.interval is None or other.interval is None:
+    for source, first in lib.ablation.sections.items():
+        second = pca.ablation.sections.get(source)
+        if second is None or first.interval is None or second.interval is None:
             continue
         name = f"count_draws.{source}"
         ratio = lib_draws[name].clamp_min(1) / pca_draws[name].clamp_min(1)
         rows.append(
             ComparedEdges(
                 source=source,
-                target=one.target,
-                lib=one.count,
-                lib_possible=one.possible,
-                pca=other.count,
-                pca_possible=other.possible,
-                lib_interval=one.interval,
-                pca_interval=other.interval,
-                ratio=max(one.count, 1) / max(other.count, 1),
+                target=first.target,
+                lib=first.count,
+                lib_possible=first.possible,
+                pca=second.count,
+                pca_possible=second.possible,
+                lib_interval=first.interval,
+                pca_interval=second.interval,
+                ratio=max(first.count, 1) / max(second.count, 1),
                 interval=bootstrap.central(ratio),
             )
         )

@@ -1,4 +1,4 @@
-"""What a section of the paper contributes to its reproduction: models, measures, claims, tables, figures."""
+"""Interface of a section of the paper: models, measures, claims, tables, figures."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from interbasis.run.named_build import build_by_name
 from interbasis.run.run import Run
 from interbasis_studies.paper.claims import Verdict
 from interbasis_studies.paper.figures import Picture
-from interbasis_studies.paper.jobs import Clock, Job
+from interbasis_studies.paper.jobs import Job, JobClock
 from interbasis_studies.paper.plan import Plan
 from interbasis_studies.paper.records import J, Reproduction
 
@@ -33,10 +33,10 @@ class Task(ABC, Generic[J]):
 
     @abstractmethod
     def build_request(self, job: Job, progress: Progress) -> BuildRequest:
-        """What is built for a job; its model is trained first where that is necessary."""
+        """Request for the build of a job; its model is trained first where that is necessary."""
 
     @abstractmethod
-    def measure(self, job: Job, opened: Run, clock: Clock) -> J:
+    def measure(self, job: Job, opened: Run, clock: JobClock) -> J:
         """Ablate and measure; what is stored already is not computed again."""
 
     @abstractmethod
@@ -45,11 +45,11 @@ class Task(ABC, Generic[J]):
 
     @abstractmethod
     def introduction(self, r: Reproduction[J]) -> str:
-        """What the page says about models and data."""
+        """Text of the page about models and data."""
 
     @abstractmethod
     def scope(self, r: Reproduction[J]) -> str:
-        """How far the verdicts go."""
+        """Scope of the verdicts."""
 
     @abstractmethod
     def sections(self, r: Reproduction[J]) -> list[str]:
@@ -69,7 +69,7 @@ class Task(ABC, Generic[J]):
     def run(self, job: Job, progress: Progress = silent) -> J:
         """Build, ablate and measure one model in one basis, and store the result."""
         request = self.build_request(job, progress)
-        clock, built = Clock(job.folder), (job.folder / "config.json").is_file()
+        clock, built = JobClock(job.folder), (job.folder / "config.json").is_file()
         opened = build_by_name(
             request, job.folder, progress=progress, remedy=f"name another --out, or delete {job.folder}"
         )

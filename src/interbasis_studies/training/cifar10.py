@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -17,15 +18,21 @@ from interbasis.data.samples import Samples
 from interbasis.models import mlp
 from interbasis_studies.training.state import discard_state, restore_state, save_state
 
+if TYPE_CHECKING:
+    from interbasis_studies.training.cifar10_conv import ConvRecipe
+
 Report = Callable[[int, int, float, float], None]
 """Called as report(step, steps in all, training loss, test accuracy)."""
+
+BatchLoss = Callable[[Tensor, int], Tensor]
+"""Called as loss(indices of the samples, step)."""
 
 SAVE_EVERY = 250
 """Steps between two saves of the training state."""
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Cifar10Recipe:
     """Everything that decides the result of a training run, apart from the machine's arithmetic."""
 
     seed: int = 0
@@ -36,7 +43,7 @@ class Recipe:
     betas: tuple[float, float] = (0.9, 0.999)
 
 
-def initial_module(recipe: Recipe, inputs: int, outputs: int) -> nn.Sequential:
+def initial_module(recipe: Cifar10Recipe, inputs: int, outputs: int) -> nn.Sequential:
     """Linear, ReLU, Linear, … with PyTorch's own initial weights, drawn from the recipe's seed."""
     widths = [inputs, *recipe.hidden, outputs]
     with torch.random.fork_rng(devices=[]):
@@ -47,60 +54,90 @@ def initial_module(recipe: Recipe, inputs: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def train(recipe: Recipe, data: tuple[Samples, Samples], path: Path, report: Report | None = None) -> Path:
+def train(
+    recipe: Cifar10Recipe, data: tuple[Samples, Samples], path: Path, report: Report | None = None
+) -> Path:
     """Train on the first of two splits, or go on training, and write the checkpoint (safetensors).
 
-    The state is kept beside it as ``path.state``; a run that was killed resumes there and ends with the
-    weights of an uninterrupted one. The second split is for accuracies alone.
+    The second split is for accuracies alone.
     """
-    if recipe.epochs < 1 or recipe.batch < 1:
-        raise InterbasisError(f"epochs and batch must be at least 1, not {recipe.epochs} and {recipe.batch}")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    check_recipe(recipe)
     inputs, labels = data[0].all()
     module = initial_module(recipe, inputs[0].numel(), len(data[0].classes))
-    weights = dict(module.named_parameters())
-    optimizer = torch.optim.Adam(weights.values(), lr=recipe.learning_rate, betas=recipe.betas, fused=True)
-    state = path.with_suffix(".state")
-    step = restore_state(state, asdict(recipe), weights, optimizer, {"step": 0})["step"]
-    per_epoch = -(-len(labels) // recipe.batch)
+    optimizer = torch.optim.Adam(module.parameters(), lr=recipe.learning_rate, betas=recipe.betas, fused=True)
+
+    def loss(samples: Tensor, step: int) -> Tensor:
+        return nn.functional.cross_entropy(module(inputs[samples]), labels[samples])
+
+    training = train_epochs(recipe, data, path, (module, optimizer, loss), SAVE_EVERY, report)
+    mlp.save(module, path, "cifar10", training)
+    discard_state(path.with_suffix(".state"))
+    return path
+
+
+def check_recipe(recipe: "Cifar10Recipe | ConvRecipe") -> None:
+    """Refuse a recipe without epochs or batches."""
+    if recipe.epochs < 1 or recipe.batch < 1:
+        raise InterbasisError(f"epochs and batch must be at least 1, not {recipe.epochs} and {recipe.batch}")
+
+
+def train_epochs(
+    recipe: "Cifar10Recipe | ConvRecipe",
+    data: tuple[Samples, Samples],
+    path: Path,
+    model: tuple[nn.Module, torch.optim.Optimizer, BatchLoss],
+    save_every: int,
+    report: Report | None,
+) -> dict[str, object]:
+    """Train over all epochs, or go on training, and return what the checkpoint says of the training.
+
+    The state is stored beside ``path`` as ``path.state``; a run that was killed resumes there and ends with
+    the weights of an uninterrupted one.
+    """
+    (module, optimizer, batch_loss), state = model, path.with_suffix(".state")
+    state.parent.mkdir(parents=True, exist_ok=True)
+    weights, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+    step = restore_state(state, asdict(recipe), weights, optimizer, {"step": 0}, buffers)["step"]
+    per_epoch = -(-len(data[0]) // recipe.batch)
     steps = per_epoch * recipe.epochs
     started, first, accuracy, order = time.monotonic(), step, 0.0, None
     while step < steps:
         epoch, place = divmod(step, per_epoch)
         if order is None or place == 0:
-            order = epoch_order(recipe, epoch, len(labels))
-        some = order[place * recipe.batch : (place + 1) * recipe.batch]
-        loss = nn.functional.cross_entropy(module(inputs[some]), labels[some])
+            order = epoch_order(recipe, epoch, len(data[0]))
+        loss = batch_loss(order[place * recipe.batch : (place + 1) * recipe.batch], step)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
         step += 1
-        if step % SAVE_EVERY == 0 or step % per_epoch == 0:
+        if step % save_every == 0 or step % per_epoch == 0:
             if step % per_epoch == 0:
                 accuracy = measure_accuracy(module, data[1])
-            save_state(state, asdict(recipe), weights, optimizer, {"step": step})
+            save_state(state, asdict(recipe), weights, optimizer, {"step": step}, buffers)
             if report:
                 report(step, steps, loss.item(), accuracy)
     rate = (step - first) / max(time.monotonic() - started, 1e-9)
-    training = asdict(recipe) | {
+    return asdict(recipe) | {
         "test_accuracy": measure_accuracy(module, data[1]),
         "training_accuracy": measure_accuracy(module, data[0]),
         "steps_per_second": round(rate, 1),
         "torch": torch.__version__,
     }
-    mlp.save(module, path, "cifar10", training)
-    discard_state(state)
-    return path
 
 
-def epoch_order(recipe: Recipe, epoch: int, samples: int) -> Tensor:  # [samples]
+def seeded_generator(recipe: "Cifar10Recipe | ConvRecipe", number: int) -> torch.Generator:
+    """Generator that belongs to an epoch or a step of a recipe."""
+    return torch.Generator().manual_seed(recipe.seed * 1_000_003 + number)
+
+
+def epoch_order(recipe: "Cifar10Recipe | ConvRecipe", epoch: int, samples: int) -> Tensor:  # [samples]
     """The order in which an epoch goes through the data."""
-    generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + epoch)
-    return torch.randperm(samples, generator=generator)
+    return torch.randperm(samples, generator=seeded_generator(recipe, epoch))
 
 
 @torch.no_grad()
 def measure_accuracy(module: nn.Module, samples: Samples) -> float:
-    """The share of samples whose largest output is the label's."""
+    """The share of samples whose largest output is the label's, in evaluation mode."""
+    module.eval()
     right = sum((module(inputs).argmax(-1) == labels).sum().item() for inputs, labels in samples)
     return right / len(samples)

@@ -18,7 +18,7 @@ from interbasis.analysis.ablation.masked_pass import ablate_edges, top_edges
 from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.base.errors import InterbasisError
 from interbasis.run.run import open_run
-from interbasis.show.terminal import curve_tables
+from interbasis.show.result_tables import curve_tables
 from small_runs import control_rows
 
 

@@ -14,7 +14,7 @@ from interbasis.network.cores import Elementwise, Gated
 from interbasis.network.network import NodeLayer
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import maximum_section
-from interbasis.network.window import Window
+from interbasis.network.window import SlidingWindow
 from stencil_cases import as_activations, convolution_section, geometries, small_residual
 
 
@@ -47,7 +47,7 @@ def test_a_residual_network_in_its_bases(basis):
 
 
 def test_max_pooling_and_gates():
-    stencil = Stencil.sliding((5, 6), Window.of((3, 3), 2, padding=1, mode="inside"))
+    stencil = Stencil.sliding((5, 6), SlidingWindow.from_arguments((3, 3), 2, padding=1, mode="inside"))
     nodes = NodeLayer("a", 5, grid=stencil.source), NodeLayer("b", 5, grid=stencil.target)
     images = normal(3, 4, 5, 6, seed=1)
     section = maximum_section(*nodes, stencil, images)

@@ -7,11 +7,11 @@ import torch
 
 import interbasis
 from interbasis.analysis.costs import profile
-from interbasis.analysis.costs.models import SHAPES, described
+from interbasis.analysis.costs.models import SHAPES, open_shapes
 from interbasis.analysis.costs.operations import Operations, Workload
 from interbasis.analysis.costs.plan import make_plan
 from interbasis.analysis.costs.profile import machine_profile, seconds
-from interbasis.analysis.costs.request import PlanRequest
+from interbasis.analysis.costs.records import PlanRequest
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.settings import BuildConfig
 from interbasis.network.structured_matmul import multiplications
@@ -73,7 +73,7 @@ def test_multiplications_are_those_that_are_made():
 
 
 def test_operations_grow_as_they_should():
-    network, centred = described("gpt2-small")
+    network, centred = open_shapes("gpt2-small")
     config = BuildConfig(dtype="float32", edge_group="positions", edge_sources=1)
 
     def flops(tokens, positions, phase):
@@ -85,7 +85,7 @@ def test_operations_grow_as_they_should():
     assert flops(10**6, 1024, "bases") == flops(10**7, 1024, "bases")
     assert 1 < flops(10**6, 2048, "Jacobians") / flops(10**6, 1024, "Jacobians") < 2
     one, other = (
-        Workload(described(name)[0], 10**6, 1024, config).phases() for name in ("gpt2-small", "llama-7b")
+        Workload(open_shapes(name)[0], 10**6, 1024, config).phases() for name in ("gpt2-small", "llama-7b")
     )
     assert other["forward"].flops > 30 * one["forward"].flops
 
@@ -93,7 +93,7 @@ def test_operations_grow_as_they_should():
 @pytest.mark.parametrize("shape", ["gpt2-small", "smollm2-135m"])
 def test_sampled_positions_take_less(shape):
     """In proportion, but for what is done with all keys and once; no sample is larger than the sequence."""
-    network, centred = described(shape)
+    network, centred = open_shapes(shape)
 
     def flops(**settings):
         config = BuildConfig(dtype="float32", edge_group="positions", edge_sources=1, **settings)
@@ -144,16 +144,16 @@ def test_plans_of_single_blocks(tmp_path, quick_profile):
         make_plan(spec, PlanRequest(tokens=1000, context=10))
         for spec in (name, f"{name},blocks=0", f"{name},blocks=1")
     )
-    assert described(f"{name},blocks=1")[0].layers == interbasis.from_hf(tmp_path / "model", 1).layers
+    assert open_shapes(f"{name},blocks=1")[0].layers == interbasis.from_hf(tmp_path / "model", 1).layers
     assert first.forward.flops < second.forward.flops < whole.forward.flops
     assert first.phases["edges"].flops == second.phases["edges"].flops < whole.phases["edges"].flops / 2
     assert first.least_memory == second.least_memory
     with pytest.raises(InterbasisError, match="between 0 and 1, received '2'"):
-        described(f"{name},blocks=2")
+        open_shapes(f"{name},blocks=2")
     with pytest.raises(InterbasisError, match="no option 'block'"):
-        described(f"{name},block=1")
+        open_shapes(f"{name},block=1")
 
 
 def test_unknown_shapes_are_refused():
     with pytest.raises(InterbasisError, match="expected a shape"):
-        described("nothing")
+        open_shapes("nothing")

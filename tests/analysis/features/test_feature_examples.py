@@ -13,12 +13,11 @@ import interbasis
 from cases import modular_addition, normal
 from interbasis import features
 from interbasis.analysis.features import activations
-from interbasis.analysis.features.dataset_examples import ExampleSums, memory_bound
-from interbasis.analysis.features.extremes import largest
+from interbasis.analysis.features.dataset_examples import ExampleSums, largest
 from interbasis.analysis.features.records import TokenExample
 
-PLAN = features.Plan(ends=5, per_band=3, reservoir=64)
-TOKENS = features.Tokens(before=3, after=2)
+PLAN = features.ExamplePlan(ends=5, per_band=3, reservoir=64)
+TOKENS = features.TokenRendering(before=3, after=2)
 
 
 def stories(samples: int = 30, positions: int = 11, vocabulary: int = 4) -> torch.Tensor:
@@ -78,13 +77,13 @@ def test_chunks_and_batches_change_nothing(monkeypatch):
     whole = features.examples(source, tokens, PLAN, TOKENS)
     monkeypatch.setattr(activations, "CHUNK_BYTES", 900)
     assert features.examples(source, list(tokens.split(7)), PLAN, TOKENS) == whole
-    other = features.Plan(ends=5, per_band=3, reservoir=64, seed=1)
+    other = features.ExamplePlan(ends=5, per_band=3, reservoir=64, seed=1)
     assert features.examples(source, tokens, other, TOKENS) != whole
 
 
 def test_bands_are_quantiles_and_hold_different_contexts():
     rows = normal(200, 3)
-    plan = features.Plan(ends=2, bands=4, per_band=6, reservoir=500)  # holds all rows: exact
+    plan = features.ExamplePlan(ends=2, bands=4, per_band=6, reservoir=500)  # holds all rows: exact
     ((feature, *_),) = [features.examples(lambda x: x, rows, plan).features]
     names = [band.name for band in feature.bands]
     assert names == ["most positive", "75–100 %", "50–75 %", "25–50 %", "0–25 %", "most negative"]
@@ -98,39 +97,55 @@ def test_bands_are_quantiles_and_hold_different_contexts():
 
 def test_the_sample_behind_the_bands_is_uniform():
     values = torch.arange(20000, dtype=torch.float64)[:, None]
-    found = ExampleSums(features.Plan(reservoir=2000))
+    found = ExampleSums(features.ExamplePlan(reservoir=2000))
     for chunk in activations.chunks(lambda x: x, values):
         found.add(chunk)
-    assert len(found.reservoir.values) == 2000
-    assert found.reservoir.values.mean().item() == pytest.approx(10000, abs=4 * 20000 / 12**0.5 / 2000**0.5)
-    tenths = torch.bincount((found.reservoir.values.flatten() // 2000).long(), minlength=10)
+    assert len(found.held.reservoir.values) == 2000
+    assert found.held.reservoir.values.mean().item() == pytest.approx(
+        10000, abs=4 * 20000 / 12**0.5 / 2000**0.5
+    )
+    tenths = torch.bincount((found.held.reservoir.values.flatten() // 2000).long(), minlength=10)
     assert tenths.min() > 150
     assert tenths.max() < 250
 
 
 def test_equal_samples_count_once():
     rows = torch.tensor([[3.0], [3.0], [2.0], [3.0], [1.0]])
-    (feature,) = features.examples(lambda x: x, rows, features.Plan(ends=4)).features
+    (feature,) = features.examples(lambda x: x, rows, features.ExamplePlan(ends=4)).features
     top = [(e.value, e.sample) for e in feature.bands[0].examples]
     assert top == [(3.0, 0), (2.0, 2), (1.0, 4)]
+
+
+def memory_bound(plan: features.ExamplePlan, width: int, window: int, sample_bytes: int) -> int:
+    """Upper bound of the bytes that are held between chunks, however long the data are."""
+    entry = 3 * 8 + 4 * window
+    ends = 2 * plan.ends * width
+    reservoir = plan.reservoir * (3 * 8 + width * (8 + 4 * window))
+    return ends * entry + reservoir + (ends + plan.reservoir) * sample_bytes
+
+
+def held_bytes(sums: ExampleSums) -> int:
+    """Bytes held between chunks."""
+    tensors = [*sums.held.tensors().values(), *(inputs for inputs, _ in sums.samples.values())]
+    return sum(tensor.nbytes for tensor in tensors)
 
 
 def test_memory_is_bounded_and_does_not_grow(monkeypatch):
     monkeypatch.setattr(activations, "CHUNK_BYTES", 2000)
     tokens = stories(400, 16, 50)
     found, held = ExampleSums(PLAN, TOKENS), []
-    bound = memory_bound(PLAN, features=3, window=6, sample_bytes=8 * 16)
+    bound = memory_bound(PLAN, width=3, window=6, sample_bytes=8 * 16)
     for chunk in activations.chunks(source, tokens):
         found.add(chunk)
-        held.append(found.bytes)
-        assert found.bytes <= bound
+        held.append(held_bytes(found))
+        assert held_bytes(found) <= bound
     assert max(held[len(held) // 2 :]) <= 1.3 * max(held[: len(held) // 2])
 
 
 def test_surroundings_and_the_active_token():
     tokens = torch.arange(20).view(1, 20)
     (feature,) = features.examples(
-        lambda x: -(x.double() - 7).abs()[..., None], tokens, features.Plan(ends=1), TOKENS
+        lambda x: -(x.double() - 7).abs()[..., None], tokens, features.ExamplePlan(ends=1), TOKENS
     ).features
     (example,) = feature.bands[0].examples
     assert example == TokenExample(
@@ -142,7 +157,9 @@ def test_surroundings_and_the_active_token():
 def test_a_layer_of_the_last_position_marks_the_last_token():
     case = modular_addition()
     layer = interbasis.build(case.network, case.inputs, edge_method=None).graph.layers[1]
-    found = features.examples(features.of(case.network, layer), case.inputs, features.Plan(ends=2))
+    found = features.examples(
+        features.FeatureReader(case.network, layer), case.inputs, features.ExamplePlan(ends=2)
+    )
     example = found.features[1].bands[0].examples[0]
     assert (example.position, example.active) == (2, 2)
     assert example.activations[:2] == (0.0, 0.0)
@@ -157,8 +174,8 @@ def test_images_are_pictures():
     rows = pixels.flatten(1) / 127.5 - 1
     labels = torch.tensor([0, 1, 0, 1, 0, 1])
     found = features.examples(
-        lambda x: x[:, :2], (rows, labels), features.Plan(ends=6),
-        features.Images((3, 4, 5), ("cat", "ship")), labelled=True,
+        lambda x: x[:, :2], (rows, labels), features.ExamplePlan(ends=6),
+        features.ImageRendering((3, 4, 5), ("cat", "ship")), labelled=True,
     )  # fmt: skip
     assert found.kind == "images"
     for example in found.features[0].bands[0].examples:
@@ -177,9 +194,9 @@ def test_the_largest_go_by_order_where_equal():
 
 def test_bad_plans_are_refused():
     with pytest.raises(interbasis.InterbasisError, match="at least one example at the ends"):
-        features.Plan(ends=0)
+        features.ExamplePlan(ends=0)
     with pytest.raises(interbasis.InterbasisError, match="expected images of"):
-        features.examples(lambda x: x, torch.zeros(2, 5), None, features.Images((3, 1, 1)))
+        features.examples(lambda x: x, torch.zeros(2, 5), None, features.ImageRendering((3, 1, 1)))
 
 
 def hooked(model, layer: int):
@@ -215,12 +232,12 @@ def test_a_language_model_in_one_pass(shared, tmp_path, windows):
         seen += inputs.numel()
         return run(inputs)
 
-    plan, rendering = features.Plan(), features.Tokens()
+    plan, rendering = features.ExamplePlan(), features.TokenRendering()
     for name in ("first", "second"):
         seen, found = 0, ExampleSums(plan, rendering)
         for chunk in activations.chunks(counted, windows):
             found.add(chunk)
-            assert found.bytes <= memory_bound(plan, 64, 19, 8 * 256)
+            assert held_bytes(found) <= memory_bound(plan, 64, 19, 8 * 256)
         assert seen == windows.numel() + 256  # one pass, and one sample to learn the shape
         (tmp_path / name).write_text(json.dumps([one.model_dump() for one in found.result()]))
         passes.append(found)

@@ -4,15 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from interbasis.analysis.features import Images, Rows, Tokens
-from interbasis.analysis.features.names import renderings, vocabulary
+from interbasis.analysis.features import ImageRendering, RowRendering, TokenRendering
+from interbasis.analysis.features.contexts import renderings, vocabulary
 
 
 def test_images_rows_and_plain_data():
     data = SimpleNamespace(kind="images", classes=("cat", "ship"), image=(3, 4, 5), tokenizer=None)
-    assert renderings(data) == (Images((3, 4, 5), ("cat", "ship")), ("cat", "ship"), ("cat", "ship"))
+    assert renderings(data) == (ImageRendering((3, 4, 5), ("cat", "ship")), ("cat", "ship"), ("cat", "ship"))
     rows = SimpleNamespace(kind="rows", classes=("low", "high"))
-    assert renderings(rows) == (Rows(("low", "high")), ("low", "high"), ("low", "high"))
+    assert renderings(rows) == (RowRendering(("low", "high")), ("low", "high"), ("low", "high"))
     assert renderings([1, 2]) == (None, (), None)
 
 
@@ -20,7 +20,7 @@ def test_tokens_are_read_with_their_tokenizer(shared):
     pytest.importorskip("tokenizers")
     folder = shared / "tinystories-gpt-280k"
     rendering, _, outputs = renderings(SimpleNamespace(kind="tokens", tokenizer=folder))
-    assert isinstance(rendering, Tokens)
+    assert isinstance(rendering, TokenRendering)
     assert len(outputs) == 512
     assert rendering.decode(300) == outputs[300]
     assert rendering.decode(9999) == "9999"

@@ -85,7 +85,7 @@ def test_labelled_rows_are_probed():
         classes=("low", "high", "higher", "highest"),
     )
     described, shown = analyse(open_run(graph, case.network, data), FeaturesRequest())
-    layer = features.of(case.network, graph.layers[1])
+    layer = features.FeatureReader(case.network, graph.layers[1])
     values = features.collect(layer, case.inputs)
     feature = described.layers[graph.layers[1].name].features[0]
     assert feature.classes.names == ("low", "high")
@@ -127,7 +127,7 @@ def test_classes_of_few_samples_explain_little_by_chance():
     graph = interbasis.build(case.network, inputs).graph
     described = open_run(graph, case.network, (inputs, labels)).features()
     first = described.layers[graph.layers[0].name].features
-    values = features.collect(features.of(case.network, graph.layers[0]), inputs)
+    values = features.collect(features.FeatureReader(case.network, graph.layers[0]), inputs)
     raw = features.explained_variance(values, labels)
     assert raw[1:].mean() > 0.4
     for one in first:

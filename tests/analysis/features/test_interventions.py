@@ -8,8 +8,7 @@ from torch.nn.functional import cross_entropy
 import interbasis
 from cases import mlp, positionwise
 from interbasis import features
-from interbasis.data.next_tokens import next_tokens
-from interbasis.data.samples import Samples
+from interbasis.data.samples import Samples, next_tokens
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ def by_hand(case, layer, at: int, feature: int, values: torch.Tensor):
 def test_a_feature_set_to_its_class_mean(case, layers, at):
     made, labels = case
     found = features.intervene(made.network, layers[at], case_data(case), 1)
-    f = features.collect(features.of(made.network, layers[at]), made.inputs)[:, 1]
+    f = features.collect(features.FeatureReader(made.network, layers[at]), made.inputs)[:, 1]
     means = torch.stack([f[labels == c].mean() for c in range(4)])
     assert found.values == pytest.approx(means.tolist(), rel=1e-10)
     accuracy, loss = by_hand(case, layers[at], at, 1, means[labels])
@@ -59,7 +58,7 @@ def test_groups_of_classes_and_any_value(case, layers):
     made, labels = case
     group = torch.tensor([0, 1, 1, 0])[labels]
     found = features.intervene(made.network, layers[1], case_data(case), 2, groups=[0, 1, 1, 0])
-    f = features.collect(features.of(made.network, layers[1]), made.inputs)[:, 2]
+    f = features.collect(features.FeatureReader(made.network, layers[1]), made.inputs)[:, 2]
     means = torch.stack([f[group == g].mean() for g in range(2)])
     assert found.loss[1] == pytest.approx(by_hand(case, layers[1], 1, 2, means[group])[1], rel=1e-10)
     fixed = features.intervene(made.network, layers[1], case_data(case), 2, 1.5)

@@ -119,8 +119,8 @@ def feature(**known) -> Feature:
 
 
 def labelled(one: Feature, shares=None, isolated=False) -> str:
-    known = evidence(one, None, shares or {}, lambda token: NAMES[token], isolated)
-    return label(one.model_copy(update={"evidence": known}), None, None)
+    known = evidence(one, shares or {}, lambda token: NAMES[token], isolated)
+    return label(one.model_copy(update={"evidence": known}), None)
 
 
 def test_what_explains_most_is_the_label():
@@ -141,17 +141,17 @@ def test_what_a_feature_does_is_evidence_and_the_label_where_nothing_else_is():
     pushes = feature(effects=Effects(up=up, down=down, share=0.6))
     assert labelled(pushes) == "↑  Lily ↓  Tom 60%"
     assert labelled(pushes, {"token": TokenShare(0.55, (1,))}) == "“ cat” 55%"
-    known = evidence(pushes, None, {"token": TokenShare(0.55, (1,))}, lambda token: NAMES[token], False)
+    known = evidence(pushes, {"token": TokenShare(0.55, (1,))}, lambda token: NAMES[token], False)
     assert [(one.kind, one.share) for one in known] == [("direct effect", 0.6), ("token", 0.55)]
     means = tuple(MeanPush(name=push.name, value=push.value, error=0.1) for push in (*up, *down))
     weak = feature(mean_effects=MeanEffects(up=means[:1], down=means[1:], share=0.2))
-    assert [one.kind for one in evidence(weak, None, {}, str, False)] == ["mean effect"]
+    assert [one.kind for one in evidence(weak, {}, str, False)] == ["mean effect"]
     assert labelled(weak) == ""
 
 
 def test_labels_fit_a_box():
     long = ["x" * 40, "y" * 30]
-    known = evidence(feature(), None, {"context": TokenShare(0.9, (0, 1))}, lambda t: long[t], False)
-    text = label(feature(evidence=known), None, None)
+    known = evidence(feature(), {"context": TokenShare(0.9, (0, 1))}, lambda t: long[t], False)
+    text = label(feature(evidence=known), None)
     assert len(text) <= MAX_TEXT + 5
     assert text.endswith("90%")

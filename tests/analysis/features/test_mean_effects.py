@@ -6,7 +6,7 @@ from scipy.linalg import hadamard
 
 import interbasis
 from interbasis.analysis.features import mean_effects
-from interbasis.analysis.features.mean_effects import mean_jacobians, records_of
+from interbasis.analysis.features.mean_effects import mean_effect_records, mean_jacobians
 from interbasis.data.samples import Samples
 from tiny_models import configs, random_model, tokens
 
@@ -70,7 +70,7 @@ def test_outputs_are_named_with_errors(population):
     network, graph, data, _ = population
     k = network.layers.index("attn_in.1")
     jacobian = estimated(population, data[:16])[k]
-    records = records_of([jacobian], [f"t{i}" for i in range(23)])[jacobian.layer.name]
+    records = mean_effect_records([jacobian], [f"t{i}" for i in range(23)])[jacobian.layer.name]
     assert len(records) == graph.layers[k].features
     weight = network.tail[0].skip  # [outputs, width]
     moved = jacobian.groups.mean(0) @ weight.T

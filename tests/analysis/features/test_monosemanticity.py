@@ -5,11 +5,15 @@ import pytest
 
 import interbasis
 from interbasis import features
-from interbasis.analysis.features.fourier_labels import FourierLabel, Term
+from interbasis.analysis.features.records import FourierLabel, FourierTerm
 
 
 def labels(*shares: float) -> list[FourierLabel]:
-    return [FourierLabel((Term("cos(1x)", s, (1, 0), (0.0,), (1.0,)),), "sum") for s in shares]
+    terms = (
+        FourierTerm(text="cos(1x)", share=s, frequencies=(1, 0), phases=(0.0,), amplitudes=(1.0,))
+        for s in shares
+    )
+    return [FourierLabel(form="sum", terms=(term,)) for term in terms]
 
 
 def test_counts_with_and_without_the_constant():

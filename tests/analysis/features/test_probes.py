@@ -9,7 +9,7 @@ from torch import nn
 import interbasis
 from cases import mlp, normal
 from interbasis import features
-from interbasis.analysis.features.moments import Grouped
+from interbasis.analysis.features.moments import GroupMoments
 
 
 def test_auroc_is_scikit_learns_with_ties_and_for_many_attributes():
@@ -48,12 +48,15 @@ def test_moments_merge_and_leave_ignored_labels_out():
     values, groups = normal(40, 3) + 5, torch.randint(0, 4, (40,), generator=torch.Generator().manual_seed(0))
     groups[3] = -100
     groups[:20].clamp_(max=1)
-    merged = Grouped.of(values[:20], groups[:20]).merge(Grouped.of(values[20:], groups[20:]))
-    whole = Grouped.of(values, groups)
-    for name in ("counts", "means", "scatters", "explained", "variance"):
+    merged = GroupMoments.from_values(values[:20], groups[:20]).merge(
+        GroupMoments.from_values(values[20:], groups[20:])
+    )
+    whole = GroupMoments.from_values(values, groups)
+    for name in ("counts", "means", "scatters", "explained", "between"):
         assert torch.allclose(getattr(merged, name), getattr(whole, name), rtol=1e-12), name
     known = values[groups != -100]
-    assert torch.allclose(whole.variance, known.var(0, correction=0), rtol=1e-12)
+    variance = (whole.between + whole.scatters.sum(0)) / whole.total
+    assert torch.allclose(variance, known.var(0, correction=0), rtol=1e-12)
 
 
 def test_the_best_features():
@@ -64,7 +67,7 @@ def test_a_layer_is_probed_in_one_pass():
     case = mlp(nn.ReLU())
     labels = (case.inputs[:, 0] > 0).long() + 2 * (case.inputs[:, 1] > 1).long()
     layer = interbasis.build(case.network, case.inputs, edge_method=None).graph.layers[1]
-    source = features.of(case.network, layer)
+    source = features.FeatureReader(case.network, layer)
     found = features.probe(source, (case.inputs, labels), positive=[2, 3])
     values = features.collect(source, case.inputs)
     assert found.classes == tuple(labels.unique().tolist())
@@ -90,9 +93,9 @@ def test_bad_input_is_refused(values, truth, reason):
 def test_sources_are_checked():
     case = mlp(nn.ReLU())
     with pytest.raises(interbasis.InterbasisError, match="no node layer 'other'"):
-        features.of(case.network, interbasis.LayerBasis("other", torch.eye(3), torch.eye(3)))
+        features.FeatureReader(case.network, interbasis.LayerBasis("other", torch.eye(3), torch.eye(3)))
     with pytest.raises(interbasis.InterbasisError, match="3 coordinates"):
-        features.of(case.network, interbasis.LayerBasis("linear.0", torch.eye(3), torch.eye(3)))
+        features.FeatureReader(case.network, interbasis.LayerBasis("linear.0", torch.eye(3), torch.eye(3)))
     with pytest.raises(interbasis.InterbasisError, match="finite"):
         features.collect(lambda inputs: inputs[:, None] / 0, case.inputs)
     with pytest.raises(interbasis.InterbasisError, match="samples, positions, features"):

@@ -57,8 +57,8 @@ def test_features_of_a_wide_vocabulary(wide):
     network = interbasis.from_hf(wide / "model", output=True)
     layer, inputs = graph.layers[-1], tokens(6, 8, VOCABULARY)
     logits = network(inputs)
-    source = features.of(network, layer)
-    plan = features.Plan(ends=2, bands=1, per_band=1, reservoir=4)
+    source = features.FeatureReader(network, layer)
+    plan = features.ExamplePlan(ends=2, bands=1, per_band=1, reservoir=4)
     chosen = [7, VOCABULARY - 1]
     shown = features.examples(source, inputs, plan, features=chosen).features
     for row, j in zip(shown, chosen, strict=True):
@@ -90,7 +90,7 @@ def test_an_identity_that_is_not_stored_answers_like_one_that_is():
     labels = inputs.roll(-1, 1)
     for ask in (
         lambda basis: features.direct_effects(network, basis),
-        lambda basis: features.examples(features.of(network, basis), inputs),
+        lambda basis: features.examples(features.FeatureReader(network, basis), inputs),
         lambda basis: features.intervene(network, basis, (inputs, labels), 3, 2.0),
         lambda basis: features.intervene(network, basis, (inputs, labels), 3).loss,
     ):
@@ -128,7 +128,7 @@ def test_direct_effects_go_through_the_soft_cap(name, output):
     assert ((1 - slopes.norm(dim=1) / (model.lm_head.weight * gain).norm(dim=1)).max() > 0.1).item()
     expected = (slopes @ layer.inverse[1:, 1:]).detach()
     expected = expected - expected.mean(0)
-    assert relative_error(direct_path(network, layer)[:, 1:], expected) <= 1e-10
+    assert relative_error(direct_path(network, layer).T[:, 1:], expected) <= 1e-10
     moved = expected * layer.eigenvalues[1:].sqrt()
     first = features.direct_effects(network, layer)[1]
     assert [push.name for push in first.up] == [
@@ -139,7 +139,7 @@ def test_direct_effects_go_through_the_soft_cap(name, output):
         logits = layers[-1]
         slope = 1 - (logits.mean / cap).tanh().square()
         own = torch.diag(slope) - slope / len(slope)
-        assert relative_error(direct_path(network, logits), own) <= 1e-12
+        assert relative_error(direct_path(network, logits).T, own) <= 1e-12
 
 
 def test_features_of_a_run_behind_a_soft_cap(tmp_path, cli):

@@ -23,17 +23,17 @@ def test_positional_features(monkeypatch):
     assert torch.allclose(found.means, x.mean(0), rtol=1e-12)
     total = x[..., 3] - x[..., 3].mean()
     between = n * (x[..., 3].mean(0) - x[..., 3].mean()).square().sum() / total.square().sum()
-    assert found.share.tolist()[0] == pytest.approx(1)
-    assert found.share.tolist()[1] < 0.1
-    assert found.share.tolist()[2] == 0
+    assert found.adjusted_explained.tolist()[0] == pytest.approx(1)
+    assert found.adjusted_explained.tolist()[1] < 0.1
+    assert found.adjusted_explained.tolist()[2] == 0
     adjusted = 1 - (1 - between) * (n * T - 1) / (n * T - T)
-    assert found.share.tolist()[3] == pytest.approx(adjusted.item(), rel=1e-12)
+    assert found.adjusted_explained.tolist()[3] == pytest.approx(adjusted.item(), rel=1e-12)
 
 
 def test_few_sequences_are_not_explained_by_their_positions():
     for n in (1, 2, 3):
         noise = normal(n, 400, 5)
-        shares = features.positions(lambda inputs: inputs, noise).share
+        shares = features.positions(lambda inputs: inputs, noise).adjusted_explained
         assert shares.max() < 0.15
 
 
@@ -123,6 +123,6 @@ def test_the_direct_path_of_a_transformer_is_its_residual_stream():
     case = modular_addition()
     layers = interbasis.build(case.network, case.inputs, edge_method=None).graph.layers
     expected = case.weights["unembed.W_U"].T @ layers[1].inverse[1:]  # [outputs, features]
-    assert torch.allclose(direct_path(case.network, layers[1])[:, 1:], (expected - expected.mean(0))[:, 1:])
+    assert torch.allclose(direct_path(case.network, layers[1]).T[:, 1:], (expected - expected.mean(0))[:, 1:])
     with pytest.raises(interbasis.InterbasisError, match="each of 8 outputs"):
         features.direct_effects(case.network, layers[1], ["a"])

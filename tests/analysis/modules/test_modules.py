@@ -15,8 +15,7 @@ import torch
 from sklearn.metrics import adjusted_mutual_info_score
 
 import interbasis
-from interbasis.analysis.modules.modules import IN_NONE, find_modules, leiden, modularity
-from interbasis.analysis.modules.null_model import rewired
+from interbasis.analysis.modules.modules import NO_MODULE, find_modules, leiden, modularity
 from interbasis.analysis.modules.vertex_cuts import vertex_cuts
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
 
@@ -54,7 +53,7 @@ def test_planted_modules_are_recovered():
     graph, block = planted()
     found = find_modules(graph, [0.2] * 3)
     for assignment in found.assignment:
-        assert assignment[0] == IN_NONE  # the constant
+        assert assignment[0] == NO_MODULE  # the constant
         assert adjusted_mutual_info_score(block, assignment[1:]) >= 0.95
     assert found.count == 4
     assert sum(found.sizes) == 4 * 24
@@ -81,7 +80,7 @@ def test_a_network_with_planted_blocks_through_the_whole_chain():
 
 def test_modularity_is_networkx_s():
     graph, _ = planted(blocks=3, per_layer=3, layers=3)
-    weighted = WeightedGraph.of(graph, [0.2] * 2)
+    weighted = WeightedGraph.from_graph(graph, [0.2] * 2)
     labels = leiden(weighted, 1.0, 0)
     plain = nx.Graph()
     for a, b, w in zip(weighted.sources, weighted.targets, weighted.weights, strict=True):
@@ -94,15 +93,15 @@ def test_modularity_is_networkx_s():
 
 def test_edges_weigh_the_logarithm_above_epsilon_without_the_constant():
     edges = torch.tensor([[9.0, 9, 9], [9, 2, 0.5], [9, 8, 1]])
-    weighted = WeightedGraph.of(graph_of([edges]), [1.0])
+    weighted = WeightedGraph.from_graph(graph_of([edges]), [1.0])
     found = dict(zip(zip(weighted.sources, weighted.targets, strict=True), weighted.weights, strict=True))
     assert found == pytest.approx({(1, 4): np.log(2), (1, 5): np.log(8)})
 
 
 def test_rewired_graphs_keep_degrees_and_strengths():
     graph, _ = planted(seed=3)
-    weighted = WeightedGraph.of(graph, [0.2] * 3)
-    other = rewired(weighted, np.random.default_rng(0))
+    weighted = WeightedGraph.from_graph(graph, [0.2] * 3)
+    other = weighted.rewire(np.random.default_rng(0))
     assert (other.targets != weighted.targets).mean() > 0.3
     for k in range(3):
         here = weighted.sections == k
@@ -117,11 +116,11 @@ def test_rewired_graphs_keep_degrees_and_strengths():
 
 def test_shuffled_graphs_are_not_called_modular():
     graph, _ = planted(blocks=3, per_layer=4, layers=3, noise=0.4)
-    whole = WeightedGraph.of(graph, [0.2] * 2)
+    whole = WeightedGraph.from_graph(graph, [0.2] * 2)
     generator = np.random.default_rng(7)
     below = 0
     for seed in range(20):
-        shuffled = rewired(whole, generator)
+        shuffled = whole.rewire(generator)
         matrices = [torch.full_like(edges, 0.1) for edges in graph.edges]
         for a, b, w, k in zip(
             shuffled.sources, shuffled.targets, shuffled.weights, shuffled.sections, strict=True
@@ -177,7 +176,7 @@ def test_vertex_cuts_are_minimal():
 def test_vertex_cuts_are_networkx_s():
     graph, _ = planted(blocks=3, per_layer=4, layers=3, noise=0.2, seed=1)
     found = find_modules(graph, [0.2] * 2, seeds=0, null_graphs=0, resolutions=())
-    weighted, labels = WeightedGraph.of(graph, found.epsilons), np.concatenate(found.assignment)
+    weighted, labels = WeightedGraph.from_graph(graph, found.epsilons), np.concatenate(found.assignment)
     cuts = vertex_cuts(graph, found)
     assert len(cuts) == found.count * (found.count - 1) // 2 > 2
     for cut in cuts:

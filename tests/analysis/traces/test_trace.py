@@ -166,7 +166,7 @@ def test_averaged_slopes_are_those_between_the_mean_and_the_activations(name, mo
     """Against a Jacobian at every point; with many points they add up to what the position is worth."""
     monkeypatch.setattr(slopes, "MAX_HELD_POSITIONS", {"mlp": 256, "llama": 1}[name])
     case, trace = family(name), traced(name)
-    computation = Computation.of(case.network, case.graph, case.sample)
+    computation = Computation.from_inputs(case.network, case.graph, case.sample)
     target = Tracing(computation, TargetRequest(), TraceSettings(), None).target
     layer, points = 1, {"mlp": 24, "llama": 4}[name]
     state, basis = computation.states[layer], case.graph.layers[layer]

@@ -18,8 +18,7 @@ from interbasis import build, features, figures
 from interbasis.analysis.ablation.records import Trial
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.base.errors import InterbasisError
-from interbasis.show.figures.interactions import THINNEST, WIDEST
-from interbasis.show.figures.selection import GraphOptions, select
+from interbasis.show.figures.interactions import THINNEST, WIDEST, select
 from interbasis.show.figures.style import COLOURS, looks, plain, shortened
 
 
@@ -51,7 +50,7 @@ def words(figure: Figure) -> list[str]:
 
 def test_edges_are_drawn_between_their_features_as_wide_as_they_are_strong(graph):
     figure = figures.interaction_graph(graph, top=5, power=2)
-    chosen = select(graph, GraphOptions(top=5))
+    chosen = select(graph, top=5)
     for k, edges in enumerate(chosen.sections):
         (drawn,) = named(figure, f"edges:{k}")
         assert isinstance(drawn, PathCollection)
@@ -72,7 +71,7 @@ def test_edges_are_drawn_between_their_features_as_wide_as_they_are_strong(graph
 def test_strengths_are_the_graphs_and_outputs_are_merged_by_their_norm(graph):
     masks = [edges > edges.flatten().median() for edges in graph.edges]
     needed = dict(zip(graph.section_names, masks, strict=True))
-    chosen = select(graph, GraphOptions(top=100, needed=needed))
+    chosen = select(graph, top=100, needed=needed)
     assert chosen.ablated == (True, True, True)
     for k in range(2):
         drawn = {
@@ -99,8 +98,8 @@ def test_parts_of_an_ablation_are_drawn_at_their_section(runs):
     run = runs["lib"]
     result = run.ablate(sections="linear.1")
     masks = {"linear.1": run.stored_tensors(AblationResult)["edge_mask.linear.1"]}
-    chosen = select(run.graph, GraphOptions(top=100, needed=masks))
-    others = select(run.graph, GraphOptions(top=100))
+    chosen = select(run.graph, top=100, needed=masks)
+    others = select(run.graph, top=100)
     assert chosen.ablated == (False, True, False)
     assert chosen.candidates[1] == result.counts["linear.1"] != others.candidates[1]
     assert (chosen.sections[0], chosen.sections[2]) == (others.sections[0], others.sections[2])
@@ -136,7 +135,7 @@ def test_language_models_have_widths_by_strength_and_others_by_its_square(graph)
 
 def test_rotated_outputs_are_features_of_their_own():
     case = mlp(nn.ReLU())
-    chosen = select(build(case.network, case.inputs).graph, GraphOptions())
+    chosen = select(build(case.network, case.inputs).graph)
     assert [node.index for node in chosen.columns[-1]] == [1, 2, 3, 4]
 
 
@@ -235,7 +234,7 @@ def test_figures_are_saved_as_vector_and_pixels_alike_each_time(tmp_path):
 
 
 def test_the_suffix_names_the_format(tmp_path):
-    figure = figures.required_of({"a → b": (3, 40), "b → c": (0, 12)}, rule="Required: so many.")
+    figure = figures.required_shares({"a → b": (3, 40), "b → c": (0, 12)}, rule="Required: so many.")
     for suffix, start in {"pdf": b"%PDF", "SVG": b"<?xml", "png": b"\x89PNG"}.items():
         (file,) = figures.save(figure, tmp_path / f"counts.{suffix}")
         assert file == tmp_path / f"counts.{suffix.lower()}"
@@ -247,12 +246,12 @@ def test_the_suffix_names_the_format(tmp_path):
 
 
 def test_what_one_run_requires_is_a_share_of_all_there_is():
-    figure = figures.required_of({"a → b": (3, 40), "b → c": (0, 12)})
+    figure = figures.required_shares({"a → b": (3, 40), "b → c": (0, 12)})
     assert [bar.get_width() for bar in named(figure, "required")] == [7.5, 0]
     assert [bar.get_width() for bar in named(figure, "all")] == [100, 100]
     assert {"3 of 40", "0 of 12", "a → b"} <= set(words(figure))
     with pytest.raises(InterbasisError, match="at least one count"):
-        figures.required_of({})
+        figures.required_shares({})
 
 
 def test_a_number_is_never_cut_in_two_and_unknown_letters_are_boxes():
@@ -266,11 +265,11 @@ def test_the_variance_of_a_layer_norm_is_named(graph):
     apart = type(first)(first.name, first.transform, first.inverse, first.mean, first.eigenvalues, isolated=1)
     other = type(graph)([apart, *graph.layers[1:]], graph.edges, graph.config, graph.provenance)
     labels = {first.name: {1: "position (79%)", 2: "x"}}
-    assert [node.label for node in select(other, GraphOptions(top=2, labels=labels)).columns[0]] == [
+    assert [node.label for node in select(other, top=2, labels=labels).columns[0]] == [
         "variance · position (79%)",
         "x",
     ]
-    assert [node.label for node in select(other, GraphOptions(top=2)).columns[0]] == ["variance", ""]
+    assert [node.label for node in select(other, top=2).columns[0]] == ["variance", ""]
 
 
 def test_a_basis_has_its_colour_everywhere_and_others_have_what_is_left(curves):

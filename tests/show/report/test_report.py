@@ -12,15 +12,16 @@ from cases import mlp
 from interbasis import build
 from interbasis.analysis.stored_results import save_result
 from interbasis.base.errors import InterbasisError
+from interbasis.show.html import element, escaped
 from interbasis.show.report import claims, write_report
-from interbasis.show.report.comparison import claims_about_all
-from interbasis.show.report.figures import figures_of
+from interbasis.show.report.claims import claims_about_all
+from interbasis.show.report.figures import report_figures
 from interbasis.show.report.findings import findings
-from interbasis.show.report.html import element, table, text
 from interbasis.show.report.measurements import does_something, scrambled_counts, share_that_does_most
-from interbasis.show.report.page import Drawn, page
+from interbasis.show.report.page import EmbeddedFigure, page
 from interbasis.show.report.record import ReportedRun, read_runs
-from interbasis.show.report.tables import controls
+from interbasis.show.report.tables import control_table
+from interbasis.show.tables import ResultTable
 
 SCRIPT = "<script>alert(1)</script>\"'&"
 
@@ -97,7 +98,7 @@ def test_the_page_is_whole_escaped_and_asks_nobody_for_anything(folders, classif
     assert parsed.open == []
     assert "script" not in parsed.tags
     assert "<script" not in source
-    assert text(SCRIPT) in source
+    assert escaped(SCRIPT) in source
     images = [address for address in parsed.addresses if not address.startswith("#")]
     assert all(address.startswith("data:image/svg+xml;base64,") for address in images)
     assert {address[1:] for address in parsed.addresses if address.startswith("#")} == set(parsed.headings)
@@ -128,12 +129,15 @@ def test_the_numbers_in_the_tables_are_the_runs(folders, tmp_path):
 
 def test_the_page_opens_with_what_was_found_and_ends_with_where_it_comes_from(folders):
     run = reported(folders[0])
-    pictures = [Drawn("Curves", "data:,", 7.0, opens=False), Drawn("Graph", "data:,", 7.0, opens=True)]
+    pictures = [
+        EmbeddedFigure("Curves", "data:,", 7.0, opening=False),
+        EmbeddedFigure("Graph", "data:,", 7.0, opening=True),
+    ]
     source = page([run], pictures, "", "today")
     assert source.index('alt="Graph"') < source.index('class="claims"') < source.index('alt="Curves"')
     titles = re.findall(r"<h2 id=.*?>(.*?)</h2>", source)
     assert titles == ["What was found", "What this evidence allows", "Numbers", "Figures", "Provenance"]
-    sentences = [text(sentence) for sentence in findings(run)]
+    sentences = [escaped(sentence) for sentence in findings(run)]
     places = [
         source.index(part)
         for part in (*sentences, "<img", 'class="claims"', "SHA-256", ">Build it again</h3>")
@@ -252,7 +256,7 @@ def test_a_basis_is_sparser_only_where_intervals_are_apart(classified, area, all
         in said(run, allowed)
     )
     assert reason in said(run, allowed)
-    table_of_controls = controls([run])
+    table_of_controls = control_table(run).to_html()
     assert "Controls of lib" in table_of_controls
     assert f"{area:.4f} ({area - 0.02:.4f} to {area + 0.02:.4f})" in table_of_controls
 
@@ -320,7 +324,7 @@ def test_runs_together(folders, tmp_path):
     several = read_runs([folders[0], other])
     assert [run.name for run in several] == [f"{folders[0].parent.name}/lib", "deep/lib"]
     assert "2 different sets of weights" in " ".join(claim.because for claim in claims_about_all(several))
-    drawn = {name for name, _, _ in figures_of(several)}
+    drawn = {name for name, _, _ in report_figures(several)}
     assert {"graph-0-0", "graph-1-0", "spectra-0", "spectra-1"} <= drawn
 
 
@@ -331,7 +335,7 @@ def test_parts_of_an_ablation_stand_where_they_belong(tmp_path):
     name = "linear.1 → linear.2"
     assert run.edges_required == {"linear.0 → linear.1": None, name: count, "linear.2 → output": None}
     assert set(run.nodes_required.values()) == {None}
-    drawn = {file: figure for file, _, figure in figures_of([run])}
+    drawn = {file: figure for file, _, figure in report_figures([run])}
     (panel,) = drawn["edges-required-0"].axes
     assert [label.get_text() for label in panel.get_yticklabels()] == [name]
     assert "nodes-required-0" not in drawn
@@ -339,7 +343,7 @@ def test_parts_of_an_ablation_stand_where_they_belong(tmp_path):
     assert "not ablated: linear.0 → linear.1, linear.2 → output." in said(run, False)
     cells = re.findall(r"<tr><th scope=\"row\">(.*?)</th>(.*?)</tr>", page([run], [], "", "today"))
     counts = {row: re.findall(r"<td>(.*?)</td>", rest)[3] for row, rest in cells if "→" in row}
-    assert counts == {text(row): "–" if n is None else f"{n:,}" for row, n in run.edges_required.items()}
+    assert counts == {escaped(row): "–" if n is None else f"{n:,}" for row, n in run.edges_required.items()}
 
 
 def test_what_is_not_defined_is_a_gap_and_no_claim(classified):
@@ -352,7 +356,7 @@ def test_what_is_not_defined_is_a_gap_and_no_claim(classified):
     gap = with_results(run, curves=curves)
     assert "nothing that edges could carry" in said(gap, False)
     assert "faithfulness" not in said(gap, True)
-    assert "curves-0" in {name for name, _, _ in figures_of([gap])}
+    assert "curves-0" in {name for name, _, _ in report_figures([gap])}
     assert "cannot be distinguished from a model without edges" in said(
         with_areas(run, lib={}, pca=undefined), False
     )
@@ -365,7 +369,7 @@ def test_what_is_not_defined_is_a_gap_and_no_claim(classified):
 def test_deep_networks_are_drawn_in_parts(tmp_path):
     case = mlp(nn.ReLU(), widths=(5, 6, 5, 6, 5, 6, 4))
     run = reported(build(case.network, case.inputs).save(tmp_path / "run"))
-    titles = [title for name, title, _ in figures_of([run]) if name.startswith("graph")]
+    titles = [title for name, title, _ in report_figures([run]) if name.startswith("graph")]
     assert titles == [
         "Interaction graph of run, linear.0 to linear.4",
         "Interaction graph of run, linear.4 to output",
@@ -393,7 +397,8 @@ def test_the_command_and_what_it_refuses(tmp_path, cli):
 
 
 def test_everything_in_html_is_escaped():
-    assert text("half \ud83d") == "half ?"
-    assert element("p", text(SCRIPT), title=SCRIPT).count("<") == 2
-    assert table([SCRIPT], [[SCRIPT, SCRIPT]], SCRIPT).count("&lt;script&gt;") == 5
-    assert "<script>" not in table([SCRIPT], [[SCRIPT, SCRIPT]], SCRIPT)
+    assert escaped("half \ud83d") == "half ?"
+    assert element("p", escaped(SCRIPT), title=SCRIPT).count("<") == 2
+    table = ResultTable.from_cells(SCRIPT, [SCRIPT, ""], [[SCRIPT, SCRIPT]], SCRIPT).to_html()
+    assert table.count("&lt;script&gt;") == 6
+    assert "<script>" not in table

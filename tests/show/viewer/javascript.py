@@ -40,6 +40,10 @@ BROWSER = set(
 """What the page takes from the browser and the language."""
 
 
+MAX_LINE = 120
+"""Characters of a line."""
+
+
 @dataclass(frozen=True)
 class Module:
     """The names of one file."""
@@ -53,12 +57,17 @@ class Module:
     uses: dict[str, int]
     """How often each name occurs that is not a property, its declaration counted."""
 
+    long_lines: tuple[int, ...]
+    """Numbers of the lines that are too long."""
+
     def problems(self) -> list[str]:
         unused = {name for name in self.declared | set(self.imports) if self.uses[name] < 2} - self.exports
         undefined = set(self.uses) - self.declared - set(self.imports) - BROWSER - {"_"}
-        return [f"{self.name}: {name} is not used" for name in sorted(unused)] + [
-            f"{self.name}: {name} is not defined" for name in sorted(undefined)
-        ]
+        return (
+            [f"{self.name}: {name} is not used" for name in sorted(unused)]
+            + [f"{self.name}: {name} is not defined" for name in sorted(undefined)]
+            + [f"{self.name}: line {number} is longer than {MAX_LINE}" for number in self.long_lines]
+        )
 
 
 def tokens(source: str) -> list[str]:
@@ -126,15 +135,17 @@ def read(path: Path) -> Module:
         name.strip(): file
         for names, file in re.findall(r'^import \{([^}]*)\} from "\./([\w-]+\.js)";', source, re.MULTILINE)
         for name in names.split(",")
+        if name.strip()
     }
-    body = re.sub(r"^import .*$", "", source, flags=re.MULTILINE)
+    body = re.sub(r'^import \{[^}]*\} from "[^"]*";$', "", source, flags=re.MULTILINE)
     exports = set(re.findall(r"^export (?:async )?(?:function|class|const|let) ([\w$]+)", body, re.MULTILINE))
     words = tokens(body)
     uses = dict.fromkeys(imports, 1)
     for k, word in enumerate(words):
         if _is_name(words, k):
             uses[word] = uses.get(word, 0) + 1
-    return Module(path.name, imports, exports, _declared(words), uses)
+    long_lines = tuple(k for k, line in enumerate(source.split("\n"), 1) if len(line) > MAX_LINE)
+    return Module(path.name, imports, exports, _declared(words), uses, long_lines)
 
 
 def _is_name(words: list[str], k: int) -> bool:

@@ -54,6 +54,7 @@ def test_imports_and_exports_fit_each_other():
         ("export const f = (a) => a.name + /b'/.test(a) + lost;", "lost is not defined"),
         ("function spare() {}\nexport const x = { spare: 1 };", "spare is not used"),
         ("export class A { m(a) { for (const [k, v] of a) this.k(k); } }", "v is not used"),
+        ("// " + "x" * 118, "line 1 is longer than 120"),
     ],
 )
 def test_the_linter_finds_what_is_wrong(tmp_path, source, problem):

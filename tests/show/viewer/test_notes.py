@@ -166,7 +166,7 @@ def test_texts_are_merged_by_what_each_page_changed(browser, server):
                 book.base = book.read(notes[k]);
                 book.take(notes[k + 1]);
                 book.merge(notes[k + 2], "a version");
-                merged.push(book.nameOf(1, 5));
+                merged.push(book.customName(1, 5));
               }
               return merged;
             }""",

@@ -14,7 +14,7 @@ from interbasis.analysis.stored_results import load_result, save_result
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.store import load
 from interbasis.show.viewer import page as pages
-from interbasis.show.viewer.page import PageFiles, html_of_runs, safe_json, write_page
+from interbasis.show.viewer.page import PageFiles, runs_html, safe_json, write_page
 from interbasis.show.viewer.schema import PageTerm
 
 EVIL = '\ud800</script><script>alert(1)</script><!-- <img src=x onerror=alert(1)> \u2028 & "'
@@ -26,7 +26,7 @@ def data_of(page: str) -> dict:
 
 
 def test_the_page_of_modular_addition_weighs_under_5_megabytes(lib):
-    assert len(html_of_runs([lib]).encode()) < 5e6
+    assert len(runs_html([lib]).encode()) < 5e6
 
 
 def test_nothing_in_the_data_can_end_its_element(lib):
@@ -38,7 +38,7 @@ def test_nothing_in_the_data_can_end_its_element(lib):
     config = json.loads((lib / "config.json").read_text())
     config["provenance"]["model"] = EVIL
     (lib / "config.json").write_text(json.dumps(config))
-    page = html_of_runs([lib])
+    page = runs_html([lib])
     assert page.count("<script") == page.count("</script>") == 2
     assert "<img" not in page
     assert "<!--" not in page
@@ -55,7 +55,7 @@ def test_json_for_script_elements_is_still_json():
 
 
 def test_the_policy_lets_only_the_pages_own_script_run(lib):
-    page = html_of_runs([lib])
+    page = runs_html([lib])
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     assert "default-src 'none'" in policy
     assert "connect-src 'none'" in policy

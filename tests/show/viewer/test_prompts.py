@@ -150,7 +150,7 @@ def test_pins_groups_and_names_come_back_from_the_address(browser, stories_page,
         assert page.locator(".trace-node").count() == 3
         page.get_by_role("button", name="Group pinned by module").click()
         settle(page)
-        groups = page.evaluate("interbasis.analysis.traces.groups()")
+        groups = page.evaluate("interbasis.traces.groups()")
         assert all(name.startswith("module ") for name, _ in groups)
         page.get_by_role("button", name="Unpin all").click()
         settle(page)
@@ -208,14 +208,14 @@ def test_a_prompt_by_keyboard_only(browser, stories_page):
 def test_a_long_prompt_is_painted(browser, tmp_path):
     with opened(browser, long_page(tmp_path)) as page:
         assert page.locator(".trace-token").count() == 200
-        assert page.evaluate("interbasis.analysis.traces.paintedAt") > 0
+        assert page.evaluate("interbasis.traces.paintedAt") > 0
 
 
 @pytest.mark.slow  # a clock says little while other tests run beside it
 def test_a_long_prompt_is_painted_within_a_second(browser, tmp_path):
     """200 tokens, from navigation to the first paint that holds the nodes, by the browser's own clock."""
     with opened(browser, long_page(tmp_path)) as page:
-        assert 0 < page.evaluate("interbasis.analysis.traces.paintedAt") < 1000
+        assert 0 < page.evaluate("interbasis.traces.paintedAt") < 1000
 
 
 def long_page(folder: Path) -> str:

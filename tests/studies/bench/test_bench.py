@@ -8,11 +8,11 @@ import torch
 from interbasis.base.errors import InterbasisError
 from interbasis_studies.bench import measures, processes, run, sweeps
 from interbasis_studies.bench.compare import compare, read_result
+from interbasis_studies.bench.measures import least_time, ratio
 from interbasis_studies.bench.page import write_page
 from interbasis_studies.bench.records import BenchResult, Measure
 from interbasis_studies.bench.shapes import Shape
 from interbasis_studies.bench.sweeps import exponent, grown
-from interbasis_studies.bench.timing import of_times, ratio
 
 TINY = Shape(12, 24, 2, positions=6, samples=2)
 TURNED = Shape(12, 24, 2, 1, positions=6, samples=2)
@@ -126,7 +126,7 @@ def test_exponents_of_known_powers():
 
 
 def test_ratios_carry_both_spreads():
-    one, other = of_times([2.0, 2.2, 2.4]), of_times([1.0])
+    one, other = least_time([2.0, 2.2, 2.4]), least_time([1.0])
     assert (one.value, one.spread) == (2.0, pytest.approx(0.1))
     assert ratio(one, other).value == 2
     assert ratio(one, other).spread == pytest.approx(0.1)

@@ -5,10 +5,10 @@ import torch
 
 import interbasis
 from interbasis.analysis.ablation.robust import Attack
-from interbasis.analysis.modules.modules import find_modules, leiden_into
+from interbasis.analysis.modules.modules import find_modules, leiden_with_count
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
 from interbasis_studies.known import PlantedSpec, fit, plant
-from interbasis_studies.known.learnt import edge_counts, halves, own_answers, shared
+from interbasis_studies.known.learnt import edge_counts, halves, network_answers, shared
 
 SPEC = PlantedSpec(parts=2, size=3, hidden=6, depth=1, samples=300)
 
@@ -34,7 +34,7 @@ def test_a_graph_is_like_itself_and_unlike_another(fitted):
 
 def test_robust_counts_are_no_smaller(fitted):
     known, graph, _ = fitted
-    inputs, answers = own_answers(known.network, known.inputs[:100])
+    inputs, answers = network_answers(known.network, known.inputs[:100])
     assert torch.equal(answers, known.network(inputs).argmax(-1))
     counts = edge_counts(known.network, graph, (inputs, answers), 0.05, Attack(steps=2, starts=1, samples=20))
     assert 0 < counts.plain <= counts.robust <= 1
@@ -42,8 +42,8 @@ def test_robust_counts_are_no_smaller(fitted):
 
 def test_leiden_finds_as_many_modules_as_it_is_told(fitted):
     known, _, _ = fitted
-    weighted = WeightedGraph.of(fit(known, "ceiling"))
+    weighted = WeightedGraph.from_graph(fit(known, "ceiling"))
     for count in (2, 4):
-        labels = leiden_into(weighted, count, seed=0)
+        labels = leiden_with_count(weighted, count, seed=0)
         assert len(set(labels.tolist())) == count
     assert isinstance(known.network, interbasis.Network)

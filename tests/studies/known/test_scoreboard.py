@@ -11,7 +11,7 @@ from interbasis_studies.known import PlantedSpec, scoreboard_axes
 from interbasis_studies.known import scoreboard as module
 from interbasis_studies.known.conclusions import axis_conclusions, row_conclusion
 from interbasis_studies.known.page import markdown, page
-from interbasis_studies.known.records import Estimate, Row, Scoreboard, ScoreboardRequest, Scores
+from interbasis_studies.known.records import Estimate, RecoveryScores, Row, Scoreboard, ScoreboardRequest
 from widths import check_parts
 
 SMALL = PlantedSpec(parts=2, size=2, hidden=4, depth=1, samples=200)
@@ -94,7 +94,7 @@ def scored(axis, means):
     """A board of one basis with given scores of modules, at values 0, 0.1, 0.2, …"""
     rows = []
     for number, mean in enumerate(means):
-        scores = {name: Estimate.over_seeds([mean, mean]) for name in Scores.model_fields}
+        scores = {name: Estimate.over_seeds([mean, mean]) for name in RecoveryScores.model_fields}
         rows.append(Row(axis=axis, value=f"{number / 10:g}", basis="lib", scores=scores))
     return Scoreboard(request=REQUEST, versions={}, rows=tuple(rows))
 

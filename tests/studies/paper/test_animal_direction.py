@@ -42,7 +42,7 @@ def test_the_direction_is_chosen_on_training_images_and_measured_on_others(made)
         assert [row.layer for row in layers] == network.layers
         graph = interbasis.build(network, images.train, basis=basis, edge_method=None).graph
         for row, layer in zip(layers, graph.layers, strict=True):
-            values = features.collect(features.of(network.double(), layer), images.test[0])
+            values = features.collect(features.FeatureReader(network.double(), layer), images.test[0])
             area = roc_auc_score(truth.numpy(), values[:, row.feature].numpy())
             assert row.auroc == pytest.approx(max(area, 1 - area), rel=1e-10)
             assert row.accuracy_before == accuracy

@@ -8,7 +8,7 @@ import torch
 
 import interbasis
 from interbasis.analysis.ablation.search import edges_required, nodes_required
-from interbasis.analysis.features.fourier_labels import FourierLabel, Term
+from interbasis.analysis.features.records import FourierLabel, FourierTerm
 from interbasis.analysis.modules.modules import find_modules
 from interbasis.analysis.stages import ablate, modules
 from interbasis.analysis.stages.modules import ModulesResult
@@ -178,7 +178,8 @@ def test_images_get_directions_and_verdicts(pictures):
     inputs, labels = opened.data().all()
     animal = torch.isin(labels, torch.tensor((2, 3, 4, 5, 6, 7)))
     layer = opened.graph.layers[2]
-    values = interbasis.features.collect(interbasis.features.of(opened.network.double(), layer), inputs)
+    reader = interbasis.features.FeatureReader(opened.network.double(), layer)
+    values = interbasis.features.collect(reader, inputs)
     row = lib.last_hidden
     assert row == lib.directions[layer.name]
     area = interbasis.features.auroc(values, animal)[row.feature].item()
@@ -271,7 +272,13 @@ def test_figures_are_shown_and_go_with_the_page(additions, monkeypatch, tmp_path
 
 
 def label(*terms: tuple[str, float, tuple[int, int]]) -> FourierLabel:
-    return FourierLabel(tuple(Term(text, share, k, (0.0,), (1.0,)) for text, share, k in terms), "sum")
+    return FourierLabel(
+        form="sum",
+        terms=tuple(
+            FourierTerm(text=text, share=share, frequencies=k, phases=(0.0,), amplitudes=(1.0,))
+            for text, share, k in terms
+        ),
+    )
 
 
 def test_a_feature_has_the_frequency_that_most_of_it_has():
@@ -284,10 +291,10 @@ def test_a_feature_has_the_frequency_that_most_of_it_has():
 def test_modules_are_compared_with_frequencies():
     three, four = (label((f"cos({k}x)", 0.9, (k, 0))) for k in (3, 4))
     labels = {"a": [three, three, three, four, four, four]}
-    apart = measures.frequencies_of(labels, {"a": [0, 0, 0, 1, 1, 1]})
+    apart = measures.compare_frequencies(labels, {"a": [0, 0, 0, 1, 1, 1]})
     assert apart.own == apart.considered == (3, 4)
     assert apart.agreement == pytest.approx(1)
-    mixed = measures.frequencies_of(labels, {"a": [0, 0, 0, 0, 0, 0]})
+    mixed = measures.compare_frequencies(labels, {"a": [0, 0, 0, 0, 0, 0]})
     assert (mixed.own, mixed.agreement) == ((), 0)
-    split = measures.frequencies_of(labels, {"a": [0, 0, 0, 1, 2, -1]})
+    split = measures.compare_frequencies(labels, {"a": [0, 0, 0, 1, 2, -1]})
     assert (split.own, split.considered, split.features) == ((3,), (3,), 5)

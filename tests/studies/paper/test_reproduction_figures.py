@@ -10,10 +10,10 @@ from PIL import Image
 from interbasis.analysis.stages.ablate import AblateRequest, AblationResult
 from interbasis.analysis.stored_results import load_result, load_tensors
 from interbasis.run.run import open_run
+from interbasis.show.tables import markdown_table
 from interbasis_studies.paper import published, runner
 from interbasis_studies.paper.figures import draw_figures
 from interbasis_studies.paper.jobs import ablate_missing
-from interbasis_studies.paper.markdown import table
 from interbasis_studies.paper.tasks import open_task
 from interbasis_studies.paper.tasks.classifier.figures import edges_tried
 
@@ -266,7 +266,7 @@ def test_tables_have_the_papers_rows_and_the_machine_is_named(additions):
 
 
 def test_columns_of_numbers_are_flush_right_and_signs_are_set():
-    text = table(("a", "b", "c"), [("x", 1234, "-1.9"), ("`y-2%`", None, "54% (f-1)")])
+    text = markdown_table(("a", "b", "c"), [("x", 1234, "-1.9"), ("`y-2%`", None, "54% (f-1)")])
     assert text.splitlines() == [
         "| a | b | c |",
         "|---|---:|---:|",

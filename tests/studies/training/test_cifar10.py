@@ -13,12 +13,12 @@ from interbasis.data.samples import Samples
 from interbasis.graph.named_models import open_model
 from interbasis.models import mlp
 from interbasis_studies.training import cifar10 as training
-from interbasis_studies.training.cifar10 import Recipe, epoch_order, measure_accuracy, train
+from interbasis_studies.training.cifar10 import Cifar10Recipe, epoch_order, measure_accuracy, train
 
 INPUTS = normal(300, 12).float()
 LABELS = (INPUTS @ normal(12, 3).float()).argmax(1)
 DATA = Samples(300, lambda a, b: (INPUTS[a:b], LABELS[a:b]), classes=("x", "y", "z"))
-SMALL = Recipe(seed=2, hidden=(10, 8), epochs=6, batch=32, learning_rate=0.02)
+SMALL = Cifar10Recipe(seed=2, hidden=(10, 8), epochs=6, batch=32, learning_rate=0.02)
 
 
 def test_it_learns_and_the_checkpoint_is_the_model(tmp_path):
@@ -70,6 +70,6 @@ def test_modules_are_kept_with_their_arguments(tmp_path):
     again = mlp.load_module(mlp.save(module, tmp_path / "m.safetensors", data="npz:a.npz"))
     assert repr(again) == repr(module)
     assert torch.equal(again(INPUTS), module(INPUTS))
-    assert mlp.data_of(tmp_path / "m.safetensors") == "npz:a.npz"
+    assert mlp.training_data(tmp_path / "m.safetensors") == "npz:a.npz"
     with pytest.raises(InterbasisError, match="received BatchNorm1d"):
         mlp.save(torch.nn.Sequential(torch.nn.BatchNorm1d(3)), tmp_path / "n.safetensors")

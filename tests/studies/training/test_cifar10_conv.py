@@ -12,7 +12,7 @@ from interbasis.data.samples import Samples
 from interbasis.graph.named_models import SHIPPED_CONV, open_data, open_model
 from interbasis.models import residual
 from interbasis_studies.training import cifar10_conv as training
-from interbasis_studies.training.cifar10_conv import Recipe, augmented, train
+from interbasis_studies.training.cifar10_conv import ConvRecipe, augmented, train
 
 GENERATOR = torch.Generator().manual_seed(0)
 LABELS = torch.randint(3, (90,), generator=GENERATOR)
@@ -21,7 +21,7 @@ INPUTS = (PATTERNS[LABELS] + 0.5 * torch.randn(90, 2, 8, 8, generator=GENERATOR)
 DATA = Samples(
     90, lambda a, b: (INPUTS[a:b], LABELS[a:b]), "images", classes=("x", "y", "z"), image=(2, 8, 8)
 )
-SMALL = Recipe(seed=1, widths=(4, 6, 8), epochs=8, batch=30)
+SMALL = ConvRecipe(seed=1, widths=(4, 6, 8), epochs=8, batch=30)
 
 
 def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(tmp_path, monkeypatch):

@@ -2,10 +2,11 @@
 
 Floating-point operations are counted by how fast they run: large products in the network's dtype (``single``)
 and in float64 (``double``), products of single heads (``small``), eigendecompositions (``eigen``, the cube of
-their width). What is done to every number by itself is counted in ``bytes`` that are read or written, and
-``calls`` of PyTorch count where matrices are small.
+their width). Elementwise operations are counted in ``bytes`` that are read or written, and ``calls`` of
+PyTorch count where matrices are small.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from interbasis.compute.executor import (
@@ -26,7 +27,7 @@ from interbasis.network.cores import (
     Normalize,
     Variance,
 )
-from interbasis.network.cores.attention import few_queries, function_sums, key_levels, slow_turns
+from interbasis.network.cores.attention import rotary_edges, rotary_moments
 from interbasis.network.cores.attention.core import MAX_QUERIES_PER_BLOCK, MIN_QUERIES_PER_BLOCK
 from interbasis.network.cores.slope_moments import MAX_DENSE_WIDTH
 from interbasis.network.network import Network, Section, sections_before
@@ -40,12 +41,12 @@ CALLS = {
 (``statistics``, ``edges of a chunk``), and in attention's Jacobian with every chunk, by head and by turned
 pair of groups. Measured on networks so small that nothing else counts."""
 PASSES_OVER_SUMS = 13.5
-"""Over the sums of a block of data, in float64: made, added to, filled, merged. Fitted."""
+"""Passes over the sums of a block of data, in float64: made, added to, filled, merged. Fitted."""
 
 
 @dataclass(frozen=True)
 class Operations:
-    """How much of each kind."""
+    """Amounts of operations by kind."""
 
     single: float = 0.0
     double: float = 0.0
@@ -71,14 +72,14 @@ NOTHING = Operations()
 
 @dataclass(frozen=True)
 class Workload:
-    """A network on so many tokens, in sequences of so many positions."""
+    """A network with the number of tokens, and of positions in a sequence, that it is built on."""
 
     network: Network
     tokens: int
     positions: int
     config: BuildConfig
     centred: bool = True
-    """Whether norms take the mean away; told where matrices do not exist."""
+    """Whether norms take the mean away; needed where matrices do not exist."""
 
     @property
     def itemsize(self) -> int:
@@ -90,11 +91,11 @@ class Workload:
         return self.network.predicts_next and self.config.norm_limit != 0
 
     def features(self, width: int) -> int:
-        """Most features that a layer can have."""
+        """Largest number of features that a layer can have."""
         return min(width, self.tokens)
 
     def chunks(self, fine: bool) -> float:
-        """Passes over the data cut them into so many chunks."""
+        """Number of chunks of a pass over the data."""
         per_position = sum(s.source.width + s.shapes.read[0] for s in self.network.sections)
         per_position += self.network.nodes[-1].width
         few = max(1, FINE_CHUNK_BYTES // (8 * per_position * self.positions))
@@ -107,14 +108,11 @@ class Workload:
         return max(1.0, blocks, self.tokens / (samples * self.positions))
 
     def multiplications(self, section: Section) -> tuple[int, int, int]:
-        """Of a token with P, A and B, which are mostly zeros or copies."""
+        """Multiplications of a token with P, A and B, which are mostly zeros or copies."""
         (d, w), (c_in, _), (_, c_out) = section.shapes
         if not section.like.is_meta:
-            return (
-                multiplications(section.skip),
-                multiplications(section.read),
-                multiplications(section.write),
-            )
+            skip, read, write = section.skip, section.read, section.write
+            return multiplications(skip), multiplications(read), multiplications(write)
         stream = self.network.nodes[0].width - 1
         if isinstance(section.core, Variance | Normalize):
             return d, c_in * (2 if self.centred else 1), d
@@ -123,12 +121,12 @@ class Workload:
         return d, c_in * stream, min(d, stream) * c_out
 
     def causal(self, block: int, queries: float | None = None) -> float:
-        """The share of keys that blocks of queries see; ``queries`` of a sequence, or all of them."""
+        """Share of keys that blocks of queries see; ``queries`` of a sequence, or all of them."""
         return min(1.0, (1 + block / (queries or self.positions)) / 2)
 
     @property
     def queries(self) -> int:
-        """Of a sequence, that attention's Jacobians look at: all, or two halves that were sampled."""
+        """Queries of a sequence in attention's Jacobians: all, or two halves that were sampled."""
         wanted = self.config.jacobian_queries
         return self.positions if wanted is None else min(self.positions, wanted)
 
@@ -142,7 +140,7 @@ class Workload:
         return min(self.positions, self.config.edge_positions or self.positions)
 
     def forward(self, section: Section) -> Operations:
-        """Of a token through a section."""
+        """Operations of a token's forward pass through a section."""
         (d, w), (c_in, _), _ = section.shapes
         total = Operations(
             single=2.0 * sum(self.multiplications(section)), bytes=self.itemsize * (2 * w + 4 * c_in + 5 * d)
@@ -153,7 +151,7 @@ class Workload:
         return total
 
     def statistics(self, section: Section) -> Operations:
-        """Of a token: the pass to the next layer, the Gram of this one, and the core's sums."""
+        """Operations of a token: the pass to the next layer, the Gram of this one, and the core's sums."""
         c_in, w = section.shapes.read[0], section.source.width - 1
         total = self.forward(section) + self.gram(section.source.name, w)
         if isinstance(section.core, Elementwise | Gated | Variance | Normalize):
@@ -161,27 +159,23 @@ class Workload:
         return total
 
     def gram(self, name: str, w: int) -> Operations:
-        """Of a token: what of a layer is not a copy of the layer before is multiplied with everything."""
+        """Operations of a token's Gram: coordinates that are no copies are multiplied with all."""
         nodes = [node.name for node in self.network.nodes]
         before = nodes.index(name) - 1
-        fresh = w
-        if before >= 0:
-            section = self.network.sections[before]
-            new = w
-            if isinstance(section.core, Variance | Normalize):
-                new = section.shapes.write[1]
-            fresh = min(w, new)
+        fresh, section = w, self.network.sections[max(0, before)]
+        if before >= 0 and isinstance(section.core, Variance | Normalize):
+            fresh = min(w, section.shapes.write[1])
         double = fresh**2 + 2 * fresh * (w - fresh)
         return Operations(double=float(double), bytes=8.0 * 6 * w)
 
     def statistics_by_chunk(self, section: Section) -> Operations:
-        """Merging a chunk's sums."""
+        """Operations of merging a chunk's sums."""
         c_in, w = section.shapes.read[0], section.source.width
         sums = c_in**2 if isinstance(section.core, Elementwise | Gated | Variance | Normalize) else 0
         return Operations(bytes=8.0 * PASSES_OVER_SUMS * (w**2 + sums), calls=CALLS["statistics"])
 
     def jacobian(self, section: Section) -> Operations:
-        """Once: linear algebra in float64."""
+        """Operations of the linear algebra in float64, done once."""
         (d, w), (c_in, _), (_, c_out) = section.shapes
         r = self.features(d)
         products, calls = r * c_out**2 + r * d * c_out + r * d * w, CALLS["Jacobian"]
@@ -196,7 +190,7 @@ class Workload:
         return Operations(double=2.0 * (products + inner + outer), bytes=sums, calls=calls)
 
     def columns_read(self, section: Section) -> int:
-        """Coordinates that a section's read-outs depend on: of a branch, one stream of several."""
+        """Number of coordinates that read-outs depend on: of a branch, one stream of several."""
         stream = self.network.nodes[0].width - 1
         if not section.like.is_meta:
             first, end = section.columns_read
@@ -206,7 +200,7 @@ class Workload:
         return 0 if isinstance(section.core, Linear) else stream
 
     def jacobian_pass(self, section: Section) -> Operations:
-        """Of a token: attention's sums by pairs of heads, and what leads to them."""
+        """Operations of a token: attention's sums by pairs of heads, and the pass to them."""
         if not isinstance(section.core, Attention):
             return NOTHING
         shape, T, e = section.core.shape, self.positions, self.itemsize
@@ -234,9 +228,9 @@ class Workload:
 
     def _brackets(self, shape: AttentionShape) -> float:
         """Multiplications of k,k per query, key and pair of groups."""
-        keys = min(self.positions, key_levels.KEYS_PER_BLOCK)
-        kind = key_levels.angles_of(shape), keys, shape.shared, self.config.torch_dtype
-        return key_levels.operations(*kind, key_levels.level_bounds(*kind)) / keys
+        keys = min(self.positions, rotary_moments.KEYS_PER_BLOCK)
+        kind = rotary_moments.angles_of(shape), keys, shape.shared, self.config.torch_dtype
+        return rotary_moments.operations(*kind, rotary_moments.level_bounds(*kind)) / keys
 
     def jacobian_by_chunk(self, section: Section) -> Operations:
         """Calls of attention's sums; blocks of queries of long sequences make some of them again."""
@@ -250,20 +244,19 @@ class Workload:
         return Operations(calls=calls * halves * max(1.0, self.queries / halves / MAX_QUERIES_PER_BLOCK))
 
     def jacobians(self) -> Operations:
-        """All of them; where queries are sampled, layers before have two of each, for the error."""
+        """Operations of all Jacobians; before sampled queries there are two of each, for the error."""
         sections = self.network.sections
-        sampled = [
-            k for k, s in enumerate(sections) if isinstance(s.core, Attention) and self.samples_queries
-        ]
+        attention = [k for k, section in enumerate(sections) if isinstance(section.core, Attention)]
         total = NOTHING
         for k, section in enumerate(sections):
-            total += self.jacobian(section) * (2.0 if sampled and k <= sampled[-1] else 1.0)
+            twice = self.samples_queries and bool(attention) and k <= attention[-1]
+            total += self.jacobian(section) * (2.0 if twice else 1.0)
             total += self.jacobian_pass(section) * self.tokens
             total += self.jacobian_by_chunk(section) * self.chunks(fine=True)
         return total
 
     def basis(self, section: Section) -> Operations:
-        """Once: decompositions of the Gram and of the Jacobian Gram, and whitening."""
+        """Operations of both eigendecompositions and of whitening, done once."""
         (d, _), (c_in, _), _ = section.shapes
         w = section.source.width - 1
         r = self.features(w)
@@ -276,7 +269,7 @@ class Workload:
         )
 
     def edges(self, section: Section) -> Operations:
-        """Of a token; groups of tokens share what is done once for a group.
+        """Operations of a token's edges; groups of tokens share what is done once for a group.
 
         Where positions are sampled, only attention's keys look at the others.
         """
@@ -310,32 +303,31 @@ class Workload:
             per_head = Operations(small=2 * keys * h * r + 2 * T * h**2 + 2 * h**2 * r, bytes=e * 5 * h * r)
             return (per_head * H + Operations(calls=H * 20 / 8)) * looked_at
         causal = self.causal(512, self.outputs)
-        groups = max(
-            1.0, causal * self.outputs / self.group
-        )  # of a sequence: each sums over keys that it sees
+        groups = max(1.0, causal * self.outputs / self.group)  # each sums over keys that it sees
         per_head = Operations(
             single=8 * causal * self.outputs * r, small=4 * groups * h * r, bytes=e * (5 + 5 * groups) * r
         )
         if core.shape.rotary is not None:
-            if few_queries.save_operations(
-                core.shape, min(self.group, self.outputs), (T, T), r, self.config.torch_dtype
-            ):
+            if rotary_edges.are_few(core.shape, min(self.group, self.outputs)):
                 per_head = self._few_queries(core.shape, r, groups)
                 return per_head * H + Operations(calls=H * 60 * looked_at / min(self.outputs, self.group))
             turned = self.causal(MAX_QUERIES_PER_BLOCK, self.outputs)
-            first, functions = slow_turns.split(core.shape, (T, T), r, self.config.torch_dtype)
-            fast, sides = 2 * first * h, looked_at + groups  # of queries and of keys
-            per_head = Operations(single=4 * turned * self.outputs * fast + 2 * sides * r * fast)
-            slow = turned * self.outputs * r + sides / 2 * (h - 2 * first) * r
-            per_head += Operations(single=4 * functions * slow, bytes=e * (6.0 * fast + 6.0 * functions * r))
+            brackets, sides = core.shape.turned * h, looked_at + groups  # of queries and of keys
+            per_head = Operations(
+                single=4 * turned * self.outputs * brackets + 2 * sides * r * brackets,
+                bytes=e * 6.0 * brackets,
+            )
+            if still := h - core.shape.turned:  # coordinates that are summed as without rotary positions
+                slow = turned * self.outputs * r + sides / 2 * still * r
+                per_head += Operations(single=4 * slow, bytes=e * 6.0 * r)
             per_head += Operations(small=2.0 * causal * self.outputs * r)
         return per_head * H + Operations(calls=H * 40 * looked_at / min(self.outputs, self.group))
 
     def _few_queries(self, shape: AttentionShape, r: int, groups: float) -> Operations:
         """Signed sums of one head over few queries at a time, per token of the sequence."""
         h, looked_at = shape.width, self.outputs / self.positions
-        functions = slow_turns.count_all(shape, self.positions, self.config.torch_dtype)
-        seen = self.causal(function_sums.MIN_POSITIONS, self.outputs)
+        functions = rotary_edges.function_count(shape, self.positions, self.config.torch_dtype)
+        seen = self.causal(rotary_edges.QUERIES_PER_PRODUCT, self.outputs)
         by_keys = 2 * functions * r * (seen * self.outputs + looked_at * h) + 4 * groups * h * r
         by_queries = 2 * h**2 * (seen * self.outputs + looked_at * r)
         stored = functions * looked_at * (5 * r + 2 * seen * self.positions) + 4 * groups * r
@@ -344,11 +336,11 @@ class Workload:
     @property
     def group(self) -> int:
         """Tokens whose attributions are summed with signs; 1 is none."""
-        given = self.config.edge_group
-        return 1 if given is None else self.outputs if given == "positions" else given
+        group = self.config.edge_group
+        return 1 if group is None else self.outputs if group == "positions" else group
 
     def edges_once(self, section: Section) -> Operations:
-        """Changing to the bases, and what is done with every chunk."""
+        """Operations of the change to the bases, and those done with every chunk."""
         (d, w), (c_in, _), (_, c_out) = section.shapes
         r_in, r_out = self.features(w), self.features(d)
         to_bases = 2.0 * (d * w * r_in + r_out * d * r_in + c_in * w * r_in + r_out * d * c_out)
@@ -359,7 +351,7 @@ class Workload:
         return by_section + by_chunk * self.chunks(fine=True)
 
     def forward_to_edges(self) -> Operations:
-        """Of a token through all sections; after the last attention, at the positions looked at."""
+        """Operations of a token through all sections; after the last attention, at sampled positions."""
         sections, looked_at = self.network.sections, self.outputs / self.positions
         mixing = [k for k, section in enumerate(sections) if section.core.mixes_positions]
         after = len(sections) if self.limited else max(mixing, default=-1) + 1
@@ -367,7 +359,7 @@ class Workload:
         return everywhere + sum((self.forward(s) for s in sections[after:]), NOTHING) * looked_at
 
     def survey(self, section: Section, tokens: int) -> Operations:
-        """Of the tokens that are looked at: a Gram, or that of the tokens where they are fewer, twice."""
+        """Operations of the survey: a Gram, or that of the tokens where they are fewer, twice."""
         w = section.source.width
         small = min(w, tokens)
         each = self.forward(section) + Operations(single=4.0 * w * small, bytes=8.0 * 14 * w)
@@ -377,25 +369,21 @@ class Workload:
     def phases(self) -> dict[str, Operations]:
         """Operations of every phase of a build; `forward` is one pass of the data through the network."""
         sections, tokens = self.network.sections, self.tokens
-
-        def total(parts: list[Operations]) -> Operations:
-            return sum(parts, NOTHING)
-
         surveyed = min(MAX_TOKENS, tokens)
-        chunks = self.chunks(fine=False)
-        before = total([self.forward(s) for s in sections_before(self.network)])
+
+        def total(cost: Callable[[Section], Operations]) -> Operations:
+            return sum(map(cost, sections), NOTHING)
+
+        before = sum(map(self.forward, sections_before(self.network)), NOTHING)
         result = {
-            "forward": (before + total([self.forward(s) for s in sections])) * tokens,
-            "survey": before * surveyed + total([self.survey(s, surveyed) for s in sections]),
-            "statistics": (before + total([self.statistics(s) for s in sections])) * tokens
-            + total([self.statistics_by_chunk(s) for s in sections]) * chunks,
+            "forward": (before + total(self.forward)) * tokens,
+            "survey": before * surveyed + total(lambda section: self.survey(section, surveyed)),
+            "statistics": (before + total(self.statistics)) * tokens
+            + total(self.statistics_by_chunk) * self.chunks(fine=False),
         }
         if self.config.basis in ("lib", "random"):
             result["Jacobians"] = self.jacobians()
-        result["bases"] = total([self.basis(s) for s in sections])
+        result["bases"] = total(self.basis)
         if self.config.edge_method is not None:
-            result["edges"] = (
-                (total([self.edges(s) for s in sections]) + self.forward_to_edges()) * tokens
-                + total([self.edges_once(s) for s in sections])
-            )  # fmt: skip
+            result["edges"] = (total(self.edges) + self.forward_to_edges()) * tokens + total(self.edges_once)
         return result

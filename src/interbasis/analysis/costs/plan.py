@@ -1,23 +1,25 @@
-"""What a build will take: operations, memory and time per phase, before anything is computed."""
+"""Plan of a build: operations, memory and time per phase, before anything is computed."""
 
+from collections import Counter
+
+from interbasis.analysis.costs import records
 from interbasis.analysis.costs.calibration import SHARES
-from interbasis.analysis.costs.models import described
+from interbasis.analysis.costs.models import open_shapes
 from interbasis.analysis.costs.operations import NOTHING, Operations, Workload
 from interbasis.analysis.costs.profile import machine_profile, seconds
-from interbasis.analysis.costs.records import GPU_EFFICIENCY, GPUS, CostPlan, Gpu, MachineProfile, PhaseCost
-from interbasis.analysis.costs.request import PlanRequest
+from interbasis.analysis.costs.records import CostPlan, MachineProfile, PhaseCost, PlanRequest
 from interbasis.graph.settings import BuildConfig
 from interbasis.lib.build import with_defaults_of
 from interbasis.lib.memory import READING_A_BLOCK, SectionMemory, window_bytes
-from interbasis.network.network import Network, Step, sections_before
+from interbasis.network.network import LayerMap, Network, Section, sections_before
 
 DEFAULT_CONTEXT = 1024
 PROCESS_BYTES = 450_000_000
-"""What Python, PyTorch and transformers take."""
+"""Bytes that Python, PyTorch and transformers take."""
 
 
 def make_plan(model: str, request: PlanRequest, again: bool = False) -> CostPlan:
-    """The costs of a build on this machine.
+    """Plan the costs of a build on this machine.
 
     Args:
         model: A shape (gpt2-small, smollm2-135m, llama-1b, llama-7b) or a model by name.
@@ -27,14 +29,20 @@ def make_plan(model: str, request: PlanRequest, again: bool = False) -> CostPlan
     Raises:
         InterbasisError: There is no such model.
     """
-    network, centred = described(model)
+    network, centred = open_shapes(model)
     context = request.context or (DEFAULT_CONTEXT if network.predicts_next else 1)
     config = with_defaults_of(network, request)
     profile = machine_profile(again)
     work = Workload(network, request.tokens, context, config, centred)
     phases = work.phases()
     forward = phases.pop("forward")
-    everything = sum(phases.values(), NOTHING)
+    total = sum(phases.values(), NOTHING)
+    memory, least_memory = _memory(network, work)
+    gpu_hours = {}
+    for gpu in records.GPUS:
+        busy = (total.single + total.small) / gpu.single + total.double / gpu.double
+        busy += total.bytes / gpu.bandwidth
+        gpu_hours[gpu.name] = busy / records.GPU_EFFICIENCY / 3600
     return CostPlan(
         model=model,
         tokens=request.tokens,
@@ -42,13 +50,13 @@ def make_plan(model: str, request: PlanRequest, again: bool = False) -> CostPlan
         dtype=str(config.dtype),
         basis=config.basis,
         edges=_edges(config),
-        parameters=_parameters(network),
+        parameters=sum(map(_size, network.sections)),
         forward=_cost("forward", forward, profile),
         phases={name: _cost(name, operations, profile) for name, operations in phases.items()},
-        memory=_memory(network, work, config),
-        least_memory=_least_memory(network, work, config),
-        gpu_hours={gpu.name: _gpu_hours(everything, gpu) for gpu in GPUS},
-        decompositions=everything.eigen / profile.eigen / 3600,
+        memory=memory,
+        least_memory=least_memory,
+        gpu_hours=gpu_hours,
+        decompositions=total.eigen / profile.eigen / 3600,
         machine=profile,
     )
 
@@ -56,12 +64,6 @@ def make_plan(model: str, request: PlanRequest, again: bool = False) -> CostPlan
 def _cost(name: str, operations: Operations, profile: MachineProfile) -> PhaseCost:
     taken = seconds(profile, operations) * SHARES[name]
     return PhaseCost(flops=operations.flops, bytes=operations.bytes, seconds=taken)
-
-
-def _gpu_hours(operations: Operations, gpu: Gpu) -> float:
-    busy = (operations.single + operations.small) / gpu.single + operations.double / gpu.double
-    busy += operations.bytes / gpu.bandwidth
-    return busy / GPU_EFFICIENCY / 3600
 
 
 def _edges(config: BuildConfig) -> str:
@@ -72,36 +74,30 @@ def _edges(config: BuildConfig) -> str:
     return f"signed sums over {config.edge_group}{'' if config.edge_group == 'positions' else ' tokens'}"
 
 
-def _parameters(network: Network) -> int:
-    return sum(rows * columns for section in network.sections for rows, columns in section.shapes)
+def _size(section: Section) -> int:
+    """Numbers in a section's matrices."""
+    return sum(rows * columns for rows, columns in section.shapes)
 
 
-def _sections(network: Network, work: Workload, config: BuildConfig) -> list[SectionMemory]:
-    return [SectionMemory.of(section, work.tokens, work.itemsize, config) for section in network.sections]
-
-
-def _memory(network: Network, work: Workload, config: BuildConfig) -> int:
+def _memory(network: Network, work: Workload) -> tuple[int, int]:
+    """Bytes of a build without a limit on memory, and with the lowest that is possible."""
+    sections = [SectionMemory.of(s, work.tokens, work.itemsize, work.config) for s in network.sections]
     results = sum(16 * work.features(node.width) * node.width for node in network.nodes)
     outside = sum(tensor.numel() for tensor in network.prefix.tensors())
     outside += sum(tensor.numel() for step in network.tail for tensor in step.tensors())
-    weights = work.itemsize * (_parameters(network) + outside)
-    return PROCESS_BYTES + weights + results + window_bytes(_sections(network, work, config))
-
-
-def _in_block(step: Step) -> bool:
-    return step.source.name.rpartition(".")[2].isdecimal()
-
-
-def _least_memory(network: Network, work: Workload, config: BuildConfig) -> int:
-    blocks: dict[str, int] = {}
+    weights = work.itemsize * (sum(map(_size, network.sections)) + outside)
+    blocks: Counter[str] = Counter()
     for section in network.sections:
-        number = section.source.name.rpartition(".")[2]
-        blocks[number] = blocks.get(number, 0) + sum(rows * columns for rows, columns in section.shapes)
-    in_files = [step for step in (*sections_before(network), *network.tail) if _in_block(step)]
-    outside = sum(tensor.numel() for tensor in network.prefix.tensors())
-    outside += sum(tensor.numel() for step in network.tail for tensor in step.tensors())
-    outside -= sum(tensor.numel() for step in in_files for tensor in step.tensors())
+        blocks[_block(section)] += _size(section)
+    for step in (*sections_before(network), *network.tail):
+        if _block(step).isdecimal():  # it stays in its file until its block is loaded
+            outside -= sum(tensor.numel() for tensor in step.tensors())
     largest = work.itemsize * max(blocks.values())
-    reading = int(READING_A_BLOCK * largest)
-    alone = max(window_bytes([one], reading) for one in _sections(network, work, config))
-    return PROCESS_BYTES + largest + work.itemsize * outside + alone
+    alone = max(window_bytes([section], int(READING_A_BLOCK * largest)) for section in sections)
+    whole = PROCESS_BYTES + weights + results + window_bytes(sections)
+    return whole, PROCESS_BYTES + largest + work.itemsize * outside + alone
+
+
+def _block(step: LayerMap) -> str:
+    """Number of the block that a step belongs to, from the name of its layer."""
+    return step.source.name.rpartition(".")[2]

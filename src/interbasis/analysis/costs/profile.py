@@ -1,4 +1,4 @@
-"""How fast this machine does what a build does, by a short measurement that is kept in the cache folder."""
+"""Speed of this machine at the operations of a build, measured briefly and stored in the cache folder."""
 
 import platform
 import time
@@ -16,16 +16,15 @@ SECONDS = 0.25
 """Processor time that each kind of operation is measured for, at least."""
 REPEAT = 3
 """Measurements of each kind, of which the fastest counts."""
-KINDS = ("single", "double", "small", "eigen", "bytes", "calls")
 
 
 def seconds(profile: MachineProfile, operations: Operations) -> float:
     """Processor time at the number of threads of the profile."""
-    return sum(getattr(operations, kind) / getattr(profile, kind) for kind in KINDS)
+    return sum(amount / getattr(profile, kind) for kind, amount in vars(operations).items())
 
 
 def machine_profile(again: bool = False) -> MachineProfile:
-    """Of this machine at PyTorch's number of threads: as it was measured before, or measured now."""
+    """Profile of this machine at PyTorch's number of threads: as measured before, or measured now."""
     threads = torch.get_num_threads()
     machine = f"{platform.machine()} {platform.processor()}".strip()
     file = cache_folder() / f"profile-{threads}.json"
@@ -35,11 +34,8 @@ def machine_profile(again: bool = False) -> MachineProfile:
         except (OSError, ValidationError):
             pass
         else:
-            if (stored.version, stored.machine, stored.torch) == (
-                PROFILE_VERSION,
-                machine,
-                torch.__version__,
-            ):
+            known = stored.version, stored.machine, stored.torch
+            if known == (PROFILE_VERSION, machine, torch.__version__):
                 return stored
     profile = measure(machine, threads)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +45,7 @@ def machine_profile(again: bool = False) -> MachineProfile:
 
 @torch.no_grad()
 def measure(machine: str, threads: int) -> MachineProfile:
-    """The rates, by the processor's time divided by the threads that share it."""
+    """Measure the rates, by the processor's time divided by the threads that share it."""
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -75,7 +71,7 @@ def measure(machine: str, threads: int) -> MachineProfile:
 
 
 def _rate(work: Callable[[], object], amount: float, threads: int) -> float:
-    """How much per second: the best of a few measurements."""
+    """Amount per second: the best of a few measurements."""
     work()
     best = 0.0
     for _ in range(REPEAT):

@@ -1,8 +1,20 @@
-"""What is known about costs."""
+"""Records of costs: the request, the machine, and the plan."""
+
+from pydantic import Field
 
 from interbasis.base.records import Record
+from interbasis.graph.settings import BuildConfig
 
 PROFILE_VERSION = 2
+
+
+class PlanRequest(BuildConfig):
+    """Settings of the build that is planned."""
+
+    tokens: int = Field(512_000, ge=1)
+    """Tokens of data, or samples of a network without positions."""
+    context: int | None = Field(None, ge=1)
+    """Positions of a sequence; default: 1024 for language models, else 1."""
 
 
 class MachineProfile(Record):
@@ -17,11 +29,11 @@ class MachineProfile(Record):
     double: float
     """The same in float64."""
     small: float
-    """Of products of heads, in float32."""
+    """Floating-point operations of products of heads, in float32."""
     eigen: float
     """Cubed widths of eigendecompositions in float64."""
     bytes: float
-    """Bytes read and written by what is done to every number by itself, into memory that is new."""
+    """Bytes read and written by elementwise operations, into memory that is new."""
     calls: float
     """Calls of PyTorch on small tensors."""
 
@@ -52,13 +64,13 @@ class PhaseCost(Record):
     flops: float
     """Floating-point operations."""
     bytes: float
-    """Bytes moved by what is done to every number by itself."""
+    """Bytes moved by elementwise operations."""
     seconds: float
     """Processor time on this machine, at the number of threads of the profile."""
 
 
 class CostPlan(Record):
-    """What a build takes."""
+    """Costs of a build by phase, its memory, and estimates for GPUs."""
 
     model: str
     tokens: int

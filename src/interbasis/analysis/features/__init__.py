@@ -1,6 +1,6 @@
-"""What the features mean: what they respond to, what they do, how sure we are.
+"""Meaning of features: labels, probes, effects, interventions and dataset examples.
 
-Analyses read features from a *source*: `of(network, layer)`, or any function from inputs to values
+Analyses read features from a *source*: `FeatureReader(network, layer)`, or any function from inputs to values
 [samples, positions, features].
 """
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from interbasis.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from interbasis.analysis.features.activations import collect, of
-    from interbasis.analysis.features.by_position import positions
-    from interbasis.analysis.features.contexts import Images, Rows, Tokens
-    from interbasis.analysis.features.dataset_examples import Plan, examples
-    from interbasis.analysis.features.effects import direct_effects
+    from interbasis.analysis.features.activations import FeatureReader, collect
+    from interbasis.analysis.features.contexts import ImageRendering, RowRendering, TokenRendering
+    from interbasis.analysis.features.dataset_examples import ExamplePlan, examples
+    from interbasis.analysis.features.effects import direct_effects, idle
     from interbasis.analysis.features.fourier_labels import fourier, label
     from interbasis.analysis.features.interventions import intervene
+    from interbasis.analysis.features.moments import positions
     from interbasis.analysis.features.monosemanticity import compare, monosemantic
     from interbasis.analysis.features.probes import (
         auroc,
@@ -25,31 +25,19 @@ if TYPE_CHECKING:
         r_squared,
         separation,
     )
-    from interbasis.analysis.features.relevance import idle
 
-_HOMES = {
-    "Images": "contexts",
-    "Plan": "dataset_examples",
-    "Rows": "contexts",
-    "Tokens": "contexts",
-    "auroc": "probes",
-    "best": "probes",
-    "collect": "activations",
-    "compare": "monosemanticity",
-    "direct_effects": "effects",
-    "examples": "dataset_examples",
-    "explained_variance": "probes",
-    "fourier": "fourier_labels",
-    "idle": "relevance",
-    "intervene": "interventions",
-    "label": "fourier_labels",
-    "monosemantic": "monosemanticity",
-    "of": "activations",
-    "positions": "by_position",
-    "probe": "probes",
-    "r_squared": "probes",
-    "separation": "probes",
+_MODULES = {
+    "activations": ("FeatureReader", "collect"),
+    "contexts": ("ImageRendering", "RowRendering", "TokenRendering"),
+    "dataset_examples": ("ExamplePlan", "examples"),
+    "effects": ("direct_effects", "idle"),
+    "fourier_labels": ("fourier", "label"),
+    "interventions": ("intervene",),
+    "moments": ("positions",),
+    "monosemanticity": ("compare", "monosemantic"),
+    "probes": ("auroc", "best", "explained_variance", "probe", "r_squared", "separation"),
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = list(_HOMES)
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,7 +1,7 @@
-"""Feature activations over data, chunk by chunk: what every analysis here reads.
+"""Feature activations over data, chunk by chunk: the input of every analysis in this package.
 
-A *source* is any function from inputs to values [n, S, features]: the features of a node layer (`of`), or a
-hook on somebody else's model. Values belong to the last S of a sample's positions.
+A *source* is any function from inputs to values [n, S, features]: the features of a node layer
+(`FeatureReader`), or a hook on another model. Values belong to the last S positions of a sample.
 """
 
 import math
@@ -20,17 +20,39 @@ from interbasis.network.network import Network
 Source = Callable[[Tensor], Tensor]
 
 CHUNK_BYTES = 2**24
-"""What the values of one chunk may weigh, as float64."""
+"""Bytes of the values of one chunk, as float64."""
 
 
 @dataclass(frozen=True, eq=False)
-class Features:
-    """The features f̂ = C f of one node layer as a function of the network's inputs, in its dtype."""
+class FeatureReader:
+    """The features f̂ = C f of a node layer as a function of the network's inputs, in the network's dtype.
+
+    Args:
+        network: The network.
+        layer: A basis; its name says which node layer it belongs to.
+
+    Raises:
+        InterbasisError: The network has no node layer of that name and width.
+    """
 
     network: Network
     layer: LayerBasis
-    index: int
-    """Which node layer of the network it is."""
+
+    def __post_init__(self) -> None:
+        name, layers = self.layer.name, self.network.layers
+        if name not in layers:
+            raise InterbasisError(f"the network has no node layer {name!r}; it has {', '.join(layers)}")
+        width = self.network.nodes[self.index].width
+        if width != self.layer.width:
+            raise InterbasisError(
+                f"the basis of {name!r} is for {self.layer.width} coordinates, but the network has "
+                f"{width} there; use the network that the basis was built for"
+            )
+
+    @property
+    def index(self) -> int:
+        """Index of the node layer in the network."""
+        return self.network.layers.index(self.layer.name)
 
     @torch.no_grad()
     def __call__(self, inputs: Tensor) -> Tensor:  # [n, …] -> [n, S, features]
@@ -38,35 +60,9 @@ class Features:
         return self.layer.to_features(f)
 
 
-def of(network: Network, layer: LayerBasis) -> Features:
-    """The features of a node layer, as a source of values.
-
-    Args:
-        network: The network.
-        layer: A basis; its name says which node layer it belongs to.
-
-    Returns:
-        A function from inputs to values [samples, positions, features].
-
-    Raises:
-        InterbasisError: The network has no node layer of that name and width.
-    """
-    if layer.name not in network.layers:
-        raise InterbasisError(
-            f"the network has no node layer {layer.name!r}; it has {', '.join(network.layers)}"
-        )
-    index = network.layers.index(layer.name)
-    if network.nodes[index].width != layer.width:
-        raise InterbasisError(
-            f"the basis of {layer.name!r} is for {layer.width} coordinates, but the network has "
-            f"{network.nodes[index].width} there; use the network that the basis was built for"
-        )
-    return Features(network, layer, index)
-
-
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Some samples in a row, with the values of all features."""
+    """Consecutive samples with the values of all features."""
 
     first: int
     """Index of the first sample in the data."""
@@ -85,34 +81,40 @@ def chunks(
 ) -> Iterator[Chunk]:
     """Pass once over the data, in chunks whose values weigh at most `CHUNK_BYTES`."""
     batches = data if isinstance(data, Batches) else Batches(data)
-    size = chunk_size(source, batches)
+    samples = input_chunks(batches, chunk_size(source, batches), labelled)
+    for first, inputs, labels in batches.tracked(samples, phase, progress):
+        yield Chunk(first, inputs, labels, read_values(source, inputs, batches.name, first))
+
+
+def input_chunks(
+    batches: Batches, size: int, labelled: bool, start: int = 0
+) -> Iterator[tuple[int, Tensor, Tensor | None]]:
+    """(index of the first sample, inputs, labels or None) from sample ``start`` on."""
     if labelled:
-        for first, inputs, labels in batches.tracked(batches.labelled_chunks(size), phase, progress):
-            yield Chunk(first, inputs, labels, values_of(source, inputs, batches.name, first))
+        yield from batches.labelled_chunks(size, start)
     else:
-        for first, inputs in batches.tracked(batches.chunks(size), phase, progress):
-            yield Chunk(first, inputs, None, values_of(source, inputs, batches.name, first))
+        yield from ((first, inputs, None) for first, inputs in batches.chunks(size, start))
 
 
 def chunk_size(source: Source, batches: Batches) -> int:
-    """How many samples a chunk has: values, inputs and the network's own activations are all kept small."""
-    one = batches.first()
-    weight = values_of(source, one, batches.name, 0).numel()
-    if isinstance(source, Features):
+    """Samples per chunk that keep values, inputs and the network's activations small."""
+    sample = batches.first()
+    weight = read_values(source, sample, batches.name, 0).numel()
+    if isinstance(source, FeatureReader):
         sections = source.network.sections[: source.index]
         weight += sum(node.width * math.prod(node.grid or ()) for node in source.network.nodes)
         weight += sum(len(s.read) * math.prod(s.target.grid or ()) for s in sections)
-    return max(1, CHUNK_BYTES // (8 * max(weight, one.numel())))
+    return max(1, CHUNK_BYTES // (8 * max(weight, sample.numel())))
 
 
 @torch.no_grad()
-def values_of(source: Source, inputs: Tensor, name: str, first: int) -> Tensor:  # [n, S, features]
-    """What the source answers; rows without positions become [n, 1, ·]."""
-    return checked(source(inputs), inputs, name, first)
+def read_values(source: Source, inputs: Tensor, name: str, first: int) -> Tensor:  # [n, S, features]
+    """Values of a source, validated; rows without positions become [n, 1, ·]."""
+    return validated_values(source(inputs), inputs, name, first)
 
 
-def checked(values: Tensor, inputs: Tensor, name: str, first: int) -> Tensor:  # [n, S, features]
-    """Values of samples from number ``first`` on: of the right shape, finite, float64, on the CPU."""
+def validated_values(values: Tensor, inputs: Tensor, name: str, first: int) -> Tensor:  # [n, S, features]
+    """Values of the samples from index ``first`` on as float64 on the CPU, checked for shape and NaN."""
     if values.ndim == 2:
         values = values[:, None]
     if values.ndim != 3 or len(values) != len(inputs):
@@ -131,13 +133,20 @@ def checked(values: Tensor, inputs: Tensor, name: str, first: int) -> Tensor:  #
 
 
 def collect(source: Source, data: Data) -> Tensor:  # [n · S, features]
-    """All values at once, for data that fit in memory.
+    """Read all values at once, for data that fit in memory.
 
     Args:
-        source: `of(network, layer)`, or a function from inputs to values.
+        source: A `FeatureReader`, or a function from inputs to values.
         data: Inputs.
 
     Returns:
         One row per sample and position, [rows, features].
     """
     return torch.cat([chunk.values.flatten(0, 1) for chunk in chunks(source, data)])
+
+
+def outputs_from(network: Network, index: int, f: Tensor) -> Tensor:  # [n, T, width] -> [n, S, outputs]
+    """Run the network from the activations of a node layer to its outputs."""
+    for step in (*network.sections[index:], *network.tail):
+        f = step(f)
+    return f[..., network.output_layer.first_coordinate :]

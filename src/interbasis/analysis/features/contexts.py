@@ -1,11 +1,12 @@
-"""What an example looks like: tokens and their surroundings, an image, a row; which contexts are the same."""
+"""Rendering of dataset examples (tokens, images, rows), and fingerprints that tell equal contexts."""
 
 import base64
 import struct
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,12 +18,14 @@ from interbasis.base.errors import InterbasisError
 MAX_THUMBNAIL = 96
 """Pixels of the longer side of a thumbnail."""
 DIMMED = 0.3
-"""How much of a pixel is left outside a receptive field, the rest being white."""
+"""Weight of a pixel outside a receptive field, against white."""
+UNREADABLE = "\ufffd"
+"""The character that stands for bytes that are no whole character."""
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
-    """Where an example lies: the feature's value there, the sample, and the feature's values around it."""
+class Occurrence:
+    """A value of a feature at one position of one sample, with the values around it."""
 
     value: float
     sample: int
@@ -40,40 +43,40 @@ class Rendering(Protocol):
     @property
     def kind(self) -> ExampleKind: ...
 
-    def show(self, place: Place) -> Example:
-        """What is shown of an example."""
+    def show(self, occurrence: Occurrence) -> Example:
+        """Return the record that is shown of an example."""
         ...
 
 
 @dataclass(frozen=True)
-class Tokens:
-    """Tokens around the active one; ``decode`` gives the text of one."""
+class TokenRendering:
+    """Tokens around the active one; ``decode`` gives the text of a token."""
 
     decode: Callable[[int], str] = str
     before: int = 12
     after: int = 6
     kind: ExampleKind = field(default="tokens", init=False)
 
-    def show(self, place: Place) -> Example:
-        first = max(0, place.position - self.before)
-        shown = place.inputs[first : place.position + self.after + 1]
-        start, values = place.around
+    def show(self, occurrence: Occurrence) -> Example:
+        first = max(0, occurrence.position - self.before)
+        shown = occurrence.inputs[first : occurrence.position + self.after + 1]
+        start, values = occurrence.around
         activations = [0.0] * len(shown)  # a position that the layer does not have counts for nothing
-        for offset, value in enumerate(values.tolist()):
-            if 0 <= start + offset - first < len(shown):
-                activations[start + offset - first] = short(value)
+        for k, value in enumerate(values.tolist(), start - first):
+            if 0 <= k < len(shown):
+                activations[k] = short(value)
         return TokenExample(
-            value=short(place.value),
-            sample=place.sample,
-            position=place.position,
+            value=short(occurrence.value),
+            sample=occurrence.sample,
+            position=occurrence.position,
             tokens=tuple(self.decode(token) for token in shown.tolist()),
             activations=tuple(activations),
-            active=place.position - first,
+            active=occurrence.position - first,
         )
 
 
 @dataclass(frozen=True)
-class Images:
+class ImageRendering:
     """Rows of pixels as PNG thumbnails; ``shape`` is (channels, height, width), pixels lie in [low, high]."""
 
     shape: tuple[int, int, int]
@@ -85,79 +88,134 @@ class Images:
     """By position of the layer, its receptive field (top, bottom), (left, right) as shares of the picture."""
     kind: ExampleKind = field(default="images", init=False)
 
-    def show(self, place: Place) -> Example:
-        if place.inputs.numel() != int(np.prod(self.shape)):
+    def show(self, occurrence: Occurrence) -> Example:
+        inputs = occurrence.inputs
+        if inputs.numel() != int(np.prod(self.shape)):
             raise InterbasisError(
                 f"expected images of {self.shape} = {int(np.prod(self.shape))} numbers, received "
-                f"{place.inputs.numel()}"
+                f"{inputs.numel()}"
             )
-        pixels = (place.inputs.float() - self.low) * (255 / (self.high - self.low))
-        seen = None if self.fields is None else self.fields[place.position]
+        pixels = (inputs.float() - self.low) * (255 / (self.high - self.low))
         if self.channels_last:
             pixels = pixels.view(*self.shape[1:], self.shape[0]).permute(2, 0, 1)
+        seen = None if self.fields is None else self.fields[occurrence.position]
         image = thumbnail(pixels.reshape(self.shape).clamp(0, 255), seen)
         box = None
         if seen is not None:
             (top, bottom), (left, right) = seen.tolist()
             box = short(left), short(top), short(right), short(bottom)
         return ImageExample(
-            value=short(place.value),
-            sample=place.sample,
+            value=short(occurrence.value),
+            sample=occurrence.sample,
             image=png(image.numpy()),
-            label=_name(place.label, self.classes),
+            label=_class_name(occurrence.label, self.classes),
             field=box,
         )
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The inputs themselves, the first ``limit`` of them."""
+class RowRendering:
+    """The first ``limit`` inputs as numbers."""
 
     classes: Sequence[str] = ()
     limit: int = 32
     kind: ExampleKind = field(default="rows", init=False)
 
-    def show(self, place: Place) -> Example:
+    def show(self, occurrence: Occurrence) -> Example:
         return RowExample(
-            value=short(place.value),
-            sample=place.sample,
-            inputs=tuple(short(v) for v in place.inputs.flatten()[: self.limit].tolist()),
-            label=_name(place.label, self.classes),
+            value=short(occurrence.value),
+            sample=occurrence.sample,
+            inputs=tuple(short(v) for v in occurrence.inputs.flatten()[: self.limit].tolist()),
+            label=_class_name(occurrence.label, self.classes),
         )
 
 
+def default_rendering(inputs: Tensor) -> Rendering:
+    """Render integer sequences as tokens, arrays [n, 1 or 3, height, width] as images, others as rows.
+
+    The pixels of images range from the smallest to the largest of these inputs.
+    """
+    if inputs.ndim == 4 and inputs.shape[1] in (1, 3) and inputs.numel():
+        low, high = inputs.min().item(), inputs.max().item()
+        channels, height, width = inputs.shape[1:]
+        return ImageRendering((channels, height, width), low=low, high=high if high > low else low + 1)
+    integers = not inputs.is_floating_point() and inputs.dtype != torch.bool
+    return TokenRendering() if integers and inputs.ndim == 2 else RowRendering()
+
+
+def renderings(data: object) -> tuple[Rendering | None, Sequence[str], Sequence[str] | None]:
+    """(rendering, names of classes, names of outputs) as far as the data declare them.
+
+    Data may have ``kind`` (tokens, images, rows), ``classes``, ``image`` (channels, height, width) and
+    ``tokenizer`` (a folder with tokenizer.json). A network with ``token_names`` needs none of it.
+    """
+    kind, classes = getattr(data, "kind", None), tuple(getattr(data, "classes", ()))
+    shape, folder = getattr(data, "image", None), getattr(data, "tokenizer", None)
+    rendering: Rendering | None = None
+    if kind == "tokens" and folder is not None:
+        texts = vocabulary(Path(folder))
+        return TokenRendering(_lookup(texts)), (), texts or None
+    if kind == "images" and shape is not None:
+        low, high = getattr(data, "pixel_range", (-1.0, 1.0))
+        rendering = ImageRendering(tuple(shape), classes, low, high, getattr(data, "channels_last", False))
+    elif kind == "rows":
+        rendering = RowRendering(classes)
+    return rendering, classes, classes or None
+
+
+def vocabulary(folder: Path) -> list[str]:
+    """Text of every token of a tokenizer folder; empty where there is no readable tokenizer.json."""
+    try:
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    except Exception:  # no such package or file, or not readable: the library raises plain Exceptions
+        return []
+    bytewise = "ByteLevel" in repr(tokenizer.decoder)
+    return [_token_text(tokenizer, token, bytewise) for token in range(tokenizer.get_vocab_size())]
+
+
+def _token_text(tokenizer: Any, token: int, bytewise: bool) -> str:
+    """As it stands in a text, with its space in front; parts of a character as the tokenizer writes them."""
+    piece = tokenizer.id_to_token(token)
+    if piece is None:
+        return ""
+    text: str = tokenizer.decode([token], skip_special_tokens=False) if bytewise else UNREADABLE
+    return text if UNREADABLE not in text else piece.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n")
+
+
+def _lookup(texts: Sequence[str]) -> Callable[[int], str]:
+    """Function from a token to its text, or to its number where there is none."""
+    return lambda token: texts[token] if 0 <= token < len(texts) else str(token)
+
+
+def _class_name(label: int | None, classes: Sequence[str]) -> str:
+    return "" if label is None else _lookup(classes)(label)
+
+
+def short(value: float) -> float:
+    """Round to six digits, enough to look at."""
+    return float(f"{value:.6g}")
+
+
 def thumbnail(pixels: Tensor, seen: Tensor | None) -> Tensor:  # [c, h, w] -> uint8 [height, width, c]
-    """At most `MAX_THUMBNAIL` pixels a side; what lies outside the field ``seen`` [2, 2] is dimmed."""
+    """At most `MAX_THUMBNAIL` pixels a side; pixels outside the field ``seen`` [2, 2] are dimmed."""
     factor = -(-max(pixels.shape[1:]) // MAX_THUMBNAIL)
     if factor > 1:
-        pixels = torch.nn.functional.avg_pool2d(
-            pixels[None], factor, ceil_mode=True, count_include_pad=False
-        )[0]
+        pool = torch.nn.functional.avg_pool2d
+        pixels = pool(pixels[None], factor, ceil_mode=True, count_include_pad=False)[0]
     if seen is not None:
-        height, width = pixels.shape[1:]
-        scale = torch.tensor([[height], [width]])
+        scale = torch.tensor(pixels.shape[1:])[:, None]
         (top, bottom), (left, right) = (seen * scale).round().int().tolist()
+        field = (slice(None), slice(top, max(bottom, top + 1)), slice(left, max(right, left + 1)))
         dimmed = DIMMED * pixels + (1 - DIMMED) * 255
-        dimmed[:, top : max(bottom, top + 1), left : max(right, left + 1)] = pixels[
-            :, top : max(bottom, top + 1), left : max(right, left + 1)
-        ]
+        dimmed[field] = pixels[field]
         pixels = dimmed
     return pixels.round().to(torch.uint8).permute(1, 2, 0)
 
 
-def _name(label: int | None, classes: Sequence[str]) -> str:
-    if label is None:
-        return ""
-    return classes[label] if 0 <= label < len(classes) else str(label)
-
-
-def short(value: float) -> float:
-    """Six digits are enough to look at."""
-    return float(f"{value:.6g}")
-
-
 def png(image: np.ndarray) -> str:
-    """A uint8 image [height, width, 1 or 3] as a PNG data URI."""
+    """Encode a uint8 image [height, width, 1 or 3] as a PNG data URI."""
     height, width, channels = image.shape
     lines = np.pad(image.reshape(height, -1), ((0, 0), (1, 0)))  # each line says "unfiltered" first
     header = struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2}[channels], 0, 0, 0)

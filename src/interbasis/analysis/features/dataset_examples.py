@@ -6,33 +6,41 @@ for all features: exact while the data have no more places than the sample holds
 
 One context is not shown twice: of values whose surroundings overlap in one sample, the most extreme
 counts, and so it does of surroundings that are the same token for token (of images and rows: number for
-number).
+number). The k largest of a union are among the k largest of its parts, so chunks are reduced and merged.
+Equal values go by their order in the data.
 
-Memory held between chunks is at most `memory_bound` bytes; a chunk's own values weigh
-`activations.CHUNK_BYTES` and what is computed from them a small multiple of that.
+Memory held between chunks is bounded by the plan and the number of features (tested); a chunk's own values
+weigh `activations.CHUNK_BYTES` and everything computed from them a small multiple of that.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from interbasis.analysis.features.activations import Chunk, Source, chunks
-from interbasis.analysis.features.contexts import Images, Place, Rendering, Rows, Tokens, fingerprints
-from interbasis.analysis.features.extremes import Candidates, Window, candidates, negated
-from interbasis.analysis.features.records import Band, Example, Examples, FeatureExamples
-from interbasis.analysis.features.reservoir import Reservoir, keys
+from interbasis.analysis.features.contexts import (
+    Occurrence,
+    Rendering,
+    TokenRendering,
+    default_rendering,
+    fingerprints,
+)
+from interbasis.analysis.features.records import Band, Example, ExampleKind, Examples, FeatureExamples
 from interbasis.base.errors import InterbasisError
 from interbasis.data.batches import Data
 
 SHIFT = 31
 """A place is sample · 2³¹ + position."""
+POOL = 4
+"""Candidates taken for each one that is wanted, since contexts may repeat."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How many examples are wanted."""
+class ExamplePlan:
+    """Number of examples at the ends and in the bands."""
 
     ends: int = 8
     """Most positive ones, and as many most negative ones."""
@@ -52,119 +60,259 @@ class Plan:
             )
 
 
+@dataclass(frozen=True)
+class TokenWindow:
+    """Numbers of positions before and after a position."""
+
+    before: int = 0
+    after: int = 0
+
+    def around(self, values: Tensor, rows: Tensor) -> Tensor:
+        """Values [n, S, features] near flat rows [k, features] (sample · S + position): [k, features, width].
+
+        Positions outside the sample give 0.
+        """
+        _, S, F = values.shape
+        sample, position = rows // S, rows % S
+        near = position[..., None] + torch.arange(-self.before, self.after + 1)
+        inside = (near >= 0) & (near < S)
+        feature = torch.arange(F)[None, :, None]
+        nearby = values[sample[..., None], near.clamp(0, S - 1), feature]
+        return nearby.where(inside, 0.0).float()
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Largest values of every feature with their places, in descending order; −∞ stands for none."""
+
+    values: Tensor  # [k, features]
+    places: Tensor  # [k, features], sample · 2³¹ + position
+    contexts: Tensor  # [k, features]
+    around: Tensor  # [k, features, window]
+
+    @classmethod
+    def from_values(
+        cls, values: Tensor, places: Tensor, contexts: Tensor, k: int, window: TokenWindow
+    ) -> "Candidates":
+        """The k largest of values [n, S, features] at places and in contexts [n, S].
+
+        Of values in one sample whose surroundings overlap, the largest counts.
+        """
+        peaks = _peaks(values, max(window.before, window.after)).flatten(0, 1)  # [N, features]
+        flat = contexts.flatten()
+        rows = largest(peaks, POOL * k)
+        pool = _first_of_each_context(peaks.gather(0, rows), flat[rows])
+        exhausted = ~peaks.gather(0, rows[-1:]).isfinite() | (len(rows) == len(peaks))
+        if (exhausted | (pool.isfinite().sum(0) >= k)).all():
+            best = largest(pool, k)
+            rows, chosen = rows.gather(0, best), pool.gather(0, best)
+        else:  # some context repeats so often that it fills the pool
+            peaks = _largest_of_each_context(peaks, flat)
+            rows = largest(peaks, k)
+            chosen = peaks.gather(0, rows)
+        return cls(chosen, places.flatten()[rows], flat[rows], window.around(values, rows))
+
+    def merge(self, later: "Candidates", k: int) -> "Candidates":
+        """The k largest of both; ``later`` comes after this in the data."""
+        same = self.contexts[:, None] == later.contexts[None]  # [k, k', features]
+        better = later.values[None] > self.values[:, None]
+        first = replace(self, values=self.values.masked_fill((same & better).any(1), -torch.inf))
+        second = replace(later, values=later.values.masked_fill((same & ~better).any(0), -torch.inf))
+        parts = [torch.cat(pair) for pair in zip(vars(first).values(), vars(second).values(), strict=True)]
+        rows = largest(parts[0], k)  # [k, features]
+        wide = rows[..., None].expand(*rows.shape, self.around.shape[2])
+        return Candidates(*(part.gather(0, rows if part.ndim == 2 else wide) for part in parts))
+
+
+def largest(values: Tensor, k: int) -> Tensor:  # [N, features] -> [min(k, N), features]
+    """Rows of the k largest values of each column, largest first; equal ones in their order."""
+    k = min(k, len(values))
+    last = values.topk(k, dim=0).values[-1]
+    above, level = values > last, values == last
+    chosen = above | (level & (level.cumsum(0, dtype=torch.int32) <= k - above.sum(0)))
+    rows = chosen.T.nonzero()[:, 1].view(values.shape[1], k)
+    order = values.T.gather(1, rows).sort(dim=1, descending=True, stable=True).indices
+    return rows.gather(1, order).T
+
+
+def _peaks(values: Tensor, radius: int) -> Tensor:  # [n, S, features]
+    """Values that are the largest within the radius, the first of equal ones; −∞ elsewhere."""
+    S = values.shape[1]
+    radius = min(radius, S - 1)
+    if radius <= 0:
+        return values
+    by_feature = values.mT  # [n, features, S]
+    _, where = torch.nn.functional.max_pool1d(by_feature, 2 * radius + 1, 1, radius, return_indices=True)
+    return by_feature.masked_fill(where != torch.arange(S), -torch.inf).mT
+
+
+def _first_of_each_context(values: Tensor, contexts: Tensor) -> Tensor:  # [m, features], largest first
+    """The first value of each context; −∞ for those that repeat it."""
+    same = contexts[:, None] == contexts[None]  # [m, m, features]
+    earlier = torch.ones(len(values), len(values), dtype=torch.bool).tril(-1)[..., None]
+    return values.masked_fill((same & earlier).any(1), -torch.inf)
+
+
+def _largest_of_each_context(values: Tensor, contexts: Tensor) -> Tensor:  # [N, features], [N]
+    """The largest value of each context, the first of equal ones; −∞ elsewhere."""
+    distinct, group = contexts.unique(return_inverse=True)
+    if len(distinct) == len(contexts):
+        return values
+    wide = group[:, None].expand_as(values)
+    best = values.new_full((len(distinct), values.shape[1]), -torch.inf)
+    best = best.scatter_reduce(0, wide, values, "amax")
+    rows = torch.arange(len(values))[:, None].expand_as(values)
+    at_best = torch.where(values == best.gather(0, wide), rows, len(values))
+    first = torch.full(best.shape, len(values)).scatter_reduce(0, wide, at_best, "amin")
+    return values.masked_fill(first.gather(0, wide) != rows, -torch.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class Reservoir:
+    """Uniform sample of places with the values of all features, the same however the data are cut.
+
+    Every place has a random number that belongs to it alone; the places with the smallest are held, in the
+    order of these numbers.
+    """
+
+    keys: Tensor  # [R]
+    places: Tensor  # [R], sample · 2³¹ + position
+    contexts: Tensor  # [R]
+    values: Tensor  # [R, features]
+    around: Tensor  # [R, features, window]
+
+    def merge(self, later: "Reservoir", size: int) -> "Reservoir":
+        both = [torch.cat(pair) for pair in zip(vars(self).values(), vars(later).values(), strict=True)]
+        order = both[0].sort(stable=True).indices[:size]
+        return Reservoir(*(part[order] for part in both))
+
+
+def random_keys(places: Tensor, seed: int) -> Tensor:  # int64 -> int64
+    """A random number for each place: SplitMix64's finaliser over place and seed."""
+    with np.errstate(over="ignore"):
+        z = places.numpy().astype(np.uint64) + np.uint64(seed) * np.uint64(0xD1342543DE82EF95)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            z = (z ^ (z >> np.uint64(shift)) ^ np.uint64(0x9E3779B97F4A7C15)) * np.uint64(factor)
+        z ^= z >> np.uint64(31)
+    return torch.from_numpy((z >> np.uint64(1)).astype(np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class HeldPlaces:
+    """Places that are held between chunks."""
+
+    highest: Candidates
+    lowest: Candidates
+    """The largest of the negated values."""
+    reservoir: Reservoir
+
+    def merge(self, later: "HeldPlaces", plan: ExamplePlan) -> "HeldPlaces":
+        return HeldPlaces(
+            self.highest.merge(later.highest, plan.ends),
+            self.lowest.merge(later.lowest, plan.ends),
+            self.reservoir.merge(later.reservoir, plan.reservoir),
+        )
+
+    def samples(self) -> list[int]:
+        """Indices of the samples that hold these places."""
+        parts = (self.highest.places, self.lowest.places, self.reservoir.places)
+        return torch.cat([(places >> SHIFT).flatten() for places in parts]).unique().tolist()
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {k: v for part, held in vars(self).items() for k, v in nested(part, vars(held)).items()}
+
+
 class ExampleSums:
     """Collects the examples of all features of one layer, chunk by chunk."""
 
-    def __init__(self, plan: Plan | None = None, rendering: Rendering | None = None):
-        self.plan = plan or Plan()
+    def __init__(self, plan: ExamplePlan | None = None, rendering: Rendering | None = None):
+        self.plan = plan or ExamplePlan()
         self.rendering = rendering
-        self.highest: Candidates | None = None
-        self.lowest: Candidates | None = None
-        self.reservoir: Reservoir | None = None
+        self.held: HeldPlaces | None = None
         self.samples: dict[int, tuple[Tensor, int | None]] = {}
+        """(inputs, label) of the samples that hold examples, by index."""
 
     def add(self, chunk: Chunk) -> None:
         if self.rendering is None:
             self.rendering = default_rendering(chunk.inputs)
-        n, S, _ = chunk.values.shape
-        window, kind = self._window(), self.rendering.kind
-        positions = (chunk.inputs.shape[1] if kind == "tokens" else S) - S + torch.arange(S)
-        places = ((chunk.first + torch.arange(n)) << SHIFT)[:, None] + positions  # [n, S]
-        contexts = fingerprints(chunk.inputs, S, kind, window.before)
-        k, radius = self.plan.ends, max(window.before, window.after)
-        high = candidates(chunk.values, places, contexts, k, radius, window)
-        low = candidates(-chunk.values, places, contexts, k, radius, window)
-        self.highest = high if self.highest is None else self.highest.merge(high, k)
-        self.lowest = low if self.lowest is None else self.lowest.merge(low, k)
-        some = self._sample(chunk, places, contexts, window)
-        self.reservoir = some if self.reservoir is None else self.reservoir.merge(some, self.plan.reservoir)
-        self._keep_samples(chunk)
-
-    def _window(self) -> Window:
-        """The same for all chunks, whose samples may be of different lengths."""
-        if isinstance(self.rendering, Tokens):
-            return Window(self.rendering.before, self.rendering.after)
-        return Window(0, 0)
-
-    def _sample(self, chunk: Chunk, places: Tensor, contexts: Tensor, window: Window) -> Reservoir:
-        """The places of this chunk that have the smallest random numbers."""
-        flat = places.flatten()
-        drawn = keys(flat, self.plan.seed)
-        rows = drawn.sort(stable=True).indices[: self.plan.reservoir]  # [R]
-        values = chunk.values.flatten(0, 1)[rows]
-        around = window.around(chunk.values, rows[:, None].expand(len(rows), values.shape[1]))
-        return Reservoir(drawn[rows], flat[rows], contexts.flatten()[rows], values, around)
-
-    def _keep_samples(self, chunk: Chunk) -> None:
-        """Keep the inputs of samples that are examples now, and drop the others."""
-        assert self.highest is not None
-        assert self.lowest is not None
-        assert self.reservoir is not None
-        parts = (self.highest.places, self.lowest.places, self.reservoir.places)
-        wanted = torch.cat([(places >> SHIFT).flatten() for places in parts]).unique().tolist()
+        held = self._places(chunk, self.rendering.kind)
+        self.held = held if self.held is None else self.held.merge(held, self.plan)
         labels = chunk.labels if chunk.labels is not None and chunk.labels.ndim == 1 else None
-        kept = {}
-        for sample in wanted:
+        samples = {}
+        for sample in self.held.samples():
             if sample < chunk.first:
-                kept[sample] = self.samples[sample]
+                samples[sample] = self.samples[sample]
             else:
                 row = sample - chunk.first
                 label = None if labels is None else int(labels[row])
-                kept[sample] = (chunk.inputs[row].detach().cpu().clone(), label)
-        self.samples = kept
+                samples[sample] = (chunk.inputs[row].detach().cpu().clone(), label)
+        self.samples = samples
+
+    @property
+    def window(self) -> TokenWindow:
+        """The same for all chunks, whose samples may be of different lengths."""
+        if isinstance(self.rendering, TokenRendering):
+            return TokenWindow(self.rendering.before, self.rendering.after)
+        return TokenWindow()
+
+    def _places(self, chunk: Chunk, kind: ExampleKind) -> HeldPlaces:
+        values, window, k = chunk.values, self.window, self.plan.ends
+        n, S, _ = values.shape
+        positions = (chunk.inputs.shape[1] if kind == "tokens" else S) - S + torch.arange(S)
+        places = ((chunk.first + torch.arange(n)) << SHIFT)[:, None] + positions  # [n, S]
+        contexts = fingerprints(chunk.inputs, S, kind, window.before)
+        keys = random_keys(places.flatten(), self.plan.seed)
+        rows = keys.sort(stable=True).indices[: self.plan.reservoir]  # [R]
+        drawn = values.flatten(0, 1)[rows]
+        around = window.around(values, rows[:, None].expand(len(rows), values.shape[2]))
+        return HeldPlaces(
+            Candidates.from_values(values, places, contexts, k, window),
+            Candidates.from_values(-values, places, contexts, k, window),
+            Reservoir(keys[rows], places.flatten()[rows], contexts.flatten()[rows], drawn, around),
+        )
 
     def state(self) -> dict[str, Tensor]:
-        """What is held between chunks, to go on from."""
-        if self.highest is None or self.lowest is None or self.reservoir is None:
+        """Tensors to resume from."""
+        if self.held is None:
             return {}
-        parts = {"highest": self.highest, "lowest": self.lowest, "reservoir": self.reservoir}
-        tensors = {f"{name}.{key}": t for name, part in parts.items() for key, t in vars(part).items()}
         inputs = [torch.atleast_1d(inputs) for inputs, _ in self.samples.values()]
-        tensors["samples"] = torch.tensor(list(self.samples))
-        tensors["lengths"] = torch.tensor([len(sample) for sample in inputs])  # documents differ in length
-        tensors["inputs"] = torch.cat(inputs)
+        tensors = self.held.tensors() | {
+            "samples": torch.tensor(list(self.samples)),
+            "lengths": torch.tensor([len(sample) for sample in inputs]),  # documents differ in length
+            "inputs": torch.cat(inputs),
+        }
         labels = [label for _, label in self.samples.values() if label is not None]
         return tensors | ({"labels": torch.tensor(labels)} if labels else {})
 
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Take up a state."""
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Resume from a state."""
         if not tensors:
             return
-
-        def part(name: str) -> dict[str, Tensor]:
-            start = f"{name}."
-            return {key.removeprefix(start): t for key, t in tensors.items() if key.startswith(start)}
-
-        self.highest, self.lowest = Candidates(**part("highest")), Candidates(**part("lowest"))
-        self.reservoir = Reservoir(**part("reservoir"))
+        self.held = HeldPlaces(
+            Candidates(**within("highest", tensors)),
+            Candidates(**within("lowest", tensors)),
+            Reservoir(**within("reservoir", tensors)),
+        )
         samples, inputs = tensors["samples"].tolist(), tensors["inputs"].split(tensors["lengths"].tolist())
         labels = tensors["labels"].tolist() if "labels" in tensors else [None] * len(samples)
         self.samples = dict(zip(samples, zip(inputs, labels, strict=True), strict=True))
 
-    @property
-    def bytes(self) -> int:
-        """What is held between chunks."""
-        if self.highest is None or self.lowest is None or self.reservoir is None:
-            return 0
-        inputs = sum(x.numel() * x.element_size() for x, _ in self.samples.values())
-        return self.highest.bytes + self.lowest.bytes + self.reservoir.bytes + inputs
-
     def result(self, features: Sequence[int] | None = None) -> tuple[FeatureExamples, ...]:
         """The examples of each feature, or of those named."""
-        if self.highest is None or self.lowest is None or self.reservoir is None:
+        if self.held is None:
             raise InterbasisError("there are no samples to take examples from")
-        lowest = negated(self.lowest)
-        chosen = range(self.highest.values.shape[1]) if features is None else features
+        highest, lowest, reservoir = self.held.highest, self.held.lowest, self.held.reservoir
+        lowest = replace(lowest, values=-lowest.values, around=-lowest.around)
         return tuple(
             FeatureExamples(
                 index=j,
                 bands=(
-                    Band(name="most positive", examples=self._end(self.highest, j)),
-                    *self._bands(self.reservoir, j),
+                    Band(name="most positive", examples=self._end(highest, j)),
+                    *self._bands(reservoir, j),
                     Band(name="most negative", examples=self._end(lowest, j)),
                 ),
             )
-            for j in chosen
+            for j in (range(highest.values.shape[1]) if features is None else features)
         )
 
     def _end(self, ends: Candidates, j: int) -> tuple[Example, ...]:
@@ -196,53 +344,37 @@ class ExampleSums:
     def _show(self, value: Tensor, place: int, around: Tensor) -> Example:
         assert self.rendering is not None
         sample, position = place >> SHIFT, place & (2**SHIFT - 1)
-        inputs, label = self.samples[sample]
-        before = self.rendering.before if isinstance(self.rendering, Tokens) else 0
-        return self.rendering.show(
-            Place(value.item(), sample, position, inputs, label, (position - before, around))
-        )
+        nearby = position - self.window.before, around
+        return self.rendering.show(Occurrence(value.item(), sample, position, *self.samples[sample], nearby))
 
 
-def memory_bound(plan: Plan, features: int, window: int, sample_bytes: int) -> int:
-    """Bytes that are held between chunks, at most, however long the data are."""
-    entry = 3 * 8 + 4 * window
-    ends = 2 * plan.ends * features
-    return (
-        ends * entry
-        + plan.reservoir * (3 * 8 + features * (8 + 4 * window))
-        + (ends + plan.reservoir) * sample_bytes
-    )
+def nested(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors of a state as part ``name`` of a larger state."""
+    return {f"{name}.{key}": tensor for key, tensor in tensors.items()}
 
 
-def default_rendering(inputs: Tensor) -> Rendering:
-    """Integer sequences are tokens, arrays [n, 1 or 3 channels, height, width] images, anything else rows.
-
-    The pixels of images range from the smallest to the largest of these inputs.
-    """
-    whole = not inputs.is_floating_point() and inputs.dtype != torch.bool
-    if inputs.ndim == 4 and inputs.shape[1] in (1, 3) and inputs.numel():
-        low, high = inputs.min().item(), inputs.max().item()
-        channels, height, width = inputs.shape[1:]
-        return Images((channels, height, width), low=low, high=high if high > low else low + 1)
-    return Tokens() if whole and inputs.ndim == 2 else Rows()
+def within(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Part ``name`` of a state."""
+    start = f"{name}."
+    return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
 
 
 def examples(
     source: Source,
     data: Data,
-    plan: Plan | None = None,
+    plan: ExamplePlan | None = None,
     rendering: Rendering | None = None,
     *,
     features: Sequence[int] | None = None,
     labelled: bool = False,
 ) -> Examples:
-    """Examples of the features of a source.
+    """Collect examples of the features of a source.
 
     Args:
-        source: `of(network, layer)`, or a function from inputs to values [samples, positions, features].
+        source: A `FeatureReader`, or a function from inputs to values [samples, positions, features].
         data: Inputs, or (inputs, labels) where ``labelled``.
-        plan: How many examples; default: 8 at each end and 4 in each of 4 bands.
-        rendering: How a context is shown, `Tokens`, `Images` or `Rows`; default: by the type of the inputs.
+        plan: Number of examples; default: 8 at each end and 4 in each of 4 bands.
+        rendering: `TokenRendering`, `ImageRendering` or `RowRendering`; default: by the type of the inputs.
         features: Some features by index; default: all.
         labelled: Whether examples carry their label.
 

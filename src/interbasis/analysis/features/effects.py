@@ -1,4 +1,4 @@
-"""Direct effects: which outputs a feature pushes up and down, along the path that no core bends.
+"""Effects of features: the outputs that they push up and down directly, and features that nothing uses.
 
 The direct path from a node layer to the output is the product of the skips, W = P_last ⋯ P_l, so feature j
 moves the outputs by W C⁺[:, j] for each unit of it. For the last layers that is all there is (the
@@ -8,37 +8,48 @@ outputs matter to a softmax, so the mean over outputs is taken away.
 
 Where a model caps its logits, y = c · tanh(z / c) as Gemma 2 does, the path f ↦ y(W f) bends at its end, and
 the effect is its derivative at the layer's mean f̄: output i moves by (1 − tanh²((W f̄)_i / c)) (W C⁺[:, j])_i.
+
+A feature is *idle* if an edge comes in and none goes out. An edge counts if Ê exceeds a threshold of its
+section: a fraction of the section's largest edge (the constant's left out), or an absolute value such as the
+smallest edge that an ablation still needs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from interbasis.analysis.features.activations import of
-from interbasis.analysis.features.records import Effects, Push
+from interbasis.analysis.features.activations import FeatureReader
+from interbasis.analysis.features.records import Effects, Idle, Push
 from interbasis.base.errors import InterbasisError
+from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.network import Network
 
-BUDGET = 2**20
+MAX_BLOCK_ENTRIES = 2**20
 """Outputs times features that are held at once: few enough to stay in the cache."""
+MIN_EDGE_FRACTION = 0.03
+"""Such an edge has a thousandth of the largest one's Ê², which is what line widths show: it cannot be seen.
+Counts hang on this choice; give it with them."""
 
 
-def direct_path(network: Network, layer: LayerBasis) -> Tensor:  # [outputs, features]
-    """What one unit of each feature adds to each output, in float64; the mean over outputs taken away.
+def direct_path(
+    network: Network, layer: LayerBasis, features: Sequence[int] | None = None
+) -> Tensor:  # [features, outputs]
+    """Change of each output per unit of each feature, in float64, less the mean over outputs.
 
-    A cap of the outputs counts with its slope at the layer's mean.
+    A cap of the outputs counts with its slope at the layer's mean, or at the point that features are centred
+    about where the mean is not known.
     """
-    return _moved(network, layer, range(layer.features)).T
-
-
-def _moved(network: Network, layer: LayerBasis, features: Sequence[int]) -> Tensor:  # [features, outputs]
-    index = of(network, layer).index
-    chain = [*network.sections[index:], *network.tail]
-    f, moved = _mean(layer), _units(layer, features)
-    for section in chain:
-        f, moved = section.direct(f, moved)
+    moved = layer.directions(range(layer.features) if features is None else features).double().T
+    if layer.mean is not None:
+        f = layer.mean.double()
+    elif layer.constant:
+        f = layer.directions([0])[:, 0].double()
+    else:
+        f = torch.zeros(layer.width, dtype=torch.float64)
+    for step in (*network.sections[FeatureReader(network, layer).index :], *network.tail):
+        f, moved = step.direct(f, moved)
     moved = moved[:, network.output_layer.first_coordinate :]
     return moved - moved.mean(1, keepdim=True)
 
@@ -50,7 +61,7 @@ def direct_effects(
     top: int = 5,
     features: Sequence[int] | None = None,
 ) -> list[Effects | None]:
-    """The outputs that each feature pushes up and down along the path that no core bends.
+    """Return the outputs that each feature pushes up and down along the path that no core bends.
 
     Values are for one standard deviation of the feature, the square root of what the layer's features are
     ranked by, or for one unit where that is not known. Where logits are capped, they are derivatives of the
@@ -69,28 +80,30 @@ def direct_effects(
     Raises:
         InterbasisError: There are fewer names than outputs.
     """
-    wanted = list(range(layer.features) if features is None else features)
+    outputs = network.output_layer.width - network.output_layer.first_coordinate
+    names = [str(i) for i in range(outputs)] if names is None else names
+    if len(names) < outputs:
+        raise InterbasisError(f"expected a name for each of {outputs} outputs, received {len(names)}")
+    chosen = list(range(layer.features) if features is None else features)
+    # there may be as many features as outputs where they are the outputs
+    size = MAX_BLOCK_ENTRIES // network.output_layer.width if layer.identity else len(chosen)
     norm = layer.width**0.5 if layer.identity else torch.linalg.matrix_norm(layer.inverse.double()).item()
     effects: list[Effects | None] = []
-    for some in _blocks(network, layer, wanted):
-        moved = _moved(network, layer, some)
-        outputs = moved.shape[1]
-        if names is None:
-            names = [str(i) for i in range(outputs)]
-        if len(names) < outputs:
-            raise InterbasisError(f"expected a name for each of {outputs} outputs, received {len(names)}")
+    for start in range(0, len(chosen), max(1, size)):
+        block = chosen[start : start + max(1, size)]
+        moved = direct_path(network, layer, block)
         if layer.eigenvalues is not None:
-            moved *= layer.eigenvalues[some].clamp_min(0).sqrt()[:, None]
-        silent = moved.abs().amax(1) <= 1e-12 * (norm + 1)  # rounding of what is no direct path
-        up, down = _most(moved, top, names), _most(-moved, top, names)
+            moved *= layer.eigenvalues[block].clamp_min(0).sqrt()[:, None]
+        silent = moved.abs().amax(1) <= 1e-12 * (norm + 1)  # rounding where there is no direct path
         squares = moved.amax(1).square() + moved.amin(1).square()
         shares = squares / moved.square().sum(1).clamp_min(torch.finfo(moved.dtype).tiny)
+        up, down = _largest(moved, top), _largest(-moved, top)
         effects += [
             None
             if quiet
             else Effects(
-                up=tuple(rise),
-                down=tuple(Push(name=push.name, value=-push.value) for push in fall),
+                up=tuple(Push(name=names[i], value=value) for i, value in rise),
+                down=tuple(Push(name=names[i], value=-value) for i, value in fall),
                 share=round(share, 6),
             )
             for quiet, rise, fall, share in zip(silent.tolist(), up, down, shares.tolist(), strict=True)
@@ -98,36 +111,59 @@ def direct_effects(
     return effects
 
 
-def _blocks(network: Network, layer: LayerBasis, features: list[int]) -> Iterator[list[int]]:
-    """Features in runs that are handled at once: all of them, unless there may be as many as outputs."""
-    outputs = [*network.sections, *network.tail][-1].target.width
-    size = max(1, BUDGET // outputs if layer.identity else len(features))
-    for start in range(0, len(features), size):
-        yield features[start : start + size]
-
-
-def _units(layer: LayerBasis, features: Sequence[int]) -> Tensor:  # [features, width]
-    """C⁺[:, j]: what one unit of each of these features is in the layer's coordinates."""
-    if not layer.identity:
-        return layer.inverse.double()[:, list(features)].T
-    units = torch.zeros(len(features), layer.width, dtype=torch.float64)
-    units[torch.arange(len(features)), list(features)] = 1
-    return units
-
-
-def _mean(layer: LayerBasis) -> Tensor:  # [width]
-    """Where the path is looked at: the layer's mean, or what its features are centred about."""
-    if layer.mean is not None:
-        return layer.mean.double()
-    return _units(layer, [0])[0] if layer.constant else torch.zeros(layer.width, dtype=torch.float64)
-
-
-def _most(values: Tensor, top: int, names: Sequence[str]) -> list[list[Push]]:  # [features, outputs]
-    """The largest values of each row in descending order, the first of equal ones first."""
+def _largest(values: Tensor, top: int) -> list[list[tuple[int, float]]]:  # [features, outputs]
+    """(output, value) of the largest in each row in descending order, the first of equal ones first."""
     left, places = values.clone(), []
     for _ in range(min(top, values.shape[1])):
         places.append(left.argmax(1, keepdim=True))
         left.scatter_(1, places[-1], -torch.inf)
     indices = torch.cat(places, dim=1)
     rows = zip(indices.tolist(), values.gather(1, indices).tolist(), strict=True)
-    return [[Push(name=names[i], value=v) for i, v in zip(*row, strict=True)] for row in rows]
+    return [list(zip(*row, strict=True)) for row in rows]
+
+
+def idle(
+    graph: InteractionGraph,
+    top: int | None = 25,
+    fraction: float = MIN_EDGE_FRACTION,
+    thresholds: Sequence[float] | None = None,
+) -> list[Idle]:
+    """Find the idle features of every layer that has edges on both sides.
+
+    Args:
+        graph: A graph with edges.
+        top: Features of each layer that are considered; None is all.
+        fraction: An edge counts from this fraction of its section's largest on.
+        thresholds: An absolute Ê per section instead.
+
+    Returns:
+        One record per inner layer.
+
+    Raises:
+        InterbasisError: The graph has no edges, or thresholds do not match its sections.
+    """
+    if not graph.edges:
+        raise InterbasisError("this run was built without edges; build it again with an edge method")
+    if thresholds is not None and len(thresholds) != len(graph.edges):
+        raise InterbasisError(
+            f"expected a threshold for each of {len(graph.edges)} sections, received {len(thresholds)}"
+        )
+    inner = [graph.inner_edges(k) for k in range(len(graph.edges))]
+    if thresholds is None:
+        thresholds = [fraction * (edges.max().item() if edges.numel() else 0.0) for edges in inner]
+    layers = []
+    for k in range(1, len(graph.layers) - 1):
+        layer, shift = graph.layers[k], graph.layers[k].first_feature
+        reached = (inner[k - 1] > thresholds[k - 1]).any(1)[:top]
+        used = (inner[k] > thresholds[k]).any(0)[:top]
+        features = (reached & ~used).nonzero().flatten() + shift
+        layers.append(
+            Idle(
+                layer=layer.name,
+                considered=len(reached),
+                features=tuple(features.tolist()),
+                incoming=thresholds[k - 1],
+                outgoing=thresholds[k],
+            )
+        )
+    return layers

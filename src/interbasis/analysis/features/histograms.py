@@ -4,7 +4,7 @@ Bins are [i · 2^e, (i + 1) · 2^e). When a feature outgrows its bins, e grows a
 exact: ⌊⌊v/2^e⌋/2⌋ = ⌊v/2^(e+1)⌋. So the result depends on the data alone, not on chunks or their order.
 """
 
-import math
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -20,80 +20,52 @@ BINS = 64
 class HistogramSums:
     """Collects the histograms of all features, chunk by chunk."""
 
-    def __init__(self, bins: int = BINS):
-        self.bins = bins
-        self.low: Tensor | None = None
-        self.high: Tensor | None = None
-        self.exponents: list[int] = []
-        self.first: list[int] = []
-        self.counts: list[np.ndarray] = []
+    def __init__(self) -> None:
+        self.low = self.high = np.zeros(0)  # [features]
+        self.counts = np.zeros((0, BINS), dtype=np.int64)  # [features, bins] from the bin of ``low`` on
 
     def add(self, chunk: Chunk) -> None:
-        values = chunk.values.flatten(0, 1)  # [N, features]
-        low, high = values.aminmax(dim=0)
-        if self.low is None or self.high is None:
-            self.low, self.high = low, high
-            self.exponents = [self._exponent(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
-            self.first = [0] * len(low)
-            self.counts = [np.zeros(0, dtype=np.int64) for _ in self.first]
-        self.low, self.high = torch.minimum(self.low, low), torch.maximum(self.high, high)
-        columns = values.T.contiguous().numpy()
-        for j, (a, b) in enumerate(zip(self.low.tolist(), self.high.tolist(), strict=True)):
-            self._widen(j, self._exponent(a, b))
-            self._count(j, columns[j], a, b)
+        values = chunk.values.flatten(0, 1).numpy()  # [N, features]
+        low, high, features = values.min(0), values.max(0), values.shape[1]
+        if not len(self.low):
+            self.low, self.high, self.counts = low, high, np.zeros((features, BINS), dtype=np.int64)
+        before, first, _ = self._bins()
+        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
+        exponents, start, _ = self._bins()
+        merged = (first[:, None] + np.arange(BINS)) >> (exponents - before)[:, None]
+        added = np.floor(np.ldexp(values, -exponents)).astype(np.int64) - start
+        bins = np.concatenate([(merged - start[:, None]).clip(0, BINS - 1).T, added])  # [BINS + N, features]
+        weights = np.concatenate([self.counts.T, np.ones_like(added)])
+        flat = (bins + BINS * np.arange(features)).ravel()
+        counts = np.bincount(flat, weights.ravel(), BINS * features)
+        self.counts = counts.astype(np.int64).reshape(features, BINS)
 
-    def _exponent(self, low: float, high: float) -> int:
-        """The smallest e whose bins hold the range; for a constant, bins a millionth of its size."""
-        largest = max(abs(low), abs(high))
-        e = (math.frexp(largest)[1] if largest else 0) - 20
-        while math.floor(high / 2.0**e) - math.floor(low / 2.0**e) >= self.bins:
-            e += 1
-        return e
+    def _bins(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(e, first bin, number of bins) of every feature, with the smallest e whose bins hold the range.
 
-    def _widen(self, j: int, exponent: int) -> None:
-        """Merge neighbouring bins until they are 2^exponent wide."""
-        while self.exponents[j] < exponent:
-            first, counts = self.first[j], self.counts[j]
-            if len(counts):
-                counts = np.pad(counts, (first % 2, (first + len(counts)) % 2))
-                self.first[j], self.counts[j] = first // 2, counts.reshape(-1, 2).sum(1)
-            self.exponents[j] += 1
-
-    def _count(self, j: int, column: np.ndarray, low: float, high: float) -> None:
-        width = 2.0 ** self.exponents[j]
-        first, last = math.floor(low / width), math.floor(high / width)
-        counts = np.bincount((np.floor(column / width) - first).astype(np.int64), minlength=last - first + 1)
-        if len(self.counts[j]):
-            start = self.first[j] - first
-            counts[start : start + len(self.counts[j])] += self.counts[j]
-        self.first[j], self.counts[j] = first, counts
+        For a constant, bins are a millionth of its size.
+        """
+        exponents = np.frexp(np.maximum(np.abs(self.low), np.abs(self.high)))[1].astype(np.int64) - 20
+        while True:
+            first, last = (np.floor(np.ldexp(x, -exponents)).astype(np.int64) for x in (self.low, self.high))
+            wide = last - first >= BINS
+            if not wide.any():
+                return exponents, first, last - first + 1
+            exponents += wide
 
     def state(self) -> dict[str, Tensor]:
-        """All of it, to go on from; counts of all features in a row."""
-        if self.low is None or self.high is None:
-            return {}
-        return {
-            "low": self.low,
-            "high": self.high,
-            "exponents": torch.tensor(self.exponents),
-            "first": torch.tensor(self.first),
-            "lengths": torch.tensor([len(counts) for counts in self.counts]),
-            "counts": torch.from_numpy(np.concatenate(self.counts)),
-        }
+        """Tensors to resume from."""
+        return {name: torch.from_numpy(array) for name, array in vars(self).items() if len(array)}
 
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Take up a state."""
-        if not tensors:
-            return
-        self.low, self.high = tensors["low"], tensors["high"]
-        self.exponents, self.first = tensors["exponents"].tolist(), tensors["first"].tolist()
-        self.counts = [part.numpy() for part in tensors["counts"].split(tensors["lengths"].tolist())]
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Resume from a state."""
+        vars(self).update({name: tensor.numpy() for name, tensor in tensors.items()})
 
     def result(self) -> list[Histogram]:
+        rows = zip(*(part.tolist() for part in self._bins()), self.counts.tolist(), strict=True)
         return [
             Histogram(
-                edges=tuple((first + i) * 2.0**e for i in range(len(counts) + 1)),
-                counts=tuple(int(c) for c in counts),
+                edges=tuple((first + i) * 2.0**e for i in range(number + 1)), counts=tuple(counts[:number])
             )
-            for first, e, counts in zip(self.first, self.exponents, self.counts, strict=True)
+            for e, first, number, counts in rows
         ]

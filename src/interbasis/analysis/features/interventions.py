@@ -1,19 +1,24 @@
-"""Set a feature to a value, run on, and see what becomes of the metric.
+"""Interventions: set a feature to a value, run on, and compare the metrics.
 
 In feature coordinates: f' = f + C⁺[:, j] (value − f̂_j). Everything else the activation holds stays as it
 is, dropped directions too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from interbasis.analysis.features.activations import Features, chunk_size, of, values_of
-from interbasis.analysis.features.moments import Grouped
+from interbasis.analysis.features.activations import (
+    FeatureReader,
+    chunk_size,
+    input_chunks,
+    outputs_from,
+    read_values,
+)
+from interbasis.analysis.features.moments import GroupMoments
 from interbasis.base.devices import double, near_sums, sums_device
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress, silent
@@ -25,29 +30,20 @@ from interbasis.network.network import Network
 
 @dataclass(frozen=True)
 class Intervention:
-    """The metrics of the untouched model and of the one whose feature was set."""
+    """Metrics of the untouched model and of the one whose feature was set."""
 
     layer: str
     feature: int
     values: tuple[float, ...]
-    """What the feature was set to: one value, or one for each group of classes."""
-    accuracy: tuple[float, float]
+    """Values that the feature was set to: one, or one for each group of classes."""
+    accuracy: tuple[float, ...]
     """Before and after; NaN without labels."""
-    loss: tuple[float, float]
+    loss: tuple[float, ...]
     """Cross-entropy before and after; NaN without labels."""
     samples: int
-    outputs: tuple[Tensor, Tensor] | None = None
+    outputs: tuple[Tensor, ...] | None = None
     """The model's outputs of every sample before and after, where they were asked for; NaN behind the end of
     samples that are shorter than others."""
-
-
-class InterventionOptions(TypedDict, total=False):
-    """Options of `intervene`."""
-
-    groups: Sequence[int] | None
-    mean_data: Data | None
-    outputs: bool
-    progress: Progress
 
 
 def intervene(
@@ -56,7 +52,11 @@ def intervene(
     data: Data,
     feature: int,
     value: float | None = None,
-    **options: Unpack[InterventionOptions],
+    *,
+    groups: Sequence[int] | None = None,
+    mean_data: Data | None = None,
+    outputs: bool = False,
+    progress: Progress = silent,
 ) -> Intervention:
     """Set one feature of a node layer to ``value``, or to its mean given the true label, and run on.
 
@@ -66,11 +66,12 @@ def intervene(
         data: (inputs, labels), or a language model's tokens alone, whose labels are the tokens that follow;
             where a value is given, inputs without labels do.
         feature: Index of the feature.
-        value: What it is set to, at every position; default: its mean given the true label, at the positions
-            that have one.
-        **options: ``groups`` gives every class a group, and the mean is the group's: [1, 1, 0, …];
-            ``mean_data`` are the data of the means (default: ``data``); ``outputs`` keeps the outputs of
-            every sample; ``progress`` is told how far it is.
+        value: Value that it is set to, at every position; default: its mean given the true label, at the
+            positions that have one.
+        groups: A group for every class, [1, 1, 0, …], whose mean takes the place of the class's.
+        mean_data: Data of the means; default: ``data``.
+        outputs: Whether the outputs of every sample are returned.
+        progress: Called with (phase, done, total).
 
     Returns:
         Accuracy and cross-entropy before and after.
@@ -78,88 +79,73 @@ def intervene(
     Raises:
         InterbasisError: There is no such feature, or a label has no mean.
     """
-    groups, mean_data = options.get("groups"), options.get("mean_data")
-    progress = options.get("progress", silent)
-    features = of(network, layer)
+    reader = FeatureReader(network, layer)
     if not 0 <= feature < layer.features:
         raise InterbasisError(f"{layer.name!r} has features 0 to {layer.features - 1}, not {feature}")
     batches = Batches(data, predicts_next=network.predicts_next)
     labelled = value is None or batches.labelled
     targets = torch.tensor([0.0 if value is None else value], dtype=torch.float64)
     if value is None:
-        means = (
-            batches
-            if mean_data is None
-            else Batches(mean_data, "mean_data", predicts_next=network.predicts_next)
-        )
-        moments = class_means(_only(features, feature), means, groups)
+        means = batches
+        if mean_data is not None:
+            means = Batches(mean_data, "mean_data", predicts_next=network.predicts_next)
+        moments = _class_moments(reader, feature, means, groups)
         targets = moments.means[:, 0].where(moments.counts > 0, torch.nan)
-    before, after = _Score(), _Score()
-    kept: list[tuple[Tensor, Tensor]] = []
-    size = chunk_size(features, batches)
-    chunks = batches.labelled_chunks(size) if labelled else _unlabelled(batches, size, network)
+    scores = torch.zeros(2, 3, dtype=torch.float64)  # before and after
+    results: list[tuple[Tensor, Tensor]] = []
+    chunks = input_chunks(batches, chunk_size(reader, batches), labelled)
     for _, inputs, labels in batches.tracked(chunks, "intervention", progress):
+        if labels is None:  # a label 0 for each sample, or for each position of a model that answers at each
+            labels = torch.zeros(inputs.shape[:2] if network.predicts_next else len(inputs)).long()
         inputs, labels = inputs.to(network.device), labels.to(network.device)
-        group = _group(labels, groups) if value is None else torch.zeros_like(labels)
-        untouched, changed = _outputs(features, feature, inputs, labels, _goal(targets, group))
+        group = _groups(labels, groups) if value is None else torch.zeros_like(labels)
+        pair = _outputs(reader, feature, inputs, _goals(targets, group))
+        untouched, changed = (output[:, -1] if labels.ndim == 1 else output for output in pair)
         if labelled:
-            before.add(untouched, labels)
-            after.add(changed, labels)
-        if options.get("outputs"):
-            kept.append((untouched.cpu(), changed.cpu()))
+            scores += torch.stack([_scores(untouched, labels), _scores(changed, labels)])
+        if outputs:
+            results.append((untouched.cpu(), changed.cpu()))
+    columns = [_joined(column) for column in zip(*results, strict=True)]
+    count, right, nats = scores.T
     return Intervention(
-        layer.name, feature, tuple(targets.tolist()),
-        (before.accuracy, after.accuracy), (before.loss, after.loss), len(batches),
-        (_joined([pair[0] for pair in kept]), _joined([pair[1] for pair in kept])) if kept else None,
-    )  # fmt: skip
+        layer=layer.name,
+        feature=feature,
+        values=tuple(targets.tolist()),
+        accuracy=tuple((right / count).tolist()),
+        loss=tuple((nats / count).tolist()),
+        samples=len(batches),
+        outputs=tuple(columns) if columns else None,
+    )
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:  # [n, outputs] or [n, T, outputs] each, T may differ
-    """All samples together, filled up with NaN to the longest."""
-    if parts[0].ndim == 2:
-        return torch.cat(list(parts))
-    longest = max(part.shape[1] for part in parts)
-    pad = torch.nn.functional.pad
-    return torch.cat([pad(part, (0, 0, 0, longest - part.shape[1]), value=torch.nan) for part in parts])
+    """Concatenate the samples, filled up with NaN to the longest."""
+    if parts[0].ndim == 3:
+        longest, pad = max(part.shape[1] for part in parts), torch.nn.functional.pad
+        parts = [pad(part, (0, 0, 0, longest - part.shape[1]), value=torch.nan) for part in parts]
+    return torch.cat(list(parts))
 
 
-def _unlabelled(batches: Batches, size: int, network: Network) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Chunks with a label 0 for each sample, or for each position of a model that answers at every one."""
-    for first, inputs in batches.chunks(size):
-        yield first, inputs, torch.zeros(inputs.shape[:2] if network.predicts_next else len(inputs)).long()
-
-
-def _only(features: Features, feature: int) -> Features:
-    """A source of one feature: a layer may have thousands."""
-    reads, writes = _directions(features.layer, feature)
-    one = LayerBasis(features.layer.name, reads[None], writes[:, None], constant=False)
-    return Features(features.network, one, features.index)
-
-
-def _directions(layer: LayerBasis, feature: int) -> tuple[Tensor, Tensor]:
-    """C[j] and C⁺[:, j], [width] each: what a feature reads, and what one unit of it is."""
-    if layer.identity:
-        unit = torch.zeros(layer.width, dtype=torch.float64)
-        unit[feature] = 1
-        return unit, unit
-    return layer.transform[feature], layer.inverse[:, feature]
-
-
-def class_means(features: Features, data: Batches, groups: Sequence[int] | None = None) -> Grouped:
-    """Moments of every feature given the true class, or the group of the class; positions count alike."""
-    total: Grouped | None = None
-    for first, inputs, labels in data.labelled_chunks(chunk_size(features, data)):
-        values = values_of(features, inputs, data.name, first)
-        group = _group(labels, groups)
+def _class_moments(
+    reader: FeatureReader, feature: int, data: Batches, groups: Sequence[int] | None
+) -> GroupMoments:
+    """Moments of a feature given the true class, or the group of the class; positions count alike."""
+    layer = reader.layer  # which may have thousands of features
+    basis = LayerBasis(layer.name, layer.rows([feature]), layer.directions([feature]), constant=False)
+    source = FeatureReader(reader.network, basis)
+    total: GroupMoments | None = None
+    for first, inputs, labels in data.labelled_chunks(chunk_size(source, data)):
+        values = read_values(source, inputs, data.name, first)
+        group = _groups(labels, groups)
         group = group[:, None] if group.ndim == 1 else group[:, -values.shape[1] :]
-        moments = Grouped.of(values.flatten(0, 1), group.expand(values.shape[:2]).flatten())
-        total = moments if total is None else total.merge(moments)
+        moments = GroupMoments.from_values(values.flatten(0, 1), group.expand(values.shape[:2]).flatten())
+        total = moments.merge(total)
     assert total is not None
     return total
 
 
-def _goal(targets: Tensor, group: Tensor) -> Tensor:  # [groups], [n] or [n, T] -> the same
-    """What the feature is set to; NaN where the label is ignored and the feature left alone."""
+def _goals(targets: Tensor, group: Tensor) -> Tensor:  # [groups], [n] or [n, T] -> the same
+    """Values that the feature is set to; NaN where the label is ignored and the feature left alone."""
     known = group != IGNORED_LABEL
     unknown = group[known & (group >= len(targets))]
     goal = targets.to(sums_device(group.device))[near_sums(group.where(known, 0).clamp(max=len(targets) - 1))]
@@ -172,7 +158,8 @@ def _goal(targets: Tensor, group: Tensor) -> Tensor:  # [groups], [n] or [n, T] 
     return goal.where(known, torch.nan)
 
 
-def _group(labels: Tensor, groups: Sequence[int] | None) -> Tensor:
+def _groups(labels: Tensor, groups: Sequence[int] | None) -> Tensor:
+    """Group of every label: the class, or the group that is named for it."""
     if groups is None:
         return labels.long()
     known = labels.clamp_min(0).long()
@@ -180,55 +167,26 @@ def _group(labels: Tensor, groups: Sequence[int] | None) -> Tensor:
         raise InterbasisError(
             f"groups has an entry for each of {len(groups)} classes, but there is a label {int(known.max())}"
         )
-    of_class = torch.as_tensor(list(groups), device=labels.device)
-    return torch.where(labels == IGNORED_LABEL, IGNORED_LABEL, of_class[known])
+    by_class = torch.as_tensor(list(groups), device=labels.device)
+    return torch.where(labels == IGNORED_LABEL, IGNORED_LABEL, by_class[known])
 
 
 @torch.no_grad()
-def _outputs(
-    features: Features, feature: int, inputs: Tensor, labels: Tensor, goal: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The model's outputs, untouched and with the feature set."""
-    network, layer = features.network, features.layer
-    f = network.activations_at(features.index, inputs)  # [n, T, width]
-    reads, writes = (direction.to(f) for direction in _directions(layer, feature))
-    now = f @ reads  # [n, T]
+def _outputs(reader: FeatureReader, feature: int, inputs: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
+    """The model's outputs [n, T, outputs], untouched and with the feature set."""
+    network, layer = reader.network, reader.layer
+    f = network.activations_at(reader.index, inputs)  # [n, T, width]
+    now = f @ layer.rows([feature])[0].to(f)  # [n, T]
     goal = goal.to(f)
     goal = goal[:, None] if goal.ndim == 1 else goal[:, -f.shape[1] :]
-    change = (goal.where(~goal.isnan(), now) - now)[..., None] * writes
-    untouched = _run_on(network, features.index, f, labels)
-    return untouched, _run_on(network, features.index, f + change, labels)
+    change = (goal.where(~goal.isnan(), now) - now)[..., None] * layer.directions([feature])[:, 0].to(f)
+    return outputs_from(network, reader.index, f), outputs_from(network, reader.index, f + change)
 
 
-def _run_on(network: Network, index: int, f: Tensor, labels: Tensor) -> Tensor:
-    """The model's output from the activations of a node layer: [n, outputs], or [n, T, outputs]."""
-    chain = [*network.sections[index:], *network.tail]
-    for section in chain:
-        f = section(f)
-    output = f[..., network.output_layer.first_coordinate :]
-    return output[:, -1] if labels.ndim == 1 else output
-
-
-class _Score:
-    """Accuracy and cross-entropy as running sums; label −100 is ignored."""
-
-    def __init__(self) -> None:
-        self.count, self.right, self.nats = 0, 0, 0.0
-
-    def add(self, outputs: Tensor, labels: Tensor) -> None:
-        outputs = outputs.flatten(0, -2)
-        labels = labels.flatten().long()
-        known = labels != IGNORED_LABEL
-        self.count += int(known.sum())
-        self.right += int((outputs.argmax(-1) == labels)[known].sum())
-        self.nats += cross_entropy(
-            double(outputs), near_sums(labels), ignore_index=IGNORED_LABEL, reduction="sum"
-        ).item()
-
-    @property
-    def accuracy(self) -> float:
-        return self.right / self.count if self.count else float("nan")
-
-    @property
-    def loss(self) -> float:
-        return self.nats / self.count if self.count else float("nan")
+def _scores(outputs: Tensor, labels: Tensor) -> Tensor:  # [3]
+    """Number of labelled tokens, of right answers among them, and Σ −log p; label −100 is ignored."""
+    outputs, labels = outputs.flatten(0, -2), labels.flatten().long()
+    known = labels != IGNORED_LABEL
+    right = (outputs.argmax(-1) == labels)[known].sum()
+    nats = cross_entropy(double(outputs), near_sums(labels), ignore_index=IGNORED_LABEL, reduction="sum")
+    return torch.tensor([int(known.sum()), int(right), nats.item()], dtype=torch.float64)

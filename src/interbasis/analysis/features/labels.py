@@ -1,4 +1,4 @@
-"""The label of a feature: what explains most of it, with the evidence and its share, short enough for a box.
+"""Labels of features: the evidence that explains most, with its share, short enough for a box.
 
 What a feature responds to explains a share of its variance; of modular addition's Fourier terms that is the
 share of what the position leaves. What it does to the outputs holds a share of its squared effect on all.
@@ -8,8 +8,8 @@ least `MIN_SHARE`, or else what it does, likewise. Below that nothing is claimed
 
 from collections.abc import Callable, Mapping, Sequence
 
-from interbasis.analysis.features.fourier_labels import FourierLabel
 from interbasis.analysis.features.records import (
+    ClassStatistics,
     Effects,
     Evidence,
     EvidenceKind,
@@ -23,12 +23,12 @@ from interbasis.analysis.features.token_groups import TokenKind, TokenShare
 MIN_SHARE = 0.5
 """Share of a feature's variance that a label must explain."""
 MAX_TEXT = 26
-"""Characters of a label besides its share: what a box of the page holds."""
+"""Characters of a label besides its share, as many as a box of the page holds."""
 OUTSTANDING = 0.5
 """A position is named where it alone makes up this share of what position explains."""
 
 OUTPUT_KINDS: tuple[EvidenceKind, ...] = ("direct effect", "mean effect")
-"""Evidence of what a feature does, not of what it responds to."""
+"""Kinds of evidence about what a feature does, not about what it responds to."""
 FORMS: Mapping[TokenKind, str] = {
     "token": "{}",
     "previous": "after {}",
@@ -38,66 +38,62 @@ FORMS: Mapping[TokenKind, str] = {
 
 
 def evidence(
-    feature: Feature,
-    fourier: FourierLabel | None,
-    shares: Mapping[TokenKind, TokenShare],
-    name: Callable[[int], str],
-    isolated: bool,
+    feature: Feature, shares: Mapping[TokenKind, TokenShare], name: Callable[[int], str], isolated: bool
 ) -> tuple[Evidence, ...]:
-    """All that is known about a feature, the largest share first."""
-    found = []
+    """Evidence of all kinds about a feature, the largest share first."""
+    entries: list[tuple[EvidenceKind, str, float]] = []
     if isolated:
-        found.append(Evidence(kind="variance", text="variance of the norm", share=1.0))
+        entries.append(("variance", "variance of the norm", 1.0))
     left = 1.0
     if feature.positions is not None:
         left = 1 - feature.positions.share
-        text = _position(feature.positions.means)
-        found.append(Evidence(kind="position", text=text, share=feature.positions.share))
-    if fourier is not None:
-        text = fourier.terms[0].text
-        found.append(Evidence(kind="fourier", text=text, share=left * fourier.share))
+        entries.append(("position", _position(feature.positions.means), feature.positions.share))
+    if feature.fourier is not None:
+        entries.append(("fourier", feature.fourier.terms[0].text, left * feature.fourier.share))
     if feature.classes is not None:
-        means, separated = feature.classes.means, feature.classes.auroc
-        best = max(range(len(means)), key=lambda k: max(separated[k], 1 - separated[k]))
-        sign = "" if separated[best] >= 0.5 else "not "
-        text = f"{sign}{feature.classes.names[best]}"
-        found.append(Evidence(kind="class", text=text, share=feature.classes.explained))
+        best, area = _separated_class(feature.classes)
+        entries.append(("class", f"{'' if area >= 0.5 else 'not '}{best}", feature.classes.explained))
     for kind, share in shares.items():
         if share.tokens:
             text = FORMS[kind].format(_quoted([name(token) for token in share.tokens]))
-            found.append(Evidence(kind=kind, text=text, share=share.share))
+            entries.append((kind, text, share.share))
     for effect, moved in zip(OUTPUT_KINDS, (feature.effects, feature.mean_effects), strict=True):
         if moved is not None and moved.share > 0:
-            found.append(Evidence(kind=effect, text=promoted(moved), share=moved.share))
-    return tuple(sorted(found, key=lambda one: -one.share))
+            entries.append((effect, promoted(moved), moved.share))
+    entries.sort(key=lambda entry: -entry[2])
+    return tuple(Evidence(kind=kind, text=text, share=share) for kind, text, share in entries)
 
 
-def label(feature: Feature, fourier: FourierLabel | None, examples: FeatureExamples | None) -> str:
-    """The one line for a box."""
-    best = next((one for one in feature.evidence if one.kind not in OUTPUT_KINDS), None)
-    if fourier is not None and (best is None or best.kind == "fourier" or best.share < MIN_SHARE):
-        return fourier.text
+def label(feature: Feature, examples: FeatureExamples | None) -> str:
+    """The line of text for a box."""
+    best = next((item for item in feature.evidence if item.kind not in OUTPUT_KINDS), None)
+    effect = next((item for item in feature.evidence if item.kind in OUTPUT_KINDS), None)
+    explained = best is not None and best.share >= MIN_SHARE
+    if feature.fourier is not None and (best is None or best.kind == "fourier" or not explained):
+        return feature.fourier.text
     if best is not None and best.kind == "variance":
         return best.text
-    if best is not None and best.share >= MIN_SHARE and best.kind != "class":
+    if best is not None and explained and best.kind != "class":
         return f"{_cut(best.text)} {best.share:.0%}"
     if feature.classes is not None:
-        separated = feature.classes.auroc
-        area = max(max(one, 1 - one) for one in separated)
-        where = next(k for k, one in enumerate(separated) if max(one, 1 - one) == area)
-        sign = "+" if separated[where] >= 0.5 else "−"
-        return f"{sign}{feature.classes.names[where]} (AUROC {area:.2f})"
-    done = next((one for one in feature.evidence if one.kind in OUTPUT_KINDS), None)
-    if done is not None and done.share >= MIN_SHARE:
-        return f"{_cut(done.text)} {done.share:.0%}"
+        name, area = _separated_class(feature.classes)
+        return f"{'+' if area >= 0.5 else '−'}{name} (AUROC {max(area, 1 - area):.2f})"
+    if effect is not None and effect.share >= MIN_SHARE:
+        return f"{_cut(effect.text)} {effect.share:.0%}"
     example = _example(examples)
     if example:
         return f"e.g. {example}"
     return promoted(feature.effects) if feature.effects else ""
 
 
+def _separated_class(classes: ClassStatistics) -> tuple[str, float]:
+    """(name, AUROC) of the class that the feature separates best."""
+    pairs = zip(classes.names, classes.auroc, strict=True)
+    return max(pairs, key=lambda pair: max(pair[1], 1 - pair[1]))
+
+
 def promoted(effects: Effects | MeanEffects) -> str:
-    """What a feature pushes up and down most."""
+    """Text of the outputs that a feature pushes up and down most."""
     return f"↑ {_visible(effects.up[0].name)} ↓ {_visible(effects.down[0].name)}"
 
 
@@ -129,12 +125,11 @@ def _cut(text: str) -> str:
 
 
 def _example(examples: FeatureExamples | None) -> str:
-    """The end of the strongest example of a language model: the token, with those before it as far as
-    fits."""
-    places = [one for band in examples.bands for one in band.examples] if examples else []
-    tokens = [one for one in places if isinstance(one, TokenExample)]
-    if not tokens:
+    """The end of a language model's strongest example: the token, with those before it as far as fits."""
+    shown = [example for band in examples.bands for example in band.examples] if examples else []
+    texts = [example for example in shown if isinstance(example, TokenExample)]
+    if not texts:
         return ""
-    strongest = max(tokens, key=lambda one: abs(one.value))
+    strongest = max(texts, key=lambda example: abs(example.value))
     text = _visible("".join(strongest.tokens[: strongest.active + 1]))
     return f"“…{text[-(MAX_TEXT - 8) :]}”"

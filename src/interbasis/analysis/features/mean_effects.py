@@ -25,7 +25,7 @@ from interbasis.base.errors import InterbasisError
 from interbasis.data.batches import Batches, Data
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.cores import Linear
-from interbasis.network.network import Network, Section, Step
+from interbasis.network.network import LayerMap, Network, Section
 from interbasis.numerics.random_signs import random_signs
 
 MAX_GROUPS = 64
@@ -39,7 +39,7 @@ class Readout:
     """The end of a network, from the layer h on: y = cap(W h)."""
 
     weight: Tensor | None  # W [outputs, width of h]; None is the identity
-    caps: tuple[Step, ...]
+    caps: tuple[LayerMap, ...]
     first: int
     """The first coordinate of y after the constant."""
 
@@ -53,31 +53,21 @@ class Readout:
         changes = changes[:, self.first :]
         return changes - changes.mean(1, keepdim=True)
 
-    def double(self) -> "Readout":
-        """The same in float64, on the CPU."""
-        return self if self.weight is None else replace(self, weight=self.weight.cpu().double())
 
-
-def readout_of(network: Network) -> tuple[tuple[Step, ...], Readout]:
-    """The steps between the last node layer and h, and the end of the network from h on."""
+def split_readout(network: Network) -> tuple[tuple[LayerMap, ...], Readout]:
+    """Split the tail into the steps between the last node layer and h, and the readout from h on."""
     end = len(network.tail)
     while end and network.tail[end - 1].one_by_one:
         end -= 1
     steps, caps, weight = network.tail[:end], network.tail[end:], None
-    if steps and (matrix := _matrix(steps[-1])) is not None:
-        steps, weight = steps[:-1], matrix
+    match steps[-1:]:
+        case (Section(core=Linear(), last_only=False) as last,) if last.reads_per_position:
+            steps, weight = steps[:-1], last.skip  # P f at each position
     return steps, Readout(weight, caps, network.output_layer.first_coordinate)
 
 
-def _matrix(step: Step) -> Tensor | None:  # [d_out, d_in]
-    """P, if the step is P f at each position; None for all others."""
-    if not isinstance(step, Section) or not step.reads_per_position or step.last_only:
-        return None
-    return step.skip if isinstance(step.core, Linear) else None
-
-
 @dataclass(frozen=True, eq=False)
-class Ends:
+class FinalActivations:
     """The layer h at all tokens, by groups of samples, with the readout that follows it."""
 
     readout: Readout
@@ -99,7 +89,8 @@ class Ends:
 
     def _moved(self, groups: Tensor, gradients: Tensor) -> Iterator[Tensor]:  # [features, outputs] each
         """Contribution of every group to the mean over groups."""
-        readout = self.readout.double()
+        weight = self.readout.weight
+        readout = replace(self.readout, weight=None if weight is None else weight.cpu().double())
         if not readout.caps:
             yield from (readout.moved(group, group) for group in groups)
             return
@@ -120,14 +111,14 @@ class MeanJacobian:
     groups: Tensor  # [groups, features, width of h]
     """Sums over the tokens of each group, divided by the mean number of tokens of a group."""
     gradients: Tensor  # g [tokens, features], empty without a cap
-    ends: Ends
+    final: FinalActivations
 
     def effects(self) -> tuple[Tensor, Tensor]:
         """(mean, standard error) [features, outputs] of what one unit of each feature adds to the outputs.
 
         Only differences between outputs matter to a softmax: the mean over outputs is taken away.
         """
-        return self.ends.effects(self.groups, self.gradients)
+        return self.final.effects(self.groups, self.gradients)
 
 
 def mean_jacobians(
@@ -138,15 +129,15 @@ def mean_jacobians(
     sources: int = 1,
     seed: int = 0,
 ) -> list[MeanJacobian]:
-    """The mean Jacobian from every layer but the last to the layer that the outputs are read from.
+    """Estimate the mean Jacobian from every layer but the last to the layer that outputs are read from.
 
     Args:
         network: The network.
         layers: A basis for each of its node layers.
         data: Inputs; all positions count alike.
-        features: Which features, for every layer but the last.
+        features: Indices of features, for every layer but the last.
         sources: Sets of signs per sample, a backward pass each.
-        seed: Of the signs.
+        seed: Seed of the signs.
 
     Returns:
         One entry per layer but the last, in order.
@@ -160,18 +151,23 @@ def mean_jacobians(
             f"last, received {len(layers)} and {len(features)}"
         )
     batches = data if isinstance(data, Batches) else Batches(data)
-    steps, readout = readout_of(network)
+    steps, readout = split_readout(network)
     count, width = min(MAX_GROUPS, len(batches)), (steps[-1].target if steps else network.nodes[-1]).width
     sums = [torch.zeros(count, len(chosen), width, dtype=torch.float64) for chosen in features]
     sizes = torch.zeros(count, dtype=torch.float64)
-    kept: list[list[Tensor]] = []  # h, signs and g of every layer, of each sample, where there is a cap
-    columns = [_columns(layer, chosen) for layer, chosen in zip(layers, features, strict=False)]
+    tokens: list[list[Tensor]] = []  # h, signs and g of every layer, of each sample, where there is a cap
+    columns = [layer.directions(chosen) for layer, chosen in zip(layers, features, strict=False)]
     for first, inputs in batches.chunks(1):
         group = (first - batches.offset) * count // len(batches)
         with torch.enable_grad():
-            activations, h = _with_gradients(network, steps, inputs.to(network.device))
+            activations, h = _traced_activations(network, steps, inputs.to(network.device))
+        most = None  # entries of h in the longest sample, where samples differ in length
+        if batches.lengths is not None:
+            most = (int(batches.lengths.max()) - inputs.shape[1] + h.shape[1]) * h.shape[2]
         for source in range(sources):
-            signs = _signs((seed, source), first, h, _longest(batches, inputs, h))
+            # signs of a sample that no other sample shares, [1, S, width]
+            signs = random_signs(("mean effects", seed, source), first, 1, h[0].numel(), most)
+            signs = signs.view_as(h).to(h)
             gradients = torch.autograd.grad(
                 h, activations, signs, retain_graph=source + 1 < sources, materialize_grads=True
             )
@@ -182,24 +178,24 @@ def mean_jacobians(
             for total, g in zip(sums, along, strict=True):
                 total[group] += (g.T @ signs[0]).cpu().double()
             if readout.caps:
-                kept.append([part.detach().cpu() for part in (h[0], signs[0], *along)])
+                tokens.append([part.detach().cpu() for part in (h[0], signs[0], *along)])
         sizes[group] += sources * h.shape[1]
-    rows = [torch.cat(parts) for parts in zip(*kept, strict=True)] or [torch.zeros(0)] * (2 + len(features))
-    ends = Ends(readout, sizes, rows[0], rows[1], network.output_layer.width)
+    rows = [torch.cat(parts) for parts in zip(*tokens, strict=True)] or [torch.zeros(0)] * (2 + len(features))
+    final = FinalActivations(readout, sizes, rows[0], rows[1], network.output_layer.width)
     return [
-        MeanJacobian(layer, tuple(chosen), total / sizes.mean(), g, ends)
+        MeanJacobian(layer, tuple(chosen), total / sizes.mean(), g, final)
         for layer, chosen, total, g in zip(layers, features, sums, rows[2:], strict=False)
     ]
 
 
-def records_of(
+def mean_effect_records(
     jacobians: Sequence[MeanJacobian], names: Sequence[str] | None, top: int = 5
 ) -> dict[str, list[MeanEffects]]:
-    """By layer, the outputs that each feature moves most, for one standard deviation of it."""
+    """Records by layer of the outputs that each feature moves most, for one standard deviation of it."""
     records = {}
     for block in _in_blocks(jacobians):
         counts = [len(jacobian.features) for jacobian in block]
-        means, errors = block[0].ends.effects(
+        means, errors = block[0].final.effects(
             torch.cat([jacobian.groups for jacobian in block], 1),
             torch.cat([jacobian.gradients for jacobian in block], -1),
         )
@@ -212,12 +208,12 @@ def records_of(
 
 
 def _in_blocks(jacobians: Sequence[MeanJacobian]) -> Iterator[list[MeanJacobian]]:
-    """Layers whose effects are computed together: the slopes of a cap are the same for all of them."""
+    """Split the layers into blocks computed together: the slopes of a cap are the same for all of them."""
     block: list[MeanJacobian] = []
     rows = 0
     for jacobian in jacobians:
         rows += len(jacobian.features)
-        if block and rows * jacobian.ends.outputs > MAX_ENTRIES:
+        if block and rows * jacobian.final.outputs > MAX_ENTRIES:
             yield block
             block, rows = [], len(jacobian.features)
         block.append(jacobian)
@@ -238,8 +234,10 @@ def _most_moved(mean: Tensor, error: Tensor, names: Sequence[str] | None, top: i
     return MeanEffects(up=tuple(pushes[:half]), down=tuple(pushes[half:]), share=share)
 
 
-def _with_gradients(network: Network, steps: Sequence[Step], inputs: Tensor) -> tuple[list[Tensor], Tensor]:
-    """The activations of every node layer but the last, and h, which depends on each of them."""
+def _traced_activations(
+    network: Network, steps: Sequence[LayerMap], inputs: Tensor
+) -> tuple[list[Tensor], Tensor]:
+    """Activations of every node layer but the last, and h, which autograd can follow back to each."""
     f = network.prefix(inputs).detach().requires_grad_()
     activations = [f]
     for section in network.sections:
@@ -248,22 +246,3 @@ def _with_gradients(network: Network, steps: Sequence[Step], inputs: Tensor) -> 
     for step in steps:
         f = step(f)
     return activations[:-1], f
-
-
-def _signs(key: tuple[int, int], first: int, h: Tensor, longest: int | None) -> Tensor:  # [1, S, width]
-    """Signs of a sample that no other sample shares; ``longest`` is the most positions that any has."""
-    most = None if longest is None else longest * h.shape[2]
-    return random_signs(("mean effects", *key), first, 1, h[0].numel(), most).view_as(h).to(h)
-
-
-def _longest(batches: Batches, inputs: Tensor, h: Tensor) -> int | None:
-    """Positions of h in the longest sample, where samples differ in length."""
-    if batches.lengths is None:
-        return None
-    return int(batches.lengths.max()) - inputs.shape[1] + h.shape[1]
-
-
-def _columns(layer: LayerBasis, features: Sequence[int]) -> Tensor:  # [width, features]
-    if not layer.identity:
-        return layer.inverse[:, list(features)]
-    return torch.nn.functional.one_hot(torch.tensor(list(features)), layer.width).T.double()

@@ -1,4 +1,4 @@
-"""How much of a feature one term explains, counted and compared between bases."""
+"""Share of a feature that one Fourier term explains, counted and compared between bases."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,34 +6,28 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import gaussian_kde, ks_2samp
 
-from interbasis.analysis.features.fourier_labels import FourierLabel
+from interbasis.analysis.features.records import FourierLabel, MonosemanticCount
 from interbasis.base.errors import InterbasisError
 
 THRESHOLD = 0.9
 
 
-@dataclass(frozen=True)
-class Monosemantic:
-    """How many of a layer's first features are mostly one term."""
+class Monosemanticity(MonosemanticCount):
+    """Leading shares of a layer's features, and the number of those that are mostly one term."""
 
-    paper: int
-    """Among the first ``top`` features, the constant included: the paper's way."""
-    without_constant: int
-    """Among the first ``top`` features after the constant."""
-    top: int
     shares: tuple[float, ...]
     """The leading term's share of all features, the constant left out."""
 
 
 def monosemantic(
     labels: Sequence[FourierLabel], top: int = 10, threshold: float = THRESHOLD, constant: bool = True
-) -> Monosemantic:
+) -> Monosemanticity:
     """Count features whose leading share, rounded to whole per cent, exceeds the threshold.
 
     Args:
         labels: Labels of the features of one layer, in order.
-        top: Features that are considered.
-        threshold: Of the leading term's share.
+        top: Number of features that are considered.
+        threshold: Threshold of the leading term's share.
         constant: Whether the first feature is the constant.
 
     Returns:
@@ -48,16 +42,18 @@ def monosemantic(
             f"threshold={threshold}"
         )
     shares = [label.share for label in labels]
-    rest = shares[1:] if constant else shares
-    return Monosemantic(_above(shares[:top], threshold), _above(rest[:top], threshold), top, tuple(rest))
-
-
-def _above(shares: Sequence[float], threshold: float) -> int:
-    return sum(round(100 * share) > round(100 * threshold) for share in shares)
+    above = [round(100 * share) > round(100 * threshold) for share in shares]
+    first = int(constant)
+    return Monosemanticity(
+        paper=sum(above[:top]),
+        without_constant=sum(above[first:][:top]),
+        top=top,
+        shares=tuple(shares[first:]),
+    )
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ShareComparison:
     """The leading shares of several bases side by side, over a grid of shares."""
 
     grid: tuple[float, ...]
@@ -70,7 +66,7 @@ class Comparison:
     p_value: dict[tuple[str, str], float]
 
 
-def compare(shares: dict[str, Sequence[float]], points: int = 101) -> Comparison:
+def compare(shares: dict[str, Sequence[float]], points: int = 101) -> ShareComparison:
     """Compare the leading shares of features in different bases.
 
     Args:
@@ -89,7 +85,7 @@ def compare(shares: dict[str, Sequence[float]], points: int = 101) -> Comparison
     arrays = {name: np.asarray(values, dtype=float) for name, values in shares.items()}
     names = list(arrays)
     tests = {(a, b): ks_2samp(arrays[a], arrays[b]) for i, a in enumerate(names) for b in names[i + 1 :]}
-    return Comparison(
+    return ShareComparison(
         tuple(grid.tolist()),
         {name: tuple(_density(values, grid).tolist()) for name, values in arrays.items()},
         {name: tuple((values[:, None] <= grid).mean(0).tolist()) for name, values in arrays.items()},
@@ -99,7 +95,7 @@ def compare(shares: dict[str, Sequence[float]], points: int = 101) -> Comparison
 
 
 def _density(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """Shares end at 0 and 1, so what the kernel puts beyond is folded back; its width is at least 1 %."""
+    """Kernel density with the mass beyond 0 and 1 folded back; the kernel's width is at least 1 %."""
     spread = values.std(ddof=1) if len(values) > 1 else 0.0
     width = max(spread * len(values) ** -0.2, 0.01)  # Scott's rule
     if spread > 0:

@@ -1,20 +1,20 @@
-"""What a single feature says about a label: AUROC, explained variance, R². All features at once."""
+"""Probes of single features for a label: AUROC, explained variance, R², for all features at once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from interbasis.analysis.features.activations import Source, chunks
-from interbasis.analysis.features.moments import Grouped
+from interbasis.analysis.features.moments import GroupMoments
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress, silent
 from interbasis.data.batches import Data
 from interbasis.data.samples import IGNORED_LABEL
 
-BLOCK = 2**22
-"""Values that are ranked at a time."""
+MAX_RANKED_VALUES = 2**22
+"""Values that are ranked at once."""
 
 
 def auroc(values: Tensor, positive: Tensor) -> Tensor:
@@ -48,8 +48,10 @@ def auroc(values: Tensor, positive: Tensor) -> Tensor:
     negatives = len(truth) - positives
     if (positives == 0).any() or (negatives == 0).any():
         raise InterbasisError("AUROC needs at least one sample with the attribute and one without it")
-    block = max(1, BLOCK // len(values))
-    sums = torch.cat([truth.T @ ranks(some) for some in values.split(block, dim=1)], dim=1)  # [A, features]
+    block = max(1, MAX_RANKED_VALUES // len(values))
+    sums = torch.cat(
+        [truth.T @ ranks(columns) for columns in values.split(block, dim=1)], dim=1
+    )  # [A, features]
     area = (sums - (positives * (positives + 1) / 2)[:, None]) / (positives * negatives)[:, None]
     return area[0] if positive.ndim == 1 else area
 
@@ -77,7 +79,7 @@ def explained_variance(values: Tensor, labels: Tensor) -> Tensor:  # [n, feature
         [features].
     """
     _check_rows(values, labels)
-    return Grouped.of(values, labels).explained
+    return GroupMoments.from_values(values, labels).explained
 
 
 def r_squared(values: Tensor, attribute: Tensor) -> Tensor:  # [n, features], [n] -> [features]
@@ -122,12 +124,12 @@ def best(scores: Tensor, k: int = 5) -> list[tuple[int, float]]:  # [features]
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """What every feature of a layer says about the classes, or about a group of them."""
+    """AUROC and explained variance of every feature of a layer for the classes, or for a group of them."""
 
     classes: tuple[int, ...]
     """The classes that occur."""
     area: Tensor  # AUROC [classes, features], of each class against the others
-    moments: Grouped
+    moments: GroupMoments
     """Means and scatters by class."""
     attribute_area: Tensor | None = None
     """AUROC [features] of the classes that were named together against the others."""
@@ -148,7 +150,7 @@ def probe(
     All values are held at once, 8 bytes for each sample and feature.
 
     Args:
-        source: `of(network, layer)`, or a function from inputs to values.
+        source: A `FeatureReader`, or a function from inputs to values.
         data: (inputs, labels [samples]).
         positive: Classes that have an attribute in common (the animals of CIFAR-10, say).
         progress: Called with (phase, done, total).
@@ -159,24 +161,41 @@ def probe(
     Raises:
         InterbasisError: Labels are missing, or there is only one class.
     """
-    parts_of_data = []
+    parts = []
     for chunk in chunks(source, data, labelled=True, progress=progress):
         assert chunk.labels is not None
         if chunk.labels.ndim != 1:
             raise InterbasisError(
                 f"probes are for one label per sample, received labels of shape {list(chunk.labels.shape)}"
             )
-        parts_of_data.append((chunk.values[:, -1], chunk.labels))
-    values, labels = (torch.cat(parts) for parts in zip(*parts_of_data, strict=True))
-    values, labels = values[labels != IGNORED_LABEL], labels[labels != IGNORED_LABEL].long()
+        parts.append((chunk.values[:, -1], chunk.labels))
+    areas = class_areas(parts)
+    if areas is None:
+        raise InterbasisError("probes need samples of at least two classes")
+    values, labels = known_labels(parts)
+    probed = Probe(*areas, GroupMoments.from_values(values, labels))
+    if positive is None:
+        return probed
+    truth = torch.isin(labels, torch.tensor(list(positive)))
+    return replace(
+        probed,
+        attribute_area=auroc(values, truth),
+        attribute_explained=explained_variance(values, truth.long()),
+    )
+
+
+def known_labels(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Values [n, features] and labels [n] of all parts, without the samples whose label is ignored."""
+    values, labels = (torch.cat(column) for column in zip(*parts, strict=True))
+    return values[labels != IGNORED_LABEL], labels[labels != IGNORED_LABEL].long()
+
+
+def class_areas(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[tuple[int, ...], Tensor] | None:
+    """(classes, AUROC [classes, features]) of each class against the others; None for fewer than two."""
+    if not parts:
+        return None
+    values, labels = known_labels(parts)
     classes = labels.unique()
     if len(classes) < 2:
-        raise InterbasisError("probes need samples of at least two classes")
-    area = auroc(values, labels[:, None] == classes)
-    moments = Grouped.of(values, labels)
-    if positive is None:
-        return Probe(tuple(classes.tolist()), area, moments)
-    truth = torch.isin(labels, torch.tensor(list(positive)))
-    return Probe(
-        tuple(classes.tolist()), area, moments, auroc(values, truth), explained_variance(values, truth.long())
-    )
+        return None
+    return tuple(classes.tolist()), auroc(values, labels[:, None] == classes)

@@ -1,4 +1,4 @@
-"""What is known about features, as records; layers and features by name and index."""
+"""Records of the analysis of features; layers by name, features by index."""
 
 from typing import Annotated, Literal, Self
 
@@ -7,6 +7,10 @@ from pydantic import Field, model_validator
 from interbasis.base.records import Record, require
 
 ExampleKind = Literal["tokens", "images", "rows"]
+MAX_LABEL_TERMS = 3
+"""Fourier terms in the text of a label."""
+MIN_LABEL_SHARE = 0.05
+"""Share of a Fourier term after the first from which on it stands in the text of a label."""
 
 
 class Histogram(Record):
@@ -22,7 +26,7 @@ class Histogram(Record):
 
 
 class Push(Record):
-    """How far a feature moves one output."""
+    """Change of one output by a feature."""
 
     name: str
     value: float
@@ -34,11 +38,11 @@ class Effects(Record):
     up: tuple[Push, ...]
     down: tuple[Push, ...]
     share: float
-    """Of its squared effect on all outputs, the part on the first of ``up`` and the first of ``down``."""
+    """Share of its squared effect on all outputs that goes to the first of ``up`` and of ``down``."""
 
 
 class MeanPush(Record):
-    """How far a feature moves one output on average, with the estimate's standard error."""
+    """Mean change of one output by a feature, with the estimate's standard error."""
 
     name: str
     value: float
@@ -51,7 +55,7 @@ class MeanEffects(Record):
     up: tuple[MeanPush, ...]
     down: tuple[MeanPush, ...]
     share: float
-    """Of its squared effect on all outputs, the part on the first of ``up`` and the first of ``down``, less
+    """Share of its squared effect on all outputs that goes to the first of ``up`` and of ``down``, less
     squares of standard errors. 0 where either is within two standard errors of 0."""
 
 
@@ -66,22 +70,34 @@ class FourierTerm(Record):
     phases: tuple[float, ...]
     """Radians: of the sum form's cosine; of x and y in a product, and in cos(kx)+cos(ky)."""
     amplitudes: tuple[float, ...]
+    """One, or two for cos(kx)+cos(ky)."""
 
 
-class FourierTerms(Record):
-    """What a feature is made of, the largest share first."""
+class FourierLabel(Record):
+    """Trigonometric terms of a feature, the largest share first."""
 
     form: Literal["sum", "product"]
     terms: tuple[FourierTerm, ...]
 
+    @property
+    def share(self) -> float:
+        """Share of the leading term."""
+        return self.terms[0].share
+
+    @property
+    def text(self) -> str:
+        """Text like "70% cos(7x+7y) + 30% cos(31x+31y)"."""
+        more = [term for term in self.terms[1:MAX_LABEL_TERMS] if term.share >= MIN_LABEL_SHARE]
+        return " + ".join(f"{100 * term.share:.0f}% {term.text}" for term in [self.terms[0], *more])
+
 
 class ClassStatistics(Record):
-    """What a feature says about the classes of the samples; all tuples have one entry per class."""
+    """Dependence of a feature on the classes of the samples; all tuples have one entry per class."""
 
     names: tuple[str, ...]
     means: tuple[float, ...]
     auroc: tuple[Annotated[float, Field(ge=0, le=1)], ...]
-    """Of the class against the others; 0.1 separates as well as 0.9."""
+    """AUROC of the class against the others; 0.1 separates as well as 0.9."""
     explained: float
     """Share of the feature's variance that the class explains, adjusted for the number of classes."""
 
@@ -93,7 +109,7 @@ class ClassStatistics(Record):
 
 
 class PositionStatistics(Record):
-    """How a feature depends on the position in the sequence."""
+    """Dependence of a feature on the position in the sequence."""
 
     means: Annotated[tuple[float, ...], Field(min_length=1)]
     share: float
@@ -115,36 +131,36 @@ EvidenceKind = Literal[
 
 
 class Evidence(Record):
-    """Something that explains a part of a feature: what it responds to, or what it does to the outputs."""
+    """Explanation of a part of a feature: something it responds to, or does to the outputs."""
 
     kind: EvidenceKind
     text: str
     """For people: "position 1", "“ Lily / Tom”", "after “the”", "↑ “ Lily” ↓ “ he”"."""
     share: float
-    """Of the feature's variance, adjusted for how many tokens, positions or classes there are; of what it
+    """Share of the feature's variance, adjusted for the number of tokens, positions or classes; of what it
     does, share of its squared effect on all outputs."""
 
 
 class Feature(Record):
-    """One feature; what does not apply to its network or data is None."""
+    """One feature; fields that do not apply to its network or data are None."""
 
     index: int
     label: str
-    """The one line that says most; empty where nothing is known."""
+    """The line that says most; empty where nothing is known."""
     histogram: Histogram
-    fourier: FourierTerms | None = None
+    fourier: FourierLabel | None = None
     classes: ClassStatistics | None = None
     positions: PositionStatistics | None = None
     effects: Effects | None = None
-    """Along the path that no core bends."""
+    """Effects along the path that no core bends."""
     mean_effects: MeanEffects | None = None
-    """Through all blocks above, averaged over the data."""
+    """Effects through all blocks above, averaged over the data."""
     evidence: tuple[Evidence, ...] = ()
-    """What explains the feature, the largest share first; the label is the first where it explains enough."""
+    """Evidence by its share, the largest first; the label is the first where it explains enough."""
 
 
 class MonosemanticCount(Record):
-    """How many of a layer's first features are mostly one Fourier term."""
+    """Number of a layer's first features that are mostly one Fourier term."""
 
     paper: int
     """Among the first ``top`` features, the constant included: the paper's way."""
@@ -169,7 +185,7 @@ class Idle(Record):
 
     layer: str
     considered: int
-    """How many features were looked at, the constant left out."""
+    """Number of features that were considered, the constant left out."""
     features: tuple[int, ...]
     incoming: float
     """Threshold of Ê on the way in."""
@@ -192,7 +208,7 @@ class TokenExample(Record):
     activations: tuple[float, ...]
     """The feature's value at each of the tokens."""
     active: int
-    """Which of the tokens the example is about."""
+    """Index of the token that the example is about."""
 
     @model_validator(mode="after")
     def _every_token_has_an_activation(self) -> Self:
@@ -207,10 +223,10 @@ class ImageExample(Record):
     value: float
     sample: int
     image: str
-    """A thumbnail; where there is a field, the rest of the picture is dimmed."""
+    """A thumbnail, dimmed outside the field where there is one."""
     label: str
     field: tuple[float, float, float, float] | None = None
-    """What the value depends on, (left, top, right, bottom) as shares of the picture; None is all of it."""
+    """Receptive field (left, top, right, bottom) as shares of the picture; None is all of it."""
 
 
 class RowExample(Record):

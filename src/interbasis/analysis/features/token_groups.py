@@ -1,4 +1,4 @@
-"""How much of a feature is the token it stands on, the one before, the one after, or one that came before.
+"""Share of a feature that is the token it stands on, the one before, the one after, or one that came before.
 
 A share of variance by groups of tokens is adjusted for the number of groups, 1 − (1 − η²)(n − 1)/(n − k),
 so that many rare tokens explain nothing by themselves. A context is one token among the `WINDOW` before:
@@ -22,15 +22,15 @@ from interbasis.analysis.features.moments import adjusted_share
 WINDOW = 12
 """Tokens before a position that are its context."""
 MAX_TOKENS = 4096
-"""Different tokens that are told apart, the first that occur; all others are one group."""
+"""Different tokens that have a group of their own, the first that occur; all others are one group."""
 MIN_COUNT = 16
-"""How often a token must occur to stand in a label."""
+"""Occurrences of a token from which on it stands in a label."""
 TokenKind = Literal["token", "previous", "next", "context"]
 KINDS: tuple[TokenKind, ...] = ("token", "previous", "next", "context")
 
 
 class TokenIndex:
-    """Numbers of tokens in the order in which they occur; 0 is no token, or one of the rest."""
+    """Numbers of tokens in the order in which they occur; 0 is no token, or one beyond `MAX_TOKENS`."""
 
     def __init__(self) -> None:
         self.tokens = torch.zeros(1, dtype=torch.int64)  # token of each group; entry 0 means nothing
@@ -55,7 +55,7 @@ class TokenIndex:
         return self._groups[flat].view(inputs.shape)
 
     def restore(self, tokens: Tensor) -> None:
-        """Take up the tokens known so far."""
+        """Resume from the tokens known so far."""
         self.tokens = tokens
         self._groups = torch.zeros(int(tokens.max()) + 1, dtype=torch.int64)
         self._groups[tokens[1:]] = torch.arange(1, len(tokens))
@@ -63,11 +63,11 @@ class TokenIndex:
 
 @dataclass(frozen=True)
 class TokenShare:
-    """What one kind of token explains of a feature."""
+    """Share of a feature that one kind of token explains."""
 
     share: float
     tokens: tuple[int, ...]
-    """Those at which the feature stands out most, the strongest first; all on one side of its mean."""
+    """Tokens at which the feature stands out most, the strongest first; all on one side of its mean."""
 
 
 class TokenSums:
@@ -81,26 +81,23 @@ class TokenSums:
 
     def add(self, chunk: Chunk, groups: Tensor) -> None:
         """Values [n, S, features] of the last S positions of ``groups`` [n, T]."""
-        values = chunk.values
+        values, pad = chunk.values, torch.nn.functional.pad
         known = max(int(groups.max()) + 1, len(self.counts["token"]))
         for kind in KINDS:
-            self.counts[kind] = torch.nn.functional.pad(
-                self.counts[kind], (0, known - len(self.counts[kind]))
-            )
+            self.counts[kind] = pad(self.counts[kind], (0, known - len(self.counts[kind])))
             sums = self.sums.get(kind, values.new_zeros(0, values.shape[2]))
-            self.sums[kind] = torch.nn.functional.pad(sums, (0, 0, 0, known - len(sums)))
+            self.sums[kind] = pad(sums, (0, 0, 0, known - len(sums)))
         start = groups.shape[1] - values.shape[1]
         first = int(start == 0)  # position 0 has no token before it
         behind = values[:, first:]
+        # [n, T] each: the token so many positions before, 0 where there is none
+        lags = [pad(groups, (lag, 0))[:, : groups.shape[1]] for lag in range(1, WINDOW + 1)]
         self._add("token", groups[:, start:], values)
-        self._add("previous", _before(groups, 1)[:, start + first :], behind)
+        self._add("previous", lags[0][:, start + first :], behind)
         self._add("next", groups[:, start + 1 :], values[:, :-1])
-        seen: list[Tensor] = []
-        for lag in range(1, WINDOW + 1):  # a token that is there twice is there
-            token = _before(groups, lag)
-            for other in seen:
-                token = token.where(token != other, 0)
-            seen.append(_before(groups, lag))
+        for lag, token in enumerate(lags):
+            for nearer in lags[:lag]:  # a token that is there twice is there
+                token = token.where(token != nearer, 0)
             self._add("context", token[:, start + first :], behind)
         for kind, part in zip(KINDS, (values, behind, values[:, :-1], behind), strict=True):
             flat = part.flatten(0, 1)
@@ -114,7 +111,7 @@ class TokenSums:
         self.sums[kind].index_add_(0, flat, values.flatten(0, 1))
 
     def shares(self, index: TokenIndex, top: int = 3) -> dict[TokenKind, list[TokenShare]]:
-        """For every kind, what it explains of each feature."""
+        """Share of each feature that every kind of token explains."""
         variation = {kind: _variation(total) for kind, total in self.totals.items()}
         _, _, scatter = variation["token"]  # of all positions
         constant = scatter <= 1e-13 * self.totals["token"][2] + 1e-300
@@ -133,36 +130,28 @@ class TokenSums:
                 groups = int((counts > 0).sum())
             share = adjusted_share(raw, n, groups) * within / scatter.clamp_min(1e-300)
             share[constant] = 0
-            chosen = _standing_out(counts, shift, 1 if kind == "context" else top)
+            tokens = _standing_out(counts, shift, 1 if kind == "context" else top)
             shares[kind] = [
-                TokenShare(of_all, tuple(int(index.tokens[g]) for g in groups_of if g))
-                for of_all, groups_of in zip(share.clamp(0, 1).tolist(), chosen, strict=True)
+                TokenShare(value, tuple(int(index.tokens[group]) for group in chosen if group))
+                for value, chosen in zip(share.clamp(0, 1).tolist(), tokens, strict=True)
             ]
         return shares
 
     def state(self) -> dict[str, Tensor]:
-        """All of it, to go on from."""
-        if not self.sums:
-            return {}
-        parts = {"counts": self.counts, "sums": self.sums, "total": self.totals}
-        return {f"{kind}.{name}": part[kind] for name, part in parts.items() for kind in KINDS}
+        """Tensors to resume from."""
+        return {f"{kind}.{name}": part[kind] for name, part in vars(self).items() for kind in self.sums}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Take up a state."""
-        for kind in KINDS:
-            self.counts[kind], self.sums[kind] = state[f"{kind}.counts"], state[f"{kind}.sums"]
-            self.totals[kind] = state[f"{kind}.total"]
+        """Resume from a state."""
+        for key, tensor in state.items():
+            kind, _, name = key.partition(".")
+            vars(self)[name][kind] = tensor
 
 
 def _variation(total: Tensor) -> tuple[float, Tensor, Tensor]:  # [3, features]
     """Number, mean [features] and scatter Σ (x − mean)² [features]."""
     mean = total[1] / total[0].clamp_min(1)
     return total[0, 0].item(), mean, (total[2] - total[1] * mean).clamp_min(0)
-
-
-def _before(groups: Tensor, lag: int) -> Tensor:  # [n, T] -> [n, T]
-    """The group so many positions before; 0 where there is none."""
-    return torch.nn.functional.pad(groups, (lag, 0))[:, : groups.shape[1]]
 
 
 def _standing_out(counts: Tensor, shift: Tensor, top: int) -> list[list[int]]:  # [G], [G, F]
@@ -175,7 +164,5 @@ def _standing_out(counts: Tensor, shift: Tensor, top: int) -> list[list[int]]:  
     strength = strength.where(shift.sign() == side, 0)
     values, groups = strength.topk(min(top, len(strength)), dim=0)
     floor = values[0] / 8  # a token that explains much less than the first is not worth naming
-    return [
-        [g for g, keep in zip(column, kept, strict=True) if keep]
-        for column, kept in zip(groups.T.tolist(), ((values > floor) & (values > 0)).T.tolist(), strict=True)
-    ]
+    strong = (values > floor) & (values > 0)
+    return [column[mask].tolist() for column, mask in zip(groups.T, strong.T, strict=True)]

@@ -10,28 +10,26 @@ W the weight of all edges, w_c of those inside module c, s_c the summed strength
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations, pairwise
-from typing import TypedDict, Unpack
 
 import graspologic_native
 import numpy as np
 from sklearn.metrics import adjusted_mutual_info_score
 
-from interbasis.analysis.modules.null_model import rewired
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 
-IN_NONE = -1
+NO_MODULE = -1
 """The module of a feature without edges."""
 
 TRIALS = 10
 """Independent Leiden runs, of which the best is taken."""
 MAX_LOG_RESOLUTION = 5.0
-"""log₂ γ is sought within ± this, where the number of modules is told."""
-COUNT_TRIALS = 12
-"""Resolutions tried where the number of modules is told."""
+"""Bound of |log₂ γ| in the search for a number of modules."""
+MAX_RESOLUTIONS = 12
+"""Resolutions tried in the search for a number of modules."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class NullModel:
     mean: float
     deviation: float
     z: float
-    """How many standard deviations the graph's own modularity lies above their mean."""
+    """Standard deviations by which the graph's own modularity lies above their mean."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,25 +64,12 @@ class Modules:
 
     @property
     def count(self) -> int:
-        return 1 + max(int(layer.max(initial=IN_NONE)) for layer in self.assignment)
+        return 1 + max(int(layer.max(initial=NO_MODULE)) for layer in self.assignment)
 
     @property
     def sizes(self) -> list[int]:
         together = np.concatenate(self.assignment)
-        return np.bincount(together[together != IN_NONE], minlength=self.count).tolist()
-
-
-class Checks(TypedDict, total=False):
-    """How far a partition is tested; options of `find_modules`."""
-
-    seeds: int
-    """Partitions with other seeds; default: 10, 0 for none."""
-    resolutions: Sequence[float]
-    """Other resolutions; default: 0.25, 0.5, 1, 2, 4."""
-    null_graphs: int
-    """Rewired graphs of the null model; default: 50, 0 for none."""
-    cross_check: bool
-    """Compare with leidenalg, which must be installed; default: False."""
+        return np.bincount(together[together != NO_MODULE], minlength=self.count).tolist()
 
 
 def find_modules(
@@ -92,9 +77,13 @@ def find_modules(
     epsilons: Sequence[float] | None = None,
     resolution: float = 1.0,
     seed: int = 0,
-    **checks: Unpack[Checks],
+    *,
+    seeds: int = 10,
+    resolutions: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0),
+    null_graphs: int = 50,
+    cross_check: bool = False,
 ) -> Modules:
-    """Leiden's partition, with how far it can be trusted.
+    """Find Leiden's partition of all features, and test how far it can be trusted.
 
     Args:
         graph: A graph with edges.
@@ -102,9 +91,10 @@ def find_modules(
             of the largest edges that carry 99 % of their section's Ê².
         resolution: γ; larger values give more and smaller modules.
         seed: Seed of the partition.
-        **checks: ``seeds`` (partitions with other seeds to compare), ``resolutions`` (others to compare),
-            ``null_graphs`` (rewired graphs, for the modularity where there are no modules), ``cross_check``
-            (compare with leidenalg).
+        seeds: Number of partitions with other seeds to compare with each other; 0 for none.
+        resolutions: Other resolutions to compare with.
+        null_graphs: Number of rewired graphs, for the modularity where there are no modules; 0 for none.
+        cross_check: Whether to compare with leidenalg, which must be installed.
 
     Returns:
         The partition, its modularity, and the checks.
@@ -112,30 +102,32 @@ def find_modules(
     Raises:
         InterbasisError: The graph has no edges above ε, or leidenalg is asked for and not installed.
     """
-    seeds, null_graphs = checks.get("seeds", 10), checks.get("null_graphs", 50)
-    weighted = WeightedGraph.of(graph, epsilons)
-    _check(resolution, seeds, null_graphs)
-    labels = _numbered(leiden(weighted, resolution, seed))
-    modules = Modules(
+    weighted = WeightedGraph.from_graph(graph, epsilons)
+    if not resolution > 0 or seeds < 0 or null_graphs < 0:
+        raise InterbasisError(
+            "expected a resolution above 0 and numbers of seeds and null graphs of at least 0, "
+            f"received {resolution}, {seeds} and {null_graphs}"
+        )
+    labels = _number_by_size(leiden(weighted, resolution, seed))
+    quality = modularity(weighted, labels, resolution)
+    by_resolution = [(value, leiden(weighted, value, seed)) for value in resolutions]
+    partitions = [leiden(weighted, resolution, seed + 1 + k) for k in range(seeds if seeds > 1 else 0)]
+    pairs = [adjusted_mutual_info_score(a, b) for a, b in combinations(partitions, 2)]
+    return Modules(
         assignment=tuple(by_layer(labels, weighted)),
         layers=tuple(layer.name for layer in graph.layers),
-        modularity=modularity(weighted, labels, resolution),
+        modularity=quality,
         resolution=resolution,
         seed=seed,
         epsilons=weighted.epsilons,
-        agreement_over_resolutions=_over_resolutions(
-            weighted, labels, checks.get("resolutions", (0.25, 0.5, 1.0, 2.0, 4.0)), seed
+        agreement_over_seeds=float(np.mean(pairs)) if pairs else None,
+        agreement_over_resolutions=tuple(
+            (value, int(other.max()) + 1, float(adjusted_mutual_info_score(labels, other)))
+            for value, other in by_resolution
         ),
+        null=_null_model(weighted, quality, resolution, seed, null_graphs) if null_graphs else None,
+        leidenalg=_leidenalg(weighted, labels, resolution, seed) if cross_check else None,
     )
-    if seeds > 1:
-        others = [leiden(weighted, resolution, seed + 1 + k) for k in range(seeds)]
-        pairs = [adjusted_mutual_info_score(a, b) for a, b in combinations(others, 2)]
-        modules = replace(modules, agreement_over_seeds=float(np.mean(pairs)))
-    if null_graphs:
-        modules = replace(modules, null=_null(weighted, modules, null_graphs))
-    if checks.get("cross_check", False):
-        modules = replace(modules, leidenalg=_leidenalg(weighted, labels, resolution, seed))
-    return modules
 
 
 def leiden(weighted: WeightedGraph, resolution: float, seed: int) -> np.ndarray:
@@ -150,22 +142,22 @@ def leiden(weighted: WeightedGraph, resolution: float, seed: int) -> np.ndarray:
     return np.array([partition[str(node)] for node in weighted.connected], dtype=np.int64)
 
 
-def leiden_into(weighted: WeightedGraph, count: int, seed: int) -> np.ndarray:
-    """The partition of the resolution that gives ``count`` modules, or nearly so; [nodes].
+def leiden_with_count(weighted: WeightedGraph, count: int, seed: int) -> np.ndarray:
+    """The partition at the resolution that gives ``count`` modules, or nearly so; [nodes].
 
-    log γ is bisected from γ = 1 on, which is kept where it gives that number already.
+    log γ is bisected from γ = 1 on, which stays where it gives that number already.
     """
     low, high = -MAX_LOG_RESOLUTION, MAX_LOG_RESOLUTION
     nearest = np.zeros(len(weighted.connected), dtype=np.int64)
-    for _ in range(COUNT_TRIALS):
+    for _ in range(MAX_RESOLUTIONS):
         middle = (low + high) / 2
         labels = leiden(weighted, 2**middle, seed)
-        found = len(np.unique(labels))
-        if abs(found - count) < abs(len(np.unique(nearest)) - count):
+        number = len(np.unique(labels))
+        if abs(number - count) < abs(len(np.unique(nearest)) - count):
             nearest = labels
-        if found == count:
+        if number == count:
             break
-        low, high = (middle, high) if found < count else (low, middle)
+        low, high = (middle, high) if number < count else (low, middle)
     return nearest
 
 
@@ -180,25 +172,16 @@ def modularity(weighted: WeightedGraph, labels: np.ndarray, resolution: float = 
     return float(inside / total - resolution * (strengths**2).sum() / (4 * total**2))
 
 
-def _over_resolutions(
-    weighted: WeightedGraph, labels: np.ndarray, resolutions: Sequence[float], seed: int
-) -> tuple[tuple[float, int, float], ...]:
-    rows = []
-    for value in resolutions:
-        other = leiden(weighted, value, seed)
-        rows.append((value, int(other.max()) + 1, float(adjusted_mutual_info_score(labels, other))))
-    return tuple(rows)
-
-
-def _null(weighted: WeightedGraph, modules: Modules, graphs: int) -> NullModel:
-    generator = np.random.default_rng((modules.seed, 1))
+def _null_model(
+    weighted: WeightedGraph, quality: float, resolution: float, seed: int, graphs: int
+) -> NullModel:
+    generator = np.random.default_rng((seed, 1))
     values = []
     for _ in range(graphs):
-        other = rewired(weighted, generator)
-        labels = leiden(other, modules.resolution, modules.seed)
-        values.append(modularity(other, labels, modules.resolution))
+        rewired = weighted.rewire(generator)
+        values.append(modularity(rewired, leiden(rewired, resolution, seed), resolution))
     mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1)) if graphs > 1 else 0.0
-    z = (modules.modularity - mean) / deviation if deviation > 1e-9 else 0.0  # else it is rounding
+    z = (quality - mean) / deviation if deviation > 1e-9 else 0.0  # else it is rounding
     return NullModel(tuple(values), mean, deviation, z)
 
 
@@ -213,17 +196,17 @@ def _leidenalg(
             "the cross-check requires leidenalg, which is not installed; pip install 'interbasis[leidenalg]'"
         ) from error
     place = np.searchsorted(weighted.connected, (weighted.sources, weighted.targets))
-    other = igraph.Graph(n=len(weighted.connected), edges=list(zip(*place.tolist(), strict=True)))
+    network = igraph.Graph(n=len(weighted.connected), edges=list(zip(*place.tolist(), strict=True)))
     partition = leidenalg.find_partition(
-        other, leidenalg.RBConfigurationVertexPartition, weights=weighted.weights.tolist(),
+        network, leidenalg.RBConfigurationVertexPartition, weights=weighted.weights.tolist(),
         resolution_parameter=resolution, seed=seed, n_iterations=-1,
     )  # fmt: skip
-    theirs = np.array(partition.membership)
-    return modularity(weighted, theirs, resolution), float(adjusted_mutual_info_score(labels, theirs))
+    other = np.array(partition.membership)
+    return modularity(weighted, other, resolution), float(adjusted_mutual_info_score(labels, other))
 
 
-def _numbered(partition: np.ndarray) -> np.ndarray:
-    """Modules numbered by their size, the largest first."""
+def _number_by_size(partition: np.ndarray) -> np.ndarray:
+    """Number the modules by their size, the largest first."""
     _, first, inverse, counts = np.unique(
         partition, return_index=True, return_inverse=True, return_counts=True
     )
@@ -235,14 +218,6 @@ def _numbered(partition: np.ndarray) -> np.ndarray:
 
 def by_layer(labels: np.ndarray, weighted: WeightedGraph) -> list[np.ndarray]:
     """A partition of the connected nodes as modules of all features, layer by layer."""
-    everything = np.full(weighted.offsets[-1], IN_NONE, dtype=np.int64)
+    everything = np.full(weighted.offsets[-1], NO_MODULE, dtype=np.int64)
     everything[weighted.connected] = labels
     return [everything[start:stop] for start, stop in pairwise(weighted.offsets)]
-
-
-def _check(resolution: float, seeds: int, null_graphs: int) -> None:
-    if not resolution > 0 or seeds < 0 or null_graphs < 0:
-        raise InterbasisError(
-            "expected a resolution above 0 and numbers of seeds and null graphs of at least 0, "
-            f"received {resolution}, {seeds} and {null_graphs}"
-        )

@@ -1,4 +1,4 @@
-"""How well modules are separated: the fewest features whose removal cuts all paths between two of them.
+"""Minimum vertex cuts: the fewest features whose removal cuts all paths between two modules.
 
 By Menger's theorem that is the largest number of paths from one module to the other that share no feature,
 found by maximum flow: every feature may be passed once, every edge as often as one likes. Features of the two
@@ -19,7 +19,7 @@ from interbasis.graph.interaction_graph import InteractionGraph
 
 
 @dataclass(frozen=True)
-class Cut:
+class MinimumCut:
     """The fewest features that separate two modules."""
 
     modules: tuple[int, int]
@@ -33,12 +33,12 @@ class Cut:
 
 def vertex_cuts(
     graph: InteractionGraph, modules: Modules, pairs: list[tuple[int, int]] | None = None
-) -> list[Cut]:
-    """Minimum vertex cuts between pairs of modules; edges above ε count.
+) -> list[MinimumCut]:
+    """Find the minimum vertex cuts between pairs of modules; edges above ε count.
 
     Args:
         graph: The graph that the modules were found in.
-        modules: What `find_modules` returned.
+        modules: A partition from `find_modules`.
         pairs: Pairs of modules; default: all pairs.
 
     Returns:
@@ -47,7 +47,7 @@ def vertex_cuts(
     Raises:
         InterbasisError: A pair is not two different modules of the partition.
     """
-    weighted = WeightedGraph.of(graph, modules.epsilons)
+    weighted = WeightedGraph.from_graph(graph, modules.epsilons)
     labels = np.concatenate(modules.assignment)
     for pair in pairs or []:
         if len(set(pair)) != 2 or not all(0 <= module < modules.count for module in pair):
@@ -56,28 +56,26 @@ def vertex_cuts(
     return [_cut(weighted, labels, modules, pair) for pair in wanted]
 
 
-def _cut(weighted: WeightedGraph, labels: np.ndarray, modules: Modules, pair: tuple[int, int]) -> Cut:
-    """Of the smallest cuts, the one nearest to the second module: its nodes' ends still reach the sink.
+def _cut(weighted: WeightedGraph, labels: np.ndarray, modules: Modules, pair: tuple[int, int]) -> MinimumCut:
+    """The smallest cut, of several the nearest to the second module: its nodes' ends still reach the sink.
 
     Node k is the arc k → n + k of capacity 1, source 2n and sink 2n + 1; no more than n paths share no node,
     so n + 1 is as good as infinite.
     """
     nodes, n = weighted.connected, len(weighted.connected)
     a, b = np.searchsorted(nodes, (weighted.sources, weighted.targets))
-    one, two = (np.flatnonzero(labels[nodes] == module) for module in pair)
-    source, sink = np.full(len(one), 2 * n), np.full(len(two), 2 * n + 1)
-    rows = np.concatenate([np.arange(n), n + a, n + b, source, n + two])
-    columns = np.concatenate([n + np.arange(n), b, a, one, sink])
+    first, second = (np.flatnonzero(labels[nodes] == module) for module in pair)
+    source, sink = np.full(len(first), 2 * n), np.full(len(second), 2 * n + 1)
+    rows = np.concatenate([np.arange(n), n + a, n + b, source, n + second])
+    columns = np.concatenate([n + np.arange(n), b, a, first, sink])
     capacities = np.where(np.arange(len(rows)) < n, 1, n + 1).astype(np.int32)
     arcs = csr_array((capacities, (rows, columns)), shape=(2 * n + 2, 2 * n + 2))
     left = csr_array(arcs - maximum_flow(arcs, 2 * n, 2 * n + 1).flow)
     left.eliminate_zeros()
     reaching = np.zeros(2 * n + 2, dtype=bool)
     reaching[breadth_first_order(csr_array(left.T), 2 * n + 1, return_predecessors=False)] = True
-    found = nodes[~reaching[:n] & reaching[n : 2 * n]]
-    return Cut(pair, tuple(_named(node, weighted, modules) for node in found.tolist()))
-
-
-def _named(node: int, weighted: WeightedGraph, modules: Modules) -> tuple[str, int]:
-    layer = int(np.searchsorted(weighted.offsets, node, side="right")) - 1
-    return modules.layers[layer], node - weighted.offsets[layer]
+    features = []
+    for node in nodes[~reaching[:n] & reaching[n : 2 * n]].tolist():
+        layer = int(np.searchsorted(weighted.offsets, node, side="right")) - 1
+        features.append((modules.layers[layer], node - weighted.offsets[layer]))
+    return MinimumCut(pair, tuple(features))

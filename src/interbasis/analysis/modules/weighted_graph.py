@@ -1,8 +1,14 @@
-"""The edges of all layers as one undirected weighted graph."""
+"""The edges of all layers as one undirected weighted graph, and random graphs with the same degrees.
+
+In the null model of modularity, pairs of edges of one section swap their targets,
+(a → b, c → d) ⇝ (a → d, c → b), unless such an edge is there already. So every node keeps its number of edges
+to either side; weights stay with the sources' ends, and every source keeps its strength. Many swaps are
+proposed at once, each edge in one of them at most.
+"""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import numpy as np
@@ -10,8 +16,10 @@ import numpy as np
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 
-CARRIED = 0.99
-"""Share of a section's Ê² whose edges count where nobody says which are needed."""
+CARRIED_SHARE = 0.99
+"""Share of a section's Ê² whose edges count where no ε is named."""
+ROUNDS = 40
+"""Proposals of a swap per edge: enough for the graph to forget where it began."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +42,10 @@ class WeightedGraph:
         object.__setattr__(self, "connected", np.unique(np.concatenate([self.sources, self.targets])))
 
     @classmethod
-    def of(cls, graph: InteractionGraph, epsilons: Sequence[float] | None = None) -> "WeightedGraph":
+    def from_graph(cls, graph: InteractionGraph, epsilons: Sequence[float] | None = None) -> "WeightedGraph":
         if not graph.edges:
             raise InterbasisError("the graph has no edges; build it with an edge_method")
-        chosen = tuple(needed(graph) if epsilons is None else map(float, epsilons))
+        chosen = tuple(default_epsilons(graph) if epsilons is None else map(float, epsilons))
         filled = [bool((graph.inner_edges(k) > 0).any()) for k in range(len(graph.edges))]
         if not any(filled):
             raise InterbasisError(
@@ -68,8 +76,34 @@ class WeightedGraph:
             raise InterbasisError("no edge is larger than its section's ε, so there is nothing to group")
         return cls(joined[0], joined[1], joined[2], joined[3], offsets, chosen)
 
+    def rewire(self, generator: np.random.Generator) -> "WeightedGraph":
+        """A random graph with these degrees."""
+        targets = self.targets.copy()
+        for section in np.unique(self.sections):
+            here = np.flatnonzero(self.sections == section)
+            targets[here] = _swap_targets(self.sources[here], targets[here], generator)
+        return replace(self, targets=targets)
 
-def needed(graph: InteractionGraph) -> list[float]:
+
+def _swap_targets(sources: np.ndarray, targets: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    nodes = int(max(sources.max(), targets.max())) + 1
+    for _ in range(ROUNDS):
+        order = generator.permutation(len(sources))
+        half = len(order) // 2
+        first, second = order[:half], order[half : 2 * half]
+        proposed = np.concatenate(
+            [sources[first] * nodes + targets[second], sources[second] * nodes + targets[first]]
+        )
+        taken = np.isin(proposed, sources * nodes + targets)
+        _, inverse, counts = np.unique(proposed, return_inverse=True, return_counts=True)
+        free = ~(taken | (counts[inverse] > 1))
+        accepted = free[:half] & free[half:]
+        a, b = first[accepted], second[accepted]
+        targets[a], targets[b] = targets[b], targets[a]
+    return targets
+
+
+def default_epsilons(graph: InteractionGraph) -> list[float]:
     """The smallest of the largest edges that carry 99 % of each section's Ê²; 0 where all edges are 0."""
     epsilons = []
     for k in range(len(graph.edges)):
@@ -79,5 +113,5 @@ def needed(graph: InteractionGraph) -> list[float]:
             epsilons.append(0.0)
             continue
         shares = values.square().cumsum(0) / values.square().sum()
-        epsilons.append(values[min(int((shares < CARRIED).sum()), len(values) - 1)].item())
+        epsilons.append(values[min(int((shares < CARRIED_SHARE).sum()), len(values) - 1)].item())
     return epsilons

@@ -97,14 +97,14 @@ def _run(opened: "Workspace", request: FeaturesRequest) -> FeaturesResult:
 def analyse(opened: "Workspace", request: FeaturesRequest) -> tuple[FeaturesResult, ExamplesResult]:
     """The results without storing them, of some layers by each process, in one pass over the data."""
     from interbasis.analysis.features.analysis import Analysis, Presentation
-    from interbasis.analysis.features.dataset_examples import Plan
+    from interbasis.analysis.features.dataset_examples import ExamplePlan
     from interbasis.data.batches import Batches
 
     data, team = opened.data(request.data, "train"), opened.team
     used = DataUsed.from_data(data)
-    plan = Plan(ends=request.ends, bands=request.bands, per_band=request.per_band, seed=request.seed)
+    plan = ExamplePlan(ends=request.ends, bands=request.bands, per_band=request.per_band, seed=request.seed)
     batches = data if isinstance(data, Batches) else Batches(data)
-    presentation = Presentation.of(opened.network, data, batches)
+    presentation = Presentation.from_data(opened.network, data, batches)
     analysis = Analysis(
         opened.graph, opened.network, request.top, plan, presentation, request.mean_effect_samples
     )

@@ -11,7 +11,7 @@ from interbasis.base.records import Record
 
 if TYPE_CHECKING:
     from interbasis.analysis.modules.modules import Modules, NullModel
-    from interbasis.analysis.modules.vertex_cuts import Cut
+    from interbasis.analysis.modules.vertex_cuts import MinimumCut
     from interbasis.analysis.workspace import Workspace
     from interbasis.graph.interaction_graph import InteractionGraph
 
@@ -152,7 +152,7 @@ def _run(opened: "Workspace", request: ModulesRequest) -> ModulesResult:
     return result
 
 
-def _result(modules: "Modules", cuts: "list[Cut]", from_ablation: bool) -> ModulesResult:
+def _result(modules: "Modules", cuts: "list[MinimumCut]", from_ablation: bool) -> ModulesResult:
     null, check = modules.null, modules.leidenalg
     return ModulesResult(
         resolution=modules.resolution,

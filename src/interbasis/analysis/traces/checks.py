@@ -1,5 +1,4 @@
-"""What a trace predicts, beside what is measured: features are set to a value, and the rest of the network
-run.
+"""Checks of a trace's predictions: features are set to a value, and the sections after them run.
 
 Which nodes are checked is decided by their effect alone: the strongest have the largest |effect|, and as many
 others are taken at equal distances from the ranking of all nodes by |effect|, so that ranks are compared over
@@ -14,7 +13,7 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from interbasis.analysis.traces.records import Agreement, EdgeCheck, NodeCheck, TraceNode
+from interbasis.analysis.traces.records import CheckAgreement, EdgeCheck, NodeCheck, TraceNode
 from interbasis.analysis.traces.rows import LayerState
 from interbasis.analysis.traces.slopes import averaged_slopes
 from interbasis.analysis.traces.targets import Target
@@ -23,11 +22,11 @@ from interbasis.network.network import Network
 MAX_RUN_ELEMENTS = 2**23
 """Activations that are run at once."""
 OTHER_VALUES = (0.9, 2.0)
-"""What a checked feature is set to besides its mean, in units of its activation."""
+"""Values that a checked feature is set to besides its mean, in units of its activation."""
 
 
 @dataclass(frozen=True)
-class Change:
+class NodeChange:
     """A feature at a position of a layer, set to a value."""
 
     layer: int
@@ -45,7 +44,7 @@ class Interventions:
     states: Sequence[LayerState]
     target: Target
     points: int
-    """At which slopes are averaged on the way to the mean; 0 is the gradient alone."""
+    """Number of points at which slopes are averaged on the way to the mean; 0 is the gradient alone."""
 
     def to_the_mean(self, nodes: Sequence[TraceNode]) -> tuple[NodeCheck, ...]:
         """Every node set to its mean, which is 0."""
@@ -71,41 +70,37 @@ class Interventions:
             moved = self.network.sections[change.layer](f[None])[0, after.position]
             cotangent = following.cotangents(torch.tensor([after.feature]))[0]
             difference = moved @ cotangent - following.features[after.position, after.feature]
-            checks.append(
-                EdgeCheck(
-                    source=source.name, target=target.name, predicted=-weight, measured=difference.item()
-                )
-            )
+            ends = {"source": source.name, "target": target.name}
+            checks.append(EdgeCheck(**ends, predicted=-weight, measured=difference.item()))
         return tuple(checks)
 
-    def _change(self, node: TraceNode, value: float) -> Change:
+    def _change(self, node: TraceNode, value: float) -> NodeChange:
         layer = self.network.layers.index(node.layer)
-        return Change(layer, node.feature, node.position - self.states[layer].first, value)
+        return NodeChange(layer, node.feature, node.position - self.states[layer].first, value)
 
-    def _predicted(self, nodes: Sequence[TraceNode], changes: Sequence[Change]) -> list[float]:
+    def _predicted(self, nodes: Sequence[TraceNode], changes: Sequence[NodeChange]) -> list[float]:
         """−f̂ × slope averaged on the way to the mean."""
         if not self.points:
             return [-node.effect for node in nodes]
         slopes: dict[tuple[int, int], Tensor] = {}  # [r] by layer and position
         for layer in sorted({change.layer for change in changes}):
             positions = sorted({change.position for change in changes if change.layer == layer})
-            found = averaged_slopes(
-                self.network, self.target, (layer, self.states[layer]), positions, self.points
-            )
-            directions = self.states[layer].directions(found)
-            slopes |= {(layer, at): row for at, row in zip(positions, directions, strict=True)}
+            state = self.states[layer]
+            averaged = averaged_slopes(self.network, self.target, (layer, state), positions, self.points)
+            rows = state.on_features(averaged)
+            slopes |= {(layer, at): row for at, row in zip(positions, rows, strict=True)}
         return [
             -node.activation * slopes[change.layer, change.position][change.feature].item()
             for node, change in zip(nodes, changes, strict=True)
         ]
 
     def _checked(
-        self, nodes: Sequence[TraceNode], changes: Sequence[Change], predicted: Sequence[float]
+        self, nodes: Sequence[TraceNode], changes: Sequence[NodeChange], predicted: Sequence[float]
     ) -> tuple[NodeCheck, ...]:
-        found = measured(self.network, self.states, self.target, changes)
+        measured = measure(self.network, self.states, self.target, changes)
         return tuple(
             NodeCheck(node=node.name, set_to=change.value, predicted=p, measured=m)
-            for node, change, p, m in zip(nodes, changes, predicted, found, strict=True)
+            for node, change, p, m in zip(nodes, changes, predicted, measured, strict=True)
         )
 
 
@@ -122,28 +117,28 @@ def spread(nodes: Sequence[TraceNode], count: int) -> list[TraceNode]:
 
 
 @torch.no_grad()
-def measured(
-    network: Network, states: Sequence[LayerState], target: Target, changes: Sequence[Change]
+def measure(
+    network: Network, states: Sequence[LayerState], target: Target, changes: Sequence[NodeChange]
 ) -> list[float]:
-    """How much the target changes with each of them."""
+    """Run the network with each change, and return the differences of the target."""
     results = [0.0] * len(changes)
     positions = states[0].first + len(states[0].f)
     for layer in sorted({change.layer for change in changes}):
         state = states[layer]
-        own = [k for k, change in enumerate(changes) if change.layer == layer]
+        indices = [k for k, change in enumerate(changes) if change.layer == layer]
         size = max(1, MAX_RUN_ELEMENTS // (4 * state.f.numel()))
-        for start in range(0, len(own), size):
-            some = own[start : start + size]
-            f = torch.stack([state.f, *(changed(state, changes[k]) for k in some)])
+        for start in range(0, len(indices), size):
+            block = indices[start : start + size]
+            f = torch.stack([state.f, *(changed(state, changes[k]) for k in block)])
             for section in network.sections[layer : target.index]:
                 f = section(f)
-            values = target.value_of(f, positions - f.shape[1])
-            for k, value in zip(some, (values[1:] - values[0]).tolist(), strict=True):
+            values = target.value(f, positions - f.shape[1])
+            for k, value in zip(block, (values[1:] - values[0]).tolist(), strict=True):
                 results[k] = value
     return results
 
 
-def changed(state: LayerState, change: Change) -> Tensor:  # [T, width]
+def changed(state: LayerState, change: NodeChange) -> Tensor:  # [T, width]
     """f + C⁺_j (value − f̂_j) at one position; everything else stays, dropped directions too."""
     f = state.f.clone()
     if state.basis.identity:
@@ -154,15 +149,15 @@ def changed(state: LayerState, change: Change) -> Tensor:  # [T, width]
     return f
 
 
-def agreement(predicted: Sequence[float], actual: Sequence[float]) -> Agreement:
+def agreement(predicted: Sequence[float], actual: Sequence[float]) -> CheckAgreement:
     """Rank correlation and the share of equal signs; undefined for fewer than two, or for none."""
     pairs = list(zip(predicted, actual, strict=True))
     signs = sum((p > 0) == (m > 0) for p, m in pairs) / len(pairs) if pairs else float("nan")
     varied = len(set(predicted)) > 1 and len(set(actual)) > 1
     correlation = float(spearmanr(predicted, actual).statistic) if varied else float("nan")
-    return Agreement(count=len(pairs), rank_correlation=correlation, sign_agreement=signs)
+    return CheckAgreement(count=len(pairs), rank_correlation=correlation, sign_agreement=signs)
 
 
-def agreement_of(checks: Sequence[NodeCheck] | Sequence[EdgeCheck]) -> Agreement:
-    """The same for checks."""
+def check_agreement(checks: Sequence[NodeCheck] | Sequence[EdgeCheck]) -> CheckAgreement:
+    """Agreement of the predictions of checks with what they measured."""
     return agreement([check.predicted for check in checks], [check.measured for check in checks])

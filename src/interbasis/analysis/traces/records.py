@@ -33,7 +33,7 @@ class TraceToken(Record):
     """Its number in the vocabulary; None where inputs are not tokens."""
     text: str
     influence: float
-    """Of its features at the first layer together; tokens, errors of all layers add up to 1."""
+    """Influence of its features at the first layer; with the errors of all layers, tokens add up to 1."""
 
 
 class TraceOutput(Record):
@@ -46,20 +46,20 @@ class TraceOutput(Record):
 
 
 class TraceTarget(Record):
-    """What the trace explains: a logit, the difference of two, or a feature."""
+    """The output that the trace explains: a logit, the difference of two, or a feature."""
 
     name: str
     """For people: " Lily", " Lily − Tom", "mlp_in.3:17"."""
     kind: TargetKind
     position: int
     value: float
-    """What it is for this input; a logit is counted from the mean of all logits."""
+    """Its value for this input; a logit is counted from the mean of all logits."""
     constant: float
     """The part of ``value`` that comes straight from the constant of the layer before."""
     output: int | None = None
     """The token or class whose logit it is."""
     minus: int | None = None
-    """The one whose logit is taken away; None is the mean of all."""
+    """The token or class whose logit is taken away; None is the mean of all."""
     layer: str | None = None
     feature: int | None = None
 
@@ -81,7 +81,7 @@ class TraceNode(Record):
     constant: float
     """The edge into it from the constant of the layer before, over all positions."""
     label: str = ""
-    """What the feature is about, from the run's features."""
+    """Label of the feature, from the run's features."""
 
 
 class ErrorNode(Record):
@@ -103,11 +103,11 @@ class AttentionPaths(Record):
     skip: float
     """Past the attention, along the residual stream."""
     value: float
-    """What is moved from the source's position."""
+    """Through the values that are moved from the source's position."""
     key: float
-    """Why the target's position attends there, by what the source is."""
+    """Through the pattern, by the key at the source's position."""
     query: float
-    """Why the target's position attends as it does, by what it is itself."""
+    """Through the pattern, by the query at the target's position."""
 
 
 class TraceEdge(Record):
@@ -122,7 +122,7 @@ class TraceEdge(Record):
 
 
 class LayerTrace(Record):
-    """How much of a layer the trace holds."""
+    """Share of a layer that the trace holds."""
 
     name: str
     coverage: float
@@ -135,7 +135,7 @@ class LayerTrace(Record):
 
 
 class TraceScores(Record):
-    """How much of the influence flows through features, and how much ends at dropped directions."""
+    """Shares of the influence that flow through features, and that end at dropped directions."""
 
     replacement: float
     """Influence of tokens / (of tokens + of errors), along whole paths from the target."""
@@ -151,7 +151,7 @@ class TraceScores(Record):
 
 
 class NodeCheck(Record):
-    """What became of the target when a feature was set to a value at one position and the rest was run."""
+    """Change of the target when a feature is set to a value at one position and the sections after it run."""
 
     node: str
     set_to: float
@@ -160,7 +160,7 @@ class NodeCheck(Record):
 
 
 class EdgeCheck(Record):
-    """What became of a node when its source was set to its mean and the section between them was run."""
+    """Change of a node when its source is set to its mean and the section between them is run."""
 
     source: str
     target: str
@@ -168,7 +168,7 @@ class EdgeCheck(Record):
     measured: float
 
 
-class Agreement(Record):
+class CheckAgreement(Record):
     """Predicted against measured changes."""
 
     count: int
@@ -189,24 +189,24 @@ class TraceChecks(Record):
     """The nodes with the largest |effect|, set to 0.9 times and to twice their activation; predicted by the
     gradient."""
     edges: tuple[EdgeCheck, ...]
-    """Those with most influence."""
-    node_agreement: Agreement
-    gradient_agreement: Agreement
-    """Of ``nodes``, had they been predicted by the gradient."""
-    spread_agreement: Agreement
-    other_agreement: Agreement
-    edge_agreement: Agreement
+    """The edges with most influence."""
+    node_agreement: CheckAgreement
+    gradient_agreement: CheckAgreement
+    """Agreement for ``nodes``, had they been predicted by the gradient."""
+    spread_agreement: CheckAgreement
+    other_agreement: CheckAgreement
+    edge_agreement: CheckAgreement
 
 
 class NodeGroup(Record):
-    """Nodes that belong together: a module of the run, or what somebody grouped on the page."""
+    """Nodes that belong together: a module of the run, or a group made on the page."""
 
     name: str
     nodes: tuple[str, ...]
 
 
 class TraceSettings(Record):
-    """How a computation is traced and pruned."""
+    """Settings of tracing and pruning."""
 
     method: Method = "exact"
     """How the integral along the straight line is computed; with exact, the edges into a node add up to
@@ -230,7 +230,7 @@ class Trace(Record):
     """The graph of one computation."""
 
     summary: str
-    """One sentence: what was traced, and whether predictions held. The first line wherever it is shown."""
+    """Sentence on the target and on whether predictions held. The first line wherever it is shown."""
     prompt: str
     settings: TraceSettings
     tokens: tuple[TraceToken, ...]
@@ -240,7 +240,7 @@ class Trace(Record):
     layers: tuple[LayerTrace, ...]
     """In the network's order, as far as the layer before the target."""
     nodes: tuple[TraceNode, ...]
-    """What pruning left, in the order of layers, positions and features."""
+    """Nodes that pruning left, in the order of layers, positions and features."""
     errors: tuple[ErrorNode, ...]
     edges: tuple[TraceEdge, ...]
     """Between nodes, error nodes and the target; the source lies in the layer before."""
@@ -254,7 +254,7 @@ class Trace(Record):
         nodes: tuple[TraceNode | ErrorNode, ...] = (*self.nodes, *self.errors)
         require(all(node.position in positions for node in nodes), "a node stands at no token")
         names = {TARGET, *(node.name for node in nodes)}
-        require(all({one.source, one.target} <= names for one in self.edges), "an edge joins no nodes")
+        require(all({edge.source, edge.target} <= names for edge in self.edges), "an edge joins no nodes")
         return self
 
     @property

@@ -1,4 +1,4 @@
-"""The edges into given nodes from all features of the layer before, at all positions.
+"""Edges into chosen nodes from all features of the layer before, at all positions.
 
 For a node (i, s) with cotangent g = C_out[i], the coefficient of input feature j at position t is
 
@@ -6,14 +6,14 @@ For a node (i, s) with cotangent g = C_out[i], the coefficient of input feature 
 
 and the edge is f̂_jt w_jt. The dropped directions e_t = f_t − C⁺f̂_t have edges too, g · ∫dα ∂F_s/∂f_t e_t,
 so that with an exact integral the edges into a node add up to it. Where positions do not mix, a node has
-edges from its own position alone. Where they do, edges from all positions are made for few nodes at once
-and summed; only those of kept nodes are ever stored.
+edges from its own position alone. Where they do, edges from all positions are computed for few nodes at once
+and summed; only those of selected nodes are ever stored.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -64,17 +64,15 @@ class LayerState:
 
     def cotangents(self, features: Tensor) -> Tensor:  # [k] -> [k, width]
         """Rows of C."""
-        if not self.basis.identity:
-            return self.basis.transform[features].to(self.f)
-        return torch.nn.functional.one_hot(features, self.basis.width).to(self.f)
+        return self.basis.rows(features).to(self.f)
 
-    def directions(self, x: Tensor) -> Tensor:  # [..., width] -> [..., r]
-        """x C⁺: what x makes of one unit of each feature."""
+    def on_features(self, x: Tensor) -> Tensor:  # [..., width] -> [..., r]
+        """x C⁺: a cotangent of the activations as one of the features."""
         return x if self.basis.identity else x @ self.basis.inverse.to(x)
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class NodeSet:
     """Features at positions, each an index into the layer's own positions."""
 
     features: Tensor  # [k]
@@ -86,30 +84,27 @@ class Places:
 
 @dataclass(frozen=True, eq=False)
 class EdgeBlock:
-    """Edges between k nodes and K sources, [k, K] each; through attention also in parts."""
+    """Edges between k nodes and K sources; through attention also by skip, value, key and query."""
 
-    total: Tensor
-    skip: Tensor | None = None
-    value: Tensor | None = None
-    key: Tensor | None = None
-    query: Tensor | None = None
+    total: Tensor  # [k, K]
+    paths: dict[str, Tensor] | None = None  # [k, K] each
 
 
-class Rows(ABC):
+class IncomingEdges(ABC):
     """The edges into k nodes."""
 
     source: LayerState
 
-    own: Tensor | None = None  # [k]
-    """The one position that each node has edges from; None where it has them from all."""
+    positions: Tensor | None = None  # [k]
+    """The position that each node has edges from; None where it has them from all."""
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Some of the nodes with their edges [k', T, r], or [k', 1, r] from the own position; the constant's
+        """Blocks of nodes with their edges [k', T, r], or [k', 1, r] from their own position; the constant's
         among them."""
 
     @abstractmethod
-    def at(self, places: Places) -> EdgeBlock:
+    def at(self, nodes: NodeSet) -> EdgeBlock:
         """The edges from these sources alone."""
 
     @property
@@ -118,43 +113,44 @@ class Rows(ABC):
         """Edges from the dropped directions of every position."""
 
 
-class LinearRow(Rows):
-    """The edges into one target from a cotangent at every position."""
+class GradientEdges(IncomingEdges):
+    """Edges from gradients [k', T, width] of the nodes, which are computed in blocks."""
 
-    def __init__(self, source: LayerState, row: Tensor):  # [T, width]
-        self.source, self.row = source, row
-        self.coefficients = source.directions(row)
+    def __init__(self, source: LayerState, gradients: Callable[[], Iterator[tuple[slice, Tensor]]]):
+        self.source, self.gradients = source, gradients
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        yield slice(0, 1), (self.coefficients * self.source.features)[None]
+        for block, gradients in self.gradients():
+            yield block, self.source.on_features(gradients) * self.source.features
 
-    def at(self, places: Places) -> EdgeBlock:
-        edges = self.coefficients * self.source.features
-        return EdgeBlock(edges[places.positions, places.features][None])
+    def at(self, nodes: NodeSet) -> EdgeBlock:
+        return EdgeBlock(torch.cat([edges[:, nodes.positions, nodes.features] for _, edges in self.blocks()]))
 
-    @property
+    @cached_property
     def errors(self) -> Tensor:
-        return (self.row * self.source.dropped).sum(1)[None]
+        dropped = self.source.dropped
+        return torch.cat([(gradients * dropped).sum(2) for _, gradients in self.gradients()])
 
 
-class OwnRows(Rows):
-    """The edges through a section that does not mix positions: a node's sources stand where it stands."""
+class PositionwiseEdges(IncomingEdges):
+    """Edges through a section that does not mix positions: a node's sources stand where it stands."""
 
-    def __init__(self, section: Section, source: LayerState, target: LayerState, nodes: Places, rule: Rule):
+    positions: Tensor
+
+    def __init__(self, section: Section, source: LayerState, target: LayerState, nodes: NodeSet, rule: Rule):
         self.source = source
         self.positions = nodes.positions + section.positions_out(len(source.f)).start
-        self.own = self.positions
         g = target.cotangents(nodes.features)
         u = section.read_outs(source.f[self.positions])
         self.gradient = g @ section.skip + section.core.pull_back(u, g @ section.write, rule) @ section.read
-        self.edges = source.directions(self.gradient) * source.features[self.positions]  # [k, r]
+        self.edges = source.on_features(self.gradient) * source.features[self.positions]  # [k, r]
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         yield slice(0, len(self.edges)), self.edges[:, None].clone()
 
-    def at(self, places: Places) -> EdgeBlock:
-        here = self.positions[:, None] == places.positions
-        return EdgeBlock(self.edges[:, places.features] * here)
+    def at(self, nodes: NodeSet) -> EdgeBlock:
+        here = self.positions[:, None] == nodes.positions
+        return EdgeBlock(self.edges[:, nodes.features] * here)
 
     @property
     def errors(self) -> Tensor:
@@ -164,126 +160,100 @@ class OwnRows(Rows):
         return errors
 
 
-class AttentionRows(Rows):
-    """The edges through attention, in value, key and query paths and the skip."""
+class AttentionEdges(IncomingEdges):
+    """Edges through attention, in value, key and query paths and the skip."""
 
-    def __init__(self, section: Section, source: LayerState, target: LayerState, nodes: Places, rule: Rule):
+    def __init__(self, section: Section, source: LayerState, target: LayerState, nodes: NodeSet, rule: Rule):
         core = section.core
         assert isinstance(core, Attention)
         self.source, self.section, self.shape, self.rule = source, section, core.shape, rule
         self.queries = nodes.positions + section.positions_out(len(source.f)).start
         g = target.cotangents(nodes.features)
         self.skip_gradient = g @ section.skip
-        self.skip = source.directions(self.skip_gradient)  # [k, r]
+        self.skip = source.on_features(self.skip_gradient)  # [k, r]
         self.cotangents = g @ section.write
         self.u = section.read_outs(source.f)
-        self.read = source.directions(section.read)  # A C⁺ [c_in, r]
+        self.read = source.on_features(section.read)  # A C⁺ [c_in, r]
 
-    def _paths(self, some: slice) -> QueryPaths:
-        return QueryPaths.of(self.shape, self.u, self.cotangents[some], self.queries[some], self.rule)
-
-    def _runs(self, per_node: int) -> Iterator[slice]:
-        size = max(1, MAX_ROW_ELEMENTS // max(per_node, 3 * self.shape.heads * len(self.u)))
+    def _paths(self, elements_per_node: int) -> Iterator[tuple[slice, QueryPaths]]:
+        size = max(1, MAX_ROW_ELEMENTS // max(elements_per_node, 3 * self.shape.heads * len(self.u)))
         for start in range(0, len(self.queries), size):
-            yield slice(start, min(start + size, len(self.queries)))
+            block = slice(start, min(start + size, len(self.queries)))
+            cotangents, queries = self.cotangents[block], self.queries[block]
+            yield block, QueryPaths.from_cotangents(self.shape, self.u, cotangents, queries, self.rule)
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         features = self.source.features
         wide = features.shape[1] if self.shape.rotary is None else max(features.shape[1], self.shape.sizes[0])
-        for some in self._runs(2 * len(features) * wide):
-            coefficients = self._paths(some).onto(self.read)
-            block = coefficients.dense()
-            here = torch.arange(len(block), device=block.device)
-            block[here, self.queries[some]] += self.skip[some] + coefficients.query()
-            yield some, block.mul_(features)
+        for block, paths in self._paths(2 * len(features) * wide):
+            coefficients = paths.onto(self.read)
+            edges = coefficients.dense()
+            here = torch.arange(len(edges), device=edges.device)
+            edges[here, self.queries[block]] += self.skip[block] + coefficients.query()
+            yield block, edges.mul_(features)
 
-    def at(self, places: Places) -> EdgeBlock:
-        values = self.source.features[places.positions, places.features]  # [K]
-        read = self.read[:, places.features]
-        local = torch.arange(len(places), device=read.device)
+    def at(self, nodes: NodeSet) -> EdgeBlock:
+        values = self.source.features[nodes.positions, nodes.features]  # [K]
+        read = self.read[:, nodes.features]
+        local = torch.arange(len(nodes), device=read.device)
         parts: list[tuple[Tensor, ...]] = []
-        for some in self._runs(len(places) * len(self.read)):
-            coefficients = self._paths(some).onto(read)
-            here = self.queries[some][:, None] == places.positions
+        for block, paths in self._paths(len(nodes) * len(self.read)):
+            coefficients = paths.onto(read)
+            here = self.queries[block][:, None] == nodes.positions
             parts.append(
                 (
-                    self.skip[some][:, places.features] * here * values,
-                    coefficients.value_at(local, places.positions) * values,
-                    coefficients.key_at(local, places.positions) * values,
+                    self.skip[block][:, nodes.features] * here * values,
+                    coefficients.value_at(local, nodes.positions) * values,
+                    coefficients.key_at(local, nodes.positions) * values,
                     coefficients.query() * here * values,
                 )
             )
         skip, value, key, query = (torch.cat(part) for part in zip(*parts, strict=True))
-        return EdgeBlock(skip + value + key + query, skip, value, key, query)
+        paths_by_name = {"skip": skip, "value": value, "key": key, "query": query}
+        return EdgeBlock(skip + value + key + query, paths_by_name)
 
     @cached_property
     def errors(self) -> Tensor:
         dropped = self.source.dropped
         u = self.section.read_outs(dropped)
         parts = []
-        for some in self._runs(1):
-            paths, own = self._paths(some), self.queries[some]
-            part = paths.on_vectors(u)
-            mine = (self.skip_gradient[some] * dropped[own]).sum(1) + paths.on_own_vectors(u[own])
-            part[torch.arange(len(part), device=part.device), own] += mine
-            parts.append(part)
+        for block, paths in self._paths(1):
+            queries = self.queries[block]
+            edges = paths.on_vectors(u)
+            skipped = (self.skip_gradient[block] * dropped[queries]).sum(1)
+            here = torch.arange(len(edges), device=edges.device)
+            edges[here, queries] += skipped + paths.on_own_vectors(u[queries])
+            parts.append(edges)
         return torch.cat(parts)
 
 
-class GeneralRows(Rows):
-    """The edges through any other section that mixes positions, by backward passes."""
-
-    def __init__(self, section: Section, source: LayerState, target: LayerState, nodes: Places, rule: Rule):
-        self.source, self.section, self.nodes, self.rule = source, section, nodes, rule
-        self.g = target.cotangents(nodes.features)
-
-    def _gradients(self) -> Iterator[tuple[slice, Tensor]]:
-        """∫dα ∂(g · F)/∂f, [k', T, width]."""
-        size = max(1, MAX_ROW_ELEMENTS // self.source.f.numel())
-        for start in range(0, len(self.nodes), size):
-            some = slice(start, min(start + size, len(self.nodes)))
-            yield (
-                some,
-                pull_back_by_autograd(
-                    self.section, self.source.f, (self.g[some], self.nodes.positions[some]), self.rule
-                ),
-            )
-
-    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        for some, gradients in self._gradients():
-            yield some, self.source.directions(gradients) * self.source.features
-
-    def at(self, places: Places) -> EdgeBlock:
-        rows = [block[:, places.positions, places.features] for _, block in self.blocks()]
-        return EdgeBlock(torch.cat(rows))
-
-    @cached_property
-    def errors(self) -> Tensor:
-        return torch.cat([(rows * self.source.dropped).sum(2) for _, rows in self._gradients()])
-
-
-def rows_into(
-    section: Section, source: LayerState, target: LayerState, nodes: Places, rule: Rule
-) -> AttentionRows | GeneralRows | OwnRows:
+def edges_into(
+    section: Section, source: LayerState, target: LayerState, nodes: NodeSet, rule: Rule
+) -> IncomingEdges:
     """The edges into nodes of a section's target."""
     if isinstance(section.core, Attention):
-        return AttentionRows(section, source, target, nodes, rule)
-    kind = GeneralRows if section.core.mixes_positions else OwnRows
-    return kind(section, source, target, nodes, rule)
+        return AttentionEdges(section, source, target, nodes, rule)
+    if not section.core.mixes_positions:
+        return PositionwiseEdges(section, source, target, nodes, rule)
+    return GradientEdges(source, partial(_autograd_gradients, section, source, target, nodes, rule))
 
 
-def pull_back_by_autograd(
-    section: Section, f: Tensor, nodes: tuple[Tensor, Tensor], rule: Rule
-) -> Tensor:  # [T, width], ([k, d_out], [k]) -> [k, T, width]
-    """∫dα ∂(g · F_s)/∂f for cotangents g at output positions s, by backward passes at the rule's nodes."""
-    cotangents, positions = nodes
-    total = f.new_zeros(len(cotangents), *f.shape)
-    for node, weight in zip(rule.nodes, rule.weights, strict=True):
-        with torch.enable_grad():
-            at = (node * f).detach().requires_grad_()
-            output = section(at[None])[0]  # [S, d_out]
-        seeds = output.new_zeros(len(cotangents), *output.shape)
-        seeds[torch.arange(len(seeds)), positions] = cotangents
-        (gradient,) = torch.autograd.grad(output, at, seeds, is_grads_batched=True)
-        total += weight * gradient
-    return total
+def _autograd_gradients(
+    section: Section, source: LayerState, target: LayerState, nodes: NodeSet, rule: Rule
+) -> Iterator[tuple[slice, Tensor]]:
+    """∫dα ∂(g · F_s)/∂f of blocks of nodes, [k', T, width], by backward passes at the rule's nodes."""
+    f, cotangents = source.f, target.cotangents(nodes.features)
+    size = max(1, MAX_ROW_ELEMENTS // f.numel())
+    for start in range(0, len(nodes), size):
+        block = slice(start, min(start + size, len(nodes)))
+        g, positions = cotangents[block], nodes.positions[block]
+        total = f.new_zeros(len(g), *f.shape)
+        for node, weight in zip(rule.nodes, rule.weights, strict=True):
+            with torch.enable_grad():
+                at = (node * f).detach().requires_grad_()
+                output = section(at[None])[0]  # [S, d_out]
+            seeds = output.new_zeros(len(g), *output.shape)
+            seeds[torch.arange(len(seeds)), positions] = g
+            (gradient,) = torch.autograd.grad(output, at, seeds, is_grads_batched=True)
+            total += weight * gradient
+        yield block, total

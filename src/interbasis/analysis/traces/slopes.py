@@ -23,15 +23,15 @@ from interbasis.numerics.integration import Rule, rule
 
 GRADIENT = rule("gradient")
 MAX_HELD_POSITIONS = 256
-"""Positions up to which all that a backward pass needs is held: patterns of all pairs among it."""
+"""Positions up to which everything that a backward pass needs is held, patterns of all pairs included."""
 
 
 def target_gradients(
     network: Network, target: Target, states: Sequence[LayerState]
 ) -> Iterator[tuple[int, Tensor]]:  # [T, width] each
-    """D at the activations, with the number of the layer: the target's, then those before it."""
-    own = states[target.index]
-    slope = target.row(own.f, own.first, GRADIENT)
+    """(layer, D at its activations) of the target's layer, then of those before it."""
+    state = states[target.index]
+    slope = target.row(state.f, state.first, GRADIENT)
     yield target.index, slope
     for layer in range(target.index - 1, -1, -1):
         slope = slope_before(network.sections[layer], states[layer].f, slope, GRADIENT)
@@ -45,26 +45,22 @@ def averaged_slopes(
     layer, state = where
     total, integral = torch.zeros_like(state.f), rule("quadrature", points)
     first = state.first + len(state.f)
-    for some in torch.tensor(positions).split(max(1, MAX_ROW_ELEMENTS // (16 * state.f.numel()))):
-        here = torch.arange(len(some))
-        away = state.f[some] - state.mean
+    for block in torch.tensor(positions).split(max(1, MAX_ROW_ELEMENTS // (16 * state.f.numel()))):
+        here = torch.arange(len(block))
+        away = state.f[block] - state.mean
         for node, weight in zip(integral.nodes, integral.weights, strict=True):
-            at = state.f.repeat(len(some), 1, 1)  # [k, T, width], one position changed in each
-            at[here, some] -= (1 - node) * away
+            at = state.f.repeat(len(block), 1, 1)  # [k, T, width], one position changed in each
+            at[here, block] -= (1 - node) * away
             with torch.enable_grad():
                 at = at.detach().requires_grad_()
-                f = _run(network.sections[layer : target.index], at)
-                value = target.value_of(f, first - f.shape[1]).sum()
-            total[some] += weight * torch.autograd.grad(value, at)[0][here, some]
+                f = at
+                for section in network.sections[layer : target.index]:
+                    # of many positions only the inputs of a section are held for the way back
+                    held = f.shape[1] <= MAX_HELD_POSITIONS
+                    f = section(f) if held else checkpoint(section, f, use_reentrant=False)
+                value = target.value(f, first - f.shape[1]).sum()
+            total[block] += weight * torch.autograd.grad(value, at)[0][here, block]
     return total[positions]
-
-
-def _run(sections: Sequence[Section], f: Tensor) -> Tensor:  # [k, T, width]
-    """The sections, one after the other; of many positions only what enters a section is held for the way
-    back."""
-    for section in sections:
-        f = checkpoint(section, f, use_reentrant=False) if f.shape[1] > MAX_HELD_POSITIONS else section(f)
-    return f
 
 
 def slope_before(section: Section, f: Tensor, slope: Tensor, rule: Rule) -> Tensor:
@@ -89,12 +85,12 @@ def _through_attention(section: Section, f: Tensor, inner: Tensor, rule: Rule) -
     k, v = u.new_zeros(2, shape.groups, len(f), shape.width)
     touched = inner.ne(0).any(1).nonzero()[:, 0]  # queries that the target depends on
     start = section.positions_out(len(f)).start
-    for some in touched.split(max(1, MAX_ROW_ELEMENTS // (3 * shape.heads * len(f)))):
-        paths = QueryPaths.of(shape, u, inner[some], some + start, rule)
+    for block in touched.split(max(1, MAX_ROW_ELEMENTS // (3 * shape.heads * len(f)))):
+        paths = QueryPaths.from_cotangents(shape, u, inner[block], block + start, rule)
         on_values, on_keys, on_queries = paths.gradients()
         v += on_values
         k += on_keys
-        q[:, some + start] += on_queries
+        q[:, block + start] += on_queries
     return torch.cat([part.transpose(0, 1).flatten(1) for part in (q, k, v)], dim=1) @ section.read
 
 

@@ -1,10 +1,11 @@
-"""Change a feature at every position, run on, and see what the model says."""
+"""Steering: change a feature at every position, run on, and compare the outputs."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from interbasis.analysis.features.activations import outputs_from
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.network import Head, Network
@@ -38,23 +39,22 @@ class Steering:
             InterbasisError: The layer's positions are those of a picture or a row, and end before ``first``.
         """
         network, inputs = self.network, inputs.to(self.network.device)
-        f = network.activations_at(network.layers.index(self.basis.name), inputs)
+        index = network.layers.index(self.basis.name)
+        f = network.activations_at(index, inputs)
         changed = f.clone()
-        changed[:, self._start(inputs, f) :] += self.by * self._direction(f)
-        return self._run_on(f), self._run_on(changed)
+        direction = self.basis.directions([self.feature])[:, 0].to(f)
+        changed[:, self._start(inputs, f) :] += self.by * direction
+        return outputs_from(network, index, f), outputs_from(network, index, changed)
 
     @torch.no_grad()
     def continuations(self, tokens: Tensor, count: int) -> tuple[list[int], list[int]]:  # [T]
-        """The most likely ``count`` tokens after a prompt, one after the other, without the change and
-        with."""
-        return self._continued(tokens, count, 0), self._continued(tokens, count, 1)
-
-    def _continued(self, tokens: Tensor, count: int, which: int) -> list[int]:
-        made: list[int] = []
-        for _ in range(count):
-            sequence = torch.cat([tokens, tokens.new_tensor(made)])
-            made.append(int(self.outputs(sequence[None])[which][0, -1].argmax()))
-        return made
+        """Most likely ``count`` tokens after a prompt, chosen one by one, without the change and with it."""
+        continuations: tuple[list[int], list[int]] = ([], [])
+        for which, chosen in enumerate(continuations):
+            for _ in range(count):
+                sequence = torch.cat([tokens, tokens.new_tensor(chosen)])
+                chosen.append(int(self.outputs(sequence[None])[which][0, -1].argmax()))
+        return continuations
 
     def _start(self, inputs: Tensor, f: Tensor) -> int:
         """The first of the layer's positions that is changed."""
@@ -73,14 +73,3 @@ class Steering:
                 f"{self.basis.name!r} has, received {self.first}"
             )
         return self.first
-
-    def _direction(self, f: Tensor) -> Tensor:  # [width]
-        if not self.basis.identity:
-            return self.basis.inverse[:, self.feature].to(f)
-        return torch.nn.functional.one_hot(torch.tensor(self.feature), self.basis.width).to(f)
-
-    def _run_on(self, f: Tensor) -> Tensor:
-        index = self.network.layers.index(self.basis.name)
-        for step in (*self.network.sections[index:], *self.network.tail):
-            f = step(f)
-        return f[..., self.network.output_layer.first_coordinate :]

@@ -1,4 +1,4 @@
-"""What a trace explains: an output of the model, the difference of two, or a feature, at one position."""
+"""Target of a trace: an output of the model, the difference of two, or a feature, at one position."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from interbasis.analysis.features.activations import outputs_from
 from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Record
 from interbasis.graph.interaction_graph import InteractionGraph
@@ -16,12 +17,12 @@ from interbasis.numerics.integration import Rule
 
 
 class TargetRequest(Record):
-    """What to explain; default: the largest output at the last position."""
+    """Request for a target; default: the largest output at the last position."""
 
     output: int | None = None
     """A token or class: its logit, counted from the mean of all logits."""
     minus: int | None = None
-    """Another one, whose logit is taken away instead of the mean."""
+    """Another token or class, whose logit is taken away instead of the mean."""
     layer: str | None = None
     """A node layer, by our name or TransformerLens', for one of its features."""
     feature: int | None = None
@@ -31,7 +32,7 @@ class TargetRequest(Record):
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """A number made of the activations of a node layer."""
+    """A number computed from the activations of a node layer."""
 
     network: Network
     index: int
@@ -43,9 +44,15 @@ class Target:
     output: int = 0
     minus: int | None = None
 
-    def value_of(self, f: Tensor, first: int) -> Tensor:  # [n, T, width], the layer's first position -> [n]
-        """What it is for these activations of its layer."""
-        return self._of(f, self.position - first)
+    def value(self, f: Tensor, first: int) -> Tensor:  # [n, T, width], the layer's first position -> [n]
+        """Its value for these activations of its layer."""
+        position = self.position - first
+        if self.basis is not None:
+            if self.basis.identity:
+                return f[:, position, self.feature]
+            return f[:, position] @ self.basis.transform[self.feature].to(f)
+        outputs = self.outputs(f, position)
+        return outputs[:, self.output] - (outputs.mean(1) if self.minus is None else outputs[:, self.minus])
 
     def row(self, f: Tensor, first: int, rule: Rule) -> Tensor:  # [T, width] -> [T, width]
         """∫dα of its gradient at α f."""
@@ -53,36 +60,30 @@ class Target:
         for node, weight in zip(rule.nodes, rule.weights, strict=True):
             with torch.enable_grad():
                 at = (node * f).detach().requires_grad_()
-                value = self._of(at[None], self.position - first).sum()
+                value = self.value(at[None], first).sum()
             total += weight * torch.autograd.grad(value, at)[0]
         return total
 
     def outputs(self, f: Tensor, position: int) -> Tensor:  # [n, T, width] -> [n, outputs]
         """The model's outputs at one position."""
-        if not any(_mixes(step) for step in self.network.tail):
+        sections = [step for step in self.network.tail if isinstance(step, Section)]
+        if not any(section.core.mixes_positions or section.last_only for section in sections):
             f, position = f[:, position : position + 1], 0
-        for step in self.network.tail:
-            f = step(f)
-        return f[:, position if f.shape[1] > position else -1, self.network.output_layer.first_coordinate :]
+        outputs = outputs_from(self.network, len(self.network.sections), f)
+        return outputs[:, position if outputs.shape[1] > position else -1]
 
-    def _of(self, f: Tensor, position: int) -> Tensor:
+    def label(self, names: Sequence[str] | None) -> str:
+        """Text for people: a feature's name, or outputs in quotes."""
         if self.basis is not None:
-            if self.basis.identity:
-                return f[:, position, self.feature]
-            return f[:, position] @ self.basis.transform[self.feature].to(f)
-        outputs = self.outputs(f, position)
-        less = outputs.mean(1) if self.minus is None else outputs[:, self.minus]
-        return outputs[:, self.output] - less
-
-
-def _mixes(step: object) -> bool:
-    return isinstance(step, Section) and (step.core.mixes_positions or step.last_only)
+            return f"{self.basis.name}:{self.feature}"
+        words = [str(i) if names is None else names[i] for i in (self.output, self.minus) if i is not None]
+        return " − ".join(f"“{word}”" for word in words)
 
 
 def resolve(
     network: Network, graph: InteractionGraph, request: TargetRequest, last: Tensor, positions: int
 ) -> Target:
-    """The target that a request names; ``last`` [T, width] are the activations of the last node layer.
+    """Return the target that a request names; ``last`` [T, width] are the last node layer's activations.
 
     Raises:
         InterbasisError: There is no such output, layer, feature or position.
@@ -126,11 +127,3 @@ def _feature(network: Network, graph: InteractionGraph, request: TargetRequest, 
     if not 0 <= feature < basis.features:
         raise InterbasisError(f"{layer!r} has features 0 to {basis.features - 1}, received {feature}")
     return Target(network, index, position, basis=basis, feature=feature)
-
-
-def target_name(target: Target, names: Sequence[str] | None) -> str:
-    """For people."""
-    if target.basis is not None:
-        return f"{target.basis.name}:{target.feature}"
-    words = [str(i) if names is None else names[i] for i in (target.output, target.minus) if i is not None]
-    return " − ".join(f"“{word}”" for word in words)

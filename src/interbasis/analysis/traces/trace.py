@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from interbasis.analysis.traces.assemble import Assembled
+from interbasis.analysis.traces.assemble import TracedLayer, assemble
 from interbasis.analysis.traces.checks import Interventions
-from interbasis.analysis.traces.pruning import prune
 from interbasis.analysis.traces.records import Trace, TraceSettings
-from interbasis.analysis.traces.rows import LayerState, LinearRow, Places, Rows, rows_into
+from interbasis.analysis.traces.rows import GradientEdges, IncomingEdges, LayerState, NodeSet, edges_into
 from interbasis.analysis.traces.slopes import target_gradients
 from interbasis.analysis.traces.targets import TargetRequest, resolve
-from interbasis.analysis.traces.walk import walk
+from interbasis.analysis.traces.walk import prune, walk
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.lib.counted_tokens import CountedTokens
@@ -30,15 +29,15 @@ def trace(
     settings: TraceSettings | None = None,
     names: Sequence[str] | None = None,
 ) -> Trace:
-    """The graph of one computation: which features, where, made an output what it is.
+    """Trace one computation: which features, at which positions, contributed to an output.
 
     Args:
         network: The network that the graph was built for.
         graph: A graph; only its bases are used.
         inputs: One sample: tokens [positions], or one row of numbers.
-        target: What to explain; default: the largest output at the last position.
+        target: Output or feature to explain; default: the largest output at the last position.
         settings: Method, pruning, checks.
-        names: What tokens or outputs are called; default: their numbers.
+        names: Names of tokens or outputs; default: their numbers.
 
     Returns:
         Nodes, signed edges, scores, and predictions beside what was measured.
@@ -48,7 +47,7 @@ def trace(
             such target.
     """
     settings = settings or TraceSettings()
-    computation = Computation.of(network, graph, inputs)
+    computation = Computation.from_inputs(network, graph, inputs)
     return Tracing(computation, target or TargetRequest(), settings, names).result()
 
 
@@ -63,7 +62,7 @@ class Computation:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, network: Network, graph: InteractionGraph, inputs: Tensor) -> "Computation":
+    def from_inputs(cls, network: Network, graph: InteractionGraph, inputs: Tensor) -> "Computation":
         """Run the network once, in the dtype of the build."""
         if network.layers != graph.layer_names:
             network = network.between(graph.layer_names)
@@ -108,43 +107,37 @@ class Tracing:
 
     @property
     def interventions(self) -> Interventions:
-        """Changes of its nodes, to be compared with what is predicted."""
+        """Interventions on its nodes, whose effects are compared with the predicted ones."""
         return Interventions(self.network, self.states, self.target, self.settings.effect_points)
 
     @torch.no_grad()
     def result(self) -> Trace:
-        """The walk, pruned and checked."""
-        used, rows = self._start()
-        steps = list(walk(self.network.sections, used, rows, self.rule, self.settings.max_nodes))
-        kept = prune(steps, self.settings.node_threshold, self.settings.edge_threshold)
-        by_layer = {step.layer: step for step in steps}
-        effects = [
-            self._effects(used[layer], by_layer[layer].nodes, slope)
-            for layer, slope in target_gradients(self.network, self.target, self.states)
-            if layer in by_layer  # a feature is not a node of its own trace
-        ]
-        return Assembled(self, used, steps, effects, kept).trace()
+        """Walk back from the target, prune, check."""
+        settings = self.settings
+        states, incoming = self._start()
+        steps = list(walk(self.network.sections, states, incoming, self.rule, settings.max_nodes))
+        masks = prune(steps, settings.node_threshold, settings.edge_threshold)
+        slopes = dict(target_gradients(self.network, self.target, self.states))
+        layers = []
+        for step, mask in zip(steps, masks, strict=True):
+            state, slope, nodes = states[step.layer], slopes[step.layer], step.nodes
+            effects = state.on_features(slope)[nodes.positions, nodes.features]
+            effects *= state.features[nodes.positions, nodes.features]
+            layers.append(TracedLayer(step, state, mask, effects, (slope * state.dropped).sum(1)))
+        return assemble(self, layers)
 
-    def _start(self) -> tuple[list[LayerState], Rows]:
-        """The layers that the target is made of, and the edges into it."""
+    def _start(self) -> tuple[list[LayerState], IncomingEdges]:
+        """The layers before the target, and the edges into it."""
         target, index = self.target, self.target.index
+        state = self.states[index]
         if target.basis is None:
-            state = self.states[index]
             row = target.row(state.f, state.first, self.rule)
-            return self.states, LinearRow(state, row)
-        section, source, own = self.network.sections[index - 1], self.states[index - 1], self.states[index]
-        place = target.position - own.first
-        if place < 0:
+            return self.states, GradientEdges(state, lambda: iter([(slice(0, 1), row[None])]))
+        position = target.position - state.first
+        if position < 0:
             raise InterbasisError(
-                f"{target.basis.name} has positions from {own.first} on, received {target.position}"
+                f"{target.basis.name} has positions from {state.first} on, received {target.position}"
             )
-        node = Places(torch.tensor([target.feature]), torch.tensor([place]))
-        rows = rows_into(section, source, own, node, self.rule)
-        return self.states[:index], rows
-
-    @staticmethod
-    def _effects(state: LayerState, nodes: Places, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """f̂ × slope of nodes [K], and of what was dropped at every position [T]."""
-        effects = state.directions(slope)[nodes.positions, nodes.features]
-        effects *= state.features[nodes.positions, nodes.features]
-        return effects, (slope * state.dropped).sum(1)
+        node = NodeSet(torch.tensor([target.feature]), torch.tensor([position]))
+        section, source = self.network.sections[index - 1], self.states[index - 1]
+        return self.states[:index], edges_into(section, source, state, node, self.rule)

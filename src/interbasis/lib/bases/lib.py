@@ -9,7 +9,7 @@ from interbasis.graph.settings import LIB
 from interbasis.lib.bases.principal import Principal
 from interbasis.lib.bases.whitened import WhitenedBasis
 from interbasis.network.jacobian_gram import JacobianGram
-from interbasis.numerics.linalg import EPSILON, Cut, Floor
+from interbasis.numerics.linalg import EPSILON, Floor, SpectrumCut
 
 
 class LocalInteractionBasis(WhitenedBasis):
@@ -33,7 +33,7 @@ def interacting(principal: Principal, gram: JacobianGram, floor: Floor) -> Layer
         floors = torch.maximum(floors, resolution * gram.products_along(V @ spread))
     else:
         floors = floor.levels(Λ, resolution, gram.magnitudes_along(V @ spread))
-    cut, above = Cut.of(Λ, floors), floors < Λ
+    cut, above = SpectrumCut.from_floors(Λ, floors), floors < Λ
     # directions that the decomposition's small side never saw have Λ = 0 and count as dropped
     cut = replace(cut, dropped=len(spread) - cut.kept)
     return principal.whitened(V[above], Λ[above], cut, gram, floor)

@@ -9,7 +9,7 @@ from interbasis.graph.layer_basis import IdentityBasis, LayerBasis
 from interbasis.lib.covariance import Covariance
 from interbasis.network.jacobian_gram import JacobianGram
 from interbasis.network.network import NodeLayer
-from interbasis.numerics.linalg import EPSILON, Cut, Floor, eigenbasis, right_singular_basis
+from interbasis.numerics.linalg import EPSILON, Floor, SpectrumCut, eigenbasis, right_singular_basis
 
 MASSIVE_RATIO = 1000
 """How many times the next variance the largest of a layer is where it is called massive."""
@@ -26,7 +26,7 @@ class Principal:
     mean: Tensor  # [w], the constant left out, w = width − 1
     D: Tensor  # [r]
     U: Tensor  # [r, w]
-    cut: Cut | None
+    cut: SpectrumCut | None
     isolated: int = 0
 
     @property
@@ -57,7 +57,7 @@ class Principal:
             squares = covariance.squares.cpu()
             resolution = node.width * EPSILON if divides or covariance.root is None else EPSILON**2
             floors = floor.levels(D, resolution, U.square() @ squares)
-            cut, above = Cut.of(D, floors), floors < D
+            cut, above = SpectrumCut.from_floors(D, floors), floors < D
             varies = own > floor.levels(own, EPSILON, squares[:alone], largest=squares[:alone])
             D, U, own, units = D[above], U[above], own[varies], units[varies]
         return cls(node, covariance.mean.cpu(), torch.cat([own, D]), torch.cat([units, U]), cut, len(units))
@@ -73,7 +73,7 @@ class Principal:
         return replace(self, isolated=min(self.isolated + 1, len(self.U)))
 
     def whitened(
-        self, V: Tensor, Λ: Tensor, jacobian_cut: Cut, gram: JacobianGram, floor: Floor
+        self, V: Tensor, Λ: Tensor, jacobian_cut: SpectrumCut, gram: JacobianGram, floor: Floor
     ) -> LayerBasis:
         """f̂ = Λ^½ V D^-½ U H f, for V and Λ of the directions that are not isolated.
 
@@ -94,7 +94,7 @@ class Principal:
         return self._layer(self.U, self.U.T, self.D, None, self.isolated)
 
     def _layer(
-        self, forward: Tensor, back: Tensor, ranking: Tensor, jacobian_cut: Cut | None, isolated: int
+        self, forward: Tensor, back: Tensor, ranking: Tensor, jacobian_cut: SpectrumCut | None, isolated: int
     ) -> LayerBasis:
         transform, inverse, mean = forward, back, self.mean
         variances = self.D

@@ -5,7 +5,7 @@ from interbasis.graph.settings import RANDOM
 from interbasis.lib.bases.principal import Principal
 from interbasis.lib.bases.whitened import WhitenedBasis
 from interbasis.network.jacobian_gram import JacobianGram
-from interbasis.numerics.linalg import EPSILON, Cut, Floor, fix_signs, haar_rotation
+from interbasis.numerics.linalg import EPSILON, Floor, SpectrumCut, fix_signs, haar_rotation
 
 
 class RandomBasis(WhitenedBasis):
@@ -24,4 +24,4 @@ class RandomBasis(WhitenedBasis):
         Λ, V = Λ[order], fix_signs(V[order])
         floors = floor.levels(Λ, principal.node.width * EPSILON, gram.magnitudes_along(V @ spread))
         above = floors < Λ
-        return principal.whitened(V[above], Λ[above], Cut.of(Λ, floors), gram, floor)
+        return principal.whitened(V[above], Λ[above], SpectrumCut.from_floors(Λ, floors), gram, floor)

@@ -20,26 +20,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interbasis.models.hf.parts import Affine, Block, Branch, Model, Norm, NormedHeads
+from interbasis.models.hf.parts import Affine, Branch, ModelParts, Norm, NormedHeads, TransformerBlock
 from interbasis.network.cores import Core, HeadNorm, Linear, Normalize, Variance
-from interbasis.network.network import Network, NodeLayer, Section, Step
+from interbasis.network.network import LayerMap, Network, NodeLayer, Section
 
 
-class Cut:
-    """A node layer and where its streams lie; the constant is coordinate 0, an isolated variance 1."""
+class StreamLayout:
+    """Node layer and its streams' coordinates; the constant is coordinate 0, an isolated variance 1."""
 
     def __init__(self, name: str, **streams: int):
-        self.places: dict[str, slice] = {}
+        self.slices: dict[str, slice] = {}
         width = 1
         for stream, size in streams.items():
-            self.places[stream] = slice(width, width + size)
+            self.slices[stream] = slice(width, width + size)
             width += size
         self.sizes = streams
         self.node = NodeLayer(name, width, isolated=1 if "variance" in streams else 0)
 
 
 @dataclass(frozen=True, eq=False)
-class SoftCap(Step):
+class SoftCap(LayerMap):
     """logits ↦ cap · tanh(logits / cap), for a tail: nothing of vocabulary size squared is made."""
 
     source: NodeLayer
@@ -68,12 +68,12 @@ class SoftCap(Step):
 
 
 class Assembly:
-    """Sections in the making."""
+    """Sections that are added one after the other."""
 
     def __init__(self, like: Tensor, width: int, name: str):
         self.like, self.width = like, width
         self.sections: list[Section] = []
-        self.cut = Cut(name, x=width)
+        self.layout = StreamLayout(name, x=width)
 
     def zeros(self, *shape: int) -> Tensor:
         return self.like.new_zeros(shape)
@@ -81,45 +81,49 @@ class Assembly:
     def eye(self, size: int) -> Tensor:
         return torch.eye(size, dtype=self.like.dtype, device=self.like.device)
 
-    def carry(self, target: Cut, **streams: str) -> Tensor:
-        """P: the constant and the streams target=source, as they are."""
-        skip = self.zeros(target.node.width, self.cut.node.width)
+    def carry(self, target: StreamLayout, **streams: str) -> Tensor:
+        """P: the constant and the streams target=source, unchanged."""
+        skip = self.zeros(target.node.width, self.layout.node.width)
         skip[0, 0] = 1
         for to, source in streams.items():
-            skip[target.places[to], self.cut.places[source]] = self.eye(self.cut.sizes[source])
+            skip[target.slices[to], self.layout.slices[source]] = self.eye(self.layout.sizes[source])
         return skip
 
     def reading(self, stream: str, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        read = self.zeros(len(weight), self.cut.node.width)
-        read[:, self.cut.places[stream]] = weight
+        read = self.zeros(len(weight), self.layout.node.width)
+        read[:, self.layout.slices[stream]] = weight
         if bias is not None:
             read[:, 0] = bias
         return read
 
-    def writing(self, target: Cut, stream: str, weight: Tensor) -> Tensor:
+    def writing(self, target: StreamLayout, stream: str, weight: Tensor) -> Tensor:
         write = self.zeros(target.node.width, weight.shape[1])
-        write[target.places[stream]] = weight
+        write[target.slices[stream]] = weight
         return write
 
-    def step(self, target: Cut, skip: Tensor, read: Tensor, write: Tensor, core: Core) -> None:
-        self.sections.append(Section(self.cut.node, target.node, skip, read, write, core))
-        self.cut = target
+    def step(self, target: StreamLayout, skip: Tensor, read: Tensor, write: Tensor, core: Core) -> None:
+        self.sections.append(Section(self.layout.node, target.node, skip, read, write, core))
+        self.layout = target
 
-    def normalise(self, norm: Norm | None, stream: str, between: str, target: Cut, **carried: str) -> None:
+    def normalise(
+        self, norm: Norm | None, stream: str, between: str, target: StreamLayout, **carried: str
+    ) -> None:
         """Two sections: the variance of a stream, and the division by it into the target's ``normalised``."""
         if norm is None:
             return
-        identity = self.eye(self.width)
+        identity, unit = self.eye(self.width), self.eye(1)
         H = identity - 1 / self.width if norm.centred else identity
-        out = Cut(between, variance=1, **self.cut.sizes)
-        skip = self.carry(out, **{name: name for name in self.cut.sizes})
-        unit = self.writing(out, "variance", self.like.new_ones(1, 1))
-        self.step(out, skip, self.reading(stream, H), unit, Variance(self.width))
-        read = torch.cat([self.reading("variance", self.like.new_ones(1, 1)), self.reading(stream, H)])
+        out = StreamLayout(between, variance=1, **self.layout.sizes)
+        skip = self.carry(out, **{name: name for name in self.layout.sizes})
+        write = self.writing(out, "variance", unit)
+        self.step(out, skip, self.reading(stream, H), write, Variance(self.width))
+        read = torch.cat([self.reading("variance", unit), self.reading(stream, H)])
         write = self.writing(target, "normalised", identity)
         self.step(target, self.carry(target, **carried), read, write, Normalize(norm.epsilon))
 
-    def branch(self, branch: Branch, norm: Norm | None, target: Cut, into: str, **carried: str) -> None:
+    def branch(
+        self, branch: Branch, norm: Norm | None, target: StreamLayout, into: str, **carried: str
+    ) -> None:
         """out · core(read · (gain ∘ normalised + bias)), added to a stream of the target."""
         stream = "x" if norm is None else "normalised"
         read = branch.read.after(norm)
@@ -128,111 +132,110 @@ class Assembly:
             stream, read = "heads", branch.normed_heads.read
         skip = self.carry(target, **carried)
         at_zero = branch.core.at_zero(read.bias).expand(branch.out.weight.shape[1])
-        skip[target.places[into], 0] += branch.out.bias + branch.out.weight @ at_zero
+        skip[target.slices[into], 0] += branch.out.bias + branch.out.weight @ at_zero
         write = self.writing(target, into, branch.out.weight)
         self.step(target, skip, self.reading(stream, read.weight, read.bias), write, branch.core)
 
     def norm_heads(self, heads: NormedHeads, read: Affine, stream: str, carried: set[str]) -> None:
-        """Queries and keys are normed head by head, or all heads together; values are only read."""
-        name, sizes = self.cut.node.name.replace("attn_in", "heads"), self.cut.sizes
-        size = heads.kept + len(read.weight) - heads.normed
-        target = Cut(name, heads=size, **{other: sizes[other] for other in sizes if other in carried})
-        skip = self.carry(target, **{other: other for other in carried})
+        """A section that norms queries and keys head by head, or all together; values are only read."""
+        name, sizes = self.layout.node.name.replace("attn_in", "heads"), self.layout.sizes
+        size = heads.used + len(read.weight) - heads.normed
+        target = StreamLayout(name, heads=size, **{s: sizes[s] for s in sizes if s in carried})
+        skip = self.carry(target, **{s: s for s in carried})
         reading = self.reading(stream, read.weight, read.bias)
-        rows = torch.arange(target.node.width)[target.places["heads"]]
-        skip[rows[heads.kept :]] = reading[heads.normed :]
+        rows = torch.arange(target.node.width)[target.slices["heads"]]
+        skip[rows[heads.used :]] = reading[heads.normed :]
         write = self.zeros(target.node.width, heads.normed)
-        write[rows[: heads.kept], : heads.kept] = self.eye(heads.kept)
+        write[rows[: heads.used], : heads.used] = self.eye(heads.used)
         core = HeadNorm(heads.width, heads.epsilon)
         self.step(target, skip, reading[: heads.normed], write, core)
 
-    def add_normalised(self, norm: Norm, target: Cut) -> None:
-        """x + gain ∘ normalised + bias."""
-        skip = self.carry(target, x="x")
-        skip[target.places["x"], self.cut.places["normalised"]] = torch.diag(norm.gain)
-        skip[target.places["x"], 0] += norm.bias
-        self.step(target, skip, self.zeros(0, skip.shape[1]), self.zeros(len(skip), 0), Linear())
-
-    def after(self, norm: Norm, name: str, k: int, target: Cut) -> None:
-        """x + norm(branch), where the node layer before holds branch and x; the last step is linear."""
-        added = Cut(f"{name}_add.{k}", normalised=self.width, x=self.width)
-        self.normalise(norm, "branch", f"{name}_out.{k}", added, x="x")
-        self.add_normalised(norm, target)
-
-    def block(self, block: Block, k: int, following: str) -> None:
+    def block(self, block: TransformerBlock, k: int, following: str) -> None:
+        """Sections of one block; ``following`` names the node layer after it."""
         d = self.width
-        attention_in = Cut(f"attn_in.{k}", normalised=d, x=d)
+        attention_in = StreamLayout(f"attn_in.{k}", normalised=d, x=d)
         self.normalise(block.norm1, "x", f"ln1_out.{k}", attention_in, x="x")
-        middle = following if block.mlp is None else _before(block.norm2, "ln2", "mlp_in", k)
-        if block.parallel and block.mlp is not None and block.norm2 is block.norm1 is not None:
-            mlp_in = Cut(f"mlp_in.{k}", normalised=d, y=d)
-            self.branch(block.attention, block.norm1, mlp_in, "y", normalised="normalised", y="x")
-            self.branch(block.mlp, block.norm2, Cut(following, x=d), "x", x="y")
-            return
-        if block.parallel and block.mlp is not None:
-            self.branch(block.attention, block.norm1, Cut(middle, x=d, y=d), "y", x="x", y="x")
-            mlp_in = Cut(f"mlp_in.{k}", normalised=d, y=d)
-            self.normalise(block.norm2, "x", f"ln2_out.{k}", mlp_in, y="y")
-            self.branch(block.mlp, block.norm2, Cut(following, x=d), "x", x="y")
-            return
-        self._residual(block.attention, block.norm1, block.after_attention, ("post1", k), Cut(middle, x=d))
+        middle, end = _before(block.norm2, "ln2", "mlp_in", k), StreamLayout(following, x=d)
         if block.mlp is None:
+            self._residual(block.attention, block.norm1, block.after_attention, ("post1", k), end)
             return
-        mlp_in = Cut(f"mlp_in.{k}", normalised=d, x=d)
-        self.normalise(block.norm2, "x", f"ln2_out.{k}", mlp_in, x="x")
-        self._residual(block.mlp, block.norm2, block.after_mlp, ("post2", k), Cut(following, x=d))
+        if not block.parallel:
+            target = StreamLayout(middle, x=d)
+            self._residual(block.attention, block.norm1, block.after_attention, ("post1", k), target)
+            mlp_in = StreamLayout(f"mlp_in.{k}", normalised=d, x=d)
+            self.normalise(block.norm2, "x", f"ln2_out.{k}", mlp_in, x="x")
+            self._residual(block.mlp, block.norm2, block.after_mlp, ("post2", k), end)
+            return
+        mlp_in = StreamLayout(f"mlp_in.{k}", normalised=d, y=d)
+        if block.norm2 is block.norm1 is not None:
+            self.branch(block.attention, block.norm1, mlp_in, "y", normalised="normalised", y="x")
+        else:
+            self.branch(block.attention, block.norm1, StreamLayout(middle, x=d, y=d), "y", x="x", y="x")
+            self.normalise(block.norm2, "x", f"ln2_out.{k}", mlp_in, y="y")
+        self.branch(block.mlp, block.norm2, end, "x", x="y")
 
     def _residual(
-        self, branch: Branch, norm: Norm | None, after: Norm | None, name: tuple[str, int], target: Cut
+        self,
+        branch: Branch,
+        norm: Norm | None,
+        after: Norm | None,
+        name: tuple[str, int],
+        target: StreamLayout,
     ) -> None:
+        """x + branch(x), or x + after(branch(x)), where the last section is linear."""
         if after is None:
             self.branch(branch, norm, target, "x", x="x")
             return
         d, (word, k) = self.width, name
-        self.branch(branch, norm, Cut(f"{word}.{k}", branch=d, x=d), "branch", x="x")
-        self.after(after, word, k, target)
+        self.branch(branch, norm, StreamLayout(f"{word}.{k}", branch=d, x=d), "branch", x="x")
+        added = StreamLayout(f"{word}_add.{k}", normalised=d, x=d)
+        self.normalise(after, "branch", f"{word}_out.{k}", added, x="x")
+        skip = self.carry(target, x="x")
+        skip[target.slices["x"], added.slices["normalised"]] = torch.diag(after.gain)
+        skip[target.slices["x"], 0] += after.bias
+        self.step(target, skip, self.zeros(0, skip.shape[1]), self.zeros(len(skip), 0), Linear())
 
 
 def _before(norm: Norm | None, before_norm: str, before_branch: str, k: int) -> str:
     return f"{before_branch if norm is None else before_norm}.{k}"
 
 
-def entrance(model: Model, k: int) -> str:
-    """The name of the node layer where block k begins; of the end after the last."""
+def entrance(model: ModelParts, k: int) -> str:
+    """Name of the node layer where block k begins; after the last block, that of the end."""
     if k < len(model.blocks):
         return _before(model.blocks[k].norm1, "ln1", "attn_in", k)
     return "unembed" if model.norm is None else "ln_final"
 
 
-def assemble(model: Model, output: bool = False, **about: Any) -> Network:
-    """The network of a model; its last node layer is `unembed`, or `output` where that is asked for."""
+def assemble(model: ModelParts, output: bool = False, **about: Any) -> Network:
+    """Network of a model; its last node layer is `unembed`, or `output` where that is asked for."""
     blocks = [section for k in range(len(model.blocks)) for section in block_sections(model, k)]
     return around(model, blocks, output, **about)
 
 
-def block_sections(model: Model, k: int) -> tuple[Section, ...]:
-    """The sections of one block."""
+def block_sections(model: ModelParts, k: int) -> tuple[Section, ...]:
+    """Sections of one block."""
     weight = model.blocks[k].attention.out.weight
-    made = Assembly(weight, weight.shape[0], entrance(model, k))
-    made.block(model.blocks[k], k, entrance(model, k + 1))
-    return tuple(made.sections)
+    assembly = Assembly(weight, weight.shape[0], entrance(model, k))
+    assembly.block(model.blocks[k], k, entrance(model, k + 1))
+    return tuple(assembly.sections)
 
 
-def around(model: Model, blocks: Sequence[Section], output: bool, **about: Any) -> Network:
-    """The network of a model whose blocks are these sections: embedding before, norm and logits after."""
+def around(model: ModelParts, blocks: Sequence[Section], output: bool, **about: Any) -> Network:
+    """Network of a model whose blocks are these sections: embedding before, norm and logits after."""
     like = model.unembedding.weight
-    made = Assembly(like, like.shape[1], entrance(model, len(model.blocks)))
-    made.normalise(model.norm, "x", "ln_final_out", Cut("unembed", normalised=made.width))
-    to_logits, after = unembedding(made.cut.node, model.unembedding.after(model.norm), model.cap)
-    sections, tail = [*blocks, *made.sections], [to_logits, *after]
+    end = Assembly(like, like.shape[1], entrance(model, len(model.blocks)))
+    end.normalise(model.norm, "x", "ln_final_out", StreamLayout("unembed", normalised=end.width))
+    to_logits, after = unembedding(end.layout.node, model.unembedding.after(model.norm), model.cap)
+    sections, tail = [*blocks, *end.sections], [to_logits, *after]
     if output:
         sections, tail = [*sections, to_logits], after
     about |= {"rotate_last": not output, "predicts_next": model.predicts_next}
     return Network(model.embedding, tuple(sections), tuple(tail), model.family, **about)
 
 
-def unembedding(source: NodeLayer, unembed: Affine, cap: float | None) -> tuple[Section, list[Step]]:
-    """The section to the logits, and what comes after it."""
+def unembedding(source: NodeLayer, unembed: Affine, cap: float | None) -> tuple[Section, list[LayerMap]]:
+    """The section to the logits, and the steps after it."""
     skip = torch.cat([unembed.bias[:, None], unembed.weight], dim=1)
     target = NodeLayer("output", len(skip), constant=False)
     nothing = skip.new_zeros(len(skip), 0)

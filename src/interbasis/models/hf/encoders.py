@@ -5,27 +5,28 @@ scores have a bias by relative position, and the sum of Whisper's position embed
 These sections are differentiated automatically, and a network of T5's takes samples of the example's length
 alone (`TOKENS`); `from_torch` with an example of your own takes another.
 
-What comes out is the logits where the model has a head (masked tokens, classes), else the last hidden states;
+The outputs are the logits where the model has a head (masked tokens, classes), else the last hidden states;
 ``head`` chooses the mean of these over all tokens, or the pooled first token. Samples of different lengths
 are given without padding and without a mask: `Batches` cuts it off, so that sums run over real tokens only.
 """
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from interbasis.base.errors import InterbasisError
-from interbasis.models.traced.load import network_of
+from interbasis.models.traced.load import trace_network
 from interbasis.network.network import Network
 
 Head = Literal["tokens", "mean", "pooled"]
 TOKENS = 8
-"""Length of the example of a model of tokens."""
+"""Length of the example for a model of tokens."""
 
 
 class Encoder(nn.Module):
-    """A model of transformers as a module of one tensor to one tensor."""
+    """Model of transformers as a module of one tensor to one tensor."""
 
     def __init__(self, model: nn.Module, head: Head | None):
         super().__init__()
@@ -42,7 +43,7 @@ class Encoder(nn.Module):
 
 
 def is_encoder(model: Any) -> bool:
-    """Whether it is one of transformers' models that put out nothing about the next token."""
+    """Whether a model is one of transformers' that put out nothing about the next token."""
     from transformers import PreTrainedModel
 
     if not isinstance(model, PreTrainedModel) or getattr(model.config, "is_decoder", False):
@@ -51,29 +52,28 @@ def is_encoder(model: Any) -> bool:
 
 
 def from_encoder(model: nn.Module, head: Head | None = None) -> Network:
-    """The network of an encoder; its outputs are compared with the model's own."""
-    from dataclasses import replace
-
-    if _has_decoder(model):
+    """Network of an encoder; its outputs are compared with the model's own."""
+    config: Any = model.config
+    decoders = [name for name, _ in model.named_modules() if name.rpartition(".")[2] == "decoder"]
+    if getattr(config, "is_encoder_decoder", False) and decoders:
         raise InterbasisError(
             f"{type(model).__name__} has an encoder and a decoder, and only encoders are supported; pass "
             "model.get_encoder()"
         )
     if head == "pooled" and getattr(model, "pooler", None) is None:
         raise InterbasisError(f"{type(model).__name__} has no pooler; expected head mean or tokens")
-    network = network_of(Encoder(model, head), example_for(model))
-    config: Any = model.config
-    return _without("model.", replace(network, family=config.model_type))
+    network = trace_network(Encoder(model, head), example_for(model))
 
+    def renamed(step: Any) -> Any:  # node layers by the names that the model itself has for its parts
+        ends = (replace(node, name=node.name.removeprefix("model.")) for node in (step.source, step.target))
+        return replace(step, **dict(zip(("source", "target"), ends, strict=True)))
 
-def _has_decoder(model: nn.Module) -> bool:
-    """Whether a decoder follows the encoder, which takes tokens of its own."""
-    together = getattr(model.config, "is_encoder_decoder", False)
-    return together and any(name.rpartition(".")[2] == "decoder" for name, _ in model.named_modules())
+    sections, tail = tuple(map(renamed, network.sections)), tuple(map(renamed, network.tail))
+    return replace(network, family=config.model_type, sections=sections, tail=tail)
 
 
 def example_for(model: Any) -> Tensor:
-    """Tokens, an image or a spectrogram of the size that its configuration says."""
+    """Tokens, an image or a spectrogram of the size in a model's configuration."""
     config = model.config
     generator = torch.Generator().manual_seed(0)
     if model.main_input_name == "pixel_values":
@@ -91,20 +91,6 @@ def example_for(model: Any) -> Tensor:
     longest = getattr(config, "max_position_embeddings", None) or TOKENS + 2
     padding = getattr(config, "pad_token_id", None)
     tokens = torch.randint(config.vocab_size, (2, min(TOKENS, max(2, longest - 2))), generator=generator)
-    return (
-        torch.where(tokens == padding, (tokens + 1) % config.vocab_size, tokens)
-        if padding is not None
-        else tokens
-    )
-
-
-def _without(prefix: str, network: Network) -> Network:
-    """Node layers by the names that the model itself has for its parts."""
-    from dataclasses import replace
-
-    def named(node: Any) -> Any:
-        return replace(node, name=node.name.removeprefix(prefix))
-
-    sections = tuple(replace(s, source=named(s.source), target=named(s.target)) for s in network.sections)
-    tail = tuple(replace(s, source=named(s.source), target=named(s.target)) for s in network.tail)  # type: ignore[type-var]
-    return replace(network, sections=sections, tail=tail)
+    if padding is None:
+        return tokens
+    return torch.where(tokens == padding, (tokens + 1) % config.vocab_size, tokens)

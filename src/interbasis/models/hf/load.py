@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from interbasis.models.hf import reading, transformer_lens
 from interbasis.models.hf.assemble import assemble, entrance
 from interbasis.models.hf.encoders import Head, from_encoder, is_encoder
 from interbasis.models.hf.families import FAMILIES
-from interbasis.models.hf.parts import GENERAL, Model
+from interbasis.models.hf.parts import GENERAL, ModelParts
 from interbasis.models.hf.stored import StoredModel
 from interbasis.models.matrices import change_matrices, changed_copy
 from interbasis.models.own_output import check_no_global_hooks, evaluation_mode, own_output
@@ -24,7 +24,10 @@ from interbasis.network.cores.activations import acts_elementwise
 from interbasis.network.network import Change, Network
 
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-"""What configurations call the number of experts."""
+"""Names of the number of experts in configurations."""
+MAX_RELATIVE_ERROR = 1e-4
+"""Largest error allowed, of the largest logit: transformers rounds norms and angles to float32 whatever the
+model's dtype."""
 
 
 def from_hf(
@@ -62,20 +65,25 @@ def from_hf(
     live = isinstance(model_or_path, nn.Module)
     if stored:
         return _stored(model_or_path, blocks, output, head)
-    model: Any = (
-        reading.alone(model_or_path)
-        if isinstance(model_or_path, nn.Module)
-        else reading.load(str(model_or_path))
-    )
+    name = "" if live else str(model_or_path)
+    model: Any = reading.language_model(cast(nn.Module, model_or_path)) if live else reading.load(name)
+    load_changed = partial(_load_changed, name)
     if _kind(model) not in FAMILIES and is_encoder(model):
-        return _encoder(model, None if live else str(model_or_path), blocks, head)
+        if blocks is not None:
+            raise InterbasisError(
+                "blocks can be chosen in causal language models only; choose node layers of an encoder by "
+                "name, network.between([…])"
+            )
+        changed = partial(changed_copy, model) if live else load_changed
+        network = from_encoder(model, head)
+        return replace(network, remake=lambda change: from_hf(changed(change), head=head))
     if head is not None:
         raise InterbasisError(f"a head is an option of encoders; {type(model).__name__} puts out logits")
     with torch.no_grad():
-        inner = transformer_lens.behind(model)
+        inner = transformer_lens.hugging_face_model(model)
         parts = _parts(inner)
         double = parts.unembedding.weight.dtype == torch.float64
-        changed = partial(changed_copy, inner) if live else partial(_load_changed, str(model_or_path))
+        changed = partial(changed_copy, inner) if live else load_changed
         network = assemble(
             parts,
             output,
@@ -89,18 +97,18 @@ def from_hf(
 def _stored(
     path: nn.Module | str | Path, blocks: str | int | range | None, output: bool, head: Head | None
 ) -> Network:
-    """The network of a folder or a Hub id whose blocks stay in their files."""
+    """Network of a folder or a Hub id whose blocks stay in their files."""
     if isinstance(path, nn.Module):
         raise InterbasisError(
             f"expected a folder or a Hub id to load blocks from, received a {type(path).__name__} in memory"
         )
-    config = reading.language_config(reading.config_of(str(path)))
+    config = reading.language_config(reading.load_config(str(path)))
     if config.model_type not in FAMILIES or head is not None:
         raise InterbasisError(
             f"blocks can be loaded one at a time for {', '.join(FAMILIES)} models, not for "
             f"{config.model_type}; leave out --memory to load it as a whole"
         )
-    model = StoredModel(reading.skeleton(config), reading.folder_of(str(path)), _parts, _check)
+    model = StoredModel(reading.skeleton(config), reading.local_folder(str(path)), _parts, _check)
     with torch.no_grad():
         network = model.network(
             output,
@@ -112,8 +120,8 @@ def _stored(
 
 
 def exceeds(name: str, limit: int) -> bool:
-    """Whether the network of a causal language model would take more memory, told without reading weights."""
-    config = reading.language_config(reading.config_of(name))
+    """Whether the network of a causal language model takes more bytes than ``limit``; no weights are read."""
+    config = reading.language_config(reading.load_config(name))
     if config.model_type not in FAMILIES:
         return False
     network, _ = skeleton_network(config)
@@ -122,7 +130,7 @@ def exceeds(name: str, limit: int) -> bool:
 
 
 def skeleton_network(config: Any, blocks: str | None = None, output: bool = False) -> tuple[Network, bool]:
-    """The network of a configuration, its tensors without memory, and whether its norms are centred."""
+    """Network of a configuration, its tensors without memory, and whether its norms are centred."""
     with torch.no_grad():
         parts = _parts(reading.skeleton(config))
         network = assemble(parts, output, build_dtype="float32")
@@ -135,38 +143,27 @@ def _check(network: Network, model: Any) -> None:
     _check_logits(network, model)
 
 
-def _encoder(model: Any, name: str | None, blocks: str | int | range | None, head: Head | None) -> Network:
-    if blocks is not None:
-        raise InterbasisError(
-            "blocks can be chosen in causal language models only; choose node layers of an encoder by name, "
-            "network.between([…])"
-        )
-    changed = partial(changed_copy, model) if name is None else partial(_load_changed, name)
-    network = from_encoder(model, head)
-    return replace(network, remake=lambda change: from_hf(changed(change), head=head))
-
-
 def _kind(model: Any) -> str | None:
     return getattr(getattr(model, "config", None), "model_type", None)
 
 
 def _load_changed(name: str, change: Change) -> nn.Module:
-    """Loaded again: a network made from a name does not hold on to the model."""
+    """Load a model again, changed: a network made from a name does not hold on to the model."""
     return change_matrices(reading.load(name), change)
 
 
-def _parts(model: Any) -> Model:
+def _parts(model: Any) -> ModelParts:
     if transformer_lens.made_by_transformer_lens(model, "HookedTransformer"):
         return transformer_lens.parts(model)
     kind = _kind(model)
-    known = ", ".join(FAMILIES)
     if kind not in FAMILIES:
         raise InterbasisError(
             f"{type(model).__name__}{_obstacle(model.config)} is an unsupported architecture (supported: "
-            f"{known}); for other models, {GENERAL}"
+            f"{', '.join(FAMILIES)}); for other models, {GENERAL}"
         )
+    file, function = FAMILIES[kind].split(".")
     try:
-        return import_module(f"interbasis.models.hf.{FAMILIES[kind]}").parts(model)
+        return getattr(import_module(f"interbasis.models.hf.{file}"), function)(model)
     except AttributeError as error:
         raise InterbasisError(
             f"{type(model).__name__} is not built as a {kind} causal language model: {error}; {GENERAL}"
@@ -174,7 +171,7 @@ def _parts(model: Any) -> Model:
 
 
 def _obstacle(config: Any) -> str:
-    """What stands in the way of some architectures that are asked for."""
+    """Reason why an architecture is not supported, in words, where it is known."""
     if any(getattr(config, name, None) for name in EXPERTS):
         return ", which sends every token to some of its experts,"
     if config.model_type in ("bloom", "mpt"):
@@ -183,31 +180,30 @@ def _obstacle(config: Any) -> str:
 
 
 def _check_elementwise(network: Network, model: Any) -> None:
-    """An activation that reads several neurons at once gives the right logits, but wrong derivatives."""
-    for section in network.sections:
-        core = section.core
-        if isinstance(core, (Elementwise, Gated)):
-            activation = core.activation
-            if not acts_elementwise(activation, network.dtype, network.device):
-                raise InterbasisError(
-                    f"the activation {type(activation).__name__} of {type(model).__name__} reads several "
-                    f"neurons at once; expected one that treats every neuron by itself; {GENERAL}"
-                )
-
-
-MAX_RELATIVE_ERROR = 1e-4
-"""Of the largest logit: transformers rounds norms and angles to float32 whatever the model's dtype."""
+    """Refuse an activation that reads several neurons: it gives the right logits, but wrong derivatives."""
+    cores = (section.core for section in network.sections)
+    for activation in (core.activation for core in cores if isinstance(core, (Elementwise, Gated))):
+        if not acts_elementwise(activation, network.dtype, network.device):
+            raise InterbasisError(
+                f"the activation {type(activation).__name__} of {type(model).__name__} reads several "
+                f"neurons at once; expected one that treats every neuron by itself; {GENERAL}"
+            )
 
 
 def _check_logits(network: Network, model: Any) -> None:
-    """The network computes what the model computes, on a few tokens.
+    """Refuse a network whose logits are not the model's own, on a few tokens.
 
     What half types round away in a model hides what a hook changes, so such a model is run in float32.
     """
-    vocabulary, context = _vocabulary_and_context(network)
-    tokens = torch.arange(min(8, context), device=network.device)[None] * 7 % vocabulary
-    own = _in_float32(model, tokens) if _is_half(model) else _as_it_is(model, tokens)
-    expected = (own if isinstance(own, Tensor) else own.logits).to(network.dtype)
+    embedding: Any = network.prefix
+    length = 8 if embedding.context is None else min(8, embedding.context)
+    tokens = torch.arange(length, device=network.device)[None] * 7 % len(embedding.tokens)
+    if any(p.is_floating_point() and p.element_size() < 4 for p in model.parameters()):
+        outputs = _in_float32(model, tokens)
+    else:
+        with evaluation_mode(model):
+            outputs = model(tokens)
+    expected = (outputs if isinstance(outputs, Tensor) else outputs.logits).to(network.dtype)
     error = (network(tokens) - expected).abs().max() / expected.abs().max()
     if not error <= MAX_RELATIVE_ERROR:
         raise InterbasisError(
@@ -216,23 +212,10 @@ def _check_logits(network: Network, model: Any) -> None:
         )
 
 
-def _is_half(model: Any) -> bool:
-    return any(p.is_floating_point() and p.element_size() < 4 for p in model.parameters())
-
-
-def _as_it_is(model: Any, tokens: Tensor) -> Any:
-    with evaluation_mode(model):
-        return model(tokens)
-
-
 def _in_float32(model: Any, tokens: Tensor) -> Any:
     try:
-        return own_output(transformer_lens.wrapped(model), tokens, torch.float32)
-    except (
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:  # a hook that insists on the model's own dtype, say
+        return own_output(transformer_lens.called_module(model), tokens, torch.float32)
+    except (RuntimeError, TypeError, ValueError) as error:  # a hook that insists on the model's dtype, say
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise InterbasisError(
             f"{type(model).__name__} computes in half precision and could not be run in float32 to be "
@@ -240,13 +223,9 @@ def _in_float32(model: Any, tokens: Tensor) -> Any:
         ) from error
 
 
-def _vocabulary_and_context(network: Network) -> tuple[int, int]:
-    embedding: Any = network.prefix
-    return len(embedding.tokens), 8 if embedding.context is None else embedding.context
-
-
-def _cut(network: Network, blocks: str | int | range, parts: Model, output: bool) -> Network:
-    first, last = _ends(blocks, len(parts.blocks))
+def _cut(network: Network, blocks: str | int | range, parts: ModelParts, output: bool) -> Network:
+    """Network between the ends of the blocks that are wanted."""
+    first, last = _block_range(blocks, len(parts.blocks))
     if output:
         raise InterbasisError(
             "with blocks chosen the last node layer is the end of the cut; leave out output"
@@ -256,7 +235,7 @@ def _cut(network: Network, blocks: str | int | range, parts: Model, output: bool
     return network.between(names[start : end + 1])
 
 
-def _ends(blocks: str | int | range, count: int) -> tuple[int, int]:
+def _block_range(blocks: str | int | range, count: int) -> tuple[int, int]:
     """The first and the last block."""
     if isinstance(blocks, range) and len(blocks) and blocks.step == 1:
         first, last = blocks[0], blocks[-1]

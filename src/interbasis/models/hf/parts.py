@@ -1,30 +1,33 @@
-"""The parts a family names, in one form for all: norms, attention, MLPs, blocks, the whole model."""
+"""Parts that a family names, in one form for all: norms, attention, MLPs, blocks, the whole model."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from interbasis.base.errors import InterbasisError
-from interbasis.network.cores import Attention, Core
-from interbasis.network.network import Prefix
-from interbasis.network.prefix import with_constant
+from interbasis.models.embedding import TokenEmbedding
+from interbasis.network.cores import Attention, Core, Elementwise, Rotary
 
 GENERAL = (
     "build the interbasis.Network from sections whose core is "
     "interbasis.network.cores.General(function), the general path, instead"
 )
+OLMO_EPSILON = 1e-5
+"""Written into OLMo's layer norm, which has no parameters."""
+LENGTH_DEPENDENT = ("dynamic", "longrope")
+"""Kinds of rotary positions whose frequencies change for inputs longer than some number of positions."""
 
 
 def weights(tensor: Tensor) -> Tensor:
-    """A copy, in float32 at least."""
+    """Copy of a tensor, in float32 at least."""
     return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32)).clone()
 
 
-def held_still(activation: nn.Module) -> nn.Module:
-    """An activation with parameters (Apertus) as a copy, in float32 at least, that needs no gradients."""
+def frozen(activation: nn.Module) -> nn.Module:
+    """Activation; with parameters (Apertus) a copy of it, in float32 at least, that needs no gradients."""
     parameters = list(activation.parameters())
     if not parameters:
         return activation
@@ -42,14 +45,29 @@ class Norm:
     centred: bool
 
     @classmethod
-    def layer(cls, module: nn.Module) -> "Norm":
-        """Of an nn.LayerNorm."""
+    def from_layer_norm(cls, module: nn.Module) -> "Norm":
         if type(module) is not nn.LayerNorm or len(module.normalized_shape) != 1:
             raise InterbasisError(f"{type(module).__name__} is not an nn.LayerNorm over one axis; {GENERAL}")
         like = torch.zeros(module.normalized_shape) if module.weight is None else weights(module.weight)
         gain = torch.ones_like(like) if module.weight is None else like
         bias = torch.zeros_like(like) if module.bias is None else weights(module.bias)
         return cls(gain, bias, module.eps, centred=True)
+
+    @classmethod
+    def from_module(cls, module: Any) -> "Norm":
+        """Layer norm in one of transformers' forms, by its class; else an RMS norm with gain ``weight``."""
+        name = type(module).__name__
+        if type(module) is nn.LayerNorm:
+            return cls.from_layer_norm(module)
+        if name == "OlmoLayerNorm":
+            ones = torch.ones(module.normalized_shape)
+            return cls(ones, torch.zeros_like(ones), OLMO_EPSILON, centred=True)
+        gain = weights(module.weight)
+        if name == "NemotronLayerNorm1P":
+            return cls(1 + gain, weights(module.bias), module.eps, centred=True)
+        if name in ("CohereLayerNorm", "Cohere2LayerNorm"):
+            return cls(gain, torch.zeros_like(gain), module.variance_epsilon, centred=True)
+        return cls.rms(gain, module.variance_epsilon)
 
     @classmethod
     def rms(cls, gain: Tensor, epsilon: float) -> "Norm":
@@ -71,8 +89,8 @@ class Affine:
     bias: Tensor  # [out]
 
     @classmethod
-    def of(cls, module: nn.Module) -> "Affine":
-        """Of an nn.Linear, of Falcon's, or of GPT-2's Conv1D, which is one transposed."""
+    def from_module(cls, module: nn.Module) -> "Affine":
+        """Map of an nn.Linear, of Falcon's, or of GPT-2's Conv1D, which is one transposed."""
         if type(module) is nn.Linear or type(module).__name__ == "FalconLinear":
             weight = weights(cast(Tensor, module.weight))
         elif type(module).__name__ == "Conv1D" and isinstance(module.weight, Tensor):
@@ -88,20 +106,20 @@ class Affine:
     def stack(cls, *parts: "Affine") -> "Affine":
         return cls(torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts]))
 
-    def rows(self, chosen: Tensor) -> "Affine":
-        """Some rows, in any order, also repeated."""
-        return Affine(self.weight[chosen], self.bias[chosen])
+    def rows(self, index: Tensor) -> "Affine":
+        """Rows in any order, also repeated."""
+        return Affine(self.weight[index], self.bias[index])
 
     def scaled(self, factor: float) -> "Affine":
         return self if factor == 1 else Affine(factor * self.weight, factor * self.bias)
 
     def centred(self, width: int) -> "Affine":
-        """Less the mean over every ``width`` outputs."""
+        """The same less the mean over every ``width`` outputs."""
         parts = (part.unflatten(0, (-1, width)) for part in (self.weight, self.bias))
         return Affine(*((part - part.mean(1, keepdim=True)).flatten(0, 1) for part in parts))
 
     def padded(self, rows: int) -> "Affine":
-        """With outputs that are 0 after its own."""
+        """The same with outputs that are 0 after it, ``rows`` in total."""
         zeros = self.weight.new_zeros(rows - len(self.weight), self.weight.shape[1])
         return Affine.stack(self, Affine(zeros, zeros.new_zeros(len(zeros))))
 
@@ -121,25 +139,25 @@ class HeadNorms:
     query: Norm  # gain and bias [heads · h]
     key: Norm  # [heads that keys have · h]
     together: bool = False
-    """One norm over all heads (OLMo 2)."""
+    """Whether it is one norm over all heads (OLMo 2)."""
 
 
 @dataclass(frozen=True)
 class NormedHeads:
-    """How a branch's read-outs become its core's: the first are normed in parts, then all are read."""
+    """Step from a branch's read-outs to its core's: the first are normed in parts, then all are read."""
 
     normed: int
     width: int
-    """Of one part."""
+    """Width of one part."""
     epsilon: float
-    kept: int
-    """How many of the normed ones there are, the first ones; the others fill up a part."""
+    used: int
+    """Number of the normed ones that are read, the first ones; the others fill up a part."""
     read: Affine
 
 
 @dataclass(frozen=True)
 class Branch:
-    """What a residual stream takes in: out · core(read · normalised)."""
+    """Branch that is added to a residual stream: out · core(read · normalised)."""
 
     read: Affine
     core: Core
@@ -151,7 +169,7 @@ class Branch:
 def attention(
     core: Attention, query: Affine, key: Affine, value: Affine, out: Affine, *, norms: HeadNorms | None = None
 ) -> Branch:
-    """Keys and values that several heads share are read once; the core is told."""
+    """Attention as a branch; keys and values that several heads share are read once."""
     width = core.shape.width
     read, groups = Affine.stack(query, key, value), len(key.weight) // width
     if groups < core.shape.heads:
@@ -164,7 +182,7 @@ def attention(
 def in_halves(
     core: Attention, query: Affine, key: Affine, norms: HeadNorms | None = None
 ) -> tuple[Affine, Affine, HeadNorms | None]:
-    """Where neighbours turn together, (2i, 2i + 1) as in GPT-J: queries and keys in the order of `Rotary`."""
+    """Queries and keys in the order of `Rotary`, where neighbours turn together, (2i, 2i + 1) as in GPT-J."""
     orders = _halves(core, len(query.weight)), _halves(core, len(key.weight))
     if norms is not None:
         norms = replace(norms, query=norms.query.ordered(orders[0]), key=norms.key.ordered(orders[1]))
@@ -189,9 +207,8 @@ def _with_head_norms(branch: Branch, norms: HeadNorms, width: int) -> Branch:
         raise InterbasisError(f"norms of different kinds for queries and keys are not supported; {GENERAL}")
     queries, keys = len(norms.query.gain), len(norms.key.gain)
     sizes = (queries, keys) if norms.together else (width, width)
-    values = Affine(branch.read.weight[queries + keys :], branch.read.bias[queries + keys :])
-    query = Affine(branch.read.weight[:queries], branch.read.bias[:queries])
-    key = Affine(branch.read.weight[queries : queries + keys], branch.read.bias[queries : queries + keys])
+    rows = torch.arange(len(branch.read.weight))
+    query, key, values = map(branch.read.rows, rows.tensor_split((queries, queries + keys)))
     if norms.query.centred:
         query, key = query.centred(sizes[0]), key.centred(sizes[1])
     stretch = (sizes[0] / sizes[1]) ** 0.5
@@ -199,21 +216,47 @@ def _with_head_norms(branch: Branch, norms: HeadNorms, width: int) -> Branch:
     normed = len(query.weight) + len(key.weight)
     gain = torch.cat([norms.query.gain, norms.key.gain / stretch, torch.ones_like(norms.key.gain)])
     bias = torch.cat([norms.query.bias, norms.key.bias, torch.zeros_like(norms.key.bias)])
-    return replace(
-        branch,
-        read=Affine.stack(query, key, values),
-        normed_heads=NormedHeads(
-            normed,
-            sizes[0],
-            norms.query.epsilon,
-            queries + keys,
-            Affine(torch.diag(gain), bias),
-        ),
-    )
+    read = Affine(torch.diag(gain), bias)
+    normed_heads = NormedHeads(normed, sizes[0], norms.query.epsilon, queries + keys, read)
+    return replace(branch, read=Affine.stack(query, key, values), normed_heads=normed_heads)
+
+
+def mlp(read: nn.Module, activation: nn.Module, out: nn.Module) -> Branch:
+    """MLP without a gate as a branch."""
+    return Branch(Affine.from_module(read), Elementwise(activation), Affine.from_module(out))
+
+
+def rotary(module: Any, layer_type: str | None = None) -> Rotary:
+    """Rotary positions from the module that makes their angles.
+
+    Where the module has frequencies for each kind of layer (Gemma 3), they are those of ``layer_type``.
+    Frequencies that change with the length of the input are those of inputs up to `context`.
+    """
+    kind, prefix = module.rope_type, ""
+    if isinstance(kind, dict):
+        kind, prefix = kind[layer_type], f"{layer_type}_"
+    name = "original_inv_freq" if kind in LENGTH_DEPENDENT else "inv_freq"
+    frequencies, stretch = (getattr(module, prefix + part) for part in (name, "attention_scaling"))
+    return Rotary(tuple(frequencies.double().tolist()), float(stretch))
+
+
+def context(module: Any) -> int | None:
+    """The most positions that all frequencies of a rotary module hold for; None: any number."""
+    kinds, parameters = module.rope_type, module.config.rope_parameters
+    if not isinstance(kinds, dict):
+        kinds, parameters = {None: kinds}, {None: parameters}
+    ends = [
+        parameters[layer]["original_max_position_embeddings"]
+        if kind == "longrope"
+        else module.config.max_position_embeddings
+        for layer, kind in kinds.items()
+        if kind in LENGTH_DEPENDENT
+    ]
+    return min(ends, default=None)
 
 
 @dataclass(frozen=True)
-class Block:
+class TransformerBlock:
     """x + attention(norm₁ x), then x + mlp(norm₂ x); parallel, both read the same x. None: there is none.
 
     Where norm₂ is norm₁, parallel branches read what it puts out once (GPT-J, Phi).
@@ -225,17 +268,17 @@ class Block:
     mlp: Branch | None
     parallel: bool = False
     after_attention: Norm | None = None
-    """A norm on what the attention puts out (Gemma 2)."""
+    """Norm of the attention's output (Gemma 2)."""
     after_mlp: Norm | None = None
 
 
 @dataclass(frozen=True)
-class Model:
-    """A causal language model in parts."""
+class ModelParts:
+    """Causal language model in parts."""
 
     family: str
-    embedding: "TokenEmbedding"
-    blocks: list[Block] = field(repr=False)
+    embedding: TokenEmbedding
+    blocks: list[TransformerBlock] = field(repr=False)
     norm: Norm | None
     unembedding: Affine
     cap: float | None = None
@@ -246,35 +289,3 @@ class Model:
     def predicts_next(self) -> bool:
         """Whether the outputs can be about the token that follows."""
         return self.causal and len(self.unembedding.weight) == len(self.embedding.tokens)
-
-
-class TokenEmbedding(Prefix):
-    """Token embedding, plus learned positions where there are any, with the constant in front.
-
-    ``context`` is the most positions that the network is right for: of learned positions all there are.
-    """
-
-    def __init__(self, tokens: Tensor, positions: Tensor | None = None, *, context: int | None = None):
-        super().__init__()
-        self.tokens = nn.Parameter(tokens, requires_grad=False)  # [vocabulary, d]
-        self.positions = None if positions is None else nn.Parameter(positions, requires_grad=False)
-        self.context = context if positions is None else len(positions)
-
-    def forward(self, inputs: Tensor) -> Tensor:  # [n, T] -> [n, T, d + 1]
-        if inputs.is_floating_point() or inputs.dtype == torch.bool or inputs.ndim != 2:
-            raise InterbasisError(
-                "expected integer tokens of shape [samples, positions], received "
-                f"{inputs.dtype} of shape {list(inputs.shape)}"
-            )
-        if self.context is not None and inputs.shape[1] > self.context:
-            raise InterbasisError(
-                f"the model takes samples of at most {self.context} positions, received tokens of shape "
-                f"{list(inputs.shape)}; choose shorter ones (context={self.context} after the data's name)"
-            )
-        inputs = inputs.long()
-        if inputs.numel() and not 0 <= inputs.min() <= inputs.max() < len(self.tokens):
-            raise InterbasisError(
-                f"tokens lie between 0 and {len(self.tokens) - 1}; received {inputs.min()} to {inputs.max()}"
-            )
-        x = self.tokens[inputs]
-        return with_constant(x if self.positions is None else x + self.positions[: inputs.shape[1]])

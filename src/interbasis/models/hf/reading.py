@@ -1,4 +1,4 @@
-"""Models of a folder or a Hub id: their configuration, their weights, and what is wrong with their files."""
+"""Models of a folder or a Hub id: their configuration, their weights, and errors in their files."""
 
 from pathlib import Path
 from pickle import UnpicklingError
@@ -20,8 +20,8 @@ MAX_REASON = 200
 
 @collecting_later()
 def load(name: str) -> nn.Module:
-    """The model of a folder or a Hub id, with all of its weights."""
-    config = config_of(name)
+    """Load the model of a folder or a Hub id, with all of its weights."""
+    config = load_config(name)
     import transformers
     from transformers import AutoModelForCausalLM
 
@@ -29,28 +29,23 @@ def load(name: str) -> nn.Module:
         local = Path(name).is_dir() or hub_is_out_of_reach()
         named = (getattr(config, "architectures", None) or [""])[0]
         kind = AutoModelForCausalLM if config.model_type in FAMILIES else getattr(transformers, named, None)
-        model, found = (kind or AutoModelForCausalLM).from_pretrained(
+        model, loading = (kind or AutoModelForCausalLM).from_pretrained(
             name, dtype="auto", local_files_only=local, trust_remote_code=False, output_loading_info=True
         )
     except Exception as error:  # whatever files may cause in somebody else's code
         raise _unreadable(name, error) from error
-    if language_config(config).model_type in FAMILIES:
-        _check_complete(name, sorted(found["missing_keys"]))
-    return alone(model)
-
-
-def _check_complete(name: str, missing: list[str]) -> None:
-    """transformers draws weights that a folder does not hold at random."""
-    if missing:
+    missing = sorted(loading["missing_keys"])  # which transformers draws at random
+    if missing and language_config(config).model_type in FAMILIES:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise InterbasisError(
             f"{name} has no weights for {missing[0]}{more}; expected a folder that holds all weights of the "
             "model that its config.json describes"
         )
+    return language_model(model)
 
 
-def config_of(name: str) -> Any:
-    """The configuration of a folder or a Hub id."""
+def load_config(name: str) -> Any:
+    """Load the configuration of a folder or a Hub id."""
     folder = Path(name)
     if (folder.exists() or name.startswith((".", "/", "~"))) and not (folder / "config.json").is_file():
         raise InterbasisError(
@@ -67,21 +62,15 @@ def config_of(name: str) -> Any:
         ) from error
     except Exception as error:  # whatever files may cause in somebody else's code
         raise _unreadable(name, error) from error
-    _check_sizes(name, language_config(config))
-    return config
-
-
-def _check_sizes(name: str, config: Any) -> None:
-    """transformers makes a model without blocks where there should be −1."""
-    if config.model_type not in FAMILIES:
-        return
-    for setting in SIZES:
-        value = getattr(config, setting, None)
+    inner = language_config(config)
+    for setting in SIZES if inner.model_type in FAMILIES else ():
+        value = getattr(inner, setting, None)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            written = config.attribute_map.get(setting, setting)
+            written = inner.attribute_map.get(setting, setting)
             raise InterbasisError(
                 f"config.json of {name} has {written} = {value!r}, expected a whole number of at least 1"
             )
+    return config
 
 
 def _only_cached(name: str) -> bool:
@@ -95,8 +84,8 @@ def _only_cached(name: str) -> bool:
     return True
 
 
-def folder_of(name: str) -> Path:
-    """Where a model's files are; those of a Hub id are downloaded."""
+def local_folder(name: str) -> Path:
+    """Folder of a model's files; those of a Hub id are downloaded."""
     if Path(name).is_dir():
         return Path(name)
     from huggingface_hub import snapshot_download
@@ -127,15 +116,15 @@ def _unreadable(name: str, error: Exception) -> InterbasisError:
     )
 
 
-def context_of(name: str) -> int | None:
-    """How many positions the model of a folder or a Hub id was made for, where it says that."""
-    config = language_config(config_of(name))
+def context_length(name: str) -> int | None:
+    """Number of positions that the model of a folder or a Hub id was trained for, where it says that."""
+    config = language_config(load_config(name))
     positions = getattr(config, "max_position_embeddings", None)
     return positions if isinstance(positions, int) and positions > 0 else None
 
 
 def skeleton(config: Any) -> Any:
-    """The model without weights."""
+    """Model of a configuration, without weights."""
     from transformers import AutoModelForCausalLM
 
     try:
@@ -146,13 +135,13 @@ def skeleton(config: Any) -> Any:
 
 
 def language_config(config: Any) -> Any:
-    """Of the language model in one that takes images as well; of other models their own."""
+    """Configuration of the language model in one that takes images as well; of other models their own."""
     text = getattr(config, "text_config", None)
     return text if getattr(text, "model_type", None) in FAMILIES else config
 
 
-def alone(model: nn.Module) -> nn.Module:
-    """The language model in one that takes images as well, as a model of its own; others as they are."""
+def language_model(model: nn.Module) -> nn.Module:
+    """Language model in one that takes images as well, as a model of its own; others unchanged."""
     config: Any = getattr(model, "config", None)
     inner = getattr(getattr(model, "model", None), "language_model", None)
     if language_config(config) is config or inner is None or not hasattr(model, "lm_head"):

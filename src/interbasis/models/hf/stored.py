@@ -20,13 +20,13 @@ from torch import Tensor, nn
 
 from interbasis.base.errors import InterbasisError
 from interbasis.models.hf.assemble import around, block_sections
-from interbasis.models.hf.parts import Model
+from interbasis.models.hf.parts import ModelParts
 from interbasis.network.network import Network, Section
 from interbasis.network.stored_section import StoredBlocks, StoredSection
 
 OTHER_NAMES = {"lm_head.weight": "embed_out.weight"}
 """Names in files of weights that have another name in the model's code (GPT-NeoX)."""
-ELSE = "leave out --memory to load it as a whole"
+REMEDY = "leave out --memory to load it as a whole"
 
 
 @contextmanager
@@ -48,32 +48,30 @@ def parameters_without_memory() -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class StoredModel:
-    """A model's skeleton, its folder, and how its family reads it."""
+    """A model's skeleton, its folder, and the function by which its family reads it."""
 
     skeleton: Any
     folder: Path
-    parts: Callable[[Any], Model]
+    parts: Callable[[Any], ModelParts]
     check: Callable[[Network, Any], None]
     """Compares a network with the model it was made from."""
 
     def network(self, output: bool, **about: Any) -> Network:
-        """The network, its blocks in their files."""
+        """Network whose blocks stay in their files."""
         blocks, sections = StoredBlocks(self._sections), []
-        with self._given(self._outside()):
+        with self._loaded(self._outside()):
             whole = self.parts(self.skeleton)
             for k in range(len(self._layers)):
-                with self._given(self._inside(k)):
+                with self._loaded(self._inside(k)):
                     block = self.parts(self.skeleton).blocks[k]
-                    made = replace(whole, blocks=[*whole.blocks[:k], block, *whole.blocks[k + 1 :]])
-                    sections += [
-                        StoredSection(one, blocks, k, place)
-                        for place, one in enumerate(block_sections(made, k))
-                    ]
+                    parts = replace(whole, blocks=[*whole.blocks[:k], block, *whole.blocks[k + 1 :]])
+                    loaded = enumerate(block_sections(parts, k))
+                    sections += [StoredSection(section, blocks, k, number) for number, section in loaded]
                     self._check_block(replace(whole, blocks=[block]), k)
         return around(whole, sections, output, **about)
 
-    def _check_block(self, alone: Model, k: int) -> None:
-        """The model with this block alone against its own code."""
+    def _check_block(self, parts: ModelParts, k: int) -> None:
+        """Compare a model of one block with the model's own code."""
         parent, name = self._list
         layers, config = getattr(parent, name), self.skeleton.config
         kinds = getattr(config, "layer_types", None)
@@ -81,19 +79,19 @@ class StoredModel:
         if kinds:
             config.layer_types = [kinds[k]] * len(kinds)
         try:
-            self.check(around(alone, block_sections(alone, 0), False), self.skeleton)
+            self.check(around(parts, block_sections(parts, 0), False), self.skeleton)
         finally:
             setattr(parent, name, layers)
             if kinds:
                 config.layer_types = kinds
 
     def _sections(self, k: int) -> tuple[Section, ...]:
-        with torch.no_grad(), self._given(self._inside(k)):
+        with torch.no_grad(), self._loaded(self._inside(k)):
             return block_sections(self.parts(self.skeleton), k)
 
     @property
     def _list(self) -> tuple[nn.Module, str]:
-        """Where the list of blocks is."""
+        """Parent and name of the list of blocks."""
         count = self.skeleton.config.num_hidden_layers
         for path, module in self.skeleton.named_modules():
             if isinstance(module, nn.ModuleList) and len(module) == count:
@@ -101,7 +99,7 @@ class StoredModel:
                 return self.skeleton.get_submodule(parent), name
         raise InterbasisError(
             f"{type(self.skeleton).__name__} has no list of {count} blocks, which could be loaded one at a "
-            f"time; {ELSE}"
+            f"time; {REMEDY}"
         )
 
     @property
@@ -110,8 +108,8 @@ class StoredModel:
         return getattr(parent, name)
 
     def _inside(self, k: int) -> list[str]:
-        own = {id(parameter) for parameter in self._layers[k].parameters()}
-        return [name for name, p in self._names if id(p) in own]
+        block = {id(parameter) for parameter in self._layers[k].parameters()}
+        return [name for name, p in self._names if id(p) in block]
 
     def _outside(self) -> list[str]:
         blocks = {id(parameter) for parameter in self._layers.parameters()}
@@ -123,7 +121,7 @@ class StoredModel:
 
     @cached_property
     def _files(self) -> dict[str, Path]:
-        """The file of every stored tensor."""
+        """Files of all stored tensors by name."""
         index = self.folder / "model.safetensors.index.json"
         try:
             if index.is_file():
@@ -134,13 +132,14 @@ class StoredModel:
                 return dict.fromkeys(opened.keys(), file)
         except (OSError, SafetensorError, ValueError, KeyError) as error:
             raise InterbasisError(
-                f"blocks are loaded one at a time from model.safetensors or the files in "
-                f"model.safetensors.index.json, but {self.folder} has none that can be read ({error}); {ELSE}"
+                "blocks are loaded one at a time from model.safetensors or the files in "
+                f"model.safetensors.index.json, but {self.folder} has none that can be read ({error}); "
+                f"{REMEDY}"
             ) from error
 
     @contextmanager
-    def _given(self, names: list[str]) -> Iterator[None]:
-        """These parameters have their weights meanwhile; those that share one share it."""
+    def _loaded(self, names: list[str]) -> Iterator[None]:
+        """Give parameters their weights meanwhile; those that share one share it."""
         empty = dict(self._names)
         filled: dict[int, nn.Parameter] = {}
         for name in sorted(names, key=lambda name: self._stored_name(name) is None):
@@ -170,6 +169,6 @@ class StoredModel:
     def _read(self, name: str) -> Tensor:
         stored = self._stored_name(name)
         if stored is None:
-            raise InterbasisError(f"{self.folder} has no weights {name!r} in its safetensors files; {ELSE}")
+            raise InterbasisError(f"{self.folder} has no weights {name!r} in its safetensors files; {REMEDY}")
         with safe_open(self._files[stored], "pt") as file:
             return file.get_tensor(stored).clone()  # so that the file is let go of

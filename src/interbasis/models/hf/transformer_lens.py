@@ -6,15 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from interbasis.base.errors import InterbasisError
+from interbasis.models.embedding import TokenEmbedding
 from interbasis.models.hf.parts import (
     GENERAL,
     Affine,
-    Block,
     Branch,
     HeadNorms,
-    Model,
+    ModelParts,
     Norm,
-    TokenEmbedding,
+    TransformerBlock,
     attention,
     in_halves,
     weights,
@@ -29,7 +29,7 @@ UNSUPPORTED = {
     "num_experts": "a mixture of experts",
     "load_in_4bit": "weights of 4 bits",
 }
-"""Settings under which something is computed that no core here computes."""
+"""Settings under which something is computed that no core computes."""
 
 POSITIONS = ("standard", "rotary")
 MIXING = ("solu", "solu_ln")
@@ -37,20 +37,20 @@ MIXING = ("solu", "solu_ln")
 
 
 def made_by_transformer_lens(model: object, name: str) -> bool:
-    """Whether it is a ``name`` of TransformerLens; nothing is imported for that."""
+    """Whether a model is a ``name`` of TransformerLens; nothing is imported for that."""
     return any(
         kind.__name__ == name and kind.__module__.startswith("transformer_lens")
         for kind in type(model).__mro__
     )
 
 
-def wrapped(model: Any) -> Any:
-    """The module that a TransformerBridge calls, with its hook points in it; anything else as it is."""
+def called_module(model: Any) -> Any:
+    """Module that a TransformerBridge calls, with its hook points in it; anything else unchanged."""
     return model.original_model if made_by_transformer_lens(model, "TransformerBridge") else model
 
 
-def behind(model: Any) -> Any:
-    """The Hugging Face model of a TransformerBridge, with its weights in modules of transformers' own again.
+def hugging_face_model(model: Any) -> Any:
+    """Hugging Face model of a TransformerBridge, with its weights in transformers' own modules again.
 
     TransformerLens 4 has bridges in place of HookedTransformers. Anything else is returned as it is.
     """
@@ -62,20 +62,20 @@ def behind(model: Any) -> Any:
             "weights; give the bridge before enable_compatibility_mode(), or the Hugging Face model itself"
         )
     inner = model.original_model
-    held = {name.replace("._original_component", ""): value for name, value in inner.state_dict().items()}
+    state = {name.replace("._original_component", ""): value for name, value in inner.state_dict().items()}
     fresh = type(inner)(inner.config).to(next(inner.parameters()))
-    fresh.load_state_dict({name: held[name] for name in fresh.state_dict()})
+    fresh.load_state_dict({name: state[name] for name in fresh.state_dict()})
     return fresh.train(model.training)
 
 
-def parts(model: Any) -> Model:
+def parts(model: Any) -> ModelParts:
     config = model.cfg
     _check_supported(model)
     tokens = weights(model.embed.W_E)
     if getattr(config, "post_embedding_ln", False):
         tokens = weights(model.embed.ln(model.embed.W_E))
     learned = config.positional_embedding_type == "standard"
-    return Model(
+    return ModelParts(
         "hooked_transformer",
         TokenEmbedding(tokens, weights(model.pos_embed.W_pos) if learned else None),
         [_block(block, config) for block in model.blocks],
@@ -102,10 +102,10 @@ def _check_supported(model: Any) -> None:
         raise InterbasisError(f"a HookedTransformer with {', '.join(reasons)} is not supported; {GENERAL}")
 
 
-def _block(block: Any, config: Any) -> Block:
+def _block(block: Any, config: Any) -> TransformerBlock:
     after = getattr(config, "use_normalization_before_and_after", False)
     has_mlp, like = not config.attn_only, block.attn.b_O
-    return Block(
+    return TransformerBlock(
         _norm(block.ln1, like),
         _attention(block.attn, config),
         _norm(block.ln2, like) if has_mlp else None,
@@ -139,7 +139,7 @@ def _attention(module: Any, config: Any) -> Branch:
 
 
 def _projection(module: Any, name: str) -> Affine:
-    """From W [heads, d, h] and b [heads, h]; grouped keys and values as they are held, not repeated."""
+    """Map from W [heads, d, h] and b [heads, h]; grouped keys and values are not repeated."""
     weight, bias = (getattr(module, f"_{kind}_{name}", None) for kind in "Wb")
     if weight is None or bias is None:
         weight, bias = (getattr(module, f"{kind}_{name}") for kind in "Wb")
@@ -154,12 +154,11 @@ def _head_norms(module: Any, queries: int, keys: int) -> HeadNorms | None:
 
 
 def _rotary(module: Any, config: Any) -> Rotary:
-    """The frequencies are the angles at position 1, made by the module itself, in float64."""
+    """Rotary positions whose frequencies are the module's own angles at position 1, in float64."""
     local = getattr(config, "rotary_base_local", None)
     base = local if local is not None and module.attn_type == "local" else config.rotary_base
-    sin, cos = (
-        wave[1] for wave in module.calculate_sin_cos_rotary(config.rotary_dim, 2, base, torch.float64)
-    )
+    waves = module.calculate_sin_cos_rotary(config.rotary_dim, 2, base, torch.float64)
+    sin, cos = (wave[1] for wave in waves)
     pairs = slice(0, None, 2) if config.rotary_adjacent_pairs else slice(0, config.rotary_dim // 2)
     stretch = round(float(torch.hypot(sin, cos)[0]), 14)
     return Rotary(tuple(torch.atan2(sin, cos)[pairs].tolist()), stretch)
@@ -175,7 +174,7 @@ def _mlp(module: Any, config: Any) -> Branch:
 
 
 def _activation(module: Any, config: Any) -> nn.Module:
-    """TransformerLens holds functions; transformers has modules for the same names."""
+    """Activation as a module: TransformerLens holds functions, transformers has modules of the same names."""
     if isinstance(module.act_fn, nn.Module):
         return module.act_fn
     from transformers.activations import ACT2FN
@@ -184,7 +183,7 @@ def _activation(module: Any, config: Any) -> nn.Module:
 
 
 def _norm(module: Any, like: Tensor) -> Norm | None:  # like [d]
-    """A folded one has neither gain nor bias; nn.Identity, or none, is no norm."""
+    """Norm of a module; a folded one has neither gain nor bias; nn.Identity, or None, is no norm."""
     if module is None or type(module) is nn.Identity:
         return None
     gain = weights(getattr(module, "w", torch.ones_like(like)))

@@ -1,11 +1,11 @@
 """Modules as people write them: traced, recognised part by part, cut into sections.
 
-trace.py       torch.export: a module to a graph of operations, with module names and source lines
-wires.py       which entry of which stream every entry of a traced tensor is
-streams.py     the small graph: streams [samples, positions, channels] and how each is made
-recognise.py   from the traced graph to streams; rules/ has a file per kind of operation
-cuts.py        where node layers lie
-sections.py    from streams between two node layers to a section
-prefix.py      what comes before the first node layer
-load.py        all of it, and the comparison with the module's own output
+trace.py        torch.export: a module to a graph of operations, with module names and source lines
+streams.py      the small graph: streams [samples, positions, channels] and the operation that makes each
+values.py       what is known of every traced value: which entry of which stream each of its entries is
+recognise.py    from the traced graph to streams; rules/ has a file per kind of operation
+cuts.py         the streams of every node layer; expressions.py: streams as linear maps of these
+sections.py     from streams between two node layers to a section
+ends.py         the prefix before the first node layer, the tail after the last
+load.py         all of it, names of node layers, and the comparison with the module's own output
 """

@@ -19,7 +19,7 @@ from interbasis.network.stencil import Stencil
 
 
 class NeedsCutError(Exception):
-    """A stream that has to be in a node layer first."""
+    """A stream has to be in a node layer first."""
 
     def __init__(self, stream: Stream):
         super().__init__()
@@ -27,7 +27,7 @@ class NeedsCutError(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Term:
+class LinearTerm:
     """Σ_k T_k (W_k f)_s of one stream; without a stencil a matrix [rows, 1, c]."""
 
     stream: Stream
@@ -40,16 +40,16 @@ class Expression:
     """b + terms."""
 
     bias: Tensor  # [rows]
-    terms: tuple[Term, ...]
+    terms: tuple[LinearTerm, ...]
 
     @property
     def spreads(self) -> bool:
         return any(term.stencil is not None for term in self.terms)
 
     def after(self, weight: Tensor) -> "Expression":
-        """W times it."""
+        """W times the expression."""
         terms = tuple(
-            Term(t.stream, (weight @ t.taps.flatten(1)).unflatten(1, t.taps.shape[1:]), t.stencil)
+            LinearTerm(t.stream, (weight @ t.taps.flatten(1)).unflatten(1, t.taps.shape[1:]), t.stencil)
             for t in self.terms
         )
         return Expression(weight @ self.bias, terms)
@@ -57,57 +57,54 @@ class Expression:
 
 @dataclass
 class Expressions:
-    """Of streams in those of one cut."""
+    """Expressions of streams in those of one cut."""
 
     cut: Collection[Stream]
     unfolded: dict[Stream, Spread] = field(default_factory=dict)
-    """How streams that the cut holds on a coarser grid are read."""
-    found: dict[Stream, Expression] = field(default_factory=dict)
+    """Operations that read streams which the cut holds on a coarser grid."""
+    cache: dict[Stream, Expression] = field(default_factory=dict)
 
-    def of(self, stream: Stream) -> Expression:
-        if stream not in self.found:
-            self.found[stream] = self._make(stream)
-        return self.found[stream]
+    def expression(self, stream: Stream) -> Expression:
+        if stream not in self.cache:
+            self.cache[stream] = self._make(stream)
+        return self.cache[stream]
 
     def _make(self, stream: Stream) -> Expression:
-        if not isinstance(stream.made, Mixed) or stream in self.cut or stream in self.unfolded:
+        if not isinstance(stream.op, Mixed) or stream in self.cut or stream in self.unfolded:
             return self._through(torch.eye(stream.channels, dtype=torch.float64), stream)
-        total = stream.made.bias.double()
-        terms: list[Term] = []
-        for weight, part in zip(stream.made.weights, stream.inputs, strict=True):
+        total = stream.op.bias.double()
+        terms: list[LinearTerm] = []
+        for weight, part in zip(stream.op.weights, stream.inputs, strict=True):
             moved = self._through(weight.double(), part)
             total = total + moved.bias
             terms += moved.terms
         return Expression(total, _merged(terms))
 
     def _through(self, weight: Tensor, stream: Stream) -> Expression:
-        """W times a stream."""
+        """W times a stream, as an expression."""
         if stream in self.cut:
-            return Expression(weight.new_zeros(len(weight)), (Term(stream, weight[:, None]),))
+            return Expression(weight.new_zeros(len(weight)), (LinearTerm(stream, weight[:, None]),))
         if stream in self.unfolded:
             return self._spread(weight, self.unfolded[stream])
-        if isinstance(stream.made, Spread):
-            return self._spread(weight, stream.made)
-        if isinstance(stream.made, Mixed):
-            return self.of(stream).after(weight)
+        if isinstance(stream.op, Spread):
+            return self._spread(weight, stream.op)
+        if isinstance(stream.op, Mixed):
+            return self.expression(stream).after(weight)
         raise NeedsCutError(stream)
 
     def _spread(self, weight: Tensor, spread: Spread) -> Expression:
-        inner, stencil = self.of(spread.inputs[0]), spread.stencil
+        inner, stencil = self.expression(spread.inputs[0]), spread.stencil
         whole = spread.taps_after(weight)  # [rows, K, c]
         if inner.spreads:
             if spread.inputs[0] not in self.unfolded:
                 raise NeedsCutError(spread.inputs[0])
             return _composed(whole, stencil, inner)
-        plain = spread.inputs[0] in self.cut
-        terms = tuple(
-            Term(
-                t.stream,
-                whole if plain else (whole.flatten(0, 1) @ t.taps[:, 0]).unflatten(0, whole.shape[:2]),
-                stencil,
-            )
-            for t in inner.terms
-        )
+        is_direct = spread.inputs[0] in self.cut
+
+        def after(taps: Tensor) -> Tensor:  # [c, 1, c_in] -> [rows, K, c_in]
+            return whole if is_direct else (whole.flatten(0, 1) @ taps[:, 0]).unflatten(0, whole.shape[:2])
+
+        terms = tuple(LinearTerm(t.stream, after(t.taps), stencil) for t in inner.terms)
         if not inner.bias.any():
             return Expression(weight.new_zeros(len(weight)), terms)
         sums = stencil.weight.sum(2)  # [S, K]
@@ -117,7 +114,7 @@ class Expressions:
 
 
 def _composed(taps: Tensor, stencil: Stencil, inner: Expression) -> Expression:
-    """A stencil of single pixels after another, pair by pair of their taps."""
+    """Compose a stencil of single pixels with another, pair by pair of their taps."""
     terms = []
     for term in inner.terms:
         assert term.stencil is not None
@@ -130,22 +127,18 @@ def _composed(taps: Tensor, stencil: Stencil, inner: Expression) -> Expression:
                     indices.append(term.stencil.index[index, other, 0])
                     weights.append(both)
                     matrices.append(taps[:, k] @ term.taps[:, other])
-        whole = Stencil(
-            term.stencil.source,
-            stencil.target,
-            torch.stack(indices, dim=1)[..., None],
-            torch.stack(weights, dim=1)[..., None],
-        )
-        terms.append(Term(term.stream, torch.stack(matrices, dim=1), whole))
+        index, weight = (torch.stack(parts, dim=1)[..., None] for parts in (indices, weights))
+        whole = Stencil(term.stencil.source, stencil.target, index, weight)
+        terms.append(LinearTerm(term.stream, torch.stack(matrices, dim=1), whole))
     return Expression(taps.new_zeros(len(taps)), tuple(terms))
 
 
-def _merged(terms: list[Term]) -> tuple[Term, ...]:
-    """Terms that read the same stream in the same way are added."""
-    merged: dict[tuple[Stream, int], Term] = {}
+def _merged(terms: list[LinearTerm]) -> tuple[LinearTerm, ...]:
+    """Add terms that read the same stream in the same way."""
+    merged: dict[tuple[Stream, int], LinearTerm] = {}
     for term in terms:
         key = term.stream, id(term.stencil)
         if key in merged:
-            term = Term(term.stream, merged[key].taps + term.taps, term.stencil)
+            term = LinearTerm(term.stream, merged[key].taps + term.taps, term.stencil)
         merged[key] = term
     return tuple(merged.values())

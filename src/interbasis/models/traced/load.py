@@ -1,7 +1,13 @@
-"""From a module to a network: traced, recognised, cut, and compared with the module's own output."""
+"""From a module to a network: traced, recognised, cut, and compared with the module's own output.
+
+Node layers have the name of the module which reads them first, or those that a user chooses: names of modules
+whose inputs they are, as `named_modules` has them.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -11,167 +17,252 @@ from interbasis.base.errors import InterbasisError
 from interbasis.base.messages import logger
 from interbasis.models.custom_backward import has_custom_backward
 from interbasis.models.own_output import own_output
-from interbasis.models.traced.chosen import chosen
-from interbasis.models.traced.cuts import Cut, Planner, Step
-from interbasis.models.traced.names import names_of
-from interbasis.models.traced.prefix import TracedPrefix
-from interbasis.models.traced.recognise import Recogniser, op_name
+from interbasis.models.traced.cuts import PlannedSection, Planner, StreamCut
+from interbasis.models.traced.ends import Tail, TracedPrefix
+from interbasis.models.traced.recognise import StreamBuilder, op_name
 from interbasis.models.traced.rules.foreign import Layout
-from interbasis.models.traced.sections import section
-from interbasis.models.traced.streams import Given, MeanSquare, Stream, in_order
-from interbasis.models.traced.tail import Tail
-from interbasis.models.traced.trace import Traced, place, trace
-from interbasis.models.traced.values import Early
-from interbasis.models.traced.wires import MisplacedError, Wire
+from interbasis.models.traced.sections import general_section, make_section
+from interbasis.models.traced.streams import (
+    Divided,
+    Foreign,
+    MeanSquare,
+    Mixed,
+    PrefixOutput,
+    Stream,
+    in_order,
+)
+from interbasis.models.traced.trace import TracedModule, location, trace
+from interbasis.models.traced.values import NoRuleError, PrefixValue, StreamView, align
 from interbasis.network.network import Head, Network, NodeLayer, Section
+from interbasis.network.prefix import with_constant
 
 FAMILY = "traced"
 MAX_RELATIVE_ERROR = 1e-9
-"""Of the largest output, in float64."""
+"""Largest error allowed, of the largest output, in float64."""
 MAX_ROUNDED_ERROR = 1e-4
 """The same where the module itself rounds to a shorter type on its way."""
 
 
 @torch.no_grad()
-def network_of(
-    module: nn.Module,
-    example: Tensor,
-    layers: Sequence[str] | None = None,
-    output: str | int | None = None,
+def trace_network(
+    module: nn.Module, example: Tensor, layers: Sequence[str] | None = None, output: str | int | None = None
 ) -> Network:
-    """The network of a module with its natural node layers; outputs agree on the example."""
+    """Network of a module with its natural node layers; outputs agree on the example."""
     traced = trace(module, example, output)
-    made = Recogniser(traced)
-    result = made.run()
-    if isinstance(result, Early):
+    builder = StreamBuilder(traced)
+    result = builder.run()
+    if isinstance(result, PrefixValue):
         raise InterbasisError(
             f"{type(module).__name__} has no layer with weights or a non-linearity between its input and "
             "its output; expected at least one"
         )
-    if not isinstance(result, Wire):
+    if not isinstance(result, StreamView):
         raise InterbasisError(f"{type(module).__name__} returns no tensor that depends on its input")
-    last, arrange = _output(made, result)
-    givens = tuple(s for s in in_order([last], set()) if isinstance(s.made, Given))
-    if len({s.grid for s in givens}) > 1:
+    last, arrange = _output(builder, result)
+    first = tuple(s for s in in_order([last], set()) if isinstance(s.op, PrefixOutput))
+    if len({s.grid for s in first}) > 1:
         raise InterbasisError(
             f"{type(module).__name__} reads its input in two layouts, "
-            f"{' and '.join(str(s.grid) for s in givens)}; "
+            f"{' and '.join(str(s.grid) for s in first)}; "
             "expected all of its first layers to read the same positions"
         )
-    steps: Sequence[Step] = Planner(last, Cut(givens)).run()
-    steps, tail = _with_tail(traced, steps, layers)
-    sections = _sections(steps, last="output" if tail is None else "pooled")
+    plan, tail = _without_tail(traced, Planner(last, StreamCut(first)).run(), layers)
+    sections = _sections(plan, last="output" if tail is None else "pooled")
     before: tuple[Section, ...] = ()
     if layers is not None:
-        before, sections = chosen(module, steps, sections, layers)
+        before, sections = _choose_layers(module, plan, sections, layers)
     after = () if tail is None else (replace(tail, source=replace(sections[-1].target, grid=None)),)
-    fixed = made.fixed_lengths or not all(s.reads_per_position for s in sections)
-    if not fixed and len(givens[0].grid) == 1:
+    fixed = builder.fixed_lengths or not all(s.reads_per_position for s in sections)
+    if not fixed and len(first[0].grid) == 1:
         sections, before = [_any_length(s) for s in sections], tuple(map(_any_length, before))
-    prefix = TracedPrefix(traced, givens, fixed_lengths=fixed)
+    prefix = TracedPrefix(traced, first, fixed_lengths=fixed)
     whole = Head(prefix, before) if before else prefix
     network = Network(whole, tuple(sections), after, family=FAMILY, arrange=arrange)
     _check(network, module, traced)
-    if has_custom_backward(module, traced.example, traced.leaf, traced.shortest_dtype):
-        _warn_of_backward(module, traced)
+    if has_custom_backward(module, traced.example, traced.output_number, traced.shortest_dtype):
+        calls = (node for node in traced.graph.nodes if node.op == "call_function")
+        detached = next((node for node in calls if op_name(node) == "detach"), None)
+        where = f"; one is {location(detached)}" if detached else ""
+        logger.warning(
+            f"the backward pass of {type(module).__name__} is not the derivative of what it computes "
+            f"(detach, torch.no_grad, an autograd.Function or hook with a backward of its own{where}): "
+            "interbasis differentiates the function itself, so that detached parts count and rounding has "
+            "the derivative 0"
+        )
     return network
 
 
-def _warn_of_backward(module: nn.Module, traced: Traced) -> None:
-    calls = (node for node in traced.graph.nodes if node.op == "call_function")
-    detached = [node for node in calls if op_name(node) == "detach"]
-    where = f"; one is {place(detached[0])}" if detached else ""
-    logger.warning(
-        f"the backward pass of {type(module).__name__} is not the derivative of what it computes (detach, "
-        f"torch.no_grad, an autograd.Function or hook with a backward of its own{where}): interbasis "
-        "differentiates the function itself, so that detached parts count and rounding has the derivative 0"
-    )
+def _without_tail(
+    traced: TracedModule, plan: Sequence[PlannedSection], layers: Sequence[str] | None
+) -> tuple[Sequence[PlannedSection], Tail | None]:
+    """A plan without its last sections, where these can be a tail that takes sequences of any length.
 
-
-def _with_tail(
-    traced: Traced, steps: Sequence[Step], layers: Sequence[str] | None
-) -> tuple[Sequence[Step], Tail | None]:
-    """Sequences of tokens may have any length as long as nothing in the sections depends on it.
-
-    What pools them, the first token or the mean, then begins the tail, which takes any length too.
+    Sequences of tokens may have any length as long as nothing in the sections depends on it. What pools them,
+    the first token or the mean, then begins the tail.
     """
-    pools = next((k for k, step in enumerate(steps) if step.target.grid != step.source.grid), None)
+    pools = next((k for k, planned in enumerate(plan) if planned.target.grid != planned.source.grid), None)
     if pools is None or pools == 0 or traced.example.is_floating_point() or not traced.open_lengths or layers:
-        return steps, None
-    tail = Tail.of(steps[pools:])
-    return (steps, None) if tail is None else (steps[:pools], tail)
+        return plan, None
+    tail = Tail.from_plan(plan[pools:])
+    return (plan, None) if tail is None else (plan[:pools], tail)
 
 
-def _sections(steps: Sequence[Step], last: str) -> list[Section]:
-    names = names_of(steps, last)
-    cuts = [steps[0].source, *(step.target for step in steps)]
-    nodes = [_node(cut, name) for cut, name in zip(cuts, names, strict=True)]
-    return [section(step, *nodes[k : k + 2]) for k, step in enumerate(steps)]
+def _sections(plan: Sequence[PlannedSection], last: str) -> list[Section]:
+    cuts, nodes = [plan[0].source, *(planned.target for planned in plan)], []
+    for cut, name in zip(cuts, _layer_names(plan, last), strict=True):
+        isolated = sum(isinstance(stream.op, MeanSquare) for stream in cut.streams)
+        nodes.append(NodeLayer(name, 1 + cut.width, isolated=isolated, grid=cut.grid))
+    return [make_section(planned, *nodes[k : k + 2]) for k, planned in enumerate(plan)]
 
 
-def _node(cut: Cut, name: str) -> NodeLayer:
-    isolated = sum(isinstance(stream.made, MeanSquare) for stream in cut.streams)
-    return NodeLayer(name, 1 + cut.width, isolated=isolated, grid=cut.grid)
+def _any_length(section: Section) -> Section:
+    """A section in which nothing depends on the number of positions."""
+    source, target = (replace(node, grid=None) for node in (section.source, section.target))
+    return replace(section, source=source, target=target)
 
 
-def _any_length(made: Section) -> Section:
-    """Nothing in it depends on the number of positions."""
-    return replace(made, source=replace(made.source, grid=None), target=replace(made.target, grid=None))
-
-
-def _output(made: Recogniser, result: Wire) -> tuple[Stream, Callable[[Tensor], Tensor] | None]:
+def _output(builder: StreamBuilder, result: StreamView) -> tuple[Stream, Callable[[Tensor], Tensor] | None]:
     """The stream that comes out, and how the module arranges it if not as [n, positions, channels]."""
-    stream = result.stream
-    samples = made.samples
-    from interbasis.models.traced.wires import align
-
     try:
-        aligned = align([result], samples)
-        if not torch.equal(aligned.channels[0], torch.arange(stream.channels)):
-            from interbasis.models.traced.rules.linear import mixed
-            from interbasis.models.traced.streams import selection
-
-            matrix = selection(aligned.channels[0], stream.channels)
-            stream = mixed(made, [(stream, matrix)], matrix.new_zeros(len(matrix)), stream.grid)
-            result = Wire(stream, aligned.where)
-    except MisplacedError:
-        picked = made.picked(result)
+        aligned = align([result], builder.samples)
+        stream = builder.select(result.stream, aligned.channels[0])
+        if stream is not result.stream:
+            result = StreamView(stream, aligned.index)
+    except NoRuleError:
+        picked = builder.picked(result)
         if picked is not None:
-            return _output(made, picked)
-    plain = (samples, stream.channels) if not stream.grid else (samples, stream.positions, stream.channels)
-    if tuple(result.where.shape) == plain and torch.equal(
-        result.where, torch.arange(result.where.numel()).view(plain)
+            return _output(builder, picked)
+    stream = result.stream
+    positions = (stream.positions,) if stream.grid else ()
+    plain = torch.arange(result.index.numel())
+    if tuple(result.shape) == (builder.samples, *positions, stream.channels) and torch.equal(
+        result.index.flatten(), plain
     ):
         return stream, None
-    layout = Layout.of(result, samples)
+    layout = Layout.from_view(result, builder.samples)
 
     def arrange(output: Tensor) -> Tensor:
-        return layout.lay_out(output if output.ndim == 3 else output[:, None])
+        return layout.arrange(output if output.ndim == 3 else output[:, None])
 
     return stream, arrange
 
 
-def _check(network: Network, module: nn.Module, traced: Traced) -> None:
-    """The network's output is the module's own, in float64."""
-    example = traced.example
+def _check(network: Network, module: nn.Module, traced: TracedModule) -> None:
+    """Refuse a network whose output is not the module's own, in float64."""
     try:
-        expected = own_output(module, example.clone(), torch.float64)
+        expected = own_output(module, traced.example.clone(), torch.float64)
     except Exception as error:  # somebody else's code
         raise InterbasisError(
             f"{type(module).__name__} could not be run in float64 to be compared "
             f"({str(error).splitlines()[0]}); expected a "
             "module that computes in the type of its weights"
         ) from error
-    expected = tree_leaves(expected)[traced.leaf]
-    outputs = network(example)
+    expected = tree_leaves(expected)[traced.output_number]
+    outputs = network(traced.example)
     if outputs.shape != expected.shape:
         raise InterbasisError(
             f"the network puts out {list(outputs.shape)} where {type(module).__name__} puts out "
             f"{list(expected.shape)}"
         )
     off = ((outputs - expected).abs().max() / expected.abs().max().clamp_min(1e-300)).item()
-    if not off <= (MAX_ROUNDED_ERROR if traced.rounds else MAX_RELATIVE_ERROR):
+    allowed = MAX_RELATIVE_ERROR if traced.shortest_dtype == torch.float64 else MAX_ROUNDED_ERROR
+    if not off <= allowed:
         raise InterbasisError(
             f"{type(module).__name__} was traced, but the network's outputs are off by {off:.1e} of the "
             "largest; expected a module that computes the same every time it is called in evaluation mode"
         )
+
+
+def _layer_names(plan: Sequence[PlannedSection], last: str) -> list[str]:
+    """Names of all cuts of a plan, the last of which is given."""
+    names: list[str] = []
+    for planned in plan:
+        name = _first_reader(planned) or _operation_word(planned)
+        if planned.core is not None and isinstance(planned.core.op, Divided):
+            name += "_out"
+        if name in names or name == "output":
+            name = next(f"{name}.{k}" for k in range(2, len(names) + 3) if f"{name}.{k}" not in names)
+        names.append(name)
+    return [*names, last]
+
+
+def _computed(planned: PlannedSection) -> list[Stream]:
+    """Streams that a section computes on the way to its core, or else at all, in order."""
+    core, region = planned.core, planned.region
+    wanted = [core] if core is not None else list(region or planned.target.streams)
+    return in_order(wanted, planned.source.readable)
+
+
+def _first_reader(planned: PlannedSection) -> str:
+    """The first module with a map of its own, or the first of all, that a section runs."""
+    named = [stream for stream in _computed(planned) if stream.location.module]
+    maps = [s for s in named if not isinstance(s.op, Mixed) or s.op.is_linear_map]
+    return next((stream.location.module for stream in [*maps, *named]), "")
+
+
+def _operation_word(planned: PlannedSection) -> str:
+    if planned.core is None:
+        return "linear"
+    op = planned.core.op
+    if isinstance(op, (MeanSquare, Divided)):
+        return "norm"
+    if isinstance(op, Foreign):
+        return op.description.split()[0]
+    return getattr(getattr(op, "activation", None), "name", type(op).__name__.lower())
+
+
+def _choose_layers(
+    module: nn.Module, plan: Sequence[PlannedSection], sections: Sequence[Section], layers: Sequence[str]
+) -> tuple[tuple[Section, ...], list[Section]]:
+    """The sections before the first named layer, and those between the named ones and the output.
+
+    Where several natural sections lie between two named layers they are one, by automatic differentiation.
+    """
+    names = [name for name in layers if name != "output"]
+    numbers = [_number(module, plan, sections, name) for name in names]
+    if not numbers or numbers != sorted(set(numbers)):
+        raise InterbasisError(
+            f"expected names of modules in the order in which they are called, each once, received "
+            f"{', '.join(layers)}"
+        )
+    renamed = [*sections]
+    for k, name in zip(numbers, names, strict=True):
+        node = replace(sections[k].source, name=name)
+        renamed[k] = replace(renamed[k], source=node)
+        if k:
+            renamed[k - 1] = replace(renamed[k - 1], target=node)
+    between = [_composed(renamed[first:last]) for first, last in pairwise([*numbers, len(sections)])]
+    return tuple(renamed[: numbers[0]]), between
+
+
+def _number(module: nn.Module, plan: Sequence[PlannedSection], sections: Sequence[Section], name: str) -> int:
+    """Number of the first node layer from which a module is entered, or of one of that name."""
+    natural = [section.source.name for section in sections]
+    inside = [any(name in stream.callers for stream in _computed(planned)) for planned in plan]
+    for k, enters in enumerate(inside):
+        if enters and (natural[k] == name or not any(inside[:k])):
+            return k
+    if name in natural:
+        return natural.index(name)
+    known = [n for n, _ in module.named_modules() if n]
+    if name in known:
+        raise InterbasisError(
+            f"there is no node layer at the input of {name!r}, which is computed together with its "
+            f"neighbours; the node layers are {', '.join(natural)}"
+        )
+    near = get_close_matches(name, [*known, *natural], n=1, cutoff=0)
+    raise InterbasisError(f"there is no module {name!r}; did you mean {near[0]!r}?")
+
+
+def _composed(sections: Sequence[Section]) -> Section:
+    if len(sections) == 1:
+        return sections[0]
+    ends = sections[0].source, sections[-1].target
+
+    def function(f: Tensor) -> Tensor:  # [n, T, width - 1], without the constants
+        f = with_constant(f)
+        for section in sections:
+            f = section(f)
+        return f[..., 1:]
+
+    return general_section(function, ends, f"{len(sections)} sections from {ends[0].name} on")

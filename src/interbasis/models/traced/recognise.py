@@ -6,19 +6,40 @@ without a rule (learned positions added to patches, say) become part of the pref
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.utils._pytree import tree_leaves, tree_map
 
 from interbasis.base.errors import InterbasisError
-from interbasis.models.traced import wires
-from interbasis.models.traced.streams import CoreOp, Flattened, Gathered, Given, Op, Stream, in_order
-from interbasis.models.traced.trace import Traced, callers, place
-from interbasis.models.traced.values import Early, Integers, Keywords, Known, Scores, Several, Value
-from interbasis.models.traced.wires import MisplacedError, Wire
+from interbasis.models.traced.streams import (
+    CoreOp,
+    Flattened,
+    Gathered,
+    Mixed,
+    Op,
+    PrefixOutput,
+    Stream,
+    in_order,
+    selection,
+)
+from interbasis.models.traced.trace import TracedModule, callers, location
+from interbasis.models.traced.values import (
+    COMPUTED,
+    AttentionScores,
+    Constant,
+    Integers,
+    Keywords,
+    NoRuleError,
+    PrefixValue,
+    StreamView,
+    Value,
+    group_if_possible,
+    whole_stream,
+)
 from interbasis.network.stencil import Stencil
 from interbasis.network.window import Grid
 
@@ -46,24 +67,28 @@ SUMS = {
     "new_zeros", "new_ones", "full_like", "zeros_like", "ones_like", "ne", "eq", "gt", "lt", "ge", "le",
     "one_hot", "constant_pad_nd", "pad", "lift_fresh",
 }  # fmt: skip
-"""What a prefix may do with the input and constants before the first node layer."""
+"""Operations of a prefix on the input and constants before the first node layer."""
+RANDOM_ONLY_IN_TRAINING = {"scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"}
+"""Operations whose dropout does nothing in evaluation mode."""
 
-Rule = Callable[["Recogniser", fx.Node, list[Any], Keywords], Value]
+Rule = Callable[..., Value]
+"""rule(builder, *arguments), the arguments in the order of the operation's schema, defaults filled in."""
 
 
 @dataclass
-class Recogniser:
-    """What is known so far."""
+class StreamBuilder:
+    """Values of the nodes of a traced graph that are recognised so far, and the streams made for them."""
 
-    traced: Traced
+    traced: TracedModule
     values: dict[fx.Node, Value] = field(default_factory=dict)
-    given: dict[tuple[fx.Node, int | None], Wire] = field(default_factory=dict)
-    node: fx.Node | None = None
-    """The one that is being recognised."""
-    fixed_lengths: bool = False
-    """Whether something depends on the number of positions of the example."""
+    prefix_views: dict[tuple[fx.Node, int], StreamView] = field(default_factory=dict)
+    """Views of streams that the prefix computes, by node and axis of the channels."""
     flat: dict[Stream, Stream] = field(default_factory=dict)
     """Streams whose positions were flattened, and what they became."""
+    fixed_lengths: bool = False
+    """Whether something depends on the number of positions of the example."""
+    node: fx.Node = field(init=False)
+    """Node that is being recognised."""
 
     @property
     def samples(self) -> int:
@@ -72,194 +97,194 @@ class Recogniser:
     # making streams
 
     def stream(self, op: Op, grid: Grid, channels: int) -> Stream:
-        assert self.node is not None
-        return Stream(grid, channels, op, place(self.node), callers(self.node))
+        return Stream(grid, channels, op, location(self.node), callers(self.node))
 
-    def wire(self, value: Value, axis: int | None = None) -> Wire:
-        """As a wire; what is the prefix's until now gets a stream, with its channels along ``axis``."""
-        if isinstance(value, Wire):
+    def mixed(
+        self,
+        parts: Sequence[tuple[Stream, Tensor]],
+        bias: Tensor | None = None,
+        *,
+        grid: Grid | None = None,
+        is_linear_map: bool = False,
+    ) -> Stream:
+        """Σ W_i x_i + b."""
+        streams, weights = tuple(s for s, _ in parts), tuple(w for _, w in parts)
+        bias = torch.zeros(len(weights[0]), dtype=torch.float64) if bias is None else bias
+        grid = streams[0].grid if grid is None else grid
+        return self.stream(Mixed(streams, weights, bias, is_linear_map), grid, len(bias))
+
+    def select(self, stream: Stream, channels: Tensor, grid: Grid | None = None) -> Stream:
+        """Channels of a stream; the stream itself where these are all of them in order."""
+        same_grid = grid is None or grid == stream.grid
+        if same_grid and torch.equal(channels, torch.arange(stream.channels)):
+            return stream
+        return self.mixed([(stream, selection(channels, stream.channels))], grid=grid)
+
+    def view(self, value: Value, axis: int | None = None) -> StreamView:
+        """View of a value; one of the prefix gets a stream, with its channels along ``axis``."""
+        if isinstance(value, StreamView):
             return value
-        if not isinstance(value, Early) or not value.value.is_floating_point():
-            raise MisplacedError("expected numbers that are computed from the input")
-        for (node, _), known in self.given.items():
-            if node is value.node and (axis is None or self._fits(known, axis)):
-                return known
-        return self._give(value, default_axis(value.value.ndim) if axis is None else axis)
+        if not isinstance(value, PrefixValue) or not value.value.is_floating_point():
+            raise NoRuleError("expected numbers that are computed from the input")
+        for (node, _), view in self.prefix_views.items():
+            if node is value.node and (axis is None or group_if_possible(view, axis, self.samples)):
+                return view
+        return self._prefix_view(value, default_axis(value.value.ndim) if axis is None else axis)
 
-    def _fits(self, wire: Wire, axis: int) -> bool:
-        try:
-            wires.group(wire, axis, self.samples)
-            return True
-        except MisplacedError:
-            return False
-
-    def _give(self, early: Early, axis: int) -> Wire:
-        tensor = early.value
-        axis %= tensor.ndim
-        own = [k for k, size in enumerate(tensor.shape) if size == self.samples and k != axis]
-        if not own:
+    def _prefix_view(self, value: PrefixValue, axis: int) -> StreamView:
+        tensor, axis = value.value, axis % value.value.ndim
+        samples_axes = [k for k, size in enumerate(tensor.shape) if size == self.samples and k != axis]
+        if not samples_axes:
             raise InterbasisError(
-                f"the samples of the batch are mixed {place(early.node)}; expected a module that keeps "
+                f"the samples of the batch are mixed {location(value.node)}; expected a module that keeps "
                 "them in a dimension of their own before its first layer"
             )
-        rest = [k for k in range(tensor.ndim) if k not in (own[0], axis)]
-        grid = tuple(tensor.shape[k] for k in rest)
-        stream = self.stream(Given(early.node, own[0], axis), grid, tensor.shape[axis])
-        where = wires.whole(stream, self.samples).view(self.samples, *grid, -1)
-        wire = Wire(stream, where.permute(*_inverse([own[0], *rest, axis])))
-        self.given[early.node, axis] = wire
-        return wire
+        positions_axes = [k for k in range(tensor.ndim) if k not in (samples_axes[0], axis)]
+        grid = tuple(tensor.shape[k] for k in positions_axes)
+        stream = self.stream(PrefixOutput((), value.node, samples_axes[0], axis), grid, tensor.shape[axis])
+        view = self.arranged(stream, [samples_axes[0], *positions_axes, axis], list(tensor.shape))
+        self.prefix_views[value.node, axis] = view
+        return view
 
-    def placed(self, wire: Wire, attempt: Callable[[Wire], Any], *, flat: bool = True) -> Any:
-        """attempt(wire), with some of the positions picked or all of them flattened where that is needed."""
+    def arranged(self, stream: Stream, order: list[int], shape: Sequence[int]) -> StreamView:
+        """View of a stream as a tensor whose dimensions are samples, positions and channels in this order."""
+        index = whole_stream(stream, self.samples).view([shape[k] for k in order])
+        return StreamView(stream, index.permute(*[order.index(k) for k in range(len(order))]))
+
+    def placed(
+        self, view: StreamView, attempt: Callable[[StreamView], StreamView], *, flat: bool = True
+    ) -> StreamView:
+        """attempt(view), with its positions alone picked or all of them flattened where that is needed."""
         try:
-            return attempt(wire)
-        except MisplacedError as reason:
-            for other in (self.picked(wire), self.flattened(wire) if flat else None):
+            return attempt(view)
+        except NoRuleError as reason:
+            for other in (self.picked(view), self.flattened(view) if flat else None):
                 if other is not None:
                     try:
                         return attempt(other)
-                    except MisplacedError:
+                    except NoRuleError:
                         continue
             raise reason
 
-    def picked(self, wire: Wire) -> Wire | None:
-        found = wires.kept_positions(wire, self.samples)
-        if found is None:
+    def picked(self, view: StreamView) -> StreamView | None:
+        """The same numbers in a stream of the positions that a view holds; None where these are all."""
+        stream, positions = view.stream, view.stream.positions
+        sample, position = view.sites // positions, view.sites % positions
+        picked, number = position.unique(return_inverse=True)
+        if len(picked) == positions:
             return None
-        positions, where = found
-        old = wire.stream
-        grid = wires.shrunk(old.grid, positions)
-        index = torch.tensor(positions)[:, None, None]
-        stencil = Stencil(old.grid, grid, index, torch.ones(index.shape, dtype=torch.float64))
-        what = f"{len(positions)} of {old.positions} positions"
-        return Wire(self.stream(Gathered((old,), stencil, what), grid, old.channels), where)
+        grid = () if len(picked) == 1 else (len(picked),)
+        index = picked[:, None, None]
+        stencil = Stencil(stream.grid, grid, index, torch.ones(index.shape, dtype=torch.float64))
+        op = Gathered((stream,), stencil, f"{len(picked)} of {positions} positions")
+        where = (sample * len(picked) + number) * stream.channels + view.channels
+        return StreamView(self.stream(op, grid, stream.channels), where)
 
-    def flattened(self, wire: Wire) -> Wire | None:
-        old = wire.stream
-        if not old.grid:
+    def flattened(self, view: StreamView) -> StreamView | None:
+        """The same numbers in a stream of one position; None where there is only one."""
+        stream = view.stream
+        if not stream.grid:
             return None
-        if old not in self.flat:
-            made = Flattened((old,), Stencil.flattened(old.grid))
-            self.flat[old] = self.stream(made, (), old.positions * old.channels)
-        return Wire(self.flat[old], wire.where)
+        if stream not in self.flat:
+            op = Flattened((stream,), Stencil.flattened(stream.grid))
+            self.flat[stream] = self.stream(op, (), stream.positions * stream.channels)
+        return StreamView(self.flat[stream], view.index)
 
-    # running
+    # recognising nodes
 
     def run(self) -> Value:
+        """Recognise all nodes and return the value of the output."""
         for node in self.traced.graph.nodes:
-            if node.op == "placeholder":
-                if node is self.traced.input:
-                    self.values[node] = Early(node, self.traced.example)
-                elif node.name in self.traced.constants:
-                    self.values[node] = Known(self.traced.constants[node.name])
+            if node is self.traced.input:
+                self.values[node] = PrefixValue(node, self.traced.example)
+            elif node.op == "placeholder" and node.name in self.traced.constants:
+                self.values[node] = Constant(self.traced.constants[node.name])
             elif node.op == "call_function":
                 self.node = node
                 self.values[node] = self.recognise(node)
         return self.values[self.traced.output]
 
-    def recognise(self, node: fx.Node) -> Value:
+    def arguments(self, node: fx.Node) -> tuple[tuple[Any, ...], Keywords]:
         lookup: Any = self.values.__getitem__
         arguments: Any = fx.node.map_arg((node.args, node.kwargs), lookup)
-        args, kwargs = arguments
-        name, parts = op_name(node), _leaves((args, kwargs))
-        if name in CHECKS:
-            return Known(None)
-        self._check_random(node, name)
-        if all(isinstance(part, Known) for part in parts):
-            sized = any(part.sized is not None for part in parts)
-            return Known(call(node, args, kwargs), node if sized else None)
-        if name in ("sym_size", "size"):
-            return Known(shape_of(args[0])[args[1]], node)
-        computed = any(isinstance(part, (Wire, Scores, Integers)) for part in parts)
-        if not computed and self._stays_early(node, name):
-            return self._early(node, args, kwargs)
-        return self._by_rule(node, name, list(args), kwargs)
+        return arguments
 
-    def _by_rule(self, node: fx.Node, name: str, args: list[Any], kwargs: Keywords) -> Value:
+    def recognise(self, node: fx.Node) -> Value:
+        args, kwargs = self.arguments(node)
+        name, leaves = op_name(node), tree_leaves((args, kwargs))
+        if name in CHECKS:
+            return Constant(None)
+        random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if random and "dropout" not in name and name not in RANDOM_ONLY_IN_TRAINING:
+            raise InterbasisError(
+                f"random numbers are drawn {location(node)} in evaluation mode, too; expected a module that "
+                "computes the same every time"
+            )
+        if not any(isinstance(leaf, COMPUTED) for leaf in leaves):
+            sized = any(isinstance(leaf, Constant) and leaf.node is not None for leaf in leaves)
+            return Constant(call(node, args, kwargs), node if sized else None)
+        if name in ("sym_size", "size"):
+            return Constant(traced_shape(args[0])[args[1]], node)
+        result = node.meta.get("val")
+        integers = isinstance(result, Tensor) and not result.is_floating_point()
+        stays = integers or name in MOVES | CASTS | SUMS or node.target is operator.getitem
+        if stays and not any(isinstance(leaf, (StreamView, AttentionScores, Integers)) for leaf in leaves):
+            return self._in_prefix(node, call(node, args, kwargs))
+        return self._by_rule(node, name, args, kwargs)
+
+    def _by_rule(self, node: fx.Node, name: str, args: tuple[Any, ...], kwargs: Keywords) -> Value:
         from interbasis.models.traced.rules import RULES
         from interbasis.models.traced.rules.foreign import foreign
 
-        is_cast = name in CASTS and not isinstance(args[0], Integers)
-        if is_cast and not (name != "to" and _trains(name, args)):
-            return args[0] if not isinstance(args[0], Known) else Known(args[0].value)
+        if name in CASTS and not isinstance(args[0], Integers):
+            return Constant(args[0].value) if isinstance(args[0], Constant) else args[0]
         try:
             if name in MOVES:
                 return self._move(node, args, kwargs)
             if name in RULES:
-                return RULES[name](self, node, args, kwargs)
-            raise MisplacedError("it has no rule")
-        except MisplacedError as reason:
-            if self._is_linear_so_far((args, kwargs)) and name in SUMS | {"getitem"}:
-                return self._early(node, tuple(args), kwargs)
+                return RULES[name](self, *plain(_in_schema_order(node, args, kwargs)))
+            raise NoRuleError("it has no rule")
+        except NoRuleError as reason:
+            leaves = tree_leaves((args, kwargs))
+            streams = [leaf.stream for leaf in leaves if isinstance(leaf, StreamView)]
+            linear = not any(isinstance(stream.op, CoreOp) for stream in in_order(streams, set()))
+            scored = any(isinstance(leaf, (AttentionScores, Integers)) for leaf in leaves)
+            if linear and not scored and name in SUMS | {"getitem"}:
+                if streams:
+                    return self._in_prefix(node, self.traced.evaluate(node, self.traced.example))
+                return self._in_prefix(node, call(node, args, kwargs))
             return foreign(self, node, args, kwargs, str(reason))
 
-    def _stays_early(self, node: fx.Node, name: str) -> bool:
-        result = node.meta.get("val")
-        integers = isinstance(result, Tensor) and not result.is_floating_point()
-        return integers or name in MOVES | CASTS | SUMS or node.target is operator.getitem
-
-    def _early(self, node: fx.Node, args: Any, kwargs: Any) -> Value:
+    def _in_prefix(self, node: fx.Node, value: Any) -> Value:
         """Part of the prefix, computed there from the graph."""
-        computed = any(isinstance(part, Wire) for part in _leaves((args, kwargs)))
-        value = on_example(self.traced, node) if computed else call(node, args, kwargs)
         if isinstance(value, Tensor):
-            return Early(node, value)
-        return Several(tuple(Early(node, part) for part in value))
+            return PrefixValue(node, value)
+        return tuple(PrefixValue(node, part) for part in value)
 
-    def _move(self, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-        moved = args[0]
-        if isinstance(moved, Several):
-            return moved.parts[args[1]]
-        if not isinstance(moved, Wire) or any(not isinstance(p, Known) for p in _leaves((args[1:], kwargs))):
-            raise MisplacedError("numbers are moved to where other numbers of the input say")
-        where = call(node, [Known(moved.where.contiguous()), *args[1:]], kwargs)
-        if isinstance(where, Tensor):
-            return Wire(moved.stream, where)
-        return Several(tuple(Wire(moved.stream, part) for part in where))
-
-    def _is_linear_so_far(self, arguments: Any) -> bool:
-        """Whether there is no core yet on the way from the input to any of these."""
-        streams = [part.stream for part in _leaves(arguments) if isinstance(part, Wire)]
-        beyond = any(isinstance(part, (Scores, Integers)) for part in _leaves(arguments))
-        return not beyond and not any(isinstance(s.made, CoreOp) for s in in_order(streams, set()))
-
-    def _check_random(self, node: fx.Node, name: str) -> None:
-        tags = getattr(node.target, "tags", ())
-        if (
-            torch.Tag.nondeterministic_seeded in tags
-            and "dropout" not in name
-            and name not in RANDOM_ONLY_TRAINING
+    def _move(self, node: fx.Node, args: tuple[Any, ...], kwargs: Keywords) -> Value:
+        moved, *options = args
+        if isinstance(moved, tuple):
+            return moved[options[0]]
+        if not isinstance(moved, StreamView) or any(
+            isinstance(leaf, COMPUTED) for leaf in tree_leaves((options, kwargs))
         ):
-            raise InterbasisError(
-                f"random numbers are drawn {place(node)} in evaluation mode, too; expected a module that "
-                "computes the same every time"
-            )
+            raise NoRuleError("numbers are moved to where other numbers of the input say")
+        index = call(node, [moved.index.contiguous(), *options], kwargs)
+        if isinstance(index, Tensor):
+            return StreamView(moved.stream, index)
+        return tuple(StreamView(moved.stream, part) for part in index)
 
 
-RANDOM_ONLY_TRAINING = {"scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"}
-"""Their dropout does nothing in evaluation mode."""
+def _in_schema_order(node: fx.Node, args: Sequence[Any], kwargs: Keywords) -> list[Any]:
+    """All arguments of an operation by position, defaults filled in."""
+    target: Any = node.target
+    unnamed = target._schema.arguments[len(args) :]
+    return [*args, *(kwargs.get(argument.name, argument.default_value) for argument in unnamed)]
 
 
-def on_example(traced: Traced, node: fx.Node) -> Any:
-    """What a node computes on the example."""
-    values: dict[fx.Node, Any] = dict.fromkeys([traced.input], traced.example)
-
-    def value(node: fx.Node) -> Any:
-        if node not in values:
-            if node.op == "placeholder":
-                values[node] = traced.constants[node.name]
-            else:
-                target: Any = node.target
-                args, kwargs = fx.node.map_arg((node.args, node.kwargs), value)
-                values[node] = target(*args, **kwargs)
-        return values[node]
-
-    return value(node)
-
-
-def _trains(name: str, args: list[Any]) -> bool:
-    return "dropout" in name and len(args) > 2 and isinstance(args[2], Known) and bool(args[2].value)
+def plain(arguments: Any) -> Any:
+    """Nested arguments with plain values in the place of constants."""
+    return tree_map(lambda leaf: leaf.value if isinstance(leaf, Constant) else leaf, arguments)
 
 
 def op_name(node: fx.Node) -> str:
@@ -269,62 +294,32 @@ def op_name(node: fx.Node) -> str:
 
 
 def call(node: fx.Node, args: Any, kwargs: Any) -> Any:
-    """The operation on what is known of its arguments."""
+    """Run the operation on constants and on values of the prefix."""
+
+    def concrete(leaf: Any) -> Any:
+        if isinstance(leaf, (Constant, PrefixValue)):
+            return leaf.value
+        if isinstance(leaf, COMPUTED):
+            raise NoRuleError("it is computed from the input")
+        return leaf
+
     target: Any = node.target
-    return target(*_concrete(args), **_concrete(kwargs))
+    return target(*tree_map(concrete, args), **tree_map(concrete, kwargs))
 
 
-def _concrete(arguments: Any) -> Any:
-    if isinstance(arguments, (Known, Early)):
-        return arguments.value
-    if isinstance(arguments, Several):
-        return tuple(map(_concrete, arguments.parts))
-    if isinstance(arguments, (Wire, Integers)):
-        raise MisplacedError("it is computed from the input")
-    if isinstance(arguments, dict):
-        return {name: _concrete(value) for name, value in arguments.items()}
-    if isinstance(arguments, (tuple, list)):
-        return (
-            type(arguments)(map(_concrete, arguments))
-            if type(arguments) in (tuple, list)
-            else [*map(_concrete, arguments)]
-        )
-    return arguments
+def traced_shape(value: Value) -> tuple[int, ...]:
+    """Shape of the traced tensor."""
+    assert not isinstance(value, tuple)
+    return tuple(value.value.shape if isinstance(value, (Constant, PrefixValue)) else value.shape)
 
 
-def _leaves(arguments: Any) -> list[Any]:
-    """All values among nested arguments; plain numbers count as known."""
-    if isinstance(arguments, Several):
-        return _leaves(arguments.parts)
-    if isinstance(arguments, dict):
-        return _leaves(tuple(arguments.values()))
-    if isinstance(arguments, (tuple, list)):
-        return [leaf for part in arguments for leaf in _leaves(part)]
-    values = (Known, Early, Wire, Scores, Integers)
-    return [arguments if isinstance(arguments, values) else Known(arguments)]
-
-
-def shape_of(value: Value) -> tuple[int, ...]:
-    """Of the traced tensor."""
-    if isinstance(value, (Scores, Integers)):
-        return value.shape
-    if isinstance(value, Wire):
-        return tuple(value.where.shape)
-    assert isinstance(value, (Known, Early))
-    return tuple(value.value.shape)
-
-
-def known(value: Any) -> Any:
-    """The number or tensor of an argument that must not depend on the input."""
-    if isinstance(value, (Wire, Early, Scores, Integers, Several)):
-        raise MisplacedError("an argument that should be constant depends on the input")
-    return value.value if isinstance(value, Known) else value
+def constant(value: Any) -> Any:
+    """The number or tensor of an argument, which must not depend on the input."""
+    if any(isinstance(leaf, COMPUTED) for leaf in tree_leaves(value)):
+        raise NoRuleError("an argument that should be constant depends on the input")
+    return value
 
 
 def default_axis(ndim: int) -> int:
-    """Where channels lie if nothing else says so: last in rows and sequences, second in images."""
+    """Axis of the channels if nothing else says so: last in rows and sequences, second in images."""
     return -1 if ndim <= 3 else 1
-
-
-def _inverse(order: list[int]) -> list[int]:
-    return [order.index(k) for k in range(len(order))]

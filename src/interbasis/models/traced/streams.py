@@ -13,22 +13,31 @@ from math import prod
 import torch
 from torch import Tensor, fx, nn
 
-from interbasis.models.traced.trace import Place
-from interbasis.network.cores import Attention, AttentionShape
+from interbasis.models.traced.trace import SourceLocation
+from interbasis.network.cores import (
+    Attention,
+    AttentionShape,
+    Core,
+    Elementwise,
+    Gated,
+    Largest,
+    Normalize,
+    Variance,
+)
 from interbasis.network.stencil import Stencil
 from interbasis.network.window import Grid
 
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """One of the traced module's values."""
+    """A value of the traced module, [samples, positions, channels]."""
 
     grid: Grid
     channels: int
-    made: "Op"
-    place: Place
+    op: "Op"
+    location: SourceLocation
     callers: tuple[str, ...] = ()
-    """The names of the modules that make it, the outermost first."""
+    """Names of the modules that compute it, the outermost first."""
 
     @property
     def positions(self) -> int:
@@ -36,11 +45,12 @@ class Stream:
 
     @property
     def inputs(self) -> "tuple[Stream, ...]":
-        return self.made.inputs
+        return self.op.inputs
 
 
+@dataclass(frozen=True, eq=False)
 class Op:
-    """How a stream is made from others."""
+    """Operation that computes a stream from others."""
 
     inputs: tuple[Stream, ...]
 
@@ -49,21 +59,18 @@ class Op:
 
 
 @dataclass(frozen=True, eq=False)
-class Given(Op):
-    """What the prefix computes: a traced tensor, with its samples and its channels in a dimension each."""
+class PrefixOutput(Op):
+    """Traced tensor that the prefix computes, with its samples and its channels in a dimension each."""
 
     node: fx.Node
     samples_axis: int
-    channels_axis: int | None
-    """None: one channel."""
-    inputs: tuple[Stream, ...] = ()
+    channels_axis: int
 
 
 @dataclass(frozen=True, eq=False)
 class Mixed(Op):
     """Σ_i W_i x_i + b at every position."""
 
-    inputs: tuple[Stream, ...]
     weights: tuple[Tensor, ...]  # [c, c_i] each
     bias: Tensor  # [c]
     is_linear_map: bool = False
@@ -77,27 +84,25 @@ class Mixed(Op):
 
 
 MEAN = "the mean"
-"""What `Gathered` calls the mean over all positions."""
+"""Description of the `Gathered` that is the mean over all positions."""
 
 
+@dataclass(frozen=True, eq=False)
 class Spread(Op):
-    """Linear, and reads several positions, by a stencil."""
+    """Linear operation that reads several positions, by a stencil."""
 
     stencil: Stencil
 
     def taps_after(self, weight: Tensor) -> Tensor:  # [rows, c] -> [rows, K, c_in]
-        """A matrix on what it puts out as matrices on the taps that it reads."""
+        """Matrices on the taps that it reads, for a matrix on its output."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
 class Gathered(Spread):
-    """One tap, all channels alike: some of the positions, means, enlarged images."""
+    """Single tap, all channels alike: a choice of positions, means, enlarged images."""
 
-    inputs: tuple[Stream, ...]
-    stencil: Stencil
-    what: str
-    """In words, for people to read."""
+    description: str
 
     def taps_after(self, weight: Tensor) -> Tensor:
         return weight[:, None]
@@ -105,18 +110,17 @@ class Gathered(Spread):
     @property
     def any_length(self) -> bool:
         """Whether it means the same for sequences of any length."""
-        return self.what == MEAN or self.stencil.index.flatten().tolist() == [0]
+        return self.description == MEAN or self.stencil.index.flatten().tolist() == [0]
 
     def run(self, values: Sequence[Tensor]) -> Tensor:
-        return values[0].mean(1, keepdim=True) if self.what == MEAN else self.stencil.tap(values[0], 0)
+        if self.description == MEAN:
+            return values[0].mean(1, keepdim=True)
+        return self.stencil.tap(values[0], 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Flattened(Spread):
     """All positions side by side as channels of one: [n, P, c] -> [n, 1, P·c]."""
-
-    inputs: tuple[Stream, ...]
-    stencil: Stencil
 
     def taps_after(self, weight: Tensor) -> Tensor:
         return weight.unflatten(1, (self.stencil.taps, -1))
@@ -127,14 +131,12 @@ class Flattened(Spread):
 
 @dataclass(frozen=True, eq=False)
 class Convolved(Spread):
-    """A convolution without its bias, which is a `Mixed` after it."""
+    """Convolution without its bias, which is a `Mixed` after it."""
 
-    inputs: tuple[Stream, ...]
-    stencil: Stencil
     taps: Tensor  # [c, K, c_in]
 
     def taps_after(self, weight: Tensor) -> Tensor:
-        if (weight != 0).sum(1).max() <= 1:  # a batch norm's factors, or some of the channels
+        if (weight != 0).sum(1).max() <= 1:  # a batch norm's factors, or a choice of channels
             channels = weight.abs().argmax(1)
             return weight.gather(1, channels[:, None])[..., None] * self.taps[channels]
         return (weight @ self.taps.flatten(1)).unflatten(1, self.taps.shape[1:])
@@ -144,25 +146,31 @@ class Convolved(Spread):
 
 
 class CoreOp(Op):
-    """Not linear: each is the core of a section."""
+    """Operation that is not linear: the core of a section."""
+
+    def core(self) -> Core:
+        """The same as a core; `Foreign` operations get a `General` one where sections are made."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
 class Applied(CoreOp):
-    """A function of every number by itself, or with other numbers for every channel."""
+    """Function of every number by itself, which may differ from channel to channel."""
 
-    inputs: tuple[Stream, ...]
     activation: nn.Module
+
+    def core(self) -> Core:
+        return Elementwise(self.activation)
 
     def run(self, values: Sequence[Tensor]) -> Tensor:
         return self.activation(values[0])
 
 
-@dataclass(frozen=True, eq=False)
 class MeanSquare(CoreOp):
-    """The mean square of all channels, one channel: the variance of what is centred."""
+    """Mean square of all channels, one channel: the variance of what is centred."""
 
-    inputs: tuple[Stream, ...]
+    def core(self) -> Core:
+        return Variance(self.inputs[0].channels)
 
     def run(self, values: Sequence[Tensor]) -> Tensor:
         return values[0].square().mean(-1, keepdim=True)
@@ -172,8 +180,10 @@ class MeanSquare(CoreOp):
 class Divided(CoreOp):
     """x / √(v + ε), of v (one channel) and x."""
 
-    inputs: tuple[Stream, ...]
     epsilon: float
+
+    def core(self) -> Core:
+        return Normalize(self.epsilon)
 
     def run(self, values: Sequence[Tensor]) -> Tensor:
         return values[1] * (values[0].clamp_min(0) + self.epsilon).rsqrt()
@@ -183,19 +193,23 @@ class Divided(CoreOp):
 class Attended(CoreOp):
     """Attention on one stream of queries, keys and values, [q | k | v]."""
 
-    inputs: tuple[Stream, ...]
     shape: AttentionShape
 
+    def core(self) -> Core:
+        return Attention(self.shape)
+
     def run(self, values: Sequence[Tensor]) -> Tensor:
-        return Attention(self.shape)(values[0], slice(0, values[0].shape[1]))
+        return self.core()(values[0], slice(0, values[0].shape[1]))
 
 
 @dataclass(frozen=True, eq=False)
 class Product(CoreOp):
     """act(g) ∘ w."""
 
-    inputs: tuple[Stream, ...]
     activation: nn.Module
+
+    def core(self) -> Core:
+        return Gated(self.activation)
 
     def run(self, values: Sequence[Tensor]) -> Tensor:
         return self.activation(values[0]) * values[1]
@@ -203,24 +217,24 @@ class Product(CoreOp):
 
 @dataclass(frozen=True, eq=False)
 class MaxPooled(CoreOp):
-    """The largest number of every window."""
+    """Largest number of every window."""
 
-    inputs: tuple[Stream, ...]
     stencil: Stencil
+
+    def core(self) -> Core:
+        return Largest(self.stencil.taps)
 
     def run(self, values: Sequence[Tensor]) -> Tensor:
         index, weight = self.stencil.index[..., 0], self.stencil.weight[..., 0]
-        taps = values[0][:, index]
-        return torch.where(weight[..., None] == 0, -torch.inf, taps).amax(2)
+        return torch.where(weight[..., None] == 0, -torch.inf, values[0][:, index]).amax(2)
 
 
 @dataclass(frozen=True, eq=False)
 class Foreign(CoreOp):
-    """What has no closed form: a function of some streams, [n, P, c] each."""
+    """Function of streams that has no closed form."""
 
-    inputs: tuple[Stream, ...]
     function: Callable[[Sequence[Tensor]], Tensor]
-    what: str
+    description: str
     mixes_positions: bool = True
 
     def run(self, values: Sequence[Tensor]) -> Tensor:
@@ -228,15 +242,15 @@ class Foreign(CoreOp):
 
 
 def evaluate(wanted: Sequence[Stream], known: dict[Stream, Tensor]) -> list[Tensor]:
-    """Streams from others that are known, [n, P, c] each."""
+    """Compute streams from others that are known, [n, P, c] each."""
     values = dict(known)
     for stream in in_order(wanted, set(known)):
-        values[stream] = stream.made.run([values[s] for s in stream.inputs])
+        values[stream] = stream.op.run([values[s] for s in stream.inputs])
     return [values[stream] for stream in wanted]
 
 
 def in_order(wanted: Sequence[Stream], known: set[Stream]) -> list[Stream]:
-    """Those that have to be made for some, each after its inputs."""
+    """Streams that have to be computed for the wanted ones, each after its inputs."""
     order: list[Stream] = []
     seen = set(known)
     stack: list[tuple[Stream, bool]] = [(stream, False) for stream in reversed(wanted)]
@@ -252,7 +266,7 @@ def in_order(wanted: Sequence[Stream], known: set[Stream]) -> list[Stream]:
 
 
 def selection(channels: Tensor, width: int) -> Tensor:  # [k], -> [k, width]
-    """The matrix that picks channels."""
+    """Matrix that selects channels."""
     matrix = torch.zeros(len(channels), width, dtype=torch.float64)
     matrix[torch.arange(len(channels)), channels] = 1
     return matrix

@@ -1,20 +1,18 @@
 """A module as a graph of torch's operations, by torch.export.
 
 torch.export rather than torch.fx's symbolic tracing, for four reasons. One operation has one name: `F.relu`,
-`x.relu_()`, `nn.ReLU(inplace=True)` and a hook that calls any of them are all ``aten.relu`` after the
-graph is
-made functional, so that there is one rule for each part. Branches on shapes are taken as the example takes
+`x.relu_()`, `nn.ReLU(inplace=True)` and a hook that calls any of them are all ``aten.relu`` after the graph
+is made functional, so that there is one rule for each part. Branches on shapes are taken as the example takes
 them, and a branch on data is refused with its line, where symbolic tracing refuses both. Attention modules of
-torch need no rule of their own: they arrive as linear maps around ``scaled_dot_product_attention``. And
-names of
-modules and lines of the source come with every operation. Linear maps, convolutions and norms stay whole.
+torch need no rule of their own: they arrive as linear maps around ``scaled_dot_product_attention``. And names
+of modules and lines of the source come with every operation. Linear maps, convolutions and norms stay whole.
 
 The module is exported as a float64 copy in evaluation mode, with numbers of samples and of positions left
-open
-where the module leaves them open.
+open where the module leaves them open.
 """
 
 import re
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -38,11 +36,11 @@ INSTALLED = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python[\d.]+)
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where in the user's code an operation is."""
+class SourceLocation:
+    """Location of an operation in the user's code."""
 
     module: str
-    """The name of the innermost module, as `named_modules` has it; the whole module is ''."""
+    """Name of the innermost module, as `named_modules` has it; the whole module is ''."""
     source: str
     """file:line and the code there; empty where the trace does not say."""
 
@@ -52,8 +50,8 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False)
-class Traced:
-    """The graph of a module: placeholders for weights and the input, operations in order, one output."""
+class TracedModule:
+    """Graph of a module: placeholders for weights and the input, operations in order, one output."""
 
     graph: fx.Graph
     constants: dict[str, Tensor]
@@ -61,9 +59,9 @@ class Traced:
     input: fx.Node
     output: fx.Node
     example: Tensor
-    """What was traced: a prime number of samples, which no other dimension has."""
-    leaf: int = 0
-    """The number of the output among all that the module returns, nested or not."""
+    """Inputs that were traced: a prime number of samples, which no other dimension has."""
+    output_number: int = 0
+    """Number of the output among all tensors that the module returns, nested or not."""
 
     @property
     def samples(self) -> int:
@@ -75,28 +73,37 @@ class Traced:
         return len(self.example.shape) > 1 and _is_open(self.input.meta["val"].shape[1])
 
     @property
-    def rounds(self) -> bool:
-        """Whether the module itself rounds to a shorter type on its way."""
-        return self.shortest_dtype != torch.float64
-
-    @property
     def shortest_dtype(self) -> torch.dtype:
-        """Of all that the module computes in."""
+        """Shortest type that the module computes in."""
         values = (node.meta.get("val") for node in self.graph.nodes)
         dtypes = {value.dtype for value in values if isinstance(value, Tensor)}
         short = (torch.bfloat16, torch.float16, torch.float32)
         return next((dtype for dtype in short if dtype in dtypes), torch.float64)
 
+    def evaluate(self, node: fx.Node, inputs: Tensor) -> Any:
+        """Compute a node's value for inputs, which may be on the meta device where only shapes matter."""
+        values: dict[fx.Node, Any] = {self.input: inputs}
+
+        def value(node: fx.Node) -> Any:
+            if node not in values:
+                if node.op == "placeholder":
+                    values[node] = self.constants[node.name]
+                else:
+                    args, kwargs = fx.node.map_arg((node.args, node.kwargs), value)
+                    values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+            return values[node]
+
+        return value(node)
+
     def in_groups(self, function: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
         """function(inputs), with as many samples at a time as were traced where their number is fixed."""
         if _is_open(self.input.meta["val"].shape[0]) or len(inputs) == self.samples:
             return function(inputs)
-        parts = []
-        for some in inputs.split(self.samples):
-            missing = self.samples - len(some)
-            filled = torch.cat([some, some[-1:].expand(missing, *some.shape[1:])]) if missing else some
-            parts.append(function(filled)[: len(some)])
-        return torch.cat(parts)
+        results = []
+        for group in inputs.split(self.samples):
+            padding = group[-1:].expand(self.samples - len(group), *group.shape[1:])
+            results.append(function(torch.cat([group, padding]))[: len(group)])
+        return torch.cat(results)
 
 
 def _is_open(size: int | torch.SymInt) -> bool:
@@ -104,89 +111,81 @@ def _is_open(size: int | torch.SymInt) -> bool:
 
 
 @torch.no_grad()
-def trace(module: nn.Module, example: Tensor, output: str | int | None = None) -> Traced:
+def trace(module: nn.Module, example: Tensor, output: str | int | None = None) -> TracedModule:
     """Export a float64 copy in evaluation mode; an error names the line that could not be traced.
 
     ``output`` says which is meant where the module returns several tensors.
     """
-    copy = _double(module)
-    example = _some(example)
+    with evaluation_mode(module):
+        try:
+            copy = deepcopy(module).double().eval()
+        except Exception as error:  # somebody else's code
+            raise InterbasisError(
+                f"{type(module).__name__} could not be copied to be traced ({_first_line(error)}); "
+                "expected a module that copy.deepcopy takes"
+            ) from error
+    # a prime number of samples, which no other dimension has, so that the samples can be told apart
+    samples = next(n for n in SAMPLES if n not in example.shape[1:])
+    example = torch.cat([example] * -(-samples // len(example)))[:samples].clone()
+    example = example.double() if example.is_floating_point() else example
     try:
         program = _export(copy, example)
     except InterbasisError:
         raise
     except Exception as error:  # somebody else's code
         raise _untraceable(module, error) from error
-    return _traced(program, example, output)
-
-
-def _double(module: nn.Module) -> nn.Module:
-    with evaluation_mode(module):
-        try:
-            return deepcopy(module).double().eval()
-        except Exception as error:  # somebody else's code
-            raise InterbasisError(
-                f"{type(module).__name__} could not be copied to be traced ({_first_line(error)}); "
-                "expected a module that copy.deepcopy takes"
-            ) from error
-
-
-def _some(example: Tensor) -> Tensor:
-    """A prime number of samples, which no other dimension has, so that the samples can be told apart."""
-    samples = next(n for n in SAMPLES if n not in example.shape[1:])
-    times = -(-samples // len(example))
-    example = torch.cat([example] * times)[:samples].clone()
-    return example.double() if example.is_floating_point() else example
+    return _from_program(program, example, output)
 
 
 def _export(module: nn.Module, example: Tensor) -> ExportedProgram:
-    """With as many open dimensions as the module allows: samples and positions, samples alone, none.
+    """Export with as many open dimensions as the module allows: samples and positions, samples alone, none.
 
     Dimension 1 of images is their channels, whose number is not open.
     """
-    first: Exception | None = None
+    errors = []
     for dimensions in (2, 1, 0) if example.ndim <= 3 else (1, 0):
-        open_ones = {k: Dim.AUTO if k < dimensions else Dim.STATIC for k in range(example.ndim)}
+        shapes = {k: Dim.AUTO if k < dimensions else Dim.STATIC for k in range(example.ndim)}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                program = export(module, (example,), dynamic_shapes=(open_ones,), strict=False)
+                program = export(module, (example,), dynamic_shapes=(shapes,), strict=False)
                 return program.run_decompositions({})
         except Exception as error:  # somebody else's code
-            first = first or error
-    assert first is not None
-    raise first
+            errors.append(error)
+    raise errors[0]
 
 
-def _traced(program: ExportedProgram, example: Tensor, output: str | int | None) -> Traced:
-    signature, constants, given = program.graph_signature, {}, []
+def _from_program(program: ExportedProgram, example: Tensor, output: str | int | None) -> TracedModule:
+    signature, constants, inputs = program.graph_signature, {}, []
     for spec in signature.input_specs:
         if spec.kind == InputKind.USER_INPUT:
-            given.append(spec.arg.name)
+            inputs.append(spec.arg.name)
             continue
-        held = program.constants if spec.target in program.constants else program.state_dict
-        constants[spec.arg.name] = held[spec.target or ""].detach()
+        tensors = program.constants if spec.target in program.constants else program.state_dict
+        constants[spec.arg.name] = tensors[spec.target or ""].detach()
     nodes = {node.name: node for node in program.graph.nodes}
     results = [spec.arg for spec in signature.output_specs if spec.kind == OutputKind.USER_OUTPUT]
-    leaf = _chosen(results, _leaf_names(program), output)
-    return Traced(program.graph, constants, nodes[given[0]], nodes[results[leaf].name], example, leaf)
+    number = _output_number(results, _output_names(program), output)
+    return TracedModule(
+        program.graph, constants, nodes[inputs[0]], nodes[results[number].name], example, number
+    )
 
 
-def _leaf_names(program: ExportedProgram) -> list[str]:
-    """What a user calls everything that the module returns: keys, names of fields, places in a tuple."""
+def _output_names(program: ExportedProgram) -> list[str]:
+    """Names of everything that the module returns: keys, names of fields, places in a tuple."""
     spec = program.call_spec.out_spec
     if spec is None:
         return [""]
     leaves, _ = tree_flatten_with_path(tree_unflatten(range(spec.num_leaves), spec))
-    return [".".join(map(_key, path)) for path, _ in leaves]
+    attributes = ("key", "idx", "name")
+    return [
+        ".".join(str(next(getattr(key, a) for a in attributes if hasattr(key, a))) for key in path)
+        for path, _ in leaves
+    ]
 
 
-def _key(key: Any) -> str:
-    return str(next(getattr(key, name) for name in ("key", "idx", "name") if hasattr(key, name)))
-
-
-def _chosen(results: Sequence[object], names: Sequence[str], output: str | int | None) -> int:
-    """The number of the tensor that is meant among all results."""
+def _output_number(results: Sequence[object], names: Sequence[str], output: str | int | None) -> int:
+    """Number of the tensor that is meant among all results."""
     tensors = {name: k for k, name in enumerate(names) if isinstance(results[k], TensorArgument)}
     if output is None and len(tensors) == 1:
         return next(iter(tensors.values()))
@@ -205,61 +204,47 @@ def _chosen(results: Sequence[object], names: Sequence[str], output: str | int |
     raise InterbasisError(f"the module returns no tensor {output!r}; expected one of {listed}")
 
 
-def place(node: fx.Node) -> Place:
+def location(node: fx.Node) -> SourceLocation:
     """The innermost module that calls an operation, and the last line of the user's own code."""
     stack = node.meta.get("nn_module_stack") or {}
     names = [str(name) for name, _ in stack.values()]
-    return Place(names[-1] if names else "", last_line(node.meta.get("stack_trace") or ""))
+    return SourceLocation(names[-1] if names else "", _last_line(node.meta.get("stack_trace") or ""))
 
 
 def callers(node: fx.Node) -> tuple[str, ...]:
-    """The names of all modules that are being called, the outermost first."""
+    """Names of all modules that are being called, the outermost first."""
     return tuple(str(name) for name, _ in (node.meta.get("nn_module_stack") or {}).values() if name)
 
 
-def last_line(stack: str) -> str:
+def _last_line(stack: str) -> str:
     """The innermost line of a stack that is not an installed package's, else the innermost of all."""
     frames = list(FRAME.finditer(stack))
-    own = [frame for frame in frames if not INSTALLED.search(frame["file"])] or frames
-    if not own:
-        return ""
-    return f"{Path(own[-1]['file']).name}:{own[-1]['line']}: {own[-1]['code'].strip()}"
+    frames = [frame for frame in frames if not INSTALLED.search(frame["file"])] or frames
+    return _line(frames[-1]["file"], frames[-1]["line"], frames[-1]["code"]) if frames else ""
+
+
+def _line(file: str, number: str | int | None, code: str | None) -> str:
+    return f"{Path(file).name}:{number}: {(code or '').strip()}"
 
 
 def _untraceable(module: nn.Module, error: Exception) -> InterbasisError:
-    where = _line_of(error) or last_line(str(error))
-    reason = "a branch or a number depends on the data" if _is_about_data(error) else _first_line(error)
-    at = f" at {where}" if where else ""
-    return InterbasisError(
-        f"{type(module).__name__} could not be traced{at}: {reason}; expected a forward whose operations "
-        "are the same for all inputs of a shape"
+    """Error that names the innermost line of the user's code in the traceback, which ends in torch's."""
+    library = str(Path(__file__).parents[2]), "<"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not INSTALLED.search(frame.filename) and not frame.filename.startswith(library)
+    ]
+    last = (
+        _line(frames[-1].filename, frames[-1].lineno, frames[-1].line) if frames else _last_line(str(error))
     )
-
-
-def _is_about_data(error: Exception) -> bool:
-    return "data-dependent" in str(error).lower() or type(error).__name__ == "GuardOnDataDependentSymNode"
-
-
-def _line_of(error: BaseException) -> str:
-    """The innermost line of the user's code in the traceback, which ends in torch's."""
-    frames: list[tuple[str, int]] = []
-    traceback: Any = error.__traceback__
-    while traceback is not None:
-        frames.append((traceback.tb_frame.f_code.co_filename, traceback.tb_lineno))
-        traceback = traceback.tb_next
-    package = str(Path(__file__).parents[2])
-    own = [(f, n) for f, n in frames if not INSTALLED.search(f) and not f.startswith((package, "<"))]
-    if not own:
-        return ""
-    file, line = own[-1]
-    return f"{Path(file).name}:{line}: {_code(file, line)}"
-
-
-def _code(file: str, line: int) -> str:
-    try:
-        return Path(file).read_text(encoding="utf-8").splitlines()[line - 1].strip()
-    except (OSError, IndexError, UnicodeDecodeError):
-        return ""
+    text, kind = str(error).lower(), type(error).__name__
+    about_data = "data-dependent" in text or kind == "GuardOnDataDependentSymNode"
+    reason = "a branch or a number depends on the data" if about_data else _first_line(error)
+    return InterbasisError(
+        f"{type(module).__name__} could not be traced{f' at {last}' if last else ''}: {reason}; expected a "
+        "forward whose operations are the same for all inputs of a shape"
+    )
 
 
 def _first_line(error: Exception) -> str:

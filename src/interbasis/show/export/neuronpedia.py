@@ -101,4 +101,4 @@ def _modules(nodes: list[NodeRow]) -> tuple[list[str], list[list[str]]]:
         if node.module is not None and node.module >= 0 and node.feature <= MAX_PINNED_PER_LAYER:
             members.setdefault(node.module, []).append(f"{node.id}_0")
     groups = [[f"module {module}", *ids] for module, ids in sorted(members.items())]
-    return [one for _, *ids in groups for one in ids], groups
+    return [node for _, *ids in groups for node in ids], groups

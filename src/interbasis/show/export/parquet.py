@@ -4,23 +4,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from interbasis.base.errors import InterbasisError
 from interbasis.base.files import check_writable, write_atomically
 from interbasis.show.export.plain import EdgeRow, NodeRow, PlainGraph
 
-TYPES = {
-    "nodes": {
-        "id": "string", "layer": "string", "layer_index": "int32", "feature": "int32", "constant": "bool_",
-        "label": "string", "eigenvalue": "float64", "eigenvalue_error": "float64", "module": "int32",
-    },
-    "edges": {
-        "source": "string", "target": "string", "section": "int32", "strength": "float64", "error": "float64",
-        "needed": "bool_",
-    },
-}  # fmt: skip
-"""Columns and their types in pyarrow's words."""
+ARROW_TYPES = {str: "string", int: "int32", float: "float64", bool: "bool_"}
+"""pyarrow's names of the types of columns."""
 
 
 def write_parquet(graph: PlainGraph, folder: str | Path) -> list[Path]:
@@ -31,9 +22,13 @@ def write_parquet(graph: PlainGraph, folder: str | Path) -> list[Path]:
     check_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files = []
-    tables: dict[str, Sequence[NodeRow | EdgeRow]] = {"nodes": graph.nodes, "edges": graph.edges}
-    for name, rows in tables.items():
-        fields = [(column, getattr(arrow, kind)()) for column, kind in TYPES[name].items()]
+    tables: dict[str, tuple[type, Sequence[NodeRow | EdgeRow]]] = {
+        "nodes": (NodeRow, graph.nodes),
+        "edges": (EdgeRow, graph.edges),
+    }
+    for name, (row_type, rows) in tables.items():
+        hints = {column: (get_args(hint) or (hint,))[0] for column, hint in get_type_hints(row_type).items()}
+        fields = [(column, getattr(arrow, ARROW_TYPES[kind])()) for column, kind in hints.items()]
         notes = {"interbasis": graph.notes().to_json()}
         table = arrow.Table.from_pylist([asdict(row) for row in rows], arrow.schema(fields, notes))
 

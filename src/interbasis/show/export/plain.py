@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from interbasis.analysis.run_record import RunRecord, read_run
+from interbasis.analysis.run_record import read_run
 from interbasis.analysis.summary import summarise
 from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Basis, Method, Record
 from interbasis.graph.settings import BuildConfig
+from interbasis.show.html import encodable
 from interbasis.show.rows import EDGE_LIMIT, LayerRows, SectionRows, layer_rows, section_rows
 
 MAX_SECTIONS_NAMED = 6
@@ -53,7 +54,7 @@ class EdgeRow:
 
 
 class SectionNote(Record):
-    """What of a section's edges a file holds. The constant's edges are left out and not counted."""
+    """Edges of a section that a file holds. The constant's edges are left out and not counted."""
 
     source: str
     target: str
@@ -84,7 +85,7 @@ class About(Record):
 
 
 class FileNotes(Record):
-    """What goes into every file beside nodes and edges."""
+    """Notes that go into every file beside nodes and edges."""
 
     about: About
     left_out: str
@@ -120,60 +121,44 @@ class PlainGraph:
 
 def plain_graph(run: str | Path, limit: int | None = EDGE_LIMIT) -> PlainGraph:
     """The nodes and at most ``limit`` edges of a run on disk (None for all), with what is known."""
-    return record_graph(read_run(run, max_traces=0), limit)
-
-
-def record_graph(record: RunRecord, limit: int | None = EDGE_LIMIT) -> PlainGraph:
-    """The same of a run whose results have been read."""
     if limit is not None and limit < 1:
         raise InterbasisError(f"expected to write at least one edge, received a limit of {limit}")
+    record = read_run(run, max_traces=0)
     graph, summary = record.graph, summarise(record.graph)
     sections = section_rows(record, limit)
     about = About(
-        model=summary.model,
-        family=summary.family,
-        basis=summary.basis,
-        edge_method=summary.edge_method,
-        samples=summary.samples,
-        versions=summary.versions,
+        **summary.model_dump(include={"model", "family", "basis", "edge_method", "samples", "versions"}),
         settings=graph.config,
         model_fingerprint=graph.provenance.model_fingerprint,
     )
-    return PlainGraph(
-        tuple(node for layer in layer_rows(record) for node in _nodes(layer)),
-        tuple(edge for section in sections for edge in _edges(section)),
-        tuple(_note(section) for section in sections),
-        about,
+    notes = tuple(
+        SectionNote(
+            source=section.source,
+            target=section.target,
+            edges=section.nonzero,
+            written=section.held,
+            smallest_written=section.strengths[-1].item() if section.held else None,
+            share_of_squares=section.share_of_squares,
+        )
+        for section in sections
     )
-
-
-def node_id(layer: int, feature: int) -> str:
-    return f"{layer}_{feature}"
-
-
-def _encodable(text: str) -> str:
-    """Half a surrogate pair, as tokens may hold, has no UTF-8."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    nodes = tuple(node for layer in layer_rows(record) for node in _nodes(layer))
+    return PlainGraph(nodes, tuple(edge for section in sections for edge in _edges(section)), notes, about)
 
 
 def _nodes(layer: LayerRows) -> Iterator[NodeRow]:
     basis, k = layer.basis, layer.index
+    unknown = [None] * basis.features
     values, errors = (
-        [None] * basis.features if numbers is None else numbers.double().tolist()
+        unknown if numbers is None else numbers.double().tolist()
         for numbers in (basis.eigenvalues, basis.eigenvalue_errors)
     )
+    modules = layer.modules or unknown
     for j in range(basis.features):
-        label = layer.features[j].label if j in layer.features else ""
+        constant = layer.is_constant(j)
+        label = "constant" if constant else layer.features[j].label if j in layer.features else ""
         yield NodeRow(
-            id=node_id(k, j),
-            layer=layer.name,
-            layer_index=k,
-            feature=j,
-            constant=layer.is_constant(j),
-            label="constant" if layer.is_constant(j) else _encodable(label) or None,
-            eigenvalue=values[j],
-            eigenvalue_error=errors[j],
-            module=None if layer.modules is None else layer.modules[j],
+            f"{k}_{j}", layer.name, k, j, constant, encodable(label) or None, values[j], errors[j], modules[j]
         )
 
 
@@ -183,15 +168,4 @@ def _edges(section: SectionRows) -> Iterator[EdgeRow]:
     needed = unknown if section.needed is None else section.needed.tolist()
     columns = section.sources.tolist(), section.targets.tolist(), section.strengths.tolist(), errors, needed
     for j, i, strength, error, mark in zip(*columns, strict=True):
-        yield EdgeRow(node_id(k, j), node_id(k + 1, i), k, strength, error, mark)
-
-
-def _note(section: SectionRows) -> SectionNote:
-    return SectionNote(
-        source=section.source,
-        target=section.target,
-        edges=section.nonzero,
-        written=section.held,
-        smallest_written=section.strengths[-1].item() if section.held else None,
-        share_of_squares=section.share_of_squares,
-    )
+        yield EdgeRow(f"{k}_{j}", f"{k + 1}_{i}", k, strength, error, mark)

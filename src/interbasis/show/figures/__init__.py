@@ -4,24 +4,16 @@ Figures are made without pyplot, so nothing of a notebook's settings, backend or
 figure shows itself in a notebook; `save` writes it as SVG, PDF or PNG.
 """
 
-from interbasis.show.figures.auroc import auroc_bars
-from interbasis.show.figures.bars import BarOptions, spread_bars
-from interbasis.show.figures.curves import ablation_curves
-from interbasis.show.figures.densities import share_densities
-from interbasis.show.figures.edges_required import required
+from interbasis.show.figures.bars import Modularity, auroc_bars, modularity_bars, spread_bars
+from interbasis.show.figures.curves import Tried, ablation_curves, tried_counts
 from interbasis.show.figures.eigenvalues import eigenvalue_spectra
 from interbasis.show.figures.interactions import interaction_graph
-from interbasis.show.figures.modularity import Modularity, modularity_bars
-from interbasis.show.figures.monosemanticity import monosemanticity
 from interbasis.show.figures.positions import position_profiles
-from interbasis.show.figures.required_of import required_of
+from interbasis.show.figures.required import required, required_shares
 from interbasis.show.figures.saving import save
-from interbasis.show.figures.selection import GraphOptions
-from interbasis.show.figures.trials import Tried, tried_counts
+from interbasis.show.figures.shares import monosemanticity, share_densities
 
 __all__ = [
-    "BarOptions",
-    "GraphOptions",
     "Modularity",
     "Tried",
     "ablation_curves",
@@ -32,7 +24,7 @@ __all__ = [
     "monosemanticity",
     "position_profiles",
     "required",
-    "required_of",
+    "required_shares",
     "save",
     "share_densities",
     "spread_bars",

@@ -1,20 +1,24 @@
 """The interaction graph on paper: a column of features per layer, curves as wide as the edges are strong."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 from matplotlib.path import Path
+from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.show.figures.selection import SHARE_OF_SQUARES, GraphOptions, Node, Selection, select
+from interbasis.graph.layer_basis import LayerBasis
 from interbasis.show.figures.style import COLOURS, FAINT, GREY, INK, fitted, new_figure, note, plain, styled
 
+SHARE_OF_SQUARES = 0.99
+"""Share of a section's Ê² whose edges are drawn where it is not known which are needed."""
 ROW, BOX, BARE, GAP, MERGED = 0.17, 1.6, 0.45, 0.7, 0.65
 """Inches: a row's height, the widths of boxes with labels and without, of the space for curves, and of the
 merged output."""
@@ -26,14 +30,168 @@ LABEL_POINTS = 6
 """Size of the letters of labels."""
 
 
+@dataclass(frozen=True)
+class Node:
+    """A feature that is shown, or all outputs as one."""
+
+    layer: int
+    index: int | None
+    """None for the merged output."""
+    label: str
+    module: int
+    """−1 for none."""
+    needed: bool
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An edge that is shown; source and target are places in the columns."""
+
+    source: int
+    target: int
+    strength: float
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The parts of a graph that are drawn: a column of nodes per layer, edges between neighbours."""
+
+    names: tuple[str, ...]
+    columns: tuple[tuple[Node, ...], ...]
+    features: tuple[int, ...]
+    """All features of each layer, the constant left out."""
+    sections: tuple[tuple[Edge, ...], ...]
+    candidates: tuple[int, ...]
+    """Edges of each section that count as needed, whether or not both ends are shown."""
+    ablated: tuple[bool, ...]
+    """Whether these are the edges that the ablation requires, or those that carry 99 % of Ê²."""
+
+    def is_merged(self, k: int) -> bool:
+        """Whether a column is all outputs as one node."""
+        return is_merged(self.columns[k])
+
+
+def is_merged(column: Sequence[Node]) -> bool:
+    """Whether a column is all outputs as one node; that of a layer with nothing but a constant is empty."""
+    return bool(column) and column[0].index is None
+
+
+def select(
+    graph: InteractionGraph,
+    *,
+    top: int = 20,
+    needed: Mapping[str, Tensor] | None = None,
+    labels: Mapping[str, Mapping[int, str]] | None = None,
+    modules: Mapping[str, Sequence[int]] | None = None,
+    layers: tuple[int, int] | None = None,
+    merge_output: bool | None = None,
+) -> Selection:
+    """Select the first features of each layer and the edges between them that count.
+
+    An edge counts if the ablation requires it, or else if it is among the largest that carry 99 % of its
+    section's Ê². The edges of outputs that are drawn as one node are the norms (Σ_i Ê_ij²)^½ over the edges
+    that count. The arguments are those of `interaction_graph`.
+    """
+    first, last = layers or (0, len(graph.layers) - 1)
+    if not graph.edges or top < 1 or not 0 <= first < last < len(graph.layers):
+        raise InterbasisError(
+            f"expected a graph with edges, at least one feature per layer and two layers of "
+            f"{len(graph.layers)}; received {len(graph.edges)} sections, top={top}, layers {first} to {last}"
+        )
+    needed = needed or {}
+    shapes = dict(zip(graph.section_names, (edges.shape for edges in graph.edges), strict=True))
+    if any(mask.shape != shapes.get(name) for name, mask in needed.items()):
+        raise InterbasisError("the masks of needed edges do not have the shapes of the graph's edges")
+    masks = [_counting_edges(graph, k, needed.get(name)) for k, name in enumerate(graph.section_names)]
+    if merge_output is None:
+        merge_output = graph.layers[-1].identity or not graph.layers[-1].constant
+    shown, sections = graph.layers[first : last + 1], range(first, last)
+    columns = []
+    for k, layer in enumerate(shown, first):
+        used = torch.zeros(layer.features, dtype=torch.bool)
+        if k < len(masks):
+            used |= masks[k].any(0)
+        if k > 0:
+            used |= masks[k - 1].any(1)
+        texts, assignment = (labels or {}).get(layer.name, {}), (modules or {}).get(layer.name)
+        columns.append(_column(layer, k, texts, assignment, used)[:top])
+    features = tuple(layer.features - layer.first_feature for layer in shown)
+    if merge_output and last == len(graph.layers) - 1:
+        columns[-1] = (Node(last, None, f"all {features[-1]:,}\ntogether", -1, True),)
+    return Selection(
+        tuple(layer.name for layer in shown),
+        tuple(columns),
+        features,
+        tuple(
+            _edges(graph.edges[k].double() * masks[k], *columns[k - first : k - first + 2]) for k in sections
+        ),
+        tuple(int(masks[k].sum()) for k in sections),
+        tuple(graph.layers[k].name in needed for k in sections),
+    )
+
+
+def _counting_edges(graph: InteractionGraph, k: int, needed: Tensor | None) -> Tensor:  # bool [out, in]
+    edges = graph.edges[k].double()
+    inner = torch.zeros_like(edges, dtype=torch.bool)
+    inner[graph.layers[k + 1].first_feature :, graph.layers[k].first_feature :] = True
+    if needed is not None:
+        return needed.bool() & inner & (edges > 0)
+    values, order = (edges * inner).flatten().sort(descending=True)
+    shares = values.square().cumsum(0) / values.square().sum().clamp_min(1e-300)
+    largest = torch.zeros(edges.numel(), dtype=torch.bool)
+    largest[order[: int((shares < SHARE_OF_SQUARES).sum()) + 1]] = True
+    return largest.view(edges.shape) & inner & (edges > 0)
+
+
+def _column(
+    layer: LayerBasis, k: int, texts: Mapping[int, str], modules: Sequence[int] | None, used: Tensor
+) -> tuple[Node, ...]:
+    start = layer.first_feature
+    isolated = range(start, start + layer.isolated)  # a layer norm's variance
+    texts = dict(texts) | {j: " · ".join(filter(None, ["variance", texts.get(j)])) for j in isolated}
+    return tuple(
+        Node(k, j, texts.get(j, ""), -1 if modules is None else int(modules[j]), bool(used[j]))
+        for j in range(start, layer.features)
+    )
+
+
+def _edges(strengths: Tensor, sources: Sequence[Node], targets: Sequence[Node]) -> tuple[Edge, ...]:
+    """Edges above 0 between the nodes of two columns; to outputs as one node, norms over the outputs."""
+    if is_merged(targets):
+        strengths = strengths.norm(dim=0, keepdim=True)
+    rows = [node.index or 0 for node in targets]
+    values = strengths[rows][:, [node.index or 0 for node in sources]].tolist()
+    return tuple(
+        Edge(a, b, value) for b, row in enumerate(values) for a, value in enumerate(row) if value > 0
+    )
+
+
 @styled
-def interaction_graph(graph: InteractionGraph, **options: Any) -> Figure:
+def interaction_graph(
+    graph: InteractionGraph,
+    *,
+    top: int = 20,
+    needed: Mapping[str, Tensor] | None = None,
+    labels: Mapping[str, Mapping[int, str]] | None = None,
+    modules: Mapping[str, Sequence[int]] | None = None,
+    layers: tuple[int, int] | None = None,
+    merge_output: bool | None = None,
+    power: float | None = None,
+    title: str = "",
+) -> Figure:
     """Draw the first features of every layer and the edges between them that count.
 
     Args:
         graph: A graph with edges.
-        **options: The fields of `GraphOptions`: top, needed, labels, modules, layers, merge_output, power,
-            title.
+        top: Features of each layer, the most important first.
+        needed: The ablation's masks, by the name of the section's source layer; sections without one are
+            drawn with the largest edges that carry 99 % of Ê².
+        labels: {layer: {feature: text}}.
+        modules: The module of every feature (−1 for none), by layer.
+        layers: The first and the last layer shown; default: all.
+        merge_output: Draw all outputs as one node; default: where they were not rotated.
+        power: Widths of edges go with Ê to this power; default: 2, and 1 for language models.
+        title: Written in the note below.
 
     Returns:
         The figure; features without an edge that counts are grey.
@@ -41,64 +199,70 @@ def interaction_graph(graph: InteractionGraph, **options: Any) -> Figure:
     Raises:
         InterbasisError: There are no edges, or layers, masks or the power do not fit the graph.
     """
-    shown = GraphOptions(**options)
-    power = shown.power
     if power is None:
         power = 1.0 if graph.provenance.predicts_next else 2.0
     if not power > 0:
         raise InterbasisError(f"line widths require a power of Ê above 0, received {power}")
-    chosen = select(graph, shown)
-    rows = max(1, *(len(column) for column in chosen.columns))
-    across = _left(chosen, len(chosen.columns) - 1) + _width(chosen, len(chosen.columns) - 1)
+    shown = select(
+        graph,
+        top=top,
+        needed=needed,
+        labels=labels,
+        modules=modules,
+        layers=layers,
+        merge_output=merge_output,
+    )
+    rows = max(1, *(len(column) for column in shown.columns))
+    across = _left(shown, len(shown.columns) - 1) + _width(shown, len(shown.columns) - 1)
     figure = new_figure(across + 0.1, rows * ROW + 1.3)
     axes = figure.subplots()
     axes.set_axis_off()
     axes.set_xlim(-0.02, across + 0.02)
     axes.set_ylim(-rows * ROW, 2.4 * ROW)
-    colours = _colours(chosen)
-    for k, edges in enumerate(chosen.sections):
+    colours = _colours(shown)
+    for k, edges in enumerate(shown.sections):
         if edges:
-            axes.add_collection(_curves(chosen, k, power, colours))
-    for k, column in enumerate(chosen.columns):
-        _draw_column(axes, chosen, k, column, colours)
-    _legend(figure, chosen, colours, shown.modules is not None)
-    note(figure, _explanation(chosen, power, shown.title))
+            axes.add_collection(_curves(shown, k, power, colours))
+    for k in range(len(shown.columns)):
+        _draw_column(axes, shown, k, colours)
+    _add_legend(figure, shown, colours, modules is not None)
+    note(figure, f"{title}." if title else "", _explanation(shown, power))
     return figure
 
 
-def _left(chosen: Selection, k: int) -> float:
-    return sum(_width(chosen, before) + GAP for before in range(k))
+def _left(shown: Selection, k: int) -> float:
+    return sum(_width(shown, before) + GAP for before in range(k))
 
 
-def _width(chosen: Selection, k: int) -> float:
-    if chosen.is_merged(k):
+def _width(shown: Selection, k: int) -> float:
+    if shown.is_merged(k):
         return MERGED
-    room = 0.15 if any(node.module >= 0 for node in chosen.columns[k]) else 0.0
-    return BOX if any(node.label for node in chosen.columns[k]) else BARE + room
+    room = 0.15 if any(node.module >= 0 for node in shown.columns[k]) else 0.0
+    return BOX if any(node.label for node in shown.columns[k]) else BARE + room
 
 
-def _place(chosen: Selection, k: int, row: int) -> tuple[float, float]:
+def _place(shown: Selection, k: int, row: int) -> tuple[float, float]:
     """Left edge and middle height of a box; the merged output stands in the middle."""
-    rows = max(len(column) for column in chosen.columns)
-    offset = (rows - 1) / 2 if chosen.is_merged(k) else 0.0
-    return _left(chosen, k), -(row + offset + 0.5) * ROW
+    rows = max(len(column) for column in shown.columns)
+    offset = (rows - 1) / 2 if shown.is_merged(k) else 0.0
+    return _left(shown, k), -(row + offset + 0.5) * ROW
 
 
-def _curves(chosen: Selection, k: int, power: float, colours: dict[int, str]) -> PathCollection:
+def _curves(shown: Selection, k: int, power: float, colours: dict[int, str]) -> PathCollection:
     """All edges of a section, weak ones below strong ones."""
-    edges = sorted(chosen.sections[k], key=lambda edge: edge.strength)
+    edges = sorted(shown.sections[k], key=lambda edge: edge.strength)
     largest = edges[-1].strength
     paths, widths, shades, opacity = [], [], [], []
     for edge in edges:
-        x0, y0 = _place(chosen, k, edge.source)
-        x1, y1 = _place(chosen, k + 1, edge.target)
-        x0 += _width(chosen, k)
+        x0, y0 = _place(shown, k, edge.source)
+        x1, y1 = _place(shown, k + 1, edge.target)
+        x0 += _width(shown, k)
         bent = [(x0, y0), ((2 * x0 + x1) / 3, y0), ((x0 + 2 * x1) / 3, y1), (x1, y1)]
         paths.append(Path(bent, [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]))
         width = WIDEST * (edge.strength / largest) ** power
         widths.append(max(THINNEST, width))
         opacity.append(OPAQUE * max(FAINTEST, min(1.0, width / THINNEST)))
-        source, target = chosen.columns[k][edge.source], chosen.columns[k + 1][edge.target]
+        source, target = shown.columns[k][edge.source], shown.columns[k + 1][edge.target]
         inside = source.module == target.module or target.index is None
         shades.append(colours.get(source.module, GREY) if inside else GREY)
     return PathCollection(
@@ -112,24 +276,15 @@ def _curves(chosen: Selection, k: int, power: float, colours: dict[int, str]) ->
     )
 
 
-def _draw_column(
-    axes: Axes, chosen: Selection, k: int, column: Sequence[Node], colours: dict[int, str]
-) -> None:
-    left = _left(chosen, k)
-    shown = sum(node.index is not None for node in column)
-    axes.text(left, 1.4 * ROW, plain(chosen.names[k]), fontsize=8.5, fontweight="bold", va="bottom")
-    count = f"first {shown} of {chosen.features[k]:,}" if shown < chosen.features[k] else f"all {shown}"
-    axes.text(
-        left,
-        0.4 * ROW,
-        (f"{count} features" if _width(chosen, k) >= BOX else count) if shown else "",
-        fontsize=6.5,
-        color="#555555",
-        va="bottom",
-    )
-    for row, node in enumerate(column):
-        x, y = _place(chosen, k, row)
-        _draw_node(axes, node, x, y, _width(chosen, k), colours)
+def _draw_column(axes: Axes, shown: Selection, k: int, colours: dict[int, str]) -> None:
+    left, width = _left(shown, k), _width(shown, k)
+    count, total = sum(node.index is not None for node in shown.columns[k]), shown.features[k]
+    text = f"first {count} of {total:,}" if count < total else f"all {count}"
+    text += " features" if width >= BOX else ""
+    axes.text(left, 1.4 * ROW, plain(shown.names[k]), fontsize=8.5, fontweight="bold", va="bottom")
+    axes.text(left, 0.4 * ROW, text if count else "", fontsize=6.5, color="#555555", va="bottom")
+    for row, node in enumerate(shown.columns[k]):
+        _draw_node(axes, node, *_place(shown, k, row), width, colours)
 
 
 def _draw_node(axes: Axes, node: Node, x: float, y: float, width: float, colours: dict[int, str]) -> None:
@@ -147,22 +302,18 @@ def _draw_node(axes: Axes, node: Node, x: float, y: float, width: float, colours
         return
     numbered = node.needed and node.module >= 0
     room = width - 0.33 - (0.06 + 0.06 * len(str(node.module)) if numbered else 0)
-    words = {
-        "va": "center_baseline",
-        "fontsize": LABEL_POINTS,
-        "zorder": 3,
-        "color": INK if node.needed else GREY,
-    }
+    ink = INK if node.needed else GREY
+    words = {"va": "center_baseline", "fontsize": LABEL_POINTS, "zorder": 3, "color": ink}
     axes.text(x + 0.2, y, str(node.index), words, ha="right", fontweight="bold")
     axes.text(x + 0.26, y, fitted(node.label, room, LABEL_POINTS), words)
     if numbered:
         axes.text(x + width - 0.04, y, str(node.module), words, ha="right", style="italic")
 
 
-def _colours(chosen: Selection) -> dict[int, str]:
+def _colours(shown: Selection) -> dict[int, str]:
     """Colours of the modules with the most features shown; the others stay black."""
     sizes = Counter(
-        node.module for column in chosen.columns for node in column if node.needed and node.module >= 0
+        node.module for column in shown.columns for node in column if node.needed and node.module >= 0
     )
     largest = sorted(module for module, _ in sizes.most_common(len(COLOURS)))
     return dict(zip(largest, COLOURS, strict=False))
@@ -174,8 +325,8 @@ def _tint(colour: str) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def _legend(figure: Figure, chosen: Selection, colours: dict[int, str], grouped: bool) -> None:
-    nodes = [node for column in chosen.columns for node in column if node.index is not None]
+def _add_legend(figure: Figure, shown: Selection, colours: dict[int, str], grouped: bool) -> None:
+    nodes = [node for column in shown.columns for node in column if node.index is not None]
     handles = [
         Patch(facecolor=_tint(colour), edgecolor=colour, label=f"module {module}")
         for module, colour in colours.items()
@@ -187,32 +338,27 @@ def _legend(figure: Figure, chosen: Selection, colours: dict[int, str], grouped:
     if any(not node.needed for node in nodes):
         handles.append(Patch(facecolor="white", edgecolor=FAINT, label="no edge that counts"))
     if handles:
-        columns = min(len(handles), 2 * len(chosen.columns))
+        columns = min(len(handles), 2 * len(shown.columns))
         figure.legend(handles=handles, loc="outside upper left", ncols=columns)
 
 
-def _explanation(chosen: Selection, power: float, title: str) -> str:
+def _explanation(shown: Selection, power: float) -> str:
     strength = {1.0: "Ê", 2.0: "Ê²"}.get(power, f"Ê to the {power:g}")
     kind = largest = f"the largest edges that carry {SHARE_OF_SQUARES:.0%} of a section's Ê²"
-    if any(chosen.ablated):
+    if any(shown.ablated):
         kind = "the edges needed according to the ablation"
-        others = [chosen.names[k] for k, ablated in enumerate(chosen.ablated) if not ablated]
-        kind += f" (from {', '.join(others)}, which was not ablated, {largest})" if others else ""
-    numbers = ""
-    if any(node.module >= 0 for column in chosen.columns for node in column):
-        numbers = " Small number at the right of a box: its module."
-    counts = "; ".join(_counted(chosen, k) for k in range(len(chosen.sections)))
+        whole = [shown.names[k] for k, ablated in enumerate(shown.ablated) if not ablated]
+        kind += f" (from {', '.join(whole)}, which was not ablated, {largest})" if whole else ""
+    counts = []
+    for k, edges in enumerate(shown.sections):
+        drawn, total = len(edges), shown.candidates[k]
+        number = f"{drawn:,} of {total:,}" if drawn < total else f"all {total:,}"
+        number = f"{total:,}, added up over the outputs" if shown.is_merged(k + 1) else number
+        counts.append(f"{shown.names[k]} → {shown.names[k + 1]} {number}")
+    grouped = any(node.module >= 0 for column in shown.columns for node in column)
     return (
-        (f"{title}. " if title else "")
-        + f"Features from the most important downwards. Drawn are {kind}, between the features shown: "
-        f"{counts}. Widths go with {strength}; the largest of each section is as wide as that of the "
-        f"others, and hairlines are the fainter the weaker they are.{numbers}"
+        f"Features from the most important downwards. Drawn are {kind}, between the features shown: "
+        f"{'; '.join(counts)}. Widths go with {strength}; the largest of each section is as wide as that of "
+        "the others, and hairlines are the fainter the weaker they are."
+        + (" Small number at the right of a box: its module." if grouped else "")
     )
-
-
-def _counted(chosen: Selection, k: int) -> str:
-    drawn, total = len(chosen.sections[k]), chosen.candidates[k]
-    name = f"{chosen.names[k]} → {chosen.names[k + 1]}"
-    if chosen.is_merged(k + 1):
-        return f"{name} {total:,}, added up over the outputs"
-    return f"{name} {drawn:,} of {total:,}" if drawn < total else f"{name} all {total:,}"

@@ -1,4 +1,4 @@
-"""What features do along a sequence."""
+"""Mean activations of features along a sequence."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from matplotlib.ticker import MaxNLocator
 
 from interbasis.analysis.features.records import Feature
 from interbasis.base.errors import InterbasisError
-from interbasis.show.figures.style import COLOURS, FAINT, grid_of, note, styled
+from interbasis.show.figures.style import COLOURS, FAINT, note, panel_grid, styled
 
 
 @styled
@@ -31,7 +31,7 @@ def position_profiles(features: Sequence[Feature], layer: str = "") -> Figure:
         raise InterbasisError(
             "none of these features has a position profile; sequences have one, single rows do not"
         )
-    figure, panels = grid_of(len(known), most=4, height=1.5)
+    figure, panels = panel_grid(len(known), across=4, height=1.5)
     for number, (panel, (index, profile)) in enumerate(zip(panels, known, strict=True)):
         means = profile.means
         panel.axhline(0, color=FAINT, linewidth=0.8, zorder=0)

@@ -81,4 +81,4 @@ def known_formats(names: Sequence[str]) -> list[Format]:
     known = [name for name in DATELESS if name in names]
     if not names or set(names) - set(known):
         raise InterbasisError(f"figures are written as {', '.join(DATELESS)}, received {list(names)}")
-    return [name for one in names for name in known if name == one]
+    return [name for wanted in names for name in known if name == wanted]

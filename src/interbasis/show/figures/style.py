@@ -57,11 +57,11 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     """Draw with the style, and leave the caller's settings as they were."""
 
     @wraps(draw)
-    def drawn(*arguments: P.args, **options: P.kwargs) -> Figure:
+    def draw_styled(*arguments: P.args, **options: P.kwargs) -> Figure:
         with rc_context(STYLE):
             return draw(*arguments, **options)
 
-    return drawn
+    return draw_styled
 
 
 def new_figure(width: float = WIDTH, height: float = 2.6) -> Figure:
@@ -71,11 +71,11 @@ def new_figure(width: float = WIDTH, height: float = 2.6) -> Figure:
     return figure
 
 
-def grid_of(count: int, most: int = 3, height: float = 2.2) -> tuple[Figure, list[Axes]]:
-    """A figure with so many panels in rows of at most ``most``."""
-    columns = min(count, most)
+def panel_grid(count: int, across: int = 3, height: float = 2.2) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels in rows of at most ``across``."""
+    columns = min(count, across)
     rows = -(-count // columns)
-    width = WIDTH * max(columns, 2) / most if most > 1 else WIDTH / 2
+    width = WIDTH * max(columns, 2) / across if across > 1 else WIDTH / 2
     figure = new_figure(min(width, WIDTH), height * rows)
     panels = figure.subplots(rows, columns, squeeze=False).flatten().tolist()
     for spare in panels[count:]:
@@ -83,10 +83,22 @@ def grid_of(count: int, most: int = 3, height: float = 2.2) -> tuple[Figure, lis
     return figure, panels[:count]
 
 
-def note(figure: Figure, text: str) -> None:
-    """What a reader must know, below the figure."""
+def add_legend(figure: Figure, panels: Iterable[Axes], columns: int | None = None) -> None:
+    """Add one legend for the series of all panels, each once; in one row unless ``columns`` is given."""
+    handles = {
+        label: handle
+        for panel in panels
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    if handles:
+        ncols = columns or len(handles)
+        figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=ncols)
+
+
+def note(figure: Figure, *sentences: str) -> None:
+    """Write what a reader must know below the figure."""
     characters = int(figure.get_figwidth() * 19)
-    text = text.replace(" %", "\N{NO-BREAK SPACE}%")
+    text = " ".join(filter(None, sentences)).replace(" %", "\N{NO-BREAK SPACE}%")
     lines = "\n".join(line for part in text.split("\n") for line in textwrap.wrap(part, characters))
     figure.supxlabel(plain(lines), x=0.01, ha="left", fontsize=6.5, color="#555555")
 
@@ -101,9 +113,9 @@ def looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The look of every series by its name: bases have their own, the others what these leave."""
     names = list(names)
     places = {name: BASES.index(name.lower()) for name in names if name.lower() in BASES}
-    left = [k for k in range(len(COLOURS)) if k not in places.values()] or list(range(len(COLOURS)))
-    others = (name for name in names if name not in places)
-    places |= {name: left[number % len(left)] for number, name in enumerate(others)}
+    free = [k for k in range(len(COLOURS)) if k not in places.values()] or list(range(len(COLOURS)))
+    further = (name for name in names if name not in places)
+    places |= {name: free[number % len(free)] for number, name in enumerate(further)}
     return {name: look(places[name]) for name in names}
 
 
@@ -113,23 +125,23 @@ def plain(text: str) -> str:
     return "".join(c if c == "\n" or font.get_char_index(ord(c)) else "□" for c in text).replace("$", r"\$")
 
 
-def shortened(text: str, most: int) -> str:
-    """One line of at most so many characters."""
+def shortened(text: str, length: int) -> str:
+    """Text as one line of at most ``length`` characters."""
     line = " ".join(text.split())
-    if len(line) <= most:
+    if len(line) <= length:
         return line
-    whole, plus, _ = line[: most - 1].rpartition(" + ")  # a number cut in two would be another number
-    return f"{whole} + …" if plus else line[: most - 1].rstrip() + "…"
+    whole, plus, _ = line[: length - 1].rpartition(" + ")  # a number cut in two would be another number
+    return f"{whole} + …" if plus else line[: length - 1].rstrip() + "…"
 
 
 def fitted(text: str, inches: float, size: float) -> str:
     """As much of a text as fits into a width at a size in points, ready to be drawn."""
-    most = len(text)
-    while most > 1:
-        drawn = plain(shortened(text, most))
+    length = len(text)
+    while length > 1:
+        drawn = plain(shortened(text, length))
         corners = TextPath((0, 0), drawn, size=size).vertices[:, 0]  # those of the curves' hulls
         width = float(corners.max() - corners.min()) / 72 if len(corners) else 0.0
         if width <= inches:
             return drawn
-        most = min(most - 1, int(most * inches / width) + 1)
+        length = min(length - 1, int(length * inches / width) + 1)
     return plain(shortened(text, 1)) if text else ""

@@ -3,10 +3,11 @@
 Every sentence is made from what was measured. What was not measured forbids what would need it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from interbasis.analysis.ablation.records import Control, EdgesRequired
+from interbasis.analysis.ablation.records import Control
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.modules import MIN_MODULARITY_Z
 from interbasis.show.report.measurements import (
@@ -26,26 +27,26 @@ MIN_TIMES_NOISE_FLOOR = 10.0
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A sentence, whether it may be said, and why."""
+class ReportClaim:
+    """A sentence about a run, whether it may be said, and why."""
 
     allowed: bool
     text: str
     because: str
 
 
-def claims(run: ReportedRun) -> list[Claim]:
-    """What may and may not be said from one run."""
-    parts = _graph(run), _edges(run), _ablation(run), _bases(run), _modules(run), _features(run), _scope()
-    return [claim for part in parts for claim in part]
+_yes, _no = partial(ReportClaim, True), partial(ReportClaim, False)
 
 
-def _yes(text: str, because: str) -> Claim:
-    return Claim(True, text, because)
-
-
-def _no(text: str, because: str) -> Claim:
-    return Claim(False, text, because)
+def claims(run: ReportedRun) -> list[ReportClaim]:
+    """Claims that one run allows, and claims that it does not."""
+    scope = _no(
+        "It holds for other seeds, models or data.",
+        "A run is about one set of weights; sampling of data other than by the intervals given was not "
+        "measured.",
+    )
+    parts = _graph, _edges, _ablation, _bases, _modules, _features
+    return [*(claim for part in parts for claim in part(run)), scope]
 
 
 def _each(values: Mapping[str, float], form: str) -> str:
@@ -56,7 +57,7 @@ def _each(values: Mapping[str, float], form: str) -> str:
     return f"from {low[1]:{form}} ({low[0]}) to {high[1]:{form}} ({high[0]})"
 
 
-def _graph(run: ReportedRun) -> Iterator[Claim]:
+def _graph(run: ReportedRun) -> Iterator[ReportClaim]:
     summary = run.summary
     features = _each({layer.name: layer.features for layer in summary.layers.values()}, ",")
     yield _yes(
@@ -93,7 +94,7 @@ def _graph(run: ReportedRun) -> Iterator[Claim]:
         )
 
 
-def _edges(run: ReportedRun) -> Iterator[Claim]:
+def _edges(run: ReportedRun) -> Iterator[ReportClaim]:
     if not run.graph.edges:
         yield _no("Anything about interactions.", "The run was built without edges.")
         return
@@ -122,13 +123,10 @@ def _edges(run: ReportedRun) -> Iterator[Claim]:
             "They use gradients at the end of the path (α = 1), which add up for ReLU MLPs only; "
             "--edge-method exact integrates along it.",
         )
-    yield _no(
-        "An edge excites or inhibits.",
-        "Ê is a root mean square over the data and has no sign.",
-    )
+    yield _no("An edge excites or inhibits.", "Ê is a root mean square over the data and has no sign.")
 
 
-def _ablation(run: ReportedRun) -> Iterator[Claim]:
+def _ablation(run: ReportedRun) -> Iterator[ReportClaim]:
     ablation = run.record.ablation
     if not ablation or not ablation.sections:
         yield _no(
@@ -136,11 +134,16 @@ def _ablation(run: ReportedRun) -> Iterator[Claim]:
         )
     else:
         metric, sections = ablation.metric.replace("_", "-"), ablation.sections.values()
-        counts = ", ".join(f"{section.name} {section.count:,}{_beside(section)}" for section in sections)
+        counts = ", ".join(
+            f"{section.name} {section.count:,}"
+            + (f" (robust {section.robust.count:,})" if section.robust else "")
+            for section in sections
+        )
+        spec = f" of {ablation.data.spec}" if ablation.data.spec else ""
         yield _yes(
             f"One section at a time, these numbers of the largest edges keep {metric} within "
             f"{ablation.tolerance:g} of {ablation.baseline:.5g}: {counts}.",
-            f"Measured on {ablation.data.samples:,} samples{_named(ablation.data.spec)}."
+            f"Measured on {ablation.data.samples:,} samples{spec}."
             + ("" if ablation.all_tokens else " Tokens that the build left out were not masked."),
         )
         unstable = ", ".join(
@@ -169,16 +172,16 @@ def _ablation(run: ReportedRun) -> Iterator[Claim]:
     yield from _whole(run)
 
 
-def _robust(ablation: AblationResult) -> Iterator[Claim]:
-    """What the search for bad masks allows; without one, nothing."""
+def _robust(ablation: AblationResult) -> Iterator[ReportClaim]:
+    """Claims that the search for bad masks allows; without one, none."""
     claim = "The edges that the ablation removed do nothing, in any combination."
     measured = {name: section.robust for name, section in ablation.sections.items() if section.robust}
     if not measured:
         yield _no(claim, "No harmful combination was searched for; see 'interbasis ablate --robust'.")
         return
     numbers = ", ".join(
-        f"{ablation.sections[name].name} {found.count:,} (plain {found.plain:,})"
-        for name, found in measured.items()
+        f"{ablation.sections[name].name} {robust.count:,} (plain {robust.plain:,})"
+        for name, robust in measured.items()
     )
     level = next(iter(measured.values())).level
     yield _yes(
@@ -186,27 +189,15 @@ def _robust(ablation: AblationResult) -> Iterator[Claim]:
         f"{ablation.tolerance:g}: {numbers}.",
         "Masks were sought by gradient ascent from several starts; that none was found is not a proof.",
     )
-    broken = [name for name, found in measured.items() if found.count > found.plain]
+    broken = [name for name, robust in measured.items() if robust.count > robust.plain]
     if broken:
         worst = ", ".join(
             f"{ablation.sections[name].name} {measured[name].worst_at_plain:.4g}" for name in broken
         )
-        yield _no(
-            claim,
-            f"Masks within them miss the limit {ablation.limit:.5g}; the worst found: {worst}.",
-        )
+        yield _no(claim, f"Masks within them miss the limit {ablation.limit:.5g}; the worst found: {worst}.")
 
 
-def _beside(section: EdgesRequired) -> str:
-    """The robust count, beside the plain one."""
-    return f" (robust {section.robust.count:,})" if section.robust else ""
-
-
-def _named(spec: str) -> str:
-    return f" of {spec}" if spec else ""
-
-
-def _whole(run: ReportedRun) -> Iterator[Claim]:
+def _whole(run: ReportedRun) -> Iterator[ReportClaim]:
     claim = "Few edges do the work of all, with all sections ablated together."
     result = run.record.curves
     if not result:
@@ -227,7 +218,7 @@ def _whole(run: ReportedRun) -> Iterator[Claim]:
     )
 
 
-def _bases(run: ReportedRun) -> Iterator[Claim]:
+def _bases(run: ReportedRun) -> Iterator[ReportClaim]:
     basis, result = run.summary.basis.upper(), run.record.controls
     if not result:
         yield _no(
@@ -237,14 +228,12 @@ def _bases(run: ReportedRun) -> Iterator[Claim]:
         )
         return
     rows = result.rows.values()
-    own = run.own_control
-    if own is None:
+    control = run.trained_control
+    if control is None:
         yield _no(f"{basis} is sparser than another basis.", f"The controls do not include {basis} itself.")
         return
-    yield from _learnt(own, rows)
-    for row in rows:
-        if row is not own:
-            yield _compared(own, row)
+    yield from _learnt(control, rows)
+    yield from (_compared(control, row) for row in rows if row is not control)
     stress = [section for row in rows for section in row.stress.values()]
     failed = sum(section.failed for section in stress)
     if failed:
@@ -255,44 +244,44 @@ def _bases(run: ReportedRun) -> Iterator[Claim]:
         )
 
 
-def _learnt(own: Control, rows: Iterable[Control]) -> Iterator[Claim]:
+def _learnt(control: Control, rows: Iterable[Control]) -> Iterator[ReportClaim]:
     """Edges required tell trained networks from scrambled ones better than areas do (docs/evidence.md)."""
     claim = "It was learnt that few edges suffice."
     counted = scrambled_counts(rows)
-    if not own.required or not counted:
+    if not control.required or not counted:
         yield _no(
             claim,
             "Edges required were not counted in a scrambled network that computes anything; see "
             "'interbasis controls'.",
         )
         return
-    needed = sum(one.count for one in own.required.values())
-    others = ", ".join(f"{count:,} ({name})" for name, count in counted.items())
-    numbers = f"Edges required over all sections: {needed:,}, against {others}, on their own answers."
+    needed = sum(section.count for section in control.required.values())
+    scrambled = ", ".join(f"{count:,} ({name})" for name, count in counted.items())
+    numbers = f"Edges required over all sections: {needed:,}, against {scrambled}, on their own answers."
     if needed < min(counted.values()):
         yield _yes(claim, numbers)
     else:
         yield _no(claim, f"{numbers} A scrambled network needs no more.")
 
 
-def _compared(own: Control, other: Control) -> Claim:
+def _compared(control: Control, other: Control) -> ReportClaim:
     """Areas with all sections ablated at once; apart only where the intervals do not touch."""
-    a, b = own.curves.whole, other.curves.whole
+    a, b = control.curves.whole, other.curves.whole
     numbers = f"Areas, all sections at once: {area_with_interval(a)} against {area_with_interval(b)}."
-    text = f"{own.name} does more with few edges than [{other.name}] on this model."
+    text = f"{control.name} does more with few edges than [{other.name}] on this model."
     if not (does_something(a) and does_something(b)):
         return _no(text, f"{numbers} One of the two cannot be distinguished from a model without edges.")
-    own_limits, limits = known_interval(a), known_interval(b)
-    if own_limits is None or limits is None:
+    limits, other_limits = known_interval(a), known_interval(b)
+    if limits is None or other_limits is None:
         return _no(text, f"{numbers} There are no intervals to compare.")
-    if own_limits[0] > limits[1]:
+    if limits[0] > other_limits[1]:
         return _yes(text, f"{numbers} The intervals are apart.")
-    if own_limits[1] < limits[0]:
+    if limits[1] < other_limits[0]:
         return _no(text, f"{numbers} It is the other way round.")
     return _no(text, f"{numbers} The intervals overlap.")
 
 
-def _modules(run: ReportedRun) -> Iterator[Claim]:
+def _modules(run: ReportedRun) -> Iterator[ReportClaim]:
     modules = run.record.modules
     if not modules:
         yield _no("The graph has modules.", "They were not searched for; see 'interbasis modules'.")
@@ -320,7 +309,7 @@ def _modules(run: ReportedRun) -> Iterator[Claim]:
     )
 
 
-def _features(run: ReportedRun) -> Iterator[Claim]:
+def _features(run: ReportedRun) -> Iterator[ReportClaim]:
     if not run.record.features:
         yield _no("A feature means something.", "Features were not described; see 'interbasis features'.")
         return
@@ -334,9 +323,38 @@ def _features(run: ReportedRun) -> Iterator[Claim]:
     )
 
 
-def _scope() -> Iterator[Claim]:
-    yield _no(
-        "It holds for other seeds, models or data.",
-        "A run is about one set of weights; sampling of data other than by the intervals given was not "
-        "measured.",
-    )
+def claims_about_all(runs: Sequence[ReportedRun]) -> list[ReportClaim]:
+    """Claims about runs side by side; none for a single run."""
+    return list(_together(runs)) if len(runs) > 1 else []
+
+
+def _together(runs: Sequence[ReportedRun]) -> Iterator[ReportClaim]:
+    models = {run.graph.provenance.model_fingerprint for run in runs}
+    bases = {run.summary.basis for run in runs}
+    if len(models) > 1:
+        yield _no(
+            "Differences between runs of different models come from their bases or settings.",
+            f"The runs are of {len(models)} different sets of weights.",
+        )
+    if len({tuple(sorted(run.graph.provenance.data_fingerprints.items())) for run in runs}) > 1:
+        yield _no(
+            "Differences between the runs do not come from the data.", "They were built on different data."
+        )
+    ablations = [run.record.ablation for run in runs if run.record.ablation and run.record.ablation.sections]
+    conditions = {ablation.conditions for ablation in ablations}
+    comparable = "The edges required in these runs may be compared."
+    if len(bases) > 1 and len(models) == 1 and len(ablations) == len(runs) and len(conditions) == 1:
+        yield _yes(comparable, "They are of one model, one metric, one tolerance and the same data.")
+    elif len(conditions) > 1:
+        yield _no(comparable, "They were measured with different metrics, tolerances, tokens or data.")
+    if len(bases) > 1 and not any(run.record.controls for run in runs):
+        yield _no(
+            "One of these bases is sparser than another.",
+            "A count of edges required has no uncertainty, and no controls were run; see "
+            "'interbasis controls'.",
+        )
+    if len(models) > 1 and len(bases) > 1:
+        yield _no(
+            "A basis is better in general.",
+            f"{len(models)} models were compared; state for how many of them it holds.",
+        )

@@ -1,4 +1,4 @@
-"""Which figures a report has: those that its runs hold the data for."""
+"""Figures of a report: those that its runs hold the data for."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -22,7 +22,7 @@ Counts = Mapping[str, int | None]
 """Edges or nodes required by section or layer; None where they were not measured."""
 
 
-def figures_of(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
+def report_figures(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
     """All figures, made one after another."""
     for number, run in enumerate(runs):
         yield from _graphs(run, number)
@@ -66,7 +66,7 @@ def _graphs(run: ReportedRun, number: int) -> Iterator[NamedFigure]:
             run.graph,
             needed=run.record.edge_masks,
             labels=run.labels,
-            modules=run.record.modules and run.record.modules.layers,
+            modules=run.record.modules.layers if run.record.modules else None,
             layers=(start, end),
         )
         yield f"graph-{number}-{part}", f"Interaction graph of {run.name}{where}", figure
@@ -90,13 +90,15 @@ def _required(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
                 continue
             if len(alike) == 1:
                 counted = {place: (rows[0][place] or 0, sizes[place]) for place in places}
-                figure = figures.required_of(counted, what, rule)
+                figure = figures.required_shares(counted, what, rule)
             else:
-                figure = figures.required(_by_basis(alike, rows, places), places, f"{what} required", rule)
+                figure = figures.required(
+                    _counts_by_basis(alike, rows, places), places, f"{what} required", rule
+                )
             yield f"{what}-required-{number}", f"{what.capitalize()} required", figure
 
 
-def _by_basis(
+def _counts_by_basis(
     runs: Sequence[ReportedRun], rows: Sequence[Counts], places: Sequence[str]
 ) -> dict[str, list[list[int | None]]]:
     """{basis: counts [models][places]}; by the runs' names where a basis occurs twice for a model."""
@@ -153,9 +155,11 @@ def _most_separated(classes: ClassStatistics) -> int:
 
 
 def _positions(run: ReportedRun, number: int) -> Iterator[NamedFigure]:
-    """Of the first layer that has profiles."""
+    """Position profiles of the first layer that has any."""
     for layer in run.layers.values():
-        shares = {index: one.positions.share for index, one in layer.features.items() if one.positions}
+        shares = {
+            index: feature.positions.share for index, feature in layer.features.items() if feature.positions
+        }
         if shares:
             best = sorted(sorted(shares, key=lambda index: -shares[index])[:MAX_PROFILES])
             title = f"Features of {run.name} that position explains best, {layer.name}"

@@ -1,4 +1,4 @@
-"""What a run found, in three sentences: how few edges suffice, what the features are, how far to trust it.
+"""Findings of a run in three sentences: how few edges suffice, what the features are, how far to trust it.
 
 Every number comes from the run's results; where a stage was not run, its sentence says so.
 """
@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from interbasis.analysis.ablation.records import Control
 from interbasis.analysis.features.labels import MIN_SHARE
 from interbasis.analysis.features.records import Evidence, EvidenceKind
-from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.analysis.stages.modules import MIN_MODULARITY_Z, NullModularity
 from interbasis.show.report.claims import claims
@@ -43,28 +42,28 @@ def _edges(run: ReportedRun) -> str:
         return "No edges were computed, so the run says nothing about interactions."
     if ablation is None or not ablation.sections:
         sections = run.summary.sections.values()
-        carrying = {one.name: (one.edges_for_90_percent, one.edges) for one in sections}
+        carrying = {section.name: (section.edges_for_90_percent, section.edges) for section in sections}
         return (
-            f"{_of_all(carrying)} carry 90 % of all interaction (Ê²){_listed(carrying)}; whether these "
+            f"{_edge_share(carrying)} carry 90 % of all interaction (Ê²){_listed(carrying)}; whether these "
             "edges suffice was not measured."
         )
     counts = {
-        one.name: (one.count, run.summary.sections[source].edges) for source, one in ablation.sections.items()
+        section.name: (section.count, run.summary.sections[source].edges)
+        for source, section in ablation.sections.items()
     }
     listed = _listed(counts)
     if len(counts) == 1 < len(run.summary.sections):
         listed = f" ({next(iter(counts))}, the only section that was ablated)"
-    return f"{_of_all(counts)} are enough to keep {_rule(ablation)}, one section at a time{listed}."
+    return (
+        f"{_edge_share(counts)} are enough to keep {ablation.metric.replace('_', '-')} within "
+        f"{ablation.tolerance:g} of the untouched model's {ablation.baseline:.4f}, one section at a "
+        f"time{listed}."
+    )
 
 
-def _rule(ablation: AblationResult) -> str:
-    metric = ablation.metric.replace("_", "-")
-    return f"{metric} within {ablation.tolerance:g} of the untouched model's {ablation.baseline:.4f}"
-
-
-def _of_all(counts: dict[str, tuple[int, int]]) -> str:
-    kept, all_edges = (sum(numbers) for numbers in zip(*counts.values(), strict=True))
-    return f"{kept:,} of {all_edges:,} edges ({_percent(kept, all_edges)})"
+def _edge_share(counts: dict[str, tuple[int, int]]) -> str:
+    count, total = (sum(numbers) for numbers in zip(*counts.values(), strict=True))
+    return f"{count:,} of {total:,} edges ({_percent(count, total)})"
 
 
 def _listed(counts: dict[str, tuple[int, int]]) -> str:
@@ -72,11 +71,11 @@ def _listed(counts: dict[str, tuple[int, int]]) -> str:
     if len(counts) < 2:
         return ""
     if len(counts) <= MAX_SECTIONS_LISTED:
-        parts = (f"{few:,} of {many:,} in {name}" for name, (few, many) in counts.items())
+        parts = (f"{count:,} of {total:,} in {name}" for name, (count, total) in counts.items())
         return f" ({', '.join(parts)})"
-    shares = {name: few / many for name, (few, many) in counts.items() if many}
-    least, most = min(shares, key=lambda name: shares[name]), max(shares, key=lambda name: shares[name])
-    return f" (from {_percent(*counts[least])} in {least} to {_percent(*counts[most])} in {most})"
+    shares = {name: count / total for name, (count, total) in counts.items() if total}
+    low, high = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
+    return f" (from {_percent(*counts[low])} in {low} to {_percent(*counts[high])} in {high})"
 
 
 def _percent(part: int, whole: int) -> str:
@@ -87,29 +86,31 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _features(run: ReportedRun) -> str:
-    looked_at = [(layer.name, feature) for layer in run.analysed_layers for feature in layer.features]
-    if not looked_at:
-        layers = [one for one in run.summary.layers.values() if one.features > 1]
+    examined = [(layer.name, feature) for layer in run.analysed_layers for feature in layer.features]
+    if not examined:
+        layers = [layer for layer in run.summary.layers.values() if layer.features > 1]
         if not layers:
             return "The basis keeps nothing but the constant."
-        least = min(layers, key=lambda one: one.effective_features / one.features)
+        layer = min(layers, key=lambda layer: layer.effective_features / layer.features)
         return (
-            f"Importance is most concentrated in {least.name}, whose {least.features:,} features count as "
-            f"much as {least.effective_features:.1f} equally important ones; what they mean was not examined."
+            f"Importance is most concentrated in {layer.name}, whose {layer.features:,} features count as "
+            f"much as {layer.effective_features:.1f} equally important ones; what they mean was not examined."
         )
-    best = {(name, feature.index): feature.evidence[0] for name, feature in looked_at if feature.evidence}
+    best = {(name, feature.index): feature.evidence[0] for name, feature in examined if feature.evidence}
     explained = {
-        place: one for place, one in best.items() if one.share >= MIN_SHARE and one.kind != "variance"
+        place: evidence
+        for place, evidence in best.items()
+        if evidence.share >= MIN_SHARE and evidence.kind != "variance"
     }
     if not explained:
         return (
-            f"For none of the {len(looked_at):,} features examined does one explanation cover at least half "
+            f"For none of the {len(examined):,} features examined does one explanation cover at least half "
             "of what it responds to or does."
         )
-    (layer, index), strongest = max(explained.items(), key=lambda item: item[1].share)
+    (name, index), strongest = max(explained.items(), key=lambda item: item[1].share)
     return (
-        f"For {len(explained):,} of the {len(looked_at):,} features examined, one explanation covers at "
-        f"least half of what they respond to or do; the clearest is feature {index} of {layer}, "
+        f"For {len(explained):,} of the {len(examined):,} features examined, one explanation covers at "
+        f"least half of what they respond to or do; the clearest is feature {index} of {name}, "
         f"{_explanation(strongest)}."
     )
 
@@ -125,11 +126,11 @@ def _explanation(evidence: Evidence) -> str:
 def _trust(run: ReportedRun) -> str:
     """Controls say most, then modules beyond chance, then curves; else how little may be said."""
     record = run.record
-    own = run.own_control
-    if own is not None and record.controls is not None:
+    control = run.trained_control
+    if control is not None and record.controls is not None:
         counted = scrambled_counts(record.controls.rows.values())
-        if own.required and counted:
-            return _against_scrambled(own, counted)
+        if control.required and counted:
+            return _against_scrambled(control, counted)
     if record.modules and (null := record.modules.null):
         return _against_rewired(record.modules.modules, record.modules.modularity, null)
     if record.curves and does_something(record.curves.curves.whole):
@@ -142,13 +143,14 @@ def _trust(run: ReportedRun) -> str:
     )
 
 
-def _against_scrambled(own: Control, counted: dict[str, int]) -> str:
-    needed = sum(one.count for one in own.required.values())
+def _against_scrambled(control: Control, counted: dict[str, int]) -> str:
+    needed = sum(section.count for section in control.required.values())
     name, fewest = min(counted.items(), key=lambda item: item[1])
-    verdict = (
-        "so the sparsity was learnt" if needed < fewest else "so the sparsity is no evidence of learning"
+    verdict = "was learnt" if needed < fewest else "is no evidence of learning"
+    return (
+        f"The control [{name}] requires {fewest:,} edges where this run requires {needed:,}, so the sparsity "
+        f"{verdict}."
     )
-    return f"The control [{name}] requires {fewest:,} edges where this run requires {needed:,}, {verdict}."
 
 
 def _against_rewired(modules: int, modularity: float, null: NullModularity) -> str:

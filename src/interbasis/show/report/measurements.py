@@ -5,7 +5,7 @@ from math import isnan
 
 from interbasis.analysis.ablation.records import Control, Curve, Curves, Interval
 
-MOST = 0.9
+MIN_MOST_FAITHFULNESS = 0.9
 """Faithfulness from which a part of the edges does most of the work of all."""
 
 
@@ -37,7 +37,7 @@ def scrambled_counts(rows: Iterable[Control]) -> dict[str, int]:
     A scrambled network that answers alike without edges has nothing that edges could carry, and is left out.
     """
     return {
-        row.name: sum(one.count for one in row.required.values())
+        row.name: sum(section.count for section in row.required.values())
         for row in rows
         if row.network != "trained" and row.required and does_something(row.curves.whole)
     }
@@ -45,8 +45,8 @@ def scrambled_counts(rows: Iterable[Control]) -> dict[str, int]:
 
 def share_that_does_most(curves: Curves) -> tuple[float, float]:
     """(fraction of the edges, the metric there), all sections at once: the smallest fraction from which
-    faithfulness stays above `MOST`; all edges where none does."""
+    faithfulness stays above `MIN_MOST_FAITHFULNESS`; all edges where none does."""
     step = len(curves.fractions) - 1
-    while step and curves.whole.faithfulness[step - 1] >= MOST:
+    while step and curves.whole.faithfulness[step - 1] >= MIN_MOST_FAITHFULNESS:
         step -= 1
     return curves.fractions[step], curves.whole.values[step]

@@ -1,102 +1,189 @@
-"""The page of a report, assembled from its parts."""
+"""The page of a report with its figures inside, and the figures once more as files of their own."""
 
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
 
+from matplotlib.figure import Figure
+
+from interbasis.base.files import check_writable, make_folder, write_text_atomically
+from interbasis.base.progress import Progress, silent
 from interbasis.base.version import VERSION
+from interbasis.show.figures.saving import Format, known_formats, save
+from interbasis.show.html import document, element, escaped, heading, paragraph, picture
 from interbasis.show.report import tables
-from interbasis.show.report.claims import Claim, claims
-from interbasis.show.report.comparison import claims_about_all
+from interbasis.show.report.claims import ReportClaim, claims, claims_about_all
+from interbasis.show.report.figures import is_opening, report_figures
 from interbasis.show.report.findings import findings
-from interbasis.show.report.html import document, element, heading, paragraph, picture, text
-from interbasis.show.report.record import ReportedRun
+from interbasis.show.report.record import ReportedRun, read_runs
+
+PAGE = "report.html"
 
 
 @dataclass(frozen=True)
-class Drawn:
+class EmbeddedFigure:
     """A figure as the page needs it."""
 
     title: str
     data: str
     """Address with the image inside."""
     inches: float
-    opens: bool
+    opening: bool
     """Whether it stands beside what was found: the graph of a run, or its first part."""
 
 
-def page(runs: Sequence[ReportedRun], figures: Sequence[Drawn], css: str, date: str) -> str:
+def write_report(runs: Sequence[str | Path], out: str | Path, progress: Progress = silent) -> Path:
+    """Write OUT/report.html about runs on disk, and OUT/figures/*.svg and *.png.
+
+    The page is one file that requires nothing else: no scripts, no fonts, no requests. What it allows one to
+    say depends on which of ablate, curves, controls, modules and features were run.
+
+    Args:
+        runs: Folders of the runs.
+        out: Folder to write to.
+        progress: Told of every figure.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        InterbasisError: A run cannot be read, or the folder cannot be written to.
+    """
+    reported = read_runs(runs)
+    folder = _writable_folder(out, "figures").parent
+    shown = []
+    for title, figure, (vector, _) in _save_figures(reported, folder / "figures", ("svg", "png"), progress):
+        data = "data:image/svg+xml;base64," + b64encode(vector.read_bytes()).decode("ascii")
+        shown.append(EmbeddedFigure(title, data, figure.get_figwidth(), is_opening(vector.stem)))
+    date = datetime.now(UTC).strftime("%Y-%m-%d")
+    write_text_atomically(folder / PAGE, page(reported, shown, stylesheet(), date))
+    return folder / PAGE
+
+
+def write_figures(
+    runs: Sequence[str | Path],
+    out: str | Path,
+    formats: Sequence[Format] = ("svg", "pdf"),
+    progress: Progress = silent,
+) -> list[Path]:
+    """Write every figure of a report on runs on disk.
+
+    Args:
+        runs: Folders of the runs; comparable runs share figures.
+        out: Folder to write to.
+        formats: svg, png or pdf; text in PDF files stays text.
+        progress: Told of every figure.
+
+    Returns:
+        The files.
+
+    Raises:
+        InterbasisError: A format is unknown, a run cannot be read, or the folder cannot be written to.
+    """
+    known_formats(formats)
+    reported = read_runs(runs)
+    written = _save_figures(reported, _writable_folder(out), formats, progress)
+    return [file for _, _, paths in written for file in paths]
+
+
+def _writable_folder(out: str | Path, inside: str = "") -> Path:
+    check_writable(Path(out))
+    folder = Path(out) / inside
+    make_folder(folder)
+    return folder
+
+
+def _save_figures(
+    runs: Sequence[ReportedRun], folder: Path, formats: Sequence[Format], progress: Progress
+) -> Iterator[tuple[str, Figure, list[Path]]]:
+    """(title, figure, its files), one figure after another."""
+    for number, (name, title, figure) in enumerate(report_figures(runs)):
+        yield title, figure, save(figure, folder / name, formats)
+        progress("figures", number + 1, number + 1)
+
+
+def stylesheet() -> str:
+    return files("interbasis.show.report").joinpath("report.css").read_text(encoding="utf-8")
+
+
+def page(runs: Sequence[ReportedRun], figures: Sequence[EmbeddedFigure], css: str, date: str) -> str:
     """The HTML: what was found, its picture, what may be said, the numbers, and where they come from."""
     title = ", ".join(f"{run.summary.basis.upper()} of {run.model}" for run in runs[:3])
     title += f" and {len(runs) - 3} more" if len(runs) > 3 else ""
-    many = f"{len(runs)} runs" if len(runs) > 1 else "one run"
-    written = f"Report on {many}, written by interbasis {VERSION} on {date}."
-    first, others = ([one for one in figures if one.opens is opens] for opens in (True, False))
-    body = [
-        _part("What was found", _found(runs) + _pictures(first)),
-        _part("What this evidence allows", _boxes(runs)),
-        _part("Numbers", _numbers(runs)),
-        _part("Figures", _pictures(others)) if others else "",
-        _part("Provenance", tables.what_was_run(runs) + heading(3, "Build it again") + _commands(runs)),
-    ]
+    count = f"{len(runs)} runs" if len(runs) > 1 else "one run"
+    written = f"Report on {count}, written by interbasis {VERSION} on {date}."
+    opening, further = (
+        "".join(picture(fig.title, fig.data, fig.inches) for fig in figures if fig.opening is opening)
+        for opening in (True, False)
+    )
+    parts = {
+        "What was found": _findings(runs) + opening,
+        "What this evidence allows": _claims(runs),
+        "Numbers": _numbers(runs),
+        "Figures": further,
+        "Provenance": tables.provenance(runs).to_html() + heading(3, "Build it again") + _commands(runs),
+    }
+    body = [element("section", heading(2, name) + part) if part else "" for name, part in parts.items()]
     return document(title, css, paragraph(written), body)
 
 
-def _found(runs: Sequence[ReportedRun]) -> str:
+def _findings(runs: Sequence[ReportedRun]) -> str:
     """Three sentences a run."""
     parts = []
     for run in runs:
-        sentences = element("ul", "".join(element("li", text(one)) for one in findings(run)), class_="found")
-        parts.append((heading(3, run.name) if len(runs) > 1 else "") + sentences)
+        sentences = "".join(element("li", escaped(sentence)) for sentence in findings(run))
+        parts.append(
+            (heading(3, run.name) if len(runs) > 1 else "") + element("ul", sentences, class_="found")
+        )
     return "".join(parts)
-
-
-def _pictures(figures: Sequence[Drawn]) -> str:
-    return "".join(picture(one.title, one.data, one.inches) for one in figures)
 
 
 def _numbers(runs: Sequence[ReportedRun]) -> str:
-    layers = heading(3, "Node layers") + tables.node_layers(runs)
-    edges = heading(3, "Interactions Ê") + tables.sections(runs)
-    return layers + edges + tables.controls(runs) + tables.modules(runs) + tables.monosemantic(runs)
+    sections = tables.section_table(runs)
+    without = heading(3, "Interactions Ê") + paragraph("The runs were built without edges.")
+    further = [*map(tables.control_table, runs), tables.module_table(runs), tables.monosemantic_table(runs)]
+    return (
+        tables.layer_table(runs).to_html()
+        + (sections.to_html() if sections else without)
+        + "".join(table.to_html() for table in further if table)
+    )
 
 
-def _part(title: str, content: str) -> str:
-    return element("section", heading(2, title) + content)
-
-
-def _boxes(runs: Sequence[ReportedRun]) -> str:
+def _claims(runs: Sequence[ReportedRun]) -> str:
+    boxes = [("The runs together", claims_about_all(runs))]
+    boxes += [(run.name if len(runs) > 1 else "", claims(run)) for run in runs]
     parts = []
-    if len(runs) > 1:
-        parts.append(_box("The runs together", claims_about_all(runs)))
-    parts += [_box(run.name if len(runs) > 1 else "", claims(run)) for run in runs]
+    for title, listed in boxes:
+        columns = _claim_column("You may say", "yes", [claim for claim in listed if claim.allowed])
+        columns += _claim_column("You may not say", "no", [claim for claim in listed if not claim.allowed])
+        content = (heading(3, title) if title else "") + element("div", columns, class_="pair")
+        parts.append(element("div", content, class_="claims") if listed else "")
     return "".join(parts)
 
 
-def _box(title: str, listed: Sequence[Claim]) -> str:
-    if not listed:
-        return ""
-    columns = _column("You may say", "yes", [claim for claim in listed if claim.allowed])
-    columns += _column("You may not say", "no", [claim for claim in listed if not claim.allowed])
-    inside = (heading(3, title) if title else "") + element("div", columns, class_="pair")
-    return element("div", inside, class_="claims")
-
-
-def _column(title: str, kind: str, listed: Sequence[Claim]) -> str:
+def _claim_column(title: str, kind: str, listed: Sequence[ReportClaim]) -> str:
     items = "".join(
         element(
             "li",
-            element("q", text(claim.text)) + " " + element("span", text(claim.because), class_="because"),
+            element("q", escaped(claim.text))
+            + " "
+            + element("span", escaped(claim.because), class_="because"),
         )
         for claim in listed
     )
-    return element(
-        "div", heading(4, title) + (element("ul", items) if items else paragraph("Nothing.")), class_=kind
-    )
+    content = element("ul", items) if items else paragraph("Nothing.")
+    return element("div", heading(4, title) + content, class_=kind)
 
 
 def _commands(runs: Sequence[ReportedRun]) -> str:
-    named = [run for run in runs if run.graph.provenance.request]
-    if not named:
+    lines = [
+        f"interbasis build --config {run.folder} --out NEW_FOLDER"
+        for run in runs
+        if run.graph.provenance.request
+    ]
+    if not lines:
         return paragraph("The runs were built from Python and do not hold a request that builds them again.")
-    lines = "\n".join(f"interbasis build --config {run.folder} --out NEW_FOLDER" for run in named)
-    return paragraph("Builds the same graph again, bit for bit:") + element("pre", text(lines))
+    return paragraph("Builds the same graph again, bit for bit:") + element("pre", escaped("\n".join(lines)))

@@ -1,4 +1,4 @@
-"""What a report says about a run: its graph and every result beside it, under a short name."""
+"""Runs of a report: the graph of each and every result beside it, under a short name."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -49,13 +49,13 @@ class ReportedRun:
 
     @property
     def edges_required(self) -> dict[str, int | None]:
-        """By section; None where a section was not ablated."""
+        """Edges required by section; None where a section was not ablated."""
         rows = {name: section.edges_required for name, section in self.sections.items()}
         return {name: row.count if row else None for name, row in rows.items()}
 
     @property
     def nodes_required(self) -> dict[str, int | None]:
-        """By layer; None where a layer was not ablated."""
+        """Nodes required by layer; None where a layer was not ablated."""
         rows = {name: layer.nodes_required for name, layer in self.layers.items()}
         return {name: row.count if row else None for name, row in rows.items()}
 
@@ -76,11 +76,11 @@ class ReportedRun:
         return [row for name, row in result.layers.items() if not self.layers[name].outputs] if result else []
 
     @property
-    def own_control(self) -> Control | None:
+    def trained_control(self) -> Control | None:
         """The row of the run itself among its controls."""
         rows = self.record.controls.rows.values() if self.record.controls else ()
-        own = (row for row in rows if row.network == "trained" and row.ranking == "Ê")
-        return next((row for row in own if row.basis == self.summary.basis), None)
+        trained = (row for row in rows if row.network == "trained" and row.ranking == "Ê")
+        return next((row for row in trained if row.basis == self.summary.basis), None)
 
     @property
     def labels(self) -> dict[str, dict[int, str]]:

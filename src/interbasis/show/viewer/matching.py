@@ -17,21 +17,21 @@ from interbasis.show.viewer.payload import floats, indices
 from interbasis.show.viewer.schema import PageMatch
 
 
-def matches(one: InteractionGraph, other: InteractionGraph) -> tuple[PageMatch, ...]:
+def matches(a: InteractionGraph, b: InteractionGraph) -> tuple[PageMatch, ...]:
     """For every layer that both graphs rotate, each feature's best match; none for different models."""
-    if one.provenance.model_fingerprint != other.provenance.model_fingerprint:
+    if a.provenance.model_fingerprint != b.provenance.model_fingerprint:
         return ()
-    layers = {layer.name: layer for layer in other.layers}
-    found = []
-    for layer in one.layers:
+    layers = {layer.name: layer for layer in b.layers}
+    matched = []
+    for layer in a.layers:
         twin = layers.get(layer.name)
         if twin is None or layer.width != twin.width:
             continue
-        overlap = _overlap(layer, twin, one.config.basis != "neuron", other.config.basis != "neuron")
+        overlap = _overlap(layer, twin, a.config.basis != "neuron", b.config.basis != "neuron")
         if overlap is None:
             continue
         first, second = overlap.max(1), overlap.max(0)
-        found.append(
+        matched.append(
             PageMatch(
                 layer=layer.name,
                 first=indices(first.indices),
@@ -40,7 +40,7 @@ def matches(one: InteractionGraph, other: InteractionGraph) -> tuple[PageMatch, 
                 second_overlap=floats(second.values),
             )
         )
-    return tuple(found)
+    return tuple(matched)
 
 
 def _overlap(a: LayerBasis, b: LayerBasis, a_free: bool, b_free: bool) -> Tensor | None:
@@ -54,7 +54,7 @@ def _overlap(a: LayerBasis, b: LayerBasis, a_free: bool, b_free: bool) -> Tensor
 
 
 def _variances(layer: LayerBasis, uncorrelated: bool) -> Tensor | None:
-    """Of the features: λ where they are uncorrelated, else the neurons' own."""
+    """Variances of the features: λ where they are uncorrelated, else those of the neurons."""
     return layer.eigenvalues if uncorrelated and not layer.identity else layer.variances
 
 

@@ -25,7 +25,7 @@ NO_NOTES = ""
 """Version of the notes of a run that has none."""
 
 
-class Place(Record):
+class FeatureKey(Record):
     """A feature: the node layer's name and the index in it."""
 
     model_config = ConfigDict(strict=True)
@@ -34,7 +34,7 @@ class Place(Record):
     index: Annotated[int, Field(ge=0, lt=2**31)]
 
 
-class Renamed(Place):
+class FeatureName(FeatureKey):
     """A feature with the name that a person gave it."""
 
     name: Name
@@ -46,7 +46,7 @@ class FeatureGroup(Record):
     model_config = ConfigDict(strict=True)
 
     name: Name
-    members: Annotated[list[Place], Field(max_length=10_000)]
+    members: Annotated[list[FeatureKey], Field(max_length=10_000)]
 
 
 class Notes(Result):
@@ -57,8 +57,8 @@ class Notes(Result):
     file: ClassVar[str] = "notes"
     made_by: ClassVar[str] = "view"
 
-    pinned: list[Place] = Field(default_factory=list, max_length=10_000)
-    names: list[Renamed] = Field(default_factory=list, max_length=10_000)
+    pinned: list[FeatureKey] = Field(default_factory=list, max_length=10_000)
+    names: list[FeatureName] = Field(default_factory=list, max_length=10_000)
     groups: list[FeatureGroup] = Field(default_factory=list, max_length=1_000)
 
 
@@ -114,14 +114,14 @@ def save_notes(
     if graph is not None:
         check_same_graph(run, graph)
     sizes = {layer.name: layer.features for layer in load(run).layers}
-    places = [*notes.pinned, *notes.names, *(member for group in notes.groups for member in group.members)]
-    for place in places:
-        if place.index >= sizes.get(place.layer, 0):
+    features = [*notes.pinned, *notes.names, *(member for group in notes.groups for member in group.members)]
+    for feature in features:
+        if feature.index >= sizes.get(feature.layer, 0):
             raise InterbasisError(
-                f"the notes name feature {place.index} of {place.layer!r}, which {run} does not have; "
+                f"the notes name feature {feature.index} of {feature.layer!r}, which {run} does not have; "
                 f"its node layers are {', '.join(sizes)}"
             )
-    with _one_writer(run):
+    with _exclusive_writer(run):
         newest = notes_version(run)
         if version not in (None, newest):
             raise StaleNotesError(load_result(run, Notes) or Notes(), newest)
@@ -130,7 +130,7 @@ def save_notes(
 
 
 @contextmanager
-def _one_writer(run: Path) -> Iterator[None]:
+def _exclusive_writer(run: Path) -> Iterator[None]:
     """Let one process at a time compare versions and write; the lock ends with the process."""
     folder = os.open(run, os.O_RDONLY)
     try:

@@ -7,7 +7,6 @@ whatever else gets into the page cannot run.
 
 import base64
 import hashlib
-import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from interbasis.base.errors import InterbasisError
 from interbasis.base.files import make_folder, write_text_atomically
 from interbasis.base.records import Record
 from interbasis.graph.store import load
-from interbasis.show.rows import EDGE_LIMIT
+from interbasis.show.html import escaped
 from interbasis.show.viewer.matching import matches
 from interbasis.show.viewer.payload import run_payload, workspace_payload
 from interbasis.show.viewer.schema import PageData
@@ -49,30 +48,25 @@ class PageFiles:
     def policy(self, connect: str) -> str:
         """The Content-Security-Policy of a page that may talk to ``connect`` only."""
         return (
-            f"default-src 'none'; script-src '{_hash_of(self.script)}'; style-src '{_hash_of(self.style)}'; "
+            f"default-src 'none'; script-src '{_digest(self.script)}'; style-src '{_digest(self.style)}'; "
             f"img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
         )
 
 
-def html_of_runs(
-    runs: Sequence[str | Path],
-    token: str | None = None,
-    files: PageFiles | None = None,
-    limit: int = EDGE_LIMIT,
-) -> str:
+def runs_html(runs: Sequence[str | Path], token: str | None = None, files: PageFiles | None = None) -> str:
     """The page of one run, or of two side by side; with a token it can save notes to its server."""
-    payloads = [run_payload(run, limit) for run in runs]
     matched = matches(load(runs[0]), load(runs[1])) if len(runs) == 2 else ()
-    return _page(PageData(token=token, runs=tuple(payloads), matches=matched), files or PageFiles.read())
+    data = PageData(token=token, runs=tuple(map(run_payload, runs)), matches=matched)
+    return _page(data, files or PageFiles.read())
 
 
-def html_of_run(run: Workspace, height: int = 620) -> str:
+def run_html(run: Workspace, height: int = 620) -> str:
     """The page of an open run as a frame for a notebook, without a server."""
     data = PageData(token=None, runs=(workspace_payload(run, NOTEBOOK_EDGES),))
     page = _page(data, PageFiles.read())
     quoted = page.replace("&", "&amp;").replace("'", "&#39;")  # JSON is full of the other quotes
     return (
-        f"<iframe title='{html.escape(whole_text(repr(run.graph)))}' srcdoc='{quoted}' "
+        f"<iframe title='{escaped(repr(run.graph))}' srcdoc='{quoted}' "
         'sandbox="allow-scripts allow-downloads" '
         f'style="width:100%;height:{height}px;border:1px solid #8884;border-radius:6px"></iframe>'
     )
@@ -86,7 +80,7 @@ def write_run(run: Workspace, file: str | Path) -> Path:
 
 def write_page(runs: Sequence[str | Path], file: str | Path) -> Path:
     """Write the page of one run, or of two side by side, as one file; atomically."""
-    return _write(html_of_runs(runs), Path(file))
+    return _write(runs_html(runs), Path(file))
 
 
 def _write(page: str, file: Path) -> Path:
@@ -120,7 +114,7 @@ def _page(data: PageData, files: PageFiles) -> str:
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
-<title>{html.escape(whole_text(titles))} · interbasis</title>
+<title>{escaped(titles)} · interbasis</title>
 <link rel="icon" href="data:,">
 <style>{files.style}</style>
 </head>
@@ -141,10 +135,5 @@ def safe_json(record: Record) -> str:
     return text
 
 
-def whole_text(text: str) -> str:
-    """Text that can be written as UTF-8: a name out of a file may hold half a surrogate pair."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _hash_of(text: str) -> str:
+def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")

@@ -1,4 +1,4 @@
-"""From a run's record to what the page is told about it."""
+"""The page's records of a run, made from its stored results."""
 
 import base64
 from pathlib import Path
@@ -8,12 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interbasis.analysis.ablation.records import Curve, EdgesRequired
+from interbasis.analysis.ablation.records import Curve
 from interbasis.analysis.features.contexts import short
 from interbasis.analysis.features.records import Effects, Feature, MeanEffects, MeanPush
 from interbasis.analysis.run_record import RunRecord, read_results, read_run
 from interbasis.analysis.stored_results import load_result
 from interbasis.analysis.summary import LayerSummary, summarise
+from interbasis.analysis.traces.records import ErrorNode, Trace, TraceNode
 from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
@@ -28,16 +29,19 @@ from interbasis.show.viewer.schema import (
     PageCurves,
     PageEdgesRequired,
     PageEffects,
-    PageEvidence,
     PageFeature,
     PageLayer,
     PagePush,
     PageRun,
     PageSection,
     PageTerm,
-    PageTrial,
+    PageTrace,
+    PageTraceChecks,
+    PageTraceEdge,
+    PageTraceNode,
+    PageTraceScores,
+    PageTraceTarget,
 )
-from interbasis.show.viewer.trace_payload import page_trace
 
 EFFECTS = 6
 """Outputs that a feature raises most, and as many that it lowers."""
@@ -52,15 +56,17 @@ def run_payload(run: str | Path, limit: int = EDGE_LIMIT) -> PageRun:
     run = Path(run)
     record = read_run(run, skip_unreadable=True, max_traces=MAX_TRACES)
     payload = record_payload(record, limit)
-    notes, unreadable = None, payload.unreadable
     version = notes_version(run)  # first: notes that are newer than their version are merged, older ones lost
+    update: dict[str, object] = {
+        "name": run.resolve().name,
+        "digest": record.digest,
+        "notes_version": version,
+    }
     try:
-        notes = load_result(run, Notes, record.graph, record.digest)
+        update["notes"] = load_result(run, Notes, record.graph, record.digest)
     except InterbasisError as error:
-        unreadable += (str(error),)
-    identity = {"name": run.resolve().name, "digest": record.digest}
-    found = {"notes": notes, "notes_version": version, "unreadable": unreadable}
-    return payload.model_copy(update=identity | found)
+        update["unreadable"] = (*payload.unreadable, str(error))
+    return payload.model_copy(update=update)
 
 
 def workspace_payload(run: Workspace, limit: int = EDGE_LIMIT) -> PageRun:
@@ -82,10 +88,8 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:
         layers=tuple(_layer(graph, rows, summary.layers[rows.name]) for rows in layer_rows(record)),
         sections=tuple(_section(graph, rows) for rows in section_rows(record, limit)),
         about=PageAbout(
+            **summary.model_dump(include={"samples", "seconds", "versions"}),
             settings=graph.config.model_dump(mode="json"),
-            samples=summary.samples,
-            seconds=summary.seconds,
-            versions=summary.versions,
             model_fingerprint=graph.provenance.model_fingerprint,
         ),
         ablation=ablation
@@ -103,14 +107,14 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:
         examples=record.examples and record.examples.kind,
         notes=None,
         notes_version=NO_NOTES,
-        traces=tuple(page_trace(name, one.trace) for name, one in record.traces.items()),
+        traces=tuple(page_trace(name, result.trace) for name, result in record.traces.items()),
         traces_left_out=record.traces_left_out,
         unreadable=record.unreadable,
     )
 
 
 def ranked_by(graph: InteractionGraph, k: int) -> Literal["lambda", "variance"]:
-    """What ranks a layer's features: Λ, or a variance at the end and where no Jacobian was taken."""
+    """The quantity that ranks a layer's features: Λ, or a variance at the end and without Jacobians."""
     last = k + 1 == len(graph.layers)
     return "variance" if last else graph.config.kind.ranked_by
 
@@ -134,7 +138,7 @@ def output_names(rows: LayerRows) -> tuple[str, ...] | None:
     """The names of the classes where the layer's features are the network's outputs."""
     if not rows.outputs:
         return None
-    names = next((one.classes.names for one in rows.features.values() if one.classes), ())
+    names = next((row.classes.names for row in rows.features.values() if row.classes), ())
     first = rows.basis.first_feature
     if len(names) != rows.basis.features - first:
         return None
@@ -142,56 +146,46 @@ def output_names(rows: LayerRows) -> tuple[str, ...] | None:
 
 
 def _layer(graph: InteractionGraph, rows: LayerRows, summary: LayerSummary) -> PageLayer:
+    basis = rows.basis
     return PageLayer(
-        name=rows.name,
-        hook=summary.hook,
-        width=summary.width,
-        size=rows.basis.features,
-        constant=rows.basis.constant,
-        isolated=rows.basis.isolated,
+        **summary.model_dump(include={"name", "hook", "width", "dropped_as_noise", "dropped_as_unused"}),
+        size=basis.features,
+        constant=basis.constant,
+        isolated=basis.isolated,
         outputs=rows.outputs,
         output_names=output_names(rows),
         folded=is_folded(graph, rows.index),
-        dropped_as_noise=summary.dropped_as_noise,
-        dropped_as_unused=summary.dropped_as_unused,
         ranked_by=ranked_by(graph, rows.index),
-        eigenvalues=optional_floats(rows.basis.eigenvalues),
-        eigenvalue_errors=optional_floats(rows.basis.eigenvalue_errors),
+        eigenvalues=optional_floats(basis.eigenvalues),
+        eigenvalue_errors=optional_floats(basis.eigenvalue_errors),
         modules=rows.modules,
-        features=tuple(_feature(feature) for feature in rows.features.values()),
+        features=tuple(map(_feature, rows.features.values())),
         examples=tuple(rows.examples.values()),
     )
 
 
 def _feature(feature: Feature) -> PageFeature:
-    terms = feature.fourier and tuple(
-        PageTerm(text=term.text, share=term.share) for term in feature.fourier.terms
-    )
-    return PageFeature(
-        index=feature.index,
-        label=feature.label,
-        histogram=feature.histogram,
-        fourier=terms,
-        classes=feature.classes,
-        positions=feature.positions,
-        effects=feature.effects and _effects(feature.effects),
-        mean_effects=feature.mean_effects and _effects(feature.mean_effects),
-        evidence=tuple(
-            PageEvidence(kind=one.kind, text=one.text, share=short(one.share)) for one in feature.evidence
+    shown = {
+        "fourier": feature.fourier and tuple(map(PageTerm.model_validate, feature.fourier.terms)),
+        "effects": feature.effects and _effects(feature.effects),
+        "mean_effects": feature.mean_effects and _effects(feature.mean_effects),
+        "evidence": tuple(
+            evidence.model_copy(update={"share": short(evidence.share)}) for evidence in feature.evidence
         ),
-    )
+    }
+    return PageFeature(**dict(feature) | shown)
 
 
 def _effects(effects: Effects | MeanEffects) -> PageEffects:
-    rows = tuple(
+    rows = {
         PagePush(
             name=push.name,
             value=short(push.value),
             error=short(push.error) if isinstance(push, MeanPush) else None,
         )
         for push in (*effects.up[:EFFECTS], *effects.down[:EFFECTS])
-    )
-    return PageEffects(rows=tuple(sorted(set(rows), key=lambda row: -row.value)), share=effects.share)
+    }
+    return PageEffects(rows=tuple(sorted(rows, key=lambda row: -row.value)), share=effects.share)
 
 
 def _section(graph: InteractionGraph, rows: SectionRows) -> PageSection:
@@ -211,26 +205,54 @@ def _section(graph: InteractionGraph, rows: SectionRows) -> PageSection:
         errors=optional_floats(rows.errors),
         constant=floats(graph.edges[rows.index][:, 0]) if source.constant else None,
         into_all=floats(torch.cat([norms.new_zeros(source.first_feature), norms])),
-        edges_required=rows.edges_required and _edges_required(rows.edges_required),
+        edges_required=rows.edges_required and PageEdgesRequired.model_validate(rows.edges_required),
         curve=rows.curve and _curve(rows.curve, edges.numel()),
     )
 
 
 def _curve(curve: Curve, edges: int) -> PageCurve:
-    """Runs of version 0.1 may count more edges than there are."""
+    """The page's curve; runs of version 0.1 may count more edges than there are."""
     counts = tuple(min(count, edges) for count in curve.counts)
     return PageCurve(counts=counts, values=curve.values, area=curve.area)
 
 
-def _edges_required(section: EdgesRequired) -> PageEdgesRequired:
-    return PageEdgesRequired(
-        count=section.count,
-        possible=section.possible,
-        epsilon=section.epsilon,
-        value=section.value,
-        trials=tuple(
-            PageTrial(kept=trial.kept, value=trial.value, complete=trial.complete) for trial in section.trials
+def page_trace(name: str, trace: Trace) -> PageTrace:
+    """The page's record of a stored trace."""
+    checks = trace.checks
+    checked = {check.node: check for check in (*checks.nodes, *checks.spread)} if checks else {}
+    stored: tuple[TraceNode | ErrorNode, ...] = (*trace.nodes, *trace.errors)
+    nodes = []
+    for node in stored:
+        shown = PageTraceNode.model_validate(node)
+        if check := checked.get(node.name):
+            shown = shown.model_copy(update={"predicted": check.predicted, "measured": check.measured})
+        nodes.append(shown)
+    target = PageTraceTarget.model_validate(trace.target)
+    if output := next((row for row in trace.outputs if row.index == target.output), None):
+        target = target.model_copy(update={"probability": output.probability})
+    return PageTrace(
+        name=name,
+        summary=trace.summary,
+        trusted=trace.trusted or checks is None,
+        prompt=trace.prompt,
+        tokens=trace.tokens,
+        target=target,
+        layers=tuple(layer.name for layer in trace.layers),
+        nodes=tuple(nodes),
+        edges=tuple(map(PageTraceEdge.model_validate, trace.edges)),
+        scores=PageTraceScores.model_validate(trace.scores),
+        checks=checks
+        and PageTraceChecks(
+            strongest=checks.node_agreement.count,
+            signs=checks.node_agreement.sign_agreement,
+            signs_by_gradient=checks.gradient_agreement.sign_agreement,
+            spread=checks.spread_agreement.count,
+            ranks=checks.spread_agreement.rank_correlation,
+            edges=checks.edge_agreement.count,
+            edge_signs=checks.edge_agreement.sign_agreement,
         ),
+        groups=trace.groups,
+        settings=trace.settings.model_dump(mode="json"),
     )
 
 

@@ -1,20 +1,25 @@
-"""What the page is told, and all that its JavaScript reads.
+"""Records that the page is given, and all that its JavaScript reads.
 
-The page is given one `PageData` as JSON. A field that is renamed here is renamed in `static/`, and SCHEMA is
-raised: the page refuses data of another version. Numbers by the thousand travel as base64 of little-endian
-arrays (`Floats`, `Indices`). What was not made is null.
+The page is given one `PageData` as JSON. Stored records are used where the page shows all of their fields;
+the others take the fields that it shows from the attributes of stored ones (`PageRecord`). A field that is
+renamed here is renamed in `static/`, and SCHEMA is raised: the page refuses data of another version. Numbers
+by the thousand travel as base64 of little-endian arrays (`Floats`, `Indices`). Results that were not computed
+are null.
 """
 
 from typing import Literal
 
+from pydantic import ConfigDict
+
 from interbasis.analysis.features.records import (
     ClassStatistics,
-    EvidenceKind,
+    Evidence,
     ExampleKind,
     FeatureExamples,
     Histogram,
     PositionStatistics,
 )
+from interbasis.analysis.traces.records import AttentionPaths, NodeGroup, TraceToken
 from interbasis.base.records import Basis, Measured, Metric, Record
 from interbasis.show.viewer.notes import Notes
 
@@ -27,7 +32,13 @@ Indices = str
 """Base64 of little-endian uint32."""
 
 
-class PageTerm(Record):
+class PageRecord(Record):
+    """A record that can be made from any object with the attributes that it shows."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class PageTerm(PageRecord):
     """One Fourier term of a feature."""
 
     text: str
@@ -35,20 +46,12 @@ class PageTerm(Record):
     """Of the feature's variance."""
 
 
-class PageEvidence(Record):
-    """Something that explains a part of a feature."""
-
-    kind: EvidenceKind
-    text: str
-    share: float
-
-
-class PagePush(Record):
-    """How far a feature moves one output."""
+class PagePush(PageRecord):
+    """The change of one output by a feature."""
 
     name: str
     value: float
-    error: float | None
+    error: float | None = None
     """Standard error, where it is an average over the data."""
 
 
@@ -61,7 +64,7 @@ class PageEffects(Record):
 
 
 class PageFeature(Record):
-    """What `interbasis features` found out about a feature."""
+    """Labels and statistics of a feature, made by `interbasis features`."""
 
     index: int
     label: str
@@ -73,7 +76,7 @@ class PageFeature(Record):
     """Along the path that no core bends."""
     mean_effects: PageEffects | None
     """Through all blocks above, averaged over the data."""
-    evidence: tuple[PageEvidence, ...]
+    evidence: tuple[Evidence, ...]
     """The largest share first."""
 
 
@@ -109,7 +112,7 @@ class PageLayer(Record):
     examples: tuple[FeatureExamples, ...]
 
 
-class PageTrial(Record):
+class PageTrial(PageRecord):
     """One mask that the ablation tried."""
 
     kept: int
@@ -118,8 +121,8 @@ class PageTrial(Record):
     """Whether the value is a measurement; if not, it is a bound that the metric cannot be better than."""
 
 
-class PageEdgesRequired(Record):
-    """What the ablation says about one section."""
+class PageEdgesRequired(PageRecord):
+    """Edges required of one section."""
 
     count: int
     possible: int
@@ -130,7 +133,7 @@ class PageEdgesRequired(Record):
     trials: tuple[PageTrial, ...]
 
 
-class PageCurve(Record):
+class PageCurve(PageRecord):
     """The metric as edges of one section are ablated."""
 
     counts: tuple[int, ...]
@@ -164,27 +167,23 @@ class PageSection(Record):
     curve: PageCurve | None
 
 
-class PageAblation(Record):
-    """How the edges required were measured."""
-
-    metric: Metric
-    tolerance: float
-    baseline: float
-    data: str
-    """Fingerprint of the data."""
-
-
 class PageCurves(Record):
-    """How the curves were measured."""
+    """Conditions that the curves were measured under."""
 
     metric: Metric
     baseline: float
     data: str
     """Fingerprint of the data."""
+
+
+class PageAblation(PageCurves):
+    """Conditions that the edges required were measured under."""
+
+    tolerance: float
 
 
 class PageAbout(Record):
-    """What was run, on what."""
+    """Settings, data and versions of a run."""
 
     settings: dict[str, str | int | float | bool | None]
     samples: dict[str, int]
@@ -193,65 +192,47 @@ class PageAbout(Record):
     model_fingerprint: str
 
 
-class PageTraceToken(Record):
-    """One position of a traced prompt."""
-
-    position: int
-    token: int | None
-    text: str
-    influence: float
-
-
-class PageTraceTarget(Record):
-    """What a trace explains."""
+class PageTraceTarget(PageRecord):
+    """The output or feature that a trace explains."""
 
     name: str
     position: int
     value: float
     output: int | None
     """The token or class; None for a feature."""
-    probability: float
+    probability: float = 0.0
     """What the model gives it; 0 where it is not among its largest outputs."""
 
 
-class PageTraceNode(Record):
+class PageTraceNode(PageRecord):
     """A feature at a position, or what a layer's basis dropped there."""
 
     name: str
     layer: str
-    feature: int | None
+    feature: int | None = None
     """None for dropped directions, and for a whole token."""
-    whole: bool
+    whole: bool = False
     """Whether it is a token as a whole, which the sums behind the basis left out."""
     position: int
-    activation: float
+    activation: float = 0.0
     influence: float
     effect: float
-    predicted: float | None
+    predicted: float | None = None
     """Change of the target when it is set to its mean; None where that was not checked."""
-    measured: float | None
+    measured: float | None = None
 
 
-class PageTracePaths(Record):
-    """An edge through attention in its parts."""
-
-    skip: float
-    value: float
-    key: float
-    query: float
-
-
-class PageTraceEdge(Record):
+class PageTraceEdge(PageRecord):
     """A signed attribution."""
 
     source: str
     target: str
     weight: float
-    paths: PageTracePaths | None
+    paths: AttentionPaths | None
 
 
-class PageTraceScores(Record):
-    """How much of the influence flows through features."""
+class PageTraceScores(PageRecord):
+    """Shares of the influence that flow through features."""
 
     replacement: float
     completeness: float
@@ -259,7 +240,7 @@ class PageTraceScores(Record):
 
 
 class PageTraceChecks(Record):
-    """How predictions compare with measurements; None where it is undefined."""
+    """Predictions compared with measurements; None where that is undefined."""
 
     strongest: int
     """Nodes with the largest |effect|, set to their mean."""
@@ -274,13 +255,6 @@ class PageTraceChecks(Record):
     edge_signs: Measured
 
 
-class PageTraceGroup(Record):
-    """Nodes of one module."""
-
-    name: str
-    nodes: tuple[str, ...]
-
-
 class PageTrace(Record):
     """One traced computation."""
 
@@ -290,14 +264,14 @@ class PageTrace(Record):
     trusted: bool
     """Whether predictions held where they were checked; true where nothing was."""
     prompt: str
-    tokens: tuple[PageTraceToken, ...]
+    tokens: tuple[TraceToken, ...]
     target: PageTraceTarget
     layers: tuple[str, ...]
     nodes: tuple[PageTraceNode, ...]
     edges: tuple[PageTraceEdge, ...]
     scores: PageTraceScores
     checks: PageTraceChecks | None
-    groups: tuple[PageTraceGroup, ...]
+    groups: tuple[NodeGroup, ...]
     settings: dict[str, str | int | float]
 
 

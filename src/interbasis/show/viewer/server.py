@@ -9,11 +9,17 @@ writes only with the token that the page was given.
 
 A write names the version of the notes that it replaces, `If-Match: "VERSION"`. Where somebody else has
 written since, it is refused with 409, and the answer holds the notes as they are, with their version as ETag.
+
+A browser is not started with the address, since every user of a machine sees the arguments of all processes.
+It is given a file that only this user can read and that leads there.
 """
 
 import json
 import secrets
-from collections.abc import Sequence
+import tempfile
+import webbrowser
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,7 +28,7 @@ from threading import Lock
 from interbasis.analysis.stages.trace import TraceResult
 from interbasis.base.errors import InterbasisError
 from interbasis.show.viewer.notes import StaleNotesError, save_notes
-from interbasis.show.viewer.page import PageFiles, html_of_runs
+from interbasis.show.viewer.page import PageFiles, runs_html
 
 MAX_NOTES_BYTES = 2_000_000
 """Longest notes that are read."""
@@ -33,6 +39,19 @@ TRACES = TraceResult.file
 """Folder of a run whose time changes with every trace that is stored."""
 MAX_WAITING_CONNECTIONS = 1024
 """Connections that may wait to be accepted; further ones time out."""
+
+
+FORWARD = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={url}">
+<title>interbasis</title>
+</head>
+<body><a href="{url}">Open the page</a></body>
+</html>
+"""
 
 
 class ViewerServer(ThreadingHTTPServer):
@@ -49,7 +68,7 @@ class ViewerServer(ThreadingHTTPServer):
         self._lock = Lock()
         self.page()  # a run that cannot be shown is refused before anything is served
         try:
-            super().__init__(("127.0.0.1", port), _Handler)
+            super().__init__(("127.0.0.1", port), _PageHandler)
         except (OSError, OverflowError) as error:
             raise InterbasisError(
                 f"could not listen on port {port} of 127.0.0.1 ({error}); leave out --port to use a free one"
@@ -63,9 +82,9 @@ class ViewerServer(ThreadingHTTPServer):
     def page(self) -> bytes:
         """The page as the runs are now; made again only when one of their files has changed."""
         with self._lock:
-            state = [_state_of(run) for run in self.runs]
+            state = [_file_stamps(run) for run in self.runs]
             if self._page is None or self._page[0] != state:
-                self._page = state, html_of_runs(self.runs, self.token, self.files).encode()
+                self._page = state, runs_html(self.runs, self.token, self.files).encode()
             return self._page[1]
 
     def save(self, k: int, notes: object, version: str, graph: str | None) -> tuple[str, str]:
@@ -75,7 +94,7 @@ class ViewerServer(ThreadingHTTPServer):
         return saved.to_json(), version
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _PageHandler(BaseHTTPRequestHandler):
     """The page and PUT notes/K, both under the secret; everything else is refused."""
 
     server: ViewerServer
@@ -86,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def parse_request(self) -> bool:
         """Read the request's head; whatever its method, it is refused without the secret."""
-        return super().parse_request() and self._host_is_ours() and self._knows_the_secret()
+        return super().parse_request() and self._is_local_host() and self._has_secret()
 
     def do_GET(self) -> None:
         if self._place() != "":
@@ -129,27 +148,30 @@ class _Handler(BaseHTTPRequestHandler):
         """The path behind the secret: "" is the page; a query does not count."""
         return self.path.partition("?")[0].removeprefix(f"/{self.server.secret}/")
 
-    def _knows_the_secret(self) -> bool:
+    def _has_secret(self) -> bool:
         """Refuse everybody who was not given the address; how long it takes says nothing about the secret."""
-        given = self.path.encode("utf-8", "replace")[1 : len(self.server.secret) + 2]
-        if self.path.startswith("/") and secrets.compare_digest(given, f"{self.server.secret}/".encode()):
+        received = self.path.encode("utf-8", "replace")[1 : len(self.server.secret) + 2]
+        if self.path.startswith("/") and secrets.compare_digest(received, f"{self.server.secret}/".encode()):
             return True
         self._refuse(HTTPStatus.FORBIDDEN, "this page needs the whole address that interbasis view printed")
         return False
 
-    def _host_is_ours(self) -> bool:
+    def _hosts(self) -> list[str]:
+        return [f"{name}:{self.server.server_port}" for name in ("127.0.0.1", "localhost")]
+
+    def _is_local_host(self) -> bool:
         """Refuse requests that came under another name: DNS rebinding, proxies, absolute URLs."""
-        ours = {f"{name}:{self.server.server_port}" for name in ("127.0.0.1", "localhost")}
-        if self.headers.get_all("Host", []) in [[name] for name in ours]:
+        if self.headers.get_all("Host", []) in [[name] for name in self._hosts()]:
             return True
         self._refuse(HTTPStatus.MISDIRECTED_REQUEST, "this server answers on 127.0.0.1 only")
         return False
 
     def _may_write(self) -> bool:
-        given = self.headers.get(TOKEN_HEADER, "").encode("utf-8", "replace")
-        origin = self.headers.get("Origin")
-        ours = {None} | {f"http://{name}:{self.server.server_port}" for name in ("127.0.0.1", "localhost")}
-        if origin in ours and secrets.compare_digest(given, self.server.token.encode()):
+        token = self.headers.get(TOKEN_HEADER, "").encode("utf-8", "replace")
+        allowed = [None, *(f"http://{host}" for host in self._hosts())]
+        if self.headers.get("Origin") in allowed and secrets.compare_digest(
+            token, self.server.token.encode()
+        ):
             return True
         self._refuse(HTTPStatus.FORBIDDEN, "writing needs the token of the page")
         return False
@@ -196,17 +218,36 @@ class _Handler(BaseHTTPRequestHandler):
         """Quiet: the terminal belongs to the person."""
 
 
-def _state_of(run: Path) -> list[tuple[str, int, int]]:
+def _file_stamps(run: Path) -> list[tuple[str, int, int]]:
     """Names, times and sizes of a run's files and of the folder of its traces."""
     try:
-        files = sorted(
-            path for path in run.iterdir() if path.suffix in (".json", ".safetensors") or path.name == TRACES
-        )
-        return [(path.name, *_stamp(path)) for path in files]
+        return [
+            (path.name, (status := path.lstat()).st_mtime_ns, status.st_size)
+            for path in sorted(run.iterdir())
+            if path.suffix in (".json", ".safetensors") or path.name == TRACES
+        ]
     except OSError:
         return []
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    status = path.lstat()
-    return status.st_mtime_ns, status.st_size
+@contextmanager
+def opened_in_browser(url: str, folder: Path) -> Iterator[None]:
+    """Open a page in the browser; the file that leads there is removed at the end.
+
+    Args:
+        url: Address of the page.
+        folder: Where the file goes, if it can be written to: browsers that are confined to the user's own
+            files cannot read the system's folder of temporary ones, which is used otherwise.
+    """
+    try:
+        handle, name = tempfile.mkstemp(prefix=".view-", suffix=".html", dir=folder)
+    except OSError:
+        handle, name = tempfile.mkstemp(prefix="interbasis-view-", suffix=".html")
+    file = Path(name).resolve()
+    try:
+        with open(handle, "w", encoding="utf-8") as forward:
+            forward.write(FORWARD.format(url=url))
+        webbrowser.open(file.as_uri())
+        yield
+    finally:
+        file.unlink(missing_ok=True)

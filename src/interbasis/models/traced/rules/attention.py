@@ -4,93 +4,74 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
-from interbasis.models.traced.recognise import Recogniser, known
-from interbasis.models.traced.rules.linear import mixed
-from interbasis.models.traced.streams import Attended, selection
-from interbasis.models.traced.trace import place
-from interbasis.models.traced.values import Early, Keywords, Scores, Value
-from interbasis.models.traced.wires import MisplacedError, Wire
+from interbasis.models.traced.recognise import Rule, StreamBuilder, constant
+from interbasis.models.traced.rules.linear import apply_matrix, is_computed
+from interbasis.models.traced.streams import Attended, Stream, selection
+from interbasis.models.traced.trace import location
+from interbasis.models.traced.values import AttentionScores, NoRuleError, StreamView, Value
 from interbasis.network.cores import AttentionShape
 
-NEGLIGIBLE = -1e4
-"""Masks add this or less to scores that are not to count."""
 
-
-def scaled_dot_product(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    query, key, value = (made.wire(arg) for arg in args[:3])
-    mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
-    dropout = known(kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0))
-    causal = bool(known(kwargs.get("is_causal", args[5] if len(args) > 5 else False)))
+def scaled_dot_product(
+    builder: StreamBuilder, query: Value, key: Value, value: Value, mask: Any, *options: Any
+) -> Value:
+    dropout, causal, scale, grouped = options
+    q, k, v = (builder.view(part) for part in (query, key, value))
     if dropout:
         raise InterbasisError(
-            f"attention drops out {dropout:.3g} of its pattern {place(node)} in evaluation mode, too; pass "
-            "dropout_p=0.0 unless self.training"
+            f"attention drops out {dropout:.3g} of its pattern {location(builder.node)} in evaluation mode, "
+            "too; pass dropout_p=0.0 unless self.training"
         )
-    scale = known(kwargs.get("scale"))
-    if known(kwargs.get("enable_gqa", False)):
-        times = query.where.shape[-3] // key.where.shape[-3]
-        key, value = (Wire(w.stream, w.where.repeat_interleave(times, -3)) for w in (key, value))
-    width = query.where.shape[-1]
-    shape = (*query.where.shape[:-1], key.where.shape[-2])
-    scores = Scores(query, key, shape, width**-0.5 if scale is None else scale, causal)
-    if mask is not None:
-        _check_constant(mask, node)
-        scores = masked(scores, known(mask))
-    return attended(made, replace(scores, softmax=True), value)
-
-
-def _check_constant(mask: Any, node: fx.Node) -> None:
-    if isinstance(mask, (Wire, Early)):
+    if grouped:
+        times = q.shape[-3] // k.shape[-3]
+        k, v = (StreamView(part.stream, part.index.repeat_interleave(times, -3)) for part in (k, v))
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = AttentionScores(q, k, (*q.shape[:-1], k.shape[-2]), scale, causal, softmax=True)
+    if is_computed(mask):
         raise InterbasisError(
-            f"the attention mask depends on the input {place(node)}; expected none, or the same for all "
-            "inputs: leave padding out instead, samples of different lengths are `Samples` with `lengths`"
+            f"the attention mask depends on the input {location(builder.node)}; expected none, or the same "
+            "for all inputs: leave padding out instead, samples of different lengths are `Samples` with "
+            "`lengths`"
         )
+    return _attended(builder, scores if mask is None else scores.masked(constant(mask)), v)
 
 
-def product_of_computed(made: Recogniser, first: Any, second: Any) -> Value:
-    """q kᵀ, or the pattern times v."""
-    if isinstance(first, Scores):
+def matmul(builder: StreamBuilder, first: Any, second: Any, *options: Any) -> Value:
+    """A matrix of weights on one side, q kᵀ, or the pattern times v."""
+    if isinstance(first, AttentionScores):
         if not first.softmax:
-            raise MisplacedError("scores without softmax have no rule")
-        return attended(made, first, made.wire(second))
-    query, key = made.wire(first), made.wire(second)
-    if query.where.ndim < 3 or key.where.ndim != query.where.ndim:
-        raise MisplacedError("a product of two computed matrices has no rule")
-    shape = (*query.where.shape[:-1], key.where.shape[-1])
-    scores = Scores(query, Wire(key.stream, key.where.mT), shape)
-    _heads(made, scores.query)
-    _heads(made, scores.key)
-    return scores
+            raise NoRuleError("scores without softmax have no rule")
+        return _attended(builder, first, builder.view(second))
+    if is_computed(first) and is_computed(second):
+        query, key = builder.view(first), builder.view(second)
+        if query.index.ndim < 3 or key.index.ndim != query.index.ndim:
+            raise NoRuleError("a product of two computed matrices has no rule")
+        key, shape = StreamView(key.stream, key.index.mT), (*query.shape[:-1], key.shape[-1])
+        _head_layout(builder, query)
+        _head_layout(builder, key)
+        return AttentionScores(query, key, shape)
+    if is_computed(first):
+        weight, x = constant(second), builder.view(first, -1)
+        if weight.ndim == 2:
+            return apply_matrix(builder, x, weight.double().T, None, x.index.ndim - 1)
+    elif is_computed(second):
+        weight, x = constant(first), builder.view(second)
+        if weight.ndim == 2 and x.index.ndim >= 2:
+            return apply_matrix(builder, x, weight.double(), None, x.index.ndim - 2)
+    raise NoRuleError("a product of these shapes has no rule")
 
 
-def masked(scores: Scores, mask: Tensor | float) -> Scores:
-    """With a mask that is added, or of those that count; empty or causal."""
-    mask = torch.as_tensor(mask).expand(scores.shape)
-    if mask.dtype == torch.bool:
-        counts = mask
-    else:
-        counts = mask == 0
-        if ((mask > NEGLIGIBLE) & ~counts).any():
-            raise MisplacedError("a bias of attention scores has no closed form")
-    if counts.all():
-        return scores
-    if torch.equal(counts, torch.ones_like(counts).tril()):
-        return replace(scores, causal=True)
-    raise MisplacedError("an attention mask that is not causal has no closed form")
-
-
-def softmax(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    scores, axis = args[0], int(known(args[1]))
-    if not isinstance(scores, Scores) or axis not in (-1, len(scores.shape) - 1) or scores.softmax:
-        raise MisplacedError("a softmax has no closed form")
+def softmax(builder: StreamBuilder, scores: Value, dim: int, *options: Any) -> Value:
+    if not isinstance(scores, AttentionScores) or dim not in (-1, len(scores.shape) - 1) or scores.softmax:
+        raise NoRuleError("a softmax has no closed form")
     return replace(scores, softmax=True)
 
 
 @dataclass(frozen=True)
-class Places:
+class HeadLayout:
     """Heads of a tensor [..., T, h]."""
 
     channels: Tensor  # [heads, h]
@@ -98,67 +79,60 @@ class Places:
     head: Tensor  # [...]
 
 
-def _heads(made: Recogniser, x: Wire) -> Places:
+def _head_layout(builder: StreamBuilder, x: StreamView) -> HeadLayout:
     """Leading dimensions hold samples and heads in any order; then all positions, then a head's channels."""
-    stream = x.stream
-    lead = x.where.shape[:-2]
-    spots, channels = x.spots.flatten(0, -3), x.channels.flatten(0, -3)  # [L, T, h]
-    sample, position = spots // stream.positions, spots % stream.positions
+    stream, lead = x.stream, x.shape[:-2]
+    sites, channels = x.sites.flatten(0, -3), x.channels.flatten(0, -3)  # [L, T, h]
+    sample, position = sites // stream.positions, sites % stream.positions
     if (sample != sample[:, :1, :1]).any():
         raise InterbasisError(
-            f"attention mixes the samples of the batch {stream.place}; expected samples in dimension 0: "
+            f"attention mixes the samples of the batch {stream.location}; expected samples in dimension 0: "
             "make the module with batch_first=True"
         )
-    every = torch.arange(stream.positions)
-    if x.where.shape[-2] != stream.positions or (position != every[:, None]).any():
-        raise MisplacedError("attention over some of the positions has no rule")
+    if x.shape[-2] != stream.positions or (position != torch.arange(stream.positions)[:, None]).any():
+        raise NoRuleError("attention over some of the positions has no rule")
     if (channels != channels[:, :1]).any():
-        raise MisplacedError("channels lie differently at different positions")
+        raise NoRuleError("channels lie differently at different positions")
     sample, rows = sample[:, 0, 0], channels[:, 0]  # [L], [L, h]
     order = sample.argsort(stable=True)
-    count = len(sample) // made.samples
-    by_sample = rows[order].view(made.samples, count, -1)
+    heads = len(sample) // builder.samples
+    by_sample = rows[order].view(builder.samples, heads, -1)
     if (by_sample != by_sample[:1]).any():
-        raise MisplacedError("heads lie differently in different samples")
-    head = torch.empty_like(sample)
-    head[order] = torch.arange(count).repeat(made.samples)
-    return Places(by_sample[0], sample.view(lead), head.view(lead))
+        raise NoRuleError("heads lie differently in different samples")
+    return HeadLayout(by_sample[0], sample.view(lead), (order.argsort() % heads).view(lead))
 
 
-def attended(made: Recogniser, scores: Scores, value: Wire) -> Wire:
-    wires: tuple[Wire, ...] = (scores.query, scores.key, value)
-    lead = torch.broadcast_shapes(*(wire.where.shape[:-2] for wire in wires))
-    wires = tuple(wire.expand(torch.Size([*lead, *wire.where.shape[-2:]])) for wire in wires)
-    places = [_heads(made, wire) for wire in wires]
-    heads, width = places[0].channels.shape
-    if len({wire.stream.grid for wire in wires}) > 1:
-        raise MisplacedError("attention from one sequence to another has no closed form")
-    if any(not torch.equal(p.sample, places[0].sample) for p in places) or any(
-        p.channels.shape != (heads, width) for p in places
+def _attended(builder: StreamBuilder, scores: AttentionScores, value: StreamView) -> StreamView:
+    """softmax(scores) v as attention on one stream of queries, keys and values."""
+    views: tuple[StreamView, ...] = (scores.query, scores.key, value)
+    lead = torch.broadcast_shapes(*(view.shape[:-2] for view in views))
+    views = tuple(view.expand(torch.Size([*lead, *view.shape[-2:]])) for view in views)
+    first, *_ = layouts = [_head_layout(builder, view) for view in views]
+    heads, width = first.channels.shape
+    if len({view.stream.grid for view in views}) > 1:
+        raise NoRuleError("attention from one sequence to another has no closed form")
+    if any(
+        not torch.equal(layout.sample, first.sample) or layout.channels.shape != (heads, width)
+        for layout in layouts
     ):
-        raise MisplacedError("queries, keys and values of different shapes have no closed form")
-    parts = []
-    for number, (wire, at) in enumerate(zip(wires, places, strict=True)):
-        matrix = torch.zeros(3 * heads * width, wire.stream.channels, dtype=torch.float64)
-        rows = slice(number * heads * width, (number + 1) * heads * width)
-        matrix[rows] = selection(at.channels.flatten(), wire.stream.channels)
-        parts.append((wire.stream, matrix))
-    grid = wires[0].stream.grid
-    joined = mixed(made, _merged(parts), torch.zeros(3 * heads * width, dtype=torch.float64), grid)
+        raise NoRuleError("queries, keys and values of different shapes have no closed form")
+    size = heads * width
+    matrices: dict[Stream, Tensor] = {}
+    for number, (view, layout) in enumerate(zip(views, layouts, strict=True)):
+        stream = view.stream
+        matrix = torch.zeros(3 * size, stream.channels, dtype=torch.float64)
+        matrix[number * size : (number + 1) * size] = selection(layout.channels.flatten(), stream.channels)
+        matrices[stream] = matrices[stream] + matrix if stream in matrices else matrix
+    joined = builder.mixed(list(matrices.items()))
     scale = None if scores.scale == width**-0.5 else scores.scale
     shape = AttentionShape(heads, width, causal=scores.causal, scale=scale)
-    stream = made.stream(Attended((joined,), shape), grid, heads * width)
-    spots = places[0].sample[..., None, None] * stream.positions + torch.arange(stream.positions)[:, None]
-    channels = places[0].head[..., None, None] * width + torch.arange(width)
-    return Wire(stream, spots * heads * width + channels)
+    stream = builder.stream(Attended((joined,), shape), joined.grid, size)
+    sites = first.sample[..., None, None] * stream.positions + torch.arange(stream.positions)[:, None]
+    channels = first.head[..., None, None] * width + torch.arange(width)
+    return StreamView(stream, sites * size + channels)
 
 
-def _merged(parts: list[tuple[Any, Tensor]]) -> list[tuple[Any, Tensor]]:
-    """Matrices on the same stream are added."""
-    merged: dict[Any, Tensor] = {}
-    for stream, matrix in parts:
-        merged[stream] = merged[stream] + matrix if stream in merged else matrix
-    return list(merged.items())
-
-
-RULES = {"scaled_dot_product_attention": scaled_dot_product, "softmax": softmax, "_softmax": softmax}
+RULES: dict[str, Rule] = {
+    "scaled_dot_product_attention": scaled_dot_product, "softmax": softmax, "_softmax": softmax,
+    **dict.fromkeys(("matmul", "mm", "bmm"), matmul),
+}  # fmt: skip

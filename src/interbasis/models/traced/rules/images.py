@@ -1,54 +1,42 @@
 """Convolutions, pooling, padding and enlarging: channels in dimension 1, pixels after it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
-from interbasis.models.traced import wires
-from interbasis.models.traced.recognise import Recogniser, known
-from interbasis.models.traced.rules.linear import applied, average_of_all, by_constants
-from interbasis.models.traced.streams import (
-    MEAN,
-    Convolved,
-    Gathered,
-    MaxPooled,
-    Mixed,
-    Op,
-    Stream,
-    selection,
-)
-from interbasis.models.traced.values import Keywords, Several, Value
-from interbasis.models.traced.wires import MisplacedError, Wire
+from interbasis.models.traced.recognise import Rule, StreamBuilder, constant
+from interbasis.models.traced.rules.linear import apply_matrix, by_constants
+from interbasis.models.traced.rules.norms import averaging_stencil
+from interbasis.models.traced.streams import MEAN, Convolved, Gathered, MaxPooled, Op, Stream
+from interbasis.models.traced.values import NoRuleError, StreamView, Value, group
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import kernel_taps
-from interbasis.network.window import Grid, Window
+from interbasis.network.window import Grid, SlidingWindow
+
+MAX_PROBED_PIXELS = 4096
 
 
-def pixels(made: Recogniser, value: Value, dimensions: int) -> Stream:
-    """The stream of a tensor [n, c, grid…], its channels and pixels in order."""
-    x = made.wire(value, 1)
-    if x.where.ndim != dimensions + 2:
-        raise MisplacedError("an image without samples has no rule")
-    rows = wires.group(x, 1, made.samples)
-    grid = tuple(x.where.shape[2:])
-    order = torch.arange(made.samples * prod(grid)).view(made.samples, *grid)
+def _pixels(builder: StreamBuilder, value: Value, dimensions: int | None = None) -> Stream:
+    """Stream of a tensor [n, c, grid…], its channels and pixels in order."""
+    x = builder.view(value, 1)
+    if dimensions is not None and x.index.ndim != dimensions + 2:
+        raise NoRuleError("an image without samples has no rule")
+    rows = group(x, 1, builder.samples)
+    grid = tuple(x.shape[2:])
+    order = torch.arange(builder.samples * prod(grid)).view(builder.samples, *grid)
     if len(rows.channels) != 1 or not torch.equal(rows.rows, order):
-        raise MisplacedError("pixels lie in another order than in the stream")
-    stream, channels = x.stream, rows.channels[0]
-    if stream.grid == grid and torch.equal(channels, torch.arange(stream.channels)):
-        return stream
-    matrix = selection(channels, stream.channels)
-    return made.stream(Mixed((stream,), (matrix,), matrix.new_zeros(len(matrix))), grid, len(matrix))
+        raise NoRuleError("pixels lie in another order than in the stream")
+    return builder.select(x.stream, rows.channels[0], grid)
 
 
-def image(made: Recogniser, op: Op, grid: Grid, channels: int) -> Wire:
+def _image(builder: StreamBuilder, op: Op, grid: Grid, channels: int) -> StreamView:
     """A new stream as a tensor [n, c, grid…]."""
-    stream = made.stream(op, grid, channels)
-    where = wires.whole(stream, made.samples).view(made.samples, *grid, channels)
-    return Wire(stream, where.movedim(-1, 1))
+    order = [0, *range(2, 2 + len(grid)), 1]
+    return builder.arranged(builder.stream(op, grid, channels), order, [builder.samples, channels, *grid])
 
 
 def _sizes(value: Any, dimensions: int) -> Grid:
@@ -56,162 +44,141 @@ def _sizes(value: Any, dimensions: int) -> Grid:
     return tuple(sizes * dimensions) if len(sizes) == 1 else tuple(sizes)
 
 
-def convolution(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    weight = known(args[1]).double()
-    dimensions = weight.ndim - 2
-    options = {k: known(arg) for k, arg in enumerate(args) if k > 2}
-    bias = known(args[2]) if len(args) > 2 else None
-    stride, dilation = (_sizes(options.get(k, 1), dimensions) for k in (3, 5))
-    padding = options.get(4, 0)
-    groups = int(options.get(6, 1))
+def _dimensions(builder: StreamBuilder) -> int:
+    return next(d for d in (1, 2, 3) if f"{d}d" in str(builder.node.target))
+
+
+def _with_bias(builder: StreamBuilder, x: StreamView, bias: Tensor | None) -> StreamView:
+    if bias is None:
+        return x
+    return by_constants(builder, x, 1.0, bias.view(1, -1, *[1] * (x.index.ndim - 2)))
+
+
+def convolution(builder: StreamBuilder, x: Value, weight: Any, bias: Any, *options: Any) -> Value:
+    stride, padding, dilation, groups = options
+    weight, bias = constant(weight).double(), constant(bias)
+    dimensions, kernel = weight.ndim - 2, tuple(weight.shape[2:])
+    stride, dilation = _sizes(stride, dimensions), _sizes(dilation, dimensions)
     if isinstance(padding, str):
-        total = [
-            d * (k - 1) if padding == "same" else 0 for d, k in zip(dilation, weight.shape[2:], strict=True)
-        ]
+        total = [d * (k - 1) if padding == "same" else 0 for d, k in zip(dilation, kernel, strict=True)]
         pads = tuple((t // 2, t - t // 2) for t in total)
     else:
         pads = tuple((p, p) for p in _sizes(padding, dimensions))
-    plain = prod(weight.shape[2:]) == 1 and set(stride) == {1} and not any(map(any, pads))
-    if plain:
-        matrix = kernel_taps(weight, groups)[:, 0]
-        x = made.wire(args[0], 1)
-        return applied(made, x, matrix, bias, 1)
-    stream = pixels(made, args[0], dimensions)
-    window = replace(Window.of(tuple(weight.shape[2:]), stride, dilation, 0), padding=pads)
+    if prod(kernel) == 1 and set(stride) == {1} and not any(map(any, pads)):
+        return apply_matrix(builder, builder.view(x, 1), kernel_taps(weight, groups)[:, 0], bias, 1)
+    stream = _pixels(builder, x, dimensions)
+    window = replace(SlidingWindow.from_arguments(kernel, stride, dilation, 0), padding=pads)
     stencil = Stencil.sliding(stream.grid, window)
     op = Convolved((stream,), stencil, kernel_taps(weight, groups))
-    return _biased(made, image(made, op, stencil.target, len(weight)), bias)
+    return _with_bias(builder, _image(builder, op, stencil.target, len(weight)), bias)
 
 
-def _biased(made: Recogniser, x: Wire, bias: Tensor | None) -> Wire:
-    if bias is None:
-        return x
-    return by_constants(made, x, 1.0, bias.view(1, -1, *[1] * (x.where.ndim - 2)))
-
-
-def transposed(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    weight = known(args[1]).double()
-    dimensions = weight.ndim - 2
-    options = {k: known(arg) for k, arg in enumerate(args) if k > 2}
-    stride, padding, extra = (_sizes(options.get(k, d), dimensions) for k, d in ((3, 1), (4, 0), (5, 0)))
-    dilation, groups = _sizes(options.get(7, 1), dimensions), int(options.get(6, 1))
-    stream = pixels(made, args[0], dimensions)
-    window = Window.of(tuple(weight.shape[2:]), stride, dilation, padding)
-    stencil = Stencil.transposed(stream.grid, window, extra)
+def transposed(builder: StreamBuilder, x: Value, weight: Any, bias: Any, *options: Any) -> Value:
+    weight, bias = constant(weight).double(), constant(bias)
+    dimensions, kernel, groups = weight.ndim - 2, tuple(weight.shape[2:]), options[3]
+    stride, padding, extra, dilation = (_sizes(options[k], dimensions) for k in (0, 1, 2, 4))
+    stream = _pixels(builder, x, dimensions)
+    stencil = Stencil.transposed(
+        stream.grid, SlidingWindow.from_arguments(kernel, stride, dilation, padding), extra
+    )
     parts = [kernel_taps(part.transpose(0, 1)) for part in weight.chunk(groups)]
     taps = weight.new_zeros(sum(map(len, parts)), stencil.taps, stream.channels)
     row = column = 0
     for part in parts:
         taps[row : row + len(part), :, column : column + part.shape[2]] = part
         row, column = row + len(part), column + part.shape[2]
-    result = image(made, Convolved((stream,), stencil, taps), stencil.target, len(taps))
-    return _biased(made, result, known(args[2]) if len(args) > 2 else None)
+    result = _image(builder, Convolved((stream,), stencil, taps), stencil.target, len(taps))
+    return _with_bias(builder, result, bias)
 
 
-def general_convolution(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
+def general_convolution(builder: StreamBuilder, x: Value, weight: Any, bias: Any, *options: Any) -> Value:
     """aten.convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)."""
-    x, weight, bias, stride, padding, dilation, is_transposed, extra, groups = args
-    if known(is_transposed):
-        return transposed(made, node, [x, weight, bias, stride, padding, extra, groups, dilation], {})
-    return convolution(made, node, [x, weight, bias, stride, padding, dilation, groups], {})
+    stride, padding, dilation, is_transposed, extra, groups = options
+    if is_transposed:
+        return transposed(builder, x, weight, bias, stride, padding, extra, groups, dilation)
+    return convolution(builder, x, weight, bias, stride, padding, dilation, groups)
 
 
-def _window(args: list[Any], dimensions: int, *, dilates: bool) -> Window:
-    options = [known(arg) for arg in args[1:]]
-    kernel = _sizes(options[0], dimensions)
-    stride = _sizes(options[1], dimensions) if len(options) > 1 and options[1] else kernel
-    padding = _sizes(options[2], dimensions) if len(options) > 2 else (0,) * dimensions
-    dilation = _sizes(options[3], dimensions) if dilates and len(options) > 3 else (1,) * dimensions
-    place = 4 if dilates else 3
-    window = Window.of(kernel, stride, dilation, padding)
-    return replace(window, ceil=bool(options[place]) if len(options) > place else False)
+def _window(kernel: Any, options: Sequence[Any], dilation: Any, dimensions: int) -> SlidingWindow:
+    """SlidingWindow of stride, padding and ceil_mode."""
+    stride, padding, ceil = options
+    size = _sizes(kernel, dimensions)
+    strides = _sizes(stride, dimensions) if stride else size
+    window = SlidingWindow.from_arguments(
+        size, strides, _sizes(dilation, dimensions), _sizes(padding, dimensions)
+    )
+    return replace(window, ceil=bool(ceil))
 
 
-def max_pool(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    dimensions = _dimensions(node)
-    stream = pixels(made, args[0], dimensions)
-    window = replace(_window(args, dimensions, dilates=True), mode="inside")
+def max_pool(builder: StreamBuilder, x: Value, kernel: Any, *options: Any) -> Value:
+    stride, padding, dilation, ceil = options
+    dimensions = _dimensions(builder)
+    stream = _pixels(builder, x, dimensions)
+    window = replace(_window(kernel, (stride, padding, ceil), dilation, dimensions), mode="inside")
     stencil = Stencil.sliding(stream.grid, window)
-    result = image(made, MaxPooled((stream,), stencil), stencil.target, stream.channels)
-    return Several((result,)) if "indices" in str(node.target) else result
+    result = _image(builder, MaxPooled((stream,), stencil), stencil.target, stream.channels)
+    return (result,) if "indices" in str(builder.node.target) else result
 
 
-def average_pool(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    dimensions = _dimensions(node)
-    stream = pixels(made, args[0], dimensions)
-    window = _window(args, dimensions, dilates=False)
-    counts = bool(known(args[5])) if len(args) > 5 else True
-    divisor = known(args[6]) if len(args) > 6 else None
-    stencil = Stencil.average(stream.grid, window, count_padding=counts, divisor=divisor)
+def average_pool(builder: StreamBuilder, x: Value, kernel: Any, *options: Any) -> Value:
+    *window_options, counts, divisor = options if len(options) == 5 else (*options, None)
+    dimensions = _dimensions(builder)
+    stream = _pixels(builder, x, dimensions)
+    window = _window(kernel, window_options, 1, dimensions)
+    stencil = Stencil.average(stream.grid, window, count_padding=bool(counts), divisor=divisor)
     op = Gathered((stream,), stencil, f"averages over {'×'.join(map(str, window.kernel))}")
-    return image(made, op, stencil.target, stream.channels)
+    return _image(builder, op, stencil.target, stream.channels)
 
 
-def adaptive_average(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    dimensions = _dimensions(node)
-    stream = pixels(made, args[0], dimensions)
-    given = known(args[1])
-    sizes = _sizes([s if s is not None else g for s, g in zip(given, stream.grid, strict=True)], dimensions)
+def adaptive_average(builder: StreamBuilder, x: Value, size: Any) -> Value:
+    dimensions = _dimensions(builder)
+    stream = _pixels(builder, x, dimensions)
+    sizes = _sizes([s if s is not None else g for s, g in zip(size, stream.grid, strict=True)], dimensions)
     if set(sizes) == {1}:
-        op = Gathered((stream,), average_of_all(stream.grid), MEAN)
-        result = image(made, op, (), stream.channels)
-        return Wire(result.stream, result.where.view(*result.where.shape, *sizes))
-    stencil = Stencil.adaptive(stream.grid, sizes)
-    return image(made, Gathered((stream,), stencil, "averages"), sizes, stream.channels)
+        op = Gathered((stream,), averaging_stencil(stream.grid), MEAN)
+        result = _image(builder, op, (), stream.channels)
+        return StreamView(result.stream, result.index.view(*result.shape, *sizes))
+    op = Gathered((stream,), Stencil.adaptive(stream.grid, sizes), "averages")
+    return _image(builder, op, sizes, stream.channels)
 
 
-def adaptive_maximum(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    dimensions = _dimensions(node)
-    stream = pixels(made, args[0], dimensions)
-    stencil = Stencil.adaptive(stream.grid, _sizes(known(args[1]), dimensions), maximum=True)
-    result = image(made, MaxPooled((stream,), stencil), stencil.target, stream.channels)
-    return Several((result,))
+def adaptive_maximum(builder: StreamBuilder, x: Value, size: Any) -> Value:
+    dimensions = _dimensions(builder)
+    stream = _pixels(builder, x, dimensions)
+    stencil = Stencil.adaptive(stream.grid, _sizes(size, dimensions), maximum=True)
+    return (_image(builder, MaxPooled((stream,), stencil), stencil.target, stream.channels),)
 
 
-def _dimensions(node: fx.Node) -> int:
-    return next(d for d in (1, 2, 3) if f"{d}d" in str(node.target))
-
-
-def nearest(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
+def nearest(builder: StreamBuilder, x: Value, *options: Any) -> Value:
     """Enlarged: every pixel reads the nearest one, as torch itself picks it."""
-    x = made.wire(args[0], 1)
-    dimensions = x.where.ndim - 2
-    stream = pixels(made, args[0], dimensions)
+    stream = _pixels(builder, x)
     numbers = torch.arange(prod(stream.grid), dtype=torch.float64).view(1, 1, *stream.grid)
-    target: Any = node.target
-    index = target(
-        numbers, *(known(arg) for arg in args[1:]), **{k: known(v) for k, v in kwargs.items()}
-    ).long()
-    grid = tuple(index.shape[2:])
-    index = index.flatten()[:, None, None]
+    target: Any = builder.node.target
+    index = target(numbers, *constant(options)).long()
+    grid, index = tuple(index.shape[2:]), index.flatten()[:, None, None]
     stencil = Stencil(stream.grid, grid, index, torch.ones(index.shape, dtype=torch.float64))
-    return image(made, Gathered((stream,), stencil, "the nearest pixel"), grid, stream.channels)
+    return _image(builder, Gathered((stream,), stencil, "the nearest pixel"), grid, stream.channels)
 
 
-def linear_in_pixels(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    """Any map that treats channels alike and is linear in the pixels: its matrix is what it makes of
-    unit images."""
-    x = made.wire(args[0], 1)
-    stream = pixels(made, args[0], x.where.ndim - 2)
+def linear_in_pixels(builder: StreamBuilder, x: Value, *options: Any) -> Value:
+    """Map that treats channels alike and is linear in the pixels: its matrix is its result on unit images."""
+    stream = _pixels(builder, x)
     P = prod(stream.grid)
     if P > MAX_PROBED_PIXELS:
-        raise MisplacedError("an image of this size is not probed for what is linear in its pixels")
-    target: Any = node.target
+        raise NoRuleError("an image of this size is not probed for what is linear in its pixels")
+    target: Any = builder.node.target
     unit = torch.eye(P, dtype=torch.float64).view(P, 1, *stream.grid)
-    rest, named = [known(arg) for arg in args[1:]], {k: known(v) for k, v in kwargs.items()}
-    result = target(unit, *rest, **named)  # [P, 1, grid…]
-    if target(torch.zeros_like(unit), *rest, **named).any():
-        raise MisplacedError("it adds a constant to pixels")
+    result = target(unit, *constant(options))  # [P, 1, grid…]
+    if target(torch.zeros_like(unit), *options).any():
+        raise NoRuleError("it adds a constant to pixels")
     grid, weights = tuple(result.shape[2:]), result.flatten(1).T  # [S, P]
     depth = int((weights != 0).sum(1).max())
     index = weights.abs().topk(max(depth, 1), dim=1).indices[:, None]
     stencil = Stencil(stream.grid, grid, index, weights.gather(1, index[:, 0])[:, None])
-    return image(made, Gathered((stream,), stencil, "a map of the pixels"), grid, stream.channels)
+    return _image(builder, Gathered((stream,), stencil, "a map of the pixels"), grid, stream.channels)
 
 
-MAX_PROBED_PIXELS = 4096
-
-RULES = {
+RULES: dict[str, Rule] = {
     **{f"conv{d}d": convolution for d in (1, 2, 3)},
     **{f"conv_transpose{d}d": transposed for d in (1, 2, 3)},
     **{f"max_pool{d}d": max_pool for d in (1, 2, 3)},

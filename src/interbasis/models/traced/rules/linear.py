@@ -1,39 +1,37 @@
-"""Linear maps, sums, scales, concatenation, means."""
+"""Linear maps, sums, scales by constants, concatenation."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
-from interbasis.models.traced import wires
-from interbasis.models.traced.recognise import Recogniser, known, shape_of
-from interbasis.models.traced.rules import products
-from interbasis.models.traced.streams import MEAN, Gathered, Mixed, Stream, selection
-from interbasis.models.traced.values import Early, Keywords, Scores, Several, Value
-from interbasis.models.traced.wires import MisplacedError, Wire
-from interbasis.network.stencil import Stencil
-from interbasis.network.window import Grid
+from interbasis.models.traced.recognise import Rule, StreamBuilder, constant, traced_shape
+from interbasis.models.traced.streams import selection
+from interbasis.models.traced.values import (
+    AttentionScores,
+    NoRuleError,
+    PrefixValue,
+    StreamView,
+    Value,
+    align,
+    group,
+)
 
 
 def is_computed(value: Any) -> bool:
-    return isinstance(value, (Wire, Early))
+    """Whether a value is a view of a stream, or can be one."""
+    return isinstance(value, (StreamView, PrefixValue))
 
 
-def mixed(
-    made: Recogniser, parts: list[tuple[Stream, Tensor]], bias: Tensor, grid: Grid, of: bool = False
-) -> Stream:
-    """Σ W_i x_i + b."""
-    streams, weights = tuple(s for s, _ in parts), tuple(w for _, w in parts)
-    return made.stream(Mixed(streams, weights, bias, of), grid, len(bias))
-
-
-def applied(made: Recogniser, x: Wire, weight: Tensor, bias: Tensor | None, axis: int) -> Wire:
+def apply_matrix(
+    builder: StreamBuilder, x: StreamView, weight: Tensor, bias: Tensor | None, axis: int
+) -> StreamView:
     """W along one dimension, whose numbers are channels of one position."""
 
-    def attempt(x: Wire) -> Wire:
-        rows = wires.group(x, axis, made.samples)
-        groups, width = len(rows.channels), x.stream.channels
-        out = weight.shape[0]
+    def attempt(x: StreamView) -> StreamView:
+        rows = group(x, axis, builder.samples)
+        groups, width, out = len(rows.channels), x.stream.channels, weight.shape[0]
         if groups == 1 and torch.equal(rows.channels[0], torch.arange(width)):
             matrix = weight
         else:
@@ -41,280 +39,157 @@ def applied(made: Recogniser, x: Wire, weight: Tensor, bias: Tensor | None, axis
             index = rows.channels[:, None].expand(-1, out, -1)
             matrix.scatter_add_(2, index, weight.expand(groups, -1, -1))
             matrix = matrix.flatten(0, 1)
-        shift = weight.new_zeros(out) if bias is None else bias
-        stream = mixed(made, [(x.stream, matrix)], shift.repeat(groups), x.stream.grid, of=True)
-        return Wire(stream, rows.result(out, axis))
+        shift = (weight.new_zeros(out) if bias is None else bias).repeat(groups)
+        stream = builder.mixed([(x.stream, matrix)], shift, is_linear_map=True)
+        return StreamView(stream, rows.result(out, axis))
 
-    return made.placed(x, attempt)
-
-
-def linear(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    x, weight, bias = made.wire(args[0], -1), known(args[1]), known(args[2]) if len(args) > 2 else None
-    return applied(made, x, weight.double(), bias, x.where.ndim - 1)
+    return builder.placed(x, attempt)
 
 
-def addmm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    x = made.wire(args[1], -1)
-    return applied(made, x, known(args[2]).double().T, known(args[0]), x.where.ndim - 1)
+def linear(builder: StreamBuilder, x: Value, weight: Any, bias: Any) -> Value:
+    view = builder.view(x, -1)
+    return apply_matrix(builder, view, constant(weight).double(), constant(bias), view.index.ndim - 1)
 
 
-def matmul(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    first, second = args
-    if isinstance(first, Scores) or (is_computed(first) and is_computed(second)):
-        from interbasis.models.traced.rules.attention import product_of_computed
-
-        return product_of_computed(made, first, second)
-    if is_computed(first):
-        weight, x = known(second), made.wire(first, -1)
-        if weight.ndim == 2:
-            return applied(made, x, weight.double().T, None, x.where.ndim - 1)
-    elif is_computed(second):
-        weight, x = known(first), made.wire(second)
-        if weight.ndim == 2 and x.where.ndim >= 2:
-            return applied(made, x, weight.double(), None, x.where.ndim - 2)
-    raise MisplacedError("a product of these shapes has no rule")
+def addmm(builder: StreamBuilder, bias: Any, x: Value, weight: Any, *options: Any) -> Value:
+    return linear(builder, x, constant(weight).T, bias)
 
 
-def by_constants(made: Recogniser, x: Wire, scale: Tensor | float, shift: Tensor | float) -> Wire:
+def by_constants(
+    builder: StreamBuilder, x: StreamView, scale: Tensor | float, shift: Tensor | float
+) -> StreamView:
     """scale ∘ x + shift with constants of any shape, the same at every position."""
-    parts = [torch.as_tensor(part, dtype=torch.float64) for part in (scale, shift)]
-    shape = torch.broadcast_shapes(x.where.shape, *(part.shape for part in parts))
+    factor, offset = (torch.as_tensor(part, dtype=torch.float64) for part in (scale, shift))
+    shape = torch.broadcast_shapes(x.shape, factor.shape, offset.shape)
 
-    def attempt(x: Wire) -> Wire:
-        aligned = wires.align([x.expand(shape)], made.samples)
-        k = len(aligned.channels[0])
-        rows = [part.expand(shape).flatten()[aligned.order].view(-1, k) for part in parts]
-        if any((row != row[:1]).any() for row in rows):
-            raise MisplacedError("a constant differs between positions")
-        matrix = selection(aligned.channels[0], x.stream.channels) * rows[0][0][:, None]
-        return Wire(mixed(made, [(x.stream, matrix)], rows[1][0].clone(), x.stream.grid), aligned.where)
+    def attempt(x: StreamView) -> StreamView:
+        aligned = align([x.expand(shape)], builder.samples)
+        reason = "a constant differs between positions"
+        factors, offsets = (aligned.same_at_all_sites(part, reason) for part in (factor, offset))
+        matrix = selection(aligned.channels[0], x.stream.channels) * factors[:, None]
+        return StreamView(builder.mixed([(x.stream, matrix)], offsets.clone()), aligned.index)
 
-    return made.placed(x, attempt, flat=False)
+    return builder.placed(x, attempt, flat=False)
 
 
-def sum_of(made: Recogniser, first: Wire, second: Wire, sign: float) -> Wire:
-    shape = torch.broadcast_shapes(first.where.shape, second.where.shape)
+def weighted_sum(builder: StreamBuilder, first: StreamView, second: StreamView, sign: float) -> StreamView:
+    """first + sign · second."""
+    shape = torch.broadcast_shapes(first.shape, second.shape)
     pair = first.expand(shape), second.expand(shape)
-    for attempt in (lambda w: w, made.picked, lambda w: made.flattened(w) or w):
-        changed = [wire for wire in map(attempt, pair) if wire is not None]
-        if len(changed) < len(pair):
+    for attempt in (lambda view: view, builder.picked, lambda view: builder.flattened(view) or view):
+        views = [view for view in map(attempt, pair) if view is not None]
+        if len(views) < len(pair):
             continue
         try:
-            aligned = wires.align(changed, made.samples)
-        except MisplacedError:
+            aligned = align(views, builder.samples)
+        except NoRuleError:
             continue
-        weights = [selection(c, w.stream.channels) for c, w in zip(aligned.channels, changed, strict=True)]
-        parts = [(changed[0].stream, weights[0]), (changed[1].stream, sign * weights[1])]
-        bias = torch.zeros(len(weights[0]), dtype=torch.float64)
-        return Wire(mixed(made, parts, bias, changed[0].stream.grid), aligned.where)
-    raise MisplacedError("numbers of different positions are added")
+        weights = [selection(c, v.stream.channels) for c, v in zip(aligned.channels, views, strict=True)]
+        parts = [(views[0].stream, weights[0]), (views[1].stream, sign * weights[1])]
+        return StreamView(builder.mixed(parts), aligned.index)
+    raise NoRuleError("numbers of different positions are added")
 
 
-def pair(made: Recogniser, first: Any, second: Any) -> tuple[Wire, Wire]:
-    """Two values that depend on the input; one that is the prefix's gets the layout that fits the other."""
-    if isinstance(first, Wire) and isinstance(second, Early):
-        return first, _beside(made, second, first)
-    if isinstance(second, Wire) and isinstance(first, Early):
-        return _beside(made, first, second), second
-    return made.wire(first), made.wire(second)
+def view_pair(builder: StreamBuilder, first: Value, second: Value) -> tuple[StreamView, StreamView]:
+    """Views of two values; one of the prefix gets the layout that fits the other."""
+    if isinstance(first, StreamView) and isinstance(second, PrefixValue):
+        return first, _view_beside(builder, second, first)
+    if isinstance(second, StreamView) and isinstance(first, PrefixValue):
+        return _view_beside(builder, first, second), second
+    return builder.view(first), builder.view(second)
 
 
-def _beside(made: Recogniser, early: Early, other: Wire) -> Wire:
+def _view_beside(builder: StreamBuilder, value: PrefixValue, other: StreamView) -> StreamView:
     for axis in (-1, 1, 2):
-        if -early.value.ndim <= axis < early.value.ndim:
-            wire = made.wire(early, axis)
-            shape = torch.broadcast_shapes(wire.where.shape, other.where.shape)
+        if -value.value.ndim <= axis < value.value.ndim:
+            view = builder.view(value, axis)
+            shape = torch.broadcast_shapes(view.shape, other.shape)
             try:
-                wires.align([wire.expand(shape), other.expand(shape)], made.samples)
-                return wire
-            except MisplacedError:
+                align([view.expand(shape), other.expand(shape)], builder.samples)
+                return view
+            except NoRuleError:
                 continue
-    return made.wire(early)
+    return builder.view(value)
 
 
-def add(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords, sign: float = 1.0) -> Value:
-    first, second = args[:2]
-    sign = sign * float(known(kwargs.get("alpha", 1)))
-    if isinstance(first, Scores) or isinstance(second, Scores):
-        from interbasis.models.traced.rules.attention import masked
-
-        return masked(first, known(second)) if isinstance(first, Scores) else masked(second, known(first))
+def add(builder: StreamBuilder, first: Any, second: Any, alpha: float = 1, sign: float = 1.0) -> Value:
+    sign = sign * float(alpha)
+    for scores, mask in ((first, second), (second, first)):
+        if isinstance(scores, AttentionScores):
+            return scores.masked(constant(mask))
     if is_computed(first) and is_computed(second):
-        return sum_of(made, *pair(made, first, second), sign)
+        return weighted_sum(builder, *view_pair(builder, first, second), sign)
     if is_computed(first):
-        return by_constants(made, made.wire(first), 1.0, sign * torch.as_tensor(known(second)))
-    return by_constants(made, made.wire(second), sign, known(first))
+        return by_constants(builder, builder.view(first), 1.0, sign * torch.as_tensor(constant(second)))
+    return by_constants(builder, builder.view(second), sign, constant(first))
 
 
-def sub(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    return add(made, node, args, kwargs, -1.0)
+def sub(builder: StreamBuilder, first: Any, second: Any, alpha: float = 1) -> Value:
+    return add(builder, first, second, alpha, -1.0)
 
 
-def rsub(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    return add(made, node, [args[1], args[0]], kwargs, -1.0)
+def rsub(builder: StreamBuilder, first: Any, second: Any, alpha: float = 1) -> Value:
+    return add(builder, second, first, alpha, -1.0)
 
 
-def neg(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    return by_constants(made, made.wire(args[0]), -1.0, 0.0)
+def neg(builder: StreamBuilder, x: Value) -> Value:
+    return by_constants(builder, builder.view(x), -1.0, 0.0)
 
 
-def mul(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    first, second = args[:2]
-    for scores, factor in ((first, second), (second, first)):
-        if isinstance(scores, Scores):
-            return _scaled(scores, float(known(factor)))
-    if is_computed(first) and is_computed(second):
-        return products.product(made, *pair(made, first, second))
-    x, factor = (first, second) if is_computed(first) else (second, first)
-    return by_constants(made, made.wire(x), known(factor), 0.0)
-
-
-def div(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    first, second = args[:2]
-    if kwargs.get("rounding_mode") is not None:
-        raise MisplacedError("a rounded division has no rule")
-    if isinstance(first, Scores):
-        return _scaled(first, 1 / float(known(second)))
-    if is_computed(second):
-        if not is_computed(first):
-            raise MisplacedError("a division by what is computed has no rule")
-        return products.quotient(made, *pair(made, first, second))
-    return by_constants(made, made.wire(first), 1 / torch.as_tensor(known(second), dtype=torch.float64), 0.0)
-
-
-def _scaled(scores: Scores, factor: float) -> Scores:
-    from dataclasses import replace
-
-    if scores.softmax or scores.causal:
-        raise MisplacedError("scores are scaled after they were masked")
-    return replace(scores, scale=scores.scale * factor)
-
-
-def batch_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    """In evaluation mode a scale and a shift of every channel, dimension 1."""
-    gain, bias, mean, variance = (known(arg) for arg in args[1:5])
-    epsilon = float(known(args[6]))
+def batch_norm(builder: StreamBuilder, x: Value, gain: Any, bias: Any, mean: Any, *options: Any) -> Value:
+    """Batch norm, in evaluation mode a scale and a shift of every channel, dimension 1."""
+    variance, _, epsilon = options
+    gain, bias, mean, variance = map(constant, (gain, bias, mean, variance))
     scale = (variance.double() + epsilon).rsqrt()
     scale = scale if gain is None else scale * gain
     shift = -mean * scale if bias is None else bias - mean * scale
-    x = made.wire(args[0], 1)
-    shape = [1, -1] + [1] * (x.where.ndim - 2)
-    return Several((by_constants(made, x, scale.view(shape), shift.view(shape)),))
+    view = builder.view(x, 1)
+    shape = [1, -1] + [1] * (view.index.ndim - 2)
+    return (by_constants(builder, view, scale.view(shape), shift.view(shape)),)
 
 
-def copy(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
+def copy(builder: StreamBuilder, target: Any, source: Value, *options: Any) -> Value:
     """All numbers of a tensor, or of a slice of it, replaced by others: what is written is what comes out."""
-    if not isinstance(args[1], Wire):
-        raise MisplacedError("numbers are replaced by constants")
-    return args[1].expand(torch.Size(shape_of(args[0])))
+    if not isinstance(source, StreamView):
+        raise NoRuleError("numbers are replaced by constants")
+    shape = target.shape if isinstance(target, Tensor) else traced_shape(target)
+    return source.expand(torch.Size(shape))
 
 
-def cat(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    return _joined(made, args[0], lambda parts: torch.cat(parts, *[known(a) for a in args[1:]]))
+def cat(builder: StreamBuilder, parts: Sequence[Value], dim: int) -> Value:
+    return _joined(builder, parts, lambda indices: torch.cat(indices, dim))
 
 
-def stack(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    return _joined(made, args[0], lambda parts: torch.stack(parts, *[known(a) for a in args[1:]]))
+def stack(builder: StreamBuilder, parts: Sequence[Value], dim: int) -> Value:
+    return _joined(builder, parts, lambda indices: torch.stack(indices, dim))
 
 
-def scattered(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
+def scattered(builder: StreamBuilder, target: Value, source: Value, *options: Any) -> Value:
     """A tensor with a slice of it replaced."""
-    options, named = [known(arg) for arg in args[2:]], {name: known(arg) for name, arg in kwargs.items()}
-    target: Any = node.target
-    return _joined(made, args[:2], lambda parts: target(*parts, *options, **named))
+    scatter: Any = builder.node.target
+    return _joined(builder, (target, source), lambda indices: scatter(*indices, *constant(options)))
 
 
-def _joined(made: Recogniser, parts: Any, join: Any) -> Value:
+def _joined(builder: StreamBuilder, parts: Sequence[Value], join: Callable[[list[Tensor]], Tensor]) -> Value:
     """Streams side by side as channels of one; where their entries go is decided by the indices."""
-    found = [part for part in parts if isinstance(part, Wire)]
-    if not all(map(is_computed, parts)) or not found:
-        raise MisplacedError("constants are put beside what is computed")
-    joined = [part if isinstance(part, Wire) else pair(made, part, found[0])[0] for part in parts]
-    streams = list(dict.fromkeys(wire.stream for wire in joined))
+    views = [part for part in parts if isinstance(part, StreamView)]
+    if not all(map(is_computed, parts)) or not views:
+        raise NoRuleError("constants are put beside what is computed")
+    views = [p if isinstance(p, StreamView) else view_pair(builder, p, views[0])[0] for p in parts]
+    streams = list(dict.fromkeys(view.stream for view in views))
     if len({stream.grid for stream in streams}) > 1:
-        raise MisplacedError("values with different positions are put together")
+        raise NoRuleError("values with different positions are put together")
     if len(streams) == 1:
-        return Wire(streams[0], join([wire.where for wire in joined]))
-    starts, total = {}, 0
-    for stream in streams:
-        starts[stream] = total
-        total += stream.channels
-    columns = [
-        (s, selection(torch.arange(s.channels), s.channels).new_zeros(total, s.channels)) for s in streams
-    ]
-    for stream, matrix in columns:
-        matrix[starts[stream] : starts[stream] + stream.channels] = torch.eye(stream.channels)
-    whole = mixed(made, columns, torch.zeros(total, dtype=torch.float64), streams[0].grid)
-    where = [wire.spots * total + starts[wire.stream] + wire.channels for wire in joined]
-    return Wire(whole, join(where))
+        return StreamView(streams[0], join([view.index for view in views]))
+    widths = [stream.channels for stream in streams]
+    blocks = torch.eye(sum(widths), dtype=torch.float64).split(widths, dim=1)
+    starts = {stream: sum(widths[:k]) for k, stream in enumerate(streams)}
+    indices = [view.sites * sum(widths) + starts[view.stream] + view.channels for view in views]
+    return StreamView(builder.mixed(list(zip(streams, blocks, strict=True))), join(indices))
 
 
-def mean(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    return _reduced(made, args, kwargs, is_mean=True)
-
-
-def sum_(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    return _reduced(made, args, kwargs, is_mean=False)
-
-
-def _reduced(made: Recogniser, args: list[Any], kwargs: Keywords, *, is_mean: bool) -> Value:
-    """Over channels a row of ones; over all positions a mean."""
-    if len(args) < 2 or known(args[1]) is None:
-        raise MisplacedError("a mean over everything mixes samples")
-    x = made.wire(args[0])
-    ndim = x.where.ndim
-    axes = sorted(int(a) % ndim for a in _as_list(known(args[1])))
-    keep = bool(known(args[2])) if len(args) > 2 else bool(known(kwargs.get("keepdim", False)))
-    rest = [k for k in range(ndim) if k not in axes]
-    moved = Wire(x.stream, x.where.permute(*rest, *axes).flatten(len(rest)))
-    length = moved.where.shape[-1]
-    try:
-        ones = torch.ones(1, length, dtype=torch.float64) / (length if is_mean else 1)
-        mean_square = products.mean_square(made, moved) if is_mean else None
-        result = mean_square or applied(made, moved, ones, None, moved.where.ndim - 1)
-        where, stream = result.where[..., 0], result.stream
-        if result.stream.made.inputs[0].grid != x.stream.grid:
-            raise MisplacedError("positions were flattened")
-    except MisplacedError:
-        where, stream = _over_positions(made, moved)
-        if not is_mean:
-            made.fixed_lengths = True
-            scaled = by_constants(made, Wire(stream, where), float(length), 0.0)
-            where, stream = scaled.where, scaled.stream
-    for axis in axes if keep else ():
-        where = where.unsqueeze(axis)
-    return Wire(stream, where)
-
-
-def _over_positions(made: Recogniser, x: Wire) -> tuple[Tensor, Stream]:
-    """x.where [..., L] with all positions of one sample and channel along the last dimension."""
-    old = x.stream
-    positions, sample = x.spots % old.positions, x.spots // old.positions
-    same = (sample == sample[..., :1]).all() and (x.channels == x.channels[..., :1]).all()
-    every = x.where.shape[-1] == old.positions
-    if (
-        not same
-        or not every
-        or not torch.equal(positions.sort(-1).values, torch.arange(old.positions).expand(x.where.shape))
-    ):
-        raise MisplacedError("a mean over some of the positions has no rule")
-    stream = made.stream(Gathered((old,), average_of_all(old.grid), MEAN), (), old.channels)
-    return sample[..., 0] * old.channels + x.channels[..., 0], stream
-
-
-def average_of_all(grid: Grid) -> Stencil:
-    """One position: the mean of all."""
-    whole = Stencil.adaptive(grid, (1,) * len(grid))
-    return Stencil(grid, (), whole.index, whole.weight)
-
-
-def _as_list(value: Any) -> list[int]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-RULES = {
-    "linear": linear, "addmm": addmm, "matmul": matmul, "mm": matmul, "bmm": matmul, "add": add, "sub": sub,
-    "rsub": rsub, "neg": neg, "mul": mul, "div": div, "cat": cat, "stack": stack, "mean": mean, "sum": sum_,
-    "copy": copy, "slice_scatter": scattered, "select_scatter": scattered,
+RULES: dict[str, Rule] = {
+    "linear": linear, "addmm": addmm, "add": add, "sub": sub, "rsub": rsub, "neg": neg, "cat": cat,
+    "stack": stack, "copy": copy, "slice_scatter": scattered, "select_scatter": scattered,
     "_native_batch_norm_legit_no_training": batch_norm,
 }  # fmt: skip

@@ -1,97 +1,192 @@
-"""Layer norms and RMS norms: the mean square of a stream, the division by its root, gain and bias."""
+"""Means, variances and norms: the mean square of a stream, the division by its root, gain and bias."""
 
 from math import prod
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
-from interbasis.models.traced import wires
-from interbasis.models.traced.recognise import Recogniser, known
-from interbasis.models.traced.rules.linear import by_constants
-from interbasis.models.traced.streams import Divided, MeanSquare, Mixed, selection
-from interbasis.models.traced.values import Keywords, Several, Value
-from interbasis.models.traced.wires import MisplacedError, Wire
-
-
-def layer_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    gain, bias, epsilon = (known(args[k]) if len(args) > k else None for k in (2, 3, 4))
-    x = made.wire(args[0], -1)
-    return normed(
-        made, x, list(known(args[1])), 1e-5 if epsilon is None else epsilon, (gain, bias), centred=True
-    )
-
-
-def native_layer_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    return Several((layer_norm(made, node, args, kwargs),))
+from interbasis.models.traced.recognise import Rule, StreamBuilder, constant
+from interbasis.models.traced.rules.linear import apply_matrix, by_constants
+from interbasis.models.traced.streams import (
+    MEAN,
+    Applied,
+    Divided,
+    Gathered,
+    MeanSquare,
+    Mixed,
+    Stream,
+    selection,
+)
+from interbasis.models.traced.values import NoRuleError, StreamView, Value, align, group
+from interbasis.network.stencil import Stencil
+from interbasis.network.window import Grid
 
 
-def rms_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    gain, epsilon = (known(args[k]) if len(args) > k else None for k in (2, 3))
+def layer_norm(
+    builder: StreamBuilder, x: Value, shape: Any, gain: Any, bias: Any, *options: Any
+) -> StreamView:
+    return _normed(builder, x, list(shape), options[0], (gain, bias), centred=True)
+
+
+def native_layer_norm(builder: StreamBuilder, *arguments: Any) -> Value:
+    return (layer_norm(builder, *arguments),)
+
+
+def rms_norm(builder: StreamBuilder, x: Value, shape: Any, gain: Any, epsilon: float | None) -> StreamView:
     epsilon = torch.finfo(torch.float64).eps if epsilon is None else epsilon
-    return normed(made, made.wire(args[0], -1), list(known(args[1])), epsilon, (gain, None), centred=False)
+    return _normed(builder, x, list(shape), epsilon, (gain, None), centred=False)
 
 
-def fused_rms_norm(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    return Several((rms_norm(made, node, args, kwargs),))
+def fused_rms_norm(builder: StreamBuilder, *arguments: Any) -> Value:
+    return (rms_norm(builder, *arguments),)
 
 
-def normed(
-    made: Recogniser,
-    x: Wire,
+def _normed(
+    builder: StreamBuilder,
+    x: Value,
     shape: list[int],
     epsilon: float,
-    affine: tuple[Tensor | None, Tensor | None],
+    affine: tuple[Any, Any],
     *,
     centred: bool,
-) -> Wire:
-    """Over the last dimensions, which must be all channels of one position."""
-    flat = Wire(x.stream, x.where.flatten(-len(shape)))
+) -> StreamView:
+    """Norm over the last dimensions, which must be all channels of one position."""
+    gain, bias = map(constant, affine)
+    view, width = builder.view(x, -1), prod(shape)
+    flat = StreamView(view.stream, view.index.flatten(-len(shape)))
 
-    def attempt(flat: Wire) -> Wire:
-        rows = wires.group(flat, flat.where.ndim - 1, made.samples)
+    def attempt(flat: StreamView) -> StreamView:
+        axis = flat.index.ndim - 1
+        rows = group(flat, axis, builder.samples)
         if len(rows.channels) > 1:
-            raise MisplacedError("a norm of parts of the channels has no closed form")
-        width = prod(shape)
-        read = selection(rows.channels[0], flat.stream.channels)
-        if centred:
-            read = read - read.mean(0, keepdim=True)
-        grid = flat.stream.grid
-        stream = flat.stream
-        if centred or not torch.equal(rows.channels[0], torch.arange(flat.stream.channels)):
-            stream = made.stream(Mixed((stream,), (read,), read.new_zeros(width)), grid, width)
-        square = made.stream(MeanSquare((stream,)), grid, 1)
-        result = made.stream(Divided((square, stream), epsilon), grid, width)
-        return Wire(result, rows.result(width, flat.where.ndim - 1))
+            raise NoRuleError("a norm of parts of the channels has no closed form")
+        select = _select_centred if centred else StreamBuilder.select
+        stream = select(builder, flat.stream, rows.channels[0])
+        square = builder.stream(MeanSquare((stream,)), stream.grid, 1)
+        result = builder.stream(Divided((square, stream), epsilon), stream.grid, width)
+        return StreamView(result, rows.result(width, axis))
 
-    normal = made.placed(flat, attempt)
-    normal = Wire(normal.stream, normal.where.unflatten(-1, shape))
-    gain, bias = affine
+    normal = builder.placed(flat, attempt)
+    normal = StreamView(normal.stream, normal.index.unflatten(-1, shape))
     if gain is None and bias is None:
         return normal
-    return by_constants(made, normal, 1.0 if gain is None else gain, 0.0 if bias is None else bias)
+    return by_constants(builder, normal, 1.0 if gain is None else gain, 0.0 if bias is None else bias)
 
 
-def variance(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
+def _select_centred(builder: StreamBuilder, stream: Stream, channels: Tensor) -> Stream:
+    """Channels of a stream less their mean."""
+    read = selection(channels, stream.channels)
+    return builder.mixed([(stream, read - read.mean(0, keepdim=True))])
+
+
+def variance(
+    builder: StreamBuilder, x: Value, dim: Any, correction: float | None, keepdim: bool = False
+) -> Value:
     """x.var(-1, unbiased=False): the mean square of the centred channels."""
-    x = made.wire(args[0])
-    axes: Any = known(args[1] if len(args) > 1 else kwargs.get("dim"))
-    correction = known(kwargs.get("correction", args[2] if len(args) > 2 else 1))
-    axes = [axes] if isinstance(axes, int) else axes
+    view = builder.view(x)
+    axes = [dim] if isinstance(dim, int) else dim
     if axes is None or len(axes) != 1 or correction not in (0, False):
-        raise MisplacedError("this variance has no closed form")
-    keep = bool(known(kwargs.get("keepdim", args[3] if len(args) > 3 else False)))
-    rows = wires.group(x, axes[0], made.samples)
+        raise NoRuleError("this variance has no closed form")
+    rows = group(view, axes[0], builder.samples)
     if len(rows.channels) > 1:
-        raise MisplacedError("a variance of parts of the channels has no closed form")
-    read = selection(rows.channels[0], x.stream.channels)
-    read = read - read.mean(0, keepdim=True)
-    centred = made.stream(Mixed((x.stream,), (read,), read.new_zeros(len(read))), x.stream.grid, len(read))
-    square = made.stream(MeanSquare((centred,)), x.stream.grid, 1)
-    return Wire(square, rows.rows.unsqueeze(axes[0]) if keep else rows.rows)
+        raise NoRuleError("a variance of parts of the channels has no closed form")
+    centred = _select_centred(builder, view.stream, rows.channels[0])
+    square = builder.stream(MeanSquare((centred,)), view.stream.grid, 1)
+    return StreamView(square, rows.rows.unsqueeze(axes[0]) if keepdim else rows.rows)
 
 
-RULES = {
+def mean(builder: StreamBuilder, x: Value, dim: Any = None, keepdim: bool = False, *options: Any) -> Value:
+    return _reduced(builder, x, dim, keepdim, is_mean=True)
+
+
+def sum_(builder: StreamBuilder, x: Value, dim: Any = None, keepdim: bool = False, *options: Any) -> Value:
+    return _reduced(builder, x, dim, keepdim, is_mean=False)
+
+
+def _reduced(builder: StreamBuilder, x: Value, dim: Any, keepdim: bool, *, is_mean: bool) -> Value:
+    """Over channels a row of ones; over all positions a mean."""
+    if dim is None:
+        raise NoRuleError("a mean over everything mixes samples")
+    view = builder.view(x)
+    ndim = view.index.ndim
+    axes = sorted(int(axis) % ndim for axis in (dim if isinstance(dim, (list, tuple)) else [dim]))
+    remaining = [k for k in range(ndim) if k not in axes]
+    moved = StreamView(view.stream, view.index.permute(*remaining, *axes).flatten(len(remaining)))
+    length = moved.shape[-1]
+    try:
+        ones = torch.ones(1, length, dtype=torch.float64) / (length if is_mean else 1)
+        square = _mean_square(builder, moved) if is_mean else None
+        result = square or apply_matrix(builder, moved, ones, None, moved.index.ndim - 1)
+        if result.stream.inputs[0].grid != view.stream.grid:
+            raise NoRuleError("positions were flattened")
+        result = StreamView(result.stream, result.index[..., 0])
+    except NoRuleError:
+        result = _mean_over_positions(builder, moved)
+        if not is_mean:
+            builder.fixed_lengths = True
+            result = by_constants(builder, result, float(length), 0.0)
+    index = result.index
+    for axis in axes if keepdim else ():
+        index = index.unsqueeze(axis)
+    return StreamView(result.stream, index)
+
+
+def _mean_over_positions(builder: StreamBuilder, x: StreamView) -> StreamView:
+    """Mean of x [..., L], which has all positions of one sample and channel along the last dimension."""
+    stream, channels = x.stream, x.channels
+    position, sample = x.sites % stream.positions, x.sites // stream.positions
+    same = (sample == sample[..., :1]).all() and (channels == channels[..., :1]).all()
+    every = x.shape[-1] == stream.positions
+    positions = torch.arange(stream.positions)
+    if not same or not every or not torch.equal(position.sort(-1).values, positions.expand(x.shape)):
+        raise NoRuleError("a mean over some of the positions has no rule")
+    average = builder.stream(Gathered((stream,), averaging_stencil(stream.grid), MEAN), (), stream.channels)
+    return StreamView(average, sample[..., 0] * stream.channels + channels[..., 0])
+
+
+def averaging_stencil(grid: Grid) -> Stencil:
+    """Stencil to one position, the mean of all."""
+    whole = Stencil.adaptive(grid, (1,) * len(grid))
+    return Stencil(grid, (), whole.index, whole.weight)
+
+
+def _is_applied(stream: Stream, name: str) -> bool:
+    """Whether a stream is a function of that name applied to another."""
+    return isinstance(stream.op, Applied) and getattr(stream.op.activation, "name", "") == name
+
+
+def _mean_square(builder: StreamBuilder, x: StreamView) -> StreamView | None:
+    """Mean of x [..., L] where it is the squares of all channels of a stream; else None."""
+    if not _is_applied(x.stream, "square"):
+        return None
+    rows = group(x, x.index.ndim - 1, builder.samples)
+    every = torch.arange(x.stream.channels)
+    if len(rows.channels) != 1 or not torch.equal(rows.channels[0].sort().values, every):
+        return None
+    result = builder.stream(MeanSquare((x.stream.inputs[0],)), x.stream.grid, 1)
+    return StreamView(result, rows.rows[..., None])
+
+
+def norm_by_root(builder: StreamBuilder, x: StreamView, root: StreamView, name: str) -> StreamView | None:
+    """x / √(v + ε), v a mean square, where ``root`` is the function ``name`` of v + ε; else None."""
+    if not _is_applied(root.stream, name):
+        return None
+    square, epsilon = root.stream.inputs[0], 0.0
+    if isinstance(square.op, Mixed) and len(square.inputs) == 1 and square.channels == 1:
+        if square.op.weights[0].flatten().tolist() != [1]:
+            return None
+        epsilon, square = float(square.op.bias.item()), square.inputs[0]
+    if not isinstance(square.op, MeanSquare) or epsilon <= 0:
+        return None
+    shape = torch.broadcast_shapes(x.shape, root.shape)
+    aligned = align([x.expand(shape), root.expand(shape)], builder.samples)
+    stream = builder.select(x.stream, aligned.channels[0])
+    result = builder.stream(Divided((square, stream), epsilon), stream.grid, stream.channels)
+    return StreamView(result, aligned.index)
+
+
+RULES: dict[str, Rule] = {
     "layer_norm": layer_norm, "native_layer_norm": native_layer_norm, "rms_norm": rms_norm,
-    "_fused_rms_norm": fused_rms_norm, "var": variance,
+    "_fused_rms_norm": fused_rms_norm, "var": variance, "mean": mean, "sum": sum_,
 }  # fmt: skip

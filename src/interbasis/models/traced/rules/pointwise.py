@@ -1,15 +1,15 @@
-"""Functions of every number by itself."""
+"""Functions of every number by itself, and products of two computed values: gates, and norms written out."""
 
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
-from interbasis.models.traced import wires
-from interbasis.models.traced.recognise import Recogniser, call, known, op_name
-from interbasis.models.traced.streams import Applied, Mixed, Product, selection
-from interbasis.models.traced.values import Keywords, Known, Scores, Value
-from interbasis.models.traced.wires import MisplacedError, Wire
+from interbasis.models.traced.recognise import Rule, StreamBuilder, constant, op_name, plain
+from interbasis.models.traced.rules.linear import by_constants, is_computed, view_pair
+from interbasis.models.traced.rules.norms import norm_by_root
+from interbasis.models.traced.streams import Applied, Product
+from interbasis.models.traced.values import AttentionScores, Keywords, NoRuleError, StreamView, Value, align
 from interbasis.network.cores.per_feature import PerFeaturePReLU
 
 NAMES = (
@@ -23,14 +23,12 @@ NAMES = (
 
 
 class Pointwise(nn.Module):
-    """One of torch's functions of a number, with the options it was called with."""
+    """Function of torch on every number, with the options it was called with."""
 
-    def __init__(self, node: fx.Node, options: list[Any], named: Keywords, name: str = ""):
+    def __init__(self, node: fx.Node, options: list[Any], named: Keywords):
         super().__init__()
         self.target: Any = node.target
-        self.name = name or op_name(node)
-        self.options = options
-        self.named = named
+        self.name, self.options, self.named = op_name(node), options, named
 
     def __deepcopy__(self, memo: dict) -> "Pointwise":
         return self
@@ -54,96 +52,117 @@ class Square(nn.Module):
         return u.square()
 
 
-def pointwise(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    options = [known(arg) for arg in args[1:]]
-    named = {name: known(value) for name, value in kwargs.items()}
+def apply(builder: StreamBuilder, x: StreamView, activation: nn.Module) -> StreamView:
+    """Apply a function to the channels that a tensor holds."""
+
+    def attempt(x: StreamView) -> StreamView:
+        aligned = align([x], builder.samples)
+        stream = builder.select(x.stream, aligned.channels[0])
+        result = builder.stream(Applied((stream,), activation), stream.grid, stream.channels)
+        return StreamView(result, aligned.index)
+
+    return builder.placed(x, attempt, flat=False)
+
+
+def pointwise(builder: StreamBuilder, x: Value, *defaults: Any) -> Value:
+    args, named = builder.arguments(builder.node)  # options as they were called with, without defaults
+    options, named = constant(plain(list(args[1:]))), constant(plain(dict(named)))
     if any(isinstance(option, Tensor) for option in [*options, *named.values()]):
-        raise MisplacedError("a function with tensors as options has no rule")
-    result = apply(made, made.wire(args[0]), Pointwise(node, options, named))
-    if op_name(node) == "log_sigmoid_forward":
-        from interbasis.models.traced.values import Several
-
-        return Several((result, result))
-    return result
+        raise NoRuleError("a function with tensors as options has no rule")
+    result = apply(builder, builder.view(x), Pointwise(builder.node, options, named))
+    return (result, result) if op_name(builder.node) == "log_sigmoid_forward" else result
 
 
-def apply(made: Recogniser, x: Wire, activation: nn.Module) -> Wire:
-    """To the channels that a tensor holds."""
-
-    def attempt(x: Wire) -> Wire:
-        aligned = wires.align([x], made.samples)
-        stream, channels = x.stream, aligned.channels[0]
-        if not torch.equal(channels, torch.arange(stream.channels)):
-            matrix = selection(channels, stream.channels)
-            bias = torch.zeros(len(matrix), dtype=torch.float64)
-            stream = made.stream(Mixed((stream,), (matrix,), bias), stream.grid, len(matrix))
-        return Wire(made.stream(Applied((stream,), activation), stream.grid, stream.channels), aligned.where)
-
-    return made.placed(x, attempt, flat=False)
+def power(builder: StreamBuilder, x: Value, exponent: Any) -> Value:
+    if isinstance(constant(exponent), Tensor) or not is_computed(x):
+        raise NoRuleError("a power with a computed exponent has no rule")
+    activation = Square() if exponent == 2 else Pointwise(builder.node, [exponent], {})
+    return apply(builder, builder.view(x), activation)
 
 
-def square(made: Recogniser, x: Wire) -> Wire:
-    return apply(made, x, Square())
-
-
-def power(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    exponent = known(args[1])
-    if isinstance(exponent, Tensor) or isinstance(args[0], Known):
-        raise MisplacedError("a power with a computed exponent has no rule")
-    x = made.wire(args[0])
-    return square(made, x) if exponent == 2 else apply(made, x, Pointwise(node, [exponent], {}))
-
-
-def prelu(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    x, slopes = made.wire(args[0], 1), known(args[1]).double()
+def prelu(builder: StreamBuilder, x: Value, weight: Any) -> Value:
+    view, slopes = builder.view(x, 1), constant(weight).double()
     if slopes.numel() == 1:
-        return apply(made, x, nn.LeakyReLU(slopes.item()))
-    shape = [1, -1] + [1] * (x.where.ndim - 2)
-    aligned = wires.align([x], made.samples)
-    k = len(aligned.channels[0])
-    rows = slopes.view(shape).expand(x.where.shape).flatten()[aligned.order].view(-1, k)
-    if (rows != rows[:1]).any():
-        raise MisplacedError("slopes differ between positions")
-    module = nn.PReLU(k).double()
-    module.weight.data = rows[0].clone()
-    return apply(made, x, PerFeaturePReLU(module))
+        return apply(builder, view, nn.LeakyReLU(slopes.item()))
+    slopes = slopes.view([1, -1] + [1] * (view.index.ndim - 2))
+    slopes = align([view], builder.samples).same_at_all_sites(slopes, "slopes differ between positions")
+    module = nn.PReLU(len(slopes)).double()
+    module.weight.data = slopes.clone()
+    return apply(builder, view, PerFeaturePReLU(module))
 
 
-def glu(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
+def glu(builder: StreamBuilder, x: Value, dim: int) -> Value:
     """a ∘ sigmoid(b), the two halves along a dimension."""
-    x = made.wire(args[0])
-    axis = int(known(args[1])) if len(args) > 1 else -1
-    value, gate = (Wire(x.stream, half) for half in x.where.chunk(2, axis))
-    aligned = wires.align([gate, value], made.samples)
-    parts = []
-    for channels in aligned.channels:
-        matrix = selection(channels, x.stream.channels)
-        bias = torch.zeros(len(matrix), dtype=torch.float64)
-        parts.append(made.stream(Mixed((x.stream,), (matrix,), bias), x.stream.grid, len(matrix)))
-    stream = made.stream(Product(tuple(parts), nn.Sigmoid()), x.stream.grid, len(aligned.channels[0]))
-    return Wire(stream, aligned.where)
+    view = builder.view(x)
+    value, gate = (StreamView(view.stream, half) for half in view.index.chunk(2, dim))
+    aligned = align([gate, value], builder.samples)
+    parts = tuple(builder.select(view.stream, channels) for channels in aligned.channels)
+    op = Product(parts, nn.Sigmoid())
+    return StreamView(builder.stream(op, view.stream.grid, len(aligned.channels[0])), aligned.index)
 
 
-def masked_fill(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    if isinstance(args[0], Scores):
-        from interbasis.models.traced.rules.attention import masked
-
-        filled = torch.zeros(args[0].shape, dtype=torch.float64).masked_fill(
-            known(args[1]), float(known(args[2]))
-        )
-        return masked(args[0], filled)
-    raise MisplacedError("filling in numbers has no rule")
-
-
-def where(made: Recogniser, node: fx.Node, args: list[Any], kwargs: Keywords) -> Value:
-    if isinstance(args[1], Scores):
-        from interbasis.models.traced.rules.attention import masked
-
-        return masked(args[1], call(node, [args[0], Known(torch.zeros(args[1].shape).double()), args[2]], {}))
-    raise MisplacedError("a choice between values has no rule")
+def mul(builder: StreamBuilder, first: Any, second: Any) -> Value:
+    for scores, factor in ((first, second), (second, first)):
+        if isinstance(scores, AttentionScores):
+            return scores.scaled(float(constant(factor)))
+    if is_computed(first) and is_computed(second):
+        return _product(builder, *view_pair(builder, first, second))
+    x, factor = (first, second) if is_computed(first) else (second, first)
+    return by_constants(builder, builder.view(x), constant(factor), 0.0)
 
 
-RULES = {
+def div(builder: StreamBuilder, first: Any, second: Any, rounding_mode: str | None = None) -> Value:
+    if rounding_mode is not None:
+        raise NoRuleError("a rounded division has no rule")
+    if isinstance(first, AttentionScores):
+        return first.scaled(1 / float(constant(second)))
+    if is_computed(first) and is_computed(second):
+        x, root = view_pair(builder, first, second)
+        norm = norm_by_root(builder, x, root, "sqrt")
+        if norm is not None:
+            return norm
+    if is_computed(second):
+        raise NoRuleError("a division by what is computed has no rule")
+    factor = 1 / torch.as_tensor(constant(second), dtype=torch.float64)
+    return by_constants(builder, builder.view(first), factor, 0.0)
+
+
+def _product(builder: StreamBuilder, first: StreamView, second: StreamView) -> StreamView:
+    """act(g) ∘ w, or x / √(v + ε) where one of the two is that root."""
+    if first.stream is second.stream and torch.equal(first.index, second.index):
+        return apply(builder, first, Square())
+    for x, root in ((first, second), (second, first)):
+        norm = norm_by_root(builder, x, root, "rsqrt")
+        if norm is not None:
+            return norm
+    gate, value = (first, second) if isinstance(first.stream.op, Applied) else (second, first)
+    shape = torch.broadcast_shapes(gate.shape, value.shape)
+    aligned = align([gate.expand(shape), value.expand(shape)], builder.samples)
+    stream = gate.stream
+    activation: nn.Module = nn.Identity()
+    if isinstance(stream.op, Applied) and not any(stream.op.activation.parameters()):
+        activation, stream = stream.op.activation, stream.inputs[0]
+    pairs = zip((stream, value.stream), aligned.channels, strict=True)
+    parts = tuple(builder.select(part, channels) for part, channels in pairs)
+    k = len(aligned.channels[0])
+    return StreamView(builder.stream(Product(parts, activation), stream.grid, k), aligned.index)
+
+
+def masked_fill(builder: StreamBuilder, x: Value, mask: Any, value: Any) -> Value:
+    if not isinstance(x, AttentionScores):
+        raise NoRuleError("filling in numbers has no rule")
+    zeros = torch.zeros(x.shape, dtype=torch.float64)
+    return x.masked(zeros.masked_fill(constant(mask), float(constant(value))))
+
+
+def where(builder: StreamBuilder, condition: Any, x: Any = None, other: Any = None) -> Value:
+    if not isinstance(x, AttentionScores):
+        raise NoRuleError("a choice between values has no rule")
+    zeros = torch.zeros(x.shape, dtype=torch.float64)
+    return x.masked(torch.where(constant(condition), zeros, constant(other)))
+
+
+RULES: dict[str, Rule] = {
     **dict.fromkeys(NAMES, pointwise), "pow": power, "prelu": prelu, "_prelu_kernel": prelu, "glu": glu,
-    "masked_fill": masked_fill, "where": where,
+    "mul": mul, "div": div, "masked_fill": masked_fill, "where": where,
 }  # fmt: skip

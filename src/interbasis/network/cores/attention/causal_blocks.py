@@ -11,7 +11,7 @@ POSITIONS_PER_BLOCK = 128
 """Positions summed for at once: fewer skip more of what causal attention does not see, and run slower."""
 
 
-class Columns(NamedTuple):
+class FeatureColumns(NamedTuple):
     """Features of one sample and how one head reads them, a column per feature."""
 
     own: Tensor  # f_js of the queries [S, r]

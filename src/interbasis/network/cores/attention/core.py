@@ -7,11 +7,9 @@ from torch import Tensor
 
 from interbasis.base.memory import elements_within
 from interbasis.network.cores.abilities import FastAblation, SamplesQueries
-from interbasis.network.cores.attention import edges, folded, key_levels, table
+from interbasis.network.cores.attention import edges, rotary_moments, short_cuts
 from interbasis.network.cores.attention.heads import AttentionShape, Heads
-from interbasis.network.cores.attention.moments import add_block, value_products
-from interbasis.network.cores.attention.sums import HeadSums
-from interbasis.network.cores.attention.turned_moments import add_key_terms
+from interbasis.network.cores.attention.moments import HeadSums, add_block, value_products
 from interbasis.network.cores.core import Counted, Moments, PassCore, Sums
 from interbasis.numerics.integration import Rule
 
@@ -85,17 +83,17 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         return self._heads(u, outputs).mixed_values().permute(1, 2, 0, 3).flatten(2)
 
     def at(self, u: Tensor, positions: Tensor) -> Tensor:
-        return Heads.of(self.shape, u, positions).mixed_values().permute(1, 2, 0, 3).flatten(2)
+        return Heads.from_read_outs(self.shape, u, positions).mixed_values().permute(1, 2, 0, 3).flatten(2)
 
     def written_from(self, f: Tensor, read: Tensor, outputs: slice, write: Tensor) -> Tensor | None:
-        return folded.written(self.shape, f, read, outputs, write)
+        return short_cuts.written_from_features(self.shape, f, read, outputs, write)
 
     def written_from_table(self, rows: Tensor, index: Tensor, outputs: slice, write: Tensor) -> Tensor | None:
-        return table.written(self.shape, rows, index, outputs, write)
+        return short_cuts.written_from_table(self.shape, rows, index, outputs, write)
 
     def _heads(self, u: Tensor, outputs: slice) -> Heads:
         seen = outputs.stop if self.shape.causal else u.shape[1]
-        return Heads.of(self.shape, u[:, :seen], _positions(u, outputs))
+        return Heads.from_read_outs(self.shape, u[:, :seen], _positions(u, outputs))
 
     def batch_sums(
         self,
@@ -144,7 +142,7 @@ class Attention(PassCore, SamplesQueries, FastAblation):
 
     def _whole(self, u: Tensor, positions: Tensor, counted: Counted | None, samples: slice) -> Heads:
         """Some samples, with values about their mean."""
-        whole = _centred(Heads.of(self.shape, u[samples], positions[samples]))
+        whole = _centred(Heads.from_read_outs(self.shape, u[samples], positions[samples]))
         if counted is None:
             return whole
         return replace(whole, counted=Counted(*(mask[samples].to(u) for mask in counted)))
@@ -157,7 +155,7 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         most = elements_within(MAX_PATTERN_ELEMENTS, u.element_size())
         # elements per query: of patterns, and of what all pairs of heads of two groups have
         patterns = self.shape.heads * u.shape[1]
-        pairs = self.shape.shared**2 * 2 * (width + key_levels.KEYS_PER_BLOCK)
+        pairs = self.shape.shared**2 * 2 * (width + rotary_moments.KEYS_PER_BLOCK)
         block = max(1, min(self._queries_at_once(u, positions), most // pairs))
         few = most // (patterns * positions.shape[1])
         room = elements_within(MAX_BLOCK_ELEMENTS, u.element_size())
@@ -166,8 +164,8 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         for first in range(0, len(u), samples):
             whole = self._whole(u, positions, counted, slice(first, first + samples))
             for start in range(0, positions.shape[1], queries):
-                some = whole.queries(start, start + queries, key_levels.KEYS_PER_BLOCK)
-                add_key_terms(sums, some, metric, block)
+                some = whole.queries(start, start + queries, rotary_moments.KEYS_PER_BLOCK)
+                rotary_moments.add_key_terms(sums, some, metric, block)
 
     def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
         """Gradient or quadrature; attention has no closed form along the line."""
@@ -196,7 +194,7 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         for node, weight in zip(rule.nodes, rule.weights, strict=True):
             for sample in range(len(u)):
                 one = slice(sample, sample + 1)
-                x = _centred(Heads.of(self.shape, node * u[one], positions[one]))
+                x = _centred(Heads.from_read_outs(self.shape, node * u[one], positions[one]))
                 token, end = sample * count, (sample + 1) * count
                 while token < end:
                     group = token // size

@@ -5,12 +5,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from interbasis.network.cores.attention import turned_edges
-from interbasis.network.cores.attention.causal_blocks import CausalBlocks, Columns
-from interbasis.network.cores.attention.few_queries import FewQueries, are_few
-from interbasis.network.cores.attention.function_sums import Sides, add_by_functions
+from interbasis.network.cores.attention.causal_blocks import CausalBlocks, FeatureColumns
 from interbasis.network.cores.attention.heads import Heads
-from interbasis.network.cores.attention.slow_turns import SlowTurns
+from interbasis.network.cores.attention.rotary_edges import FewQueries, add_brackets, are_few, moved_by_keys
 
 ALIGNED = 16
 """Features are filled up to multiples of this with zeros: rows of products then begin on a cache line, and
@@ -43,7 +40,7 @@ def _by_query(x: Heads, f: Tensor, read: tuple[Tensor, Tensor, Tensor]) -> Tenso
         pulled = shape.sigma * (x.q[0] @ read_k)  # σ q_sᵀW_K c_j, [n, S, r]
         moved = (flat @ seen).view(*z.shape, -1) * pulled[..., None, :]
     else:
-        moved = turned_edges.moved_by_keys(x, weighted, seen, shape.sigma * read_k)
+        moved = moved_by_keys(x, weighted, seen, shape.sigma * read_k)
         cov = shape.rotary.turn(cov, x.positions[..., None], back=True)
     moved.addcmul_(cov @ read_q, own[:, :, None], value=shape.sigma)
     return moved.addcmul_(read_v, (a @ seen)[:, :, None])
@@ -58,23 +55,21 @@ def signed(x: Heads, f: Tensor, read: Tensor, signs: Tensor) -> Tensor:
                     − Σ_s z_s φ_s [ p_sj (b f)_sj + f_js (b k)_sj ],
 
     2·T·r per query and head, and no [queries, h, r] is ever made. With rotary positions the same holds for
-    coordinates that are turned slowly, once per function of `slow_turns`: p_sj (b f)_sj becomes
-    Σ_m σ q̃_sᵀD_mW_K c_j (b U_m f)_sj. What the other ones add is in `turned_edges.add_signed`; few queries
-    have an order of their own (`few_queries`).
+    coordinates that are not turned; `rotary_edges.py` has the sums over the others, and those over few
+    queries.
     """
     shape, features = x.shape, f.shape[1]
     f, read = (torch.nn.functional.pad(part, (0, -features % ALIGNED)) for part in (f, read))
     own, seen = f[x.positions[0]], f[x.first : x.first + x.k.shape[2]]  # [S, r], [T, r]
-    few = are_few(x, f.shape[1])
-    turns = SlowTurns.of_all(x) if few else SlowTurns.of(x, f.shape[1])
+    few = are_few(shape, x.positions.shape[1])
     result = f.new_zeros(shape.heads, signs.shape[1], shape.width, f.shape[1])
     for h in range(shape.heads):
-        one = x.head(h)
+        head = x.head(h)
         read_q, read_k, read_v = _of_head(read, x, h)
-        a, b = (pattern[0, 0] for pattern in one.pattern())  # [S, T]
-        z = a @ one.v[0, 0]
-        columns = Columns(own, seen, read_q, read_k)
-        sums = (FewQueries if few else _ManyQueries)(one, turns, shape.sigma * b, z, columns)
+        a, b = (pattern[0, 0] for pattern in head.pattern())  # [S, T]
+        z = a @ head.v[0, 0]
+        columns = FeatureColumns(own, seen, read_q, read_k)
+        sums = (FewQueries if few else _ManyQueries)(head, shape.sigma * b, z, columns)
         for r, total in enumerate(result[h]):  # [h, r]
             total.addcmul_(read_v, (signs[:, r] @ a)[None] @ seen)
             sums.add(total, signs[:, r])
@@ -82,44 +77,33 @@ def signed(x: Heads, f: Tensor, read: Tensor, signs: Tensor) -> Tensor:
 
 
 class _ManyQueries:
-    """The sums of one head and one sample over its queries."""
+    """Signed sums over the queries of one head and one sample."""
 
-    def __init__(self, x: Heads, turns: SlowTurns, weights: Tensor, z: Tensor, columns: Columns):
-        """For weights σ b_st [S, T] and z [S, h]."""
-        self.x, self.turns, self.weights, self.z, self.columns = x, turns, weights, z, columns
-        self.own, self.seen = columns.own, columns.seen
+    def __init__(self, x: Heads, weights: Tensor, z: Tensor, columns: FeatureColumns):
+        """For weights w_st = σ b_st [S, T] and z [S, h]."""
+        self.x, self.weights, self.z, self.columns = x, weights, z, columns
         self.blocks = CausalBlocks(x, weights)
-        self.q, self.k = (part[0, 0][:, turns.slow] for part in (x.turned_q, x.k))
-        self.read_q, self.read_k = columns.read_q[turns.slow], columns.read_k[turns.slow]
+        still = slice(x.shape.turned, None)  # coordinates that are not turned
+        self.q, self.k = (part[0, 0][:, still] for part in (x.turned_q, x.k))
+        self.read_q, self.read_k = columns.read_q[still], columns.read_k[still]
 
     def add(self, result: Tensor, sign: Tensor) -> None:
-        """Add what queries and keys move, with signs φ_s [S], to result [h, r]."""
-        if len(self.turns.slow):
-            result += self.x.v[0, 0].T @ self.by_key(sign) - (sign[:, None] * self.z).T @ self.by_query
-        if len(self.turns.fast):
-            weights = sign[:, None] * self.weights
-            turned_edges.add_signed(result, self.x, self.turns, weights, self.z, self.columns)
+        """Add the changes through queries and keys, with signs φ_s [S], to result [h, r]."""
+        if len(self.read_q):
+            result += self.x.v[0, 0].T @ self._by_key(sign) - (sign[:, None] * self.z).T @ self._by_query
+        if self.x.shape.rotary is not None:
+            add_brackets(result, self.x, sign[:, None] * self.weights, self.z, self.columns)
 
     @cached_property
-    def by_query(self) -> Tensor:  # [S, r]
-        """What stands beside −z_s for slow coordinates, without signs:
+    def _by_query(self) -> Tensor:  # [S, r]
+        """Factors of −z_s without signs, q_sᵀW_K c_j (w f)_sj + f_js (w k)_sᵀW_Q c_j."""
+        total = self.columns.own * (self.blocks.over_keys(self.k) @ self.read_q)
+        return total.addcmul_(self.q @ self.read_k, self.blocks.over_keys(self.columns.seen))
 
-        Σ_m q̃_sᵀD_mW_K c_j (w U_m f)_sj + f_js (w k̃)_sᵀR_sW_Q c_j.
-        """
-        pushed = self.turns.turned_back(self.blocks.over_keys(self.k), self.x.positions[0])
-        total = self.own * (pushed @ self.read_q)
-        sides = Sides(self.q, self.seen, self.weights, self.x.keys_seen_by)
-        add_by_functions(total, sides, self.turns.functions[self.x.keys], self.turns.turns, self.read_k)
-        return total
-
-    def by_key(self, sign: Tensor) -> Tensor:  # [S] -> [T, r]
-        """What stands beside v_t: Σ_m k̃_tᵀD_mW_Q c_j (wᵀφ U_m f)_tj + f_jt (wᵀφ q̃)_tᵀR_tW_K c_j."""
-        pulled = self.turns.turned_back(self.blocks.over_queries(self.q, sign), self.x.keys)
-        total = self.seen * (pulled @ self.read_k)
-        functions = self.turns.functions[self.x.positions[0]] * sign[:, None]
-        sides = Sides(self.k, self.own, self.weights.T, self.x.queries_that_see)
-        add_by_functions(total, sides, functions, self.turns.turns, self.read_q)
-        return total
+    def _by_key(self, sign: Tensor) -> Tensor:  # [S] -> [T, r]
+        """Factors of v_t, k_tᵀW_Q c_j (wᵀφf)_tj + f_jt (wᵀφq)_tᵀW_K c_j."""
+        total = self.columns.seen * (self.blocks.over_queries(self.q, sign) @ self.read_k)
+        return total.addcmul_(self.k @ self.read_q, self.blocks.over_queries(self.columns.own, sign))
 
 
 def _of_head(read: Tensor, x: Heads, head: int) -> tuple[Tensor, Tensor, Tensor]:  # [h, r] each

@@ -100,7 +100,7 @@ class Heads:
     """Which positions of the whole batch count in sums; None is all of them."""
 
     @classmethod
-    def of(cls, shape: AttentionShape, u: Tensor, positions: Tensor) -> "Heads":
+    def from_read_outs(cls, shape: AttentionShape, u: Tensor, positions: Tensor) -> "Heads":
         """From read-outs u [n, T, (heads + 2·groups)·h] = [q | k | v] and query positions [n, S]."""
         q, k, v = (part.permute(2, 0, 1, 3).contiguous() for part in shape.parts(u, 2))  # [heads, n, T, h]
         q = q.gather(2, positions[None, :, :, None].expand(shape.heads, -1, -1, shape.width))

@@ -33,16 +33,16 @@ class QueryPaths:
     query: Tensor  # [H, k, h]
 
     @classmethod
-    def of(
+    def from_cotangents(
         cls, shape: AttentionShape, u: Tensor, cotangents: Tensor, positions: Tensor, rule: Rule
     ) -> "QueryPaths":
         """u [T, c_in], cotangents [k, H·h] at the queries' positions [k]."""
         g = cotangents.unflatten(1, (shape.heads, shape.width)).transpose(0, 1).contiguous()
         moved = u.new_zeros(shape.heads, len(positions), len(u))
         attended, query = torch.zeros_like(moved), torch.zeros_like(g)
-        whole = Heads.of(shape, u[None], positions[None])
+        whole = Heads.from_read_outs(shape, u[None], positions[None])
         for node, weight in zip(rule.nodes, rule.weights, strict=True):
-            x = Heads.of(shape, node * u[None], positions[None])
+            x = Heads.from_read_outs(shape, node * u[None], positions[None])
             a, b = (pattern[:, 0] for pattern in x.pattern())  # [H, k, T]
             v, k = x.v[:, 0], x.k[:, 0]
             by_key = g @ v.mT  # g·v_t

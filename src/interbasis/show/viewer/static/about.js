@@ -5,9 +5,19 @@ import { decimal, integer, percent } from "./format.js";
 
 export function aboutTab(page) {
   return el(
-    "section", { class: "text-tab about", "aria-label": "About" },
+    "section",
+    { class: "text-tab about", "aria-label": "About" },
     el("h2", {}, "How to read the graph"),
-    el("p", { class: "lead" }, "A column is a node layer of the network, a box in it one feature of the layer's basis, the most important at the top. A line is the interaction Ê between two features: the root mean square, over the data, of how much of the right one is attributed to the left one. Point at a feature to see what it comes from and what it goes to; the colours are explained below the graph; open it for its numbers. Arrow keys walk along the strongest edges, Enter opens, Escape closes, / searches."),
+    el(
+      "p",
+      { class: "lead" },
+      "A column is a node layer of the network, a box in it one feature of the layer's basis, the " +
+        "most important at the top. A line is the interaction Ê between two features: the root mean " +
+        "square, over the data, of how much of the right one is attributed to the left one. Point at a " +
+        "feature to see what it comes from and what it goes to; the colours are explained below the " +
+        "graph; open it for its numbers. Arrow keys walk along the strongest edges, Enter opens, Escape " +
+        "closes, / searches.",
+    ),
     page.parts.map(({ run }) => aboutRun(run)),
   );
 }
@@ -20,30 +30,106 @@ function aboutRun(run) {
     facts([
       ["Run", run.record.name || "in memory"],
       run.record.model && ["Model", run.record.model],
-      ["Samples", Object.entries(about.samples).map(([key, value]) => `${key.replaceAll("_", " ")} ${integer(value)}`).join(", ")],
+      [
+        "Samples",
+        Object.entries(about.samples)
+          .map(([key, value]) => `${key.replaceAll("_", " ")} ${integer(value)}`)
+          .join(", "),
+      ],
       ["Computed in", `${decimal(seconds)} s`],
       ["Settings", settings(about.settings)],
-      ["Versions", Object.entries(about.versions).map(([key, value]) => `${key} ${value}`).join(", ")],
+      [
+        "Versions",
+        Object.entries(about.versions)
+          .map(([key, value]) => `${key} ${value}`)
+          .join(", "),
+      ],
       ["Weights, SHA-256", about.model_fingerprint.slice(0, 12)],
       digest && ["Graph, SHA-256", digest.slice(0, 12)],
     ]),
-    el("table", { class: "about-table" },
-      el("thead", {}, el("tr", {}, ["Node layer", "Width", "Features", "Noise", "Unused"].map((title) => el("th", { scope: "col" }, title)))),
-      el("tbody", {}, run.layers.map((layer) => el("tr", {}, el("th", { scope: "row" }, name(layer.name)), [layer.width, layer.size, layer.dropped_as_noise, layer.dropped_as_unused].map((value) => el("td", {}, integer(value))))))),
-    el("p", { class: "hint" }, "Width and features count the constant. Noise: directions whose variance is rounding. Unused: directions without effect on the next layer."),
+    el(
+      "table",
+      { class: "about-table" },
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          ["Node layer", "Width", "Features", "Noise", "Unused"].map((title) => el("th", { scope: "col" }, title)),
+        ),
+      ),
+      el(
+        "tbody",
+        {},
+        run.layers.map((layer) =>
+          el(
+            "tr",
+            {},
+            el("th", { scope: "row" }, name(layer.name)),
+            [layer.width, layer.size, layer.dropped_as_noise, layer.dropped_as_unused].map((value) =>
+              el("td", {}, integer(value)),
+            ),
+          ),
+        ),
+      ),
+    ),
+    el(
+      "p",
+      { class: "hint" },
+      "Width and features count the constant. Noise: directions whose variance is rounding. Unused: " +
+        "directions without effect on the next layer.",
+    ),
     run.sections.length > 0 && [
-      el("table", { class: "about-table" },
-        el("thead", {}, el("tr", {}, ["Section", "Edges", "In this page", "Share of Ê² in this page"].map((title) => el("th", { scope: "col" }, title)))),
-        el("tbody", {}, run.sections.map((section) => el("tr", {}, el("th", { scope: "row" }, name(section.source), " → ", name(section.target)), el("td", {}, integer(section.nonzero)), el("td", {}, integer(section.held)), el("td", {}, percent(section.held_share)))))),
+      el(
+        "table",
+        { class: "about-table" },
+        el(
+          "thead",
+          {},
+          el(
+            "tr",
+            {},
+            ["Section", "Edges", "In this page", "Share of Ê² in this page"].map((title) =>
+              el("th", { scope: "col" }, title),
+            ),
+          ),
+        ),
+        el(
+          "tbody",
+          {},
+          run.sections.map((section) =>
+            el(
+              "tr",
+              {},
+              el("th", { scope: "row" }, name(section.source), " → ", name(section.target)),
+              el("td", {}, integer(section.nonzero)),
+              el("td", {}, integer(section.held)),
+              el("td", {}, percent(section.held_share)),
+            ),
+          ),
+        ),
+      ),
       el("p", { class: "hint" }, "Edges larger than 0, those of the constant left out."),
     ],
-    el("ul", { class: "known" }, resultsOf(run).map(([meaning, made, maker]) =>
-      el("li", { class: made ? "" : "absent" }, made ? `${meaning}: available` : [`${meaning}: not yet; run `, el("code", {}, `interbasis ${maker} RUN`)]))),
+    el(
+      "ul",
+      { class: "known" },
+      resultList(run).map(([meaning, available, maker]) =>
+        el(
+          "li",
+          { class: available ? "" : "absent" },
+          available
+            ? `${meaning}: available`
+            : [`${meaning}: not yet; run `, el("code", {}, `interbasis ${maker} RUN`)],
+        ),
+      ),
+    ),
     unreadable.map((problem) => el("p", { class: "hint unreadable" }, name(problem))),
   ];
 }
 
-function resultsOf({ record, modules }) {
+function resultList({ record, modules }) {
   return [
     ["edges and features required", record.ablation, "ablate"],
     ["sparsity curves", record.curves, "curves"],
@@ -54,27 +140,47 @@ function resultsOf({ record, modules }) {
 }
 
 function settings(values) {
-  return Object.entries(values).filter(([, value]) => value !== null).map(([key, value]) => `${key.replaceAll("_", " ")} ${value}`).join(", ");
+  return Object.entries(values)
+    .filter(([, value]) => value !== null)
+    .map(([key, value]) => `${key.replaceAll("_", " ")} ${value}`)
+    .join(", ");
 }
 
 function facts(rows) {
-  return el("dl", { class: "about-facts" }, rows.filter(Boolean).map(([key, value]) => [el("dt", {}, key), el("dd", {}, name(value))]));
+  return el(
+    "dl",
+    { class: "about-facts" },
+    rows.filter(Boolean).map(([key, value]) => [el("dt", {}, key), el("dd", {}, name(value))]),
+  );
 }
 
 export function notesMenu(page) {
   const menu = el("details", { class: "menu" });
-  const file = el("input", { type: "file", accept: "application/json,.json", hidden: true, onchange: () => readNotes(page, file) });
+  const file = el("input", {
+    type: "file",
+    accept: "application/json,.json",
+    hidden: true,
+    onchange: () => readNotes(page, file),
+  });
   const status = el("p", { class: "hint", role: "status" });
   page.notesStatus = status;
   return replace(
     menu,
     el("summary", {}, "Notes"),
     el(
-      "div", { class: "menu-box" },
-      el("p", { class: "hint" }, page.token ? "Pins, names and groups are saved to the run as you make them." : "This page is a single file: download your notes to keep them, and open them here to restore them."),
+      "div",
+      { class: "menu-box" },
+      el(
+        "p",
+        { class: "hint" },
+        page.token
+          ? "Pins, names and groups are saved to the run as you make them."
+          : "This page is a single file: download your notes to keep them, and open them here to restore them.",
+      ),
       el("button", { type: "button", onclick: () => downloadNotes(page) }, "Download notes"),
       el("button", { type: "button", onclick: () => file.click() }, "Open notes…"),
-      file, status,
+      file,
+      status,
     ),
   );
 }
@@ -83,7 +189,10 @@ export function notesMenu(page) {
 function downloadNotes(page) {
   const notes = page.parts.map(({ run, notes: book }) => ({ graph: run.record.digest, ...book.plain() }));
   const text = JSON.stringify({ format: "interbasis-notes", schema: 1, notes }, null, 1);
-  const link = el("a", { href: `data:application/json;charset=utf-8,${encodeURIComponent(text)}`, download: `${page.parts[0].run.record.name || "graph"}-notes.json` });
+  const link = el("a", {
+    href: `data:application/json;charset=utf-8,${encodeURIComponent(text)}`,
+    download: `${page.parts[0].run.record.name || "graph"}-notes.json`,
+  });
   document.body.append(link);
   link.click();
   link.remove();

@@ -8,13 +8,20 @@ export function bars(rows, show = decimal) {
   const largest = Math.max(...rows.map(({ value }) => Math.abs(value)), 1e-300);
   const signed = rows.some(({ value }) => value < 0);
   return el(
-    "table", { class: signed ? "bars signed" : "bars" },
+    "table",
+    { class: signed ? "bars signed" : "bars" },
     rows.map(({ label, value, button, error, beside }) =>
       el(
-        "tr", {},
+        "tr",
+        {},
         el("th", { scope: "row" }, button ?? name(label)),
         el("td", { class: "bar" }, bar(value / largest, signed)),
-        el("td", { class: "number" }, show(value), error !== undefined && error !== null && el("small", {}, ` ± ${show(error, 1)}`)),
+        el(
+          "td",
+          { class: "number" },
+          show(value),
+          error !== undefined && error !== null && el("small", {}, ` ± ${show(error, 1)}`),
+        ),
         beside && el("td", { class: "share" }, beside),
       ),
     ),
@@ -32,7 +39,11 @@ const HEIGHT = 96;
 const FOOT = 16;
 
 function frame(label, ...children) {
-  return svg("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT + FOOT}`, role: "img", "aria-label": label }, children);
+  return svg(
+    "svg",
+    { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT + FOOT}`, role: "img", "aria-label": label },
+    children,
+  );
 }
 
 function tick(x, text, anchor) {
@@ -40,21 +51,29 @@ function tick(x, text, anchor) {
 }
 
 export function histogram({ edges, counts }) {
-  const most = Math.max(...counts, 1);
+  const largest = Math.max(...counts, 1);
   const low = edges[0];
   const high = edges[edges.length - 1];
   const x = (value) => ((value - low) / (high - low || 1)) * WIDTH;
   const zero = low < 0 && high > 0;
   const zeroFits = zero && x(0) > 50 && x(0) < WIDTH - 50;
   return frame(
-    `Histogram of activations from ${decimal(low)} to ${decimal(high)}, at most ${integer(most)} in a bar`,
+    `Histogram of activations from ${decimal(low)} to ${decimal(high)}, at most ${integer(largest)} in a bar`,
     counts.map((count, i) => {
-      const height = (count / most) * (HEIGHT - 4);
-      return svg("rect", { class: "fill", x: x(edges[i]), y: HEIGHT - height, width: Math.max(x(edges[i + 1]) - x(edges[i]) - 0.6, 0.4), height });
+      const height = (count / largest) * (HEIGHT - 4);
+      return svg("rect", {
+        class: "fill",
+        x: x(edges[i]),
+        y: HEIGHT - height,
+        width: Math.max(x(edges[i + 1]) - x(edges[i]) - 0.6, 0.4),
+        height,
+      });
     }),
     svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT }),
     zero && svg("line", { class: "axis", x1: x(0), x2: x(0), y1: HEIGHT, y2: HEIGHT + 4 }),
-    tick(0, decimal(low), "start"), zeroFits && tick(x(0), "0", "middle"), tick(WIDTH, decimal(high), "end"),
+    tick(0, decimal(low), "start"),
+    zeroFits && tick(x(0), "0", "middle"),
+    tick(WIDTH, decimal(high), "end"),
   );
 }
 
@@ -69,8 +88,14 @@ export function profile(means) {
     `Mean activation at ${integer(means.length)} positions, from ${decimal(low)} to ${decimal(high)}`,
     svg("line", { class: "axis", x1: 0, x2: WIDTH, y1: y(0), y2: y(0) }),
     svg("polyline", { class: "line", points }),
-    means.length <= 24 && means.map((value, position) => svg("circle", { class: "fill", cx: x(position), cy: y(value), r: 2.2 })),
-    svg("text", { x: WIDTH, y: 9, "text-anchor": "end" }, `largest ${decimal(Math.max(...means))}, least ${decimal(Math.min(...means))}`),
-    tick(0, "position 0", "start"), tick(WIDTH, String(means.length - 1), "end"),
+    means.length <= 24 &&
+      means.map((value, position) => svg("circle", { class: "fill", cx: x(position), cy: y(value), r: 2.2 })),
+    svg(
+      "text",
+      { x: WIDTH, y: 9, "text-anchor": "end" },
+      `largest ${decimal(Math.max(...means))}, least ${decimal(Math.min(...means))}`,
+    ),
+    tick(0, "position 0", "start"),
+    tick(WIDTH, String(means.length - 1), "end"),
   );
 }

@@ -11,7 +11,11 @@ export class Controls {
     this.page = page;
     this.state = page.state;
     this.run = page.parts[0].run;
-    this.element = el("form", { class: "controls", "aria-label": "What is shown", onsubmit: (event) => event.preventDefault() });
+    this.element = el("form", {
+      class: "controls",
+      "aria-label": "What is shown",
+      onsubmit: (event) => event.preventDefault(),
+    });
     this.updates = [];
     this.legend = new Legend(page);
     this.build();
@@ -19,35 +23,107 @@ export class Controls {
   }
 
   build() {
-    const most = Math.max(1, ...this.page.parts.flatMap(({ run }) => run.sections.map((section) => section.held)));
+    const largest = Math.max(1, ...this.page.parts.flatMap(({ run }) => run.sections.map((section) => section.held)));
     const widest = Math.max(...this.page.parts.flatMap(({ run }) => run.layers.map((layer) => layer.size)));
     const ablated = this.page.parts.every(({ run }) => run.ablated);
     replace(
       this.element,
       this.group(
         "Edges",
-        this.choice("by", "Strongest", [["share", "by share"], ["count", "by count"], ["needed", "needed"]], ablated ? [] : ["needed"]),
-        this.slider("share", { hidden: () => this.state.get("by") !== "share", label: "Share of Ê² in each section", min: 0, max: 100, step: 0.5, to: (share) => share * 100, from: (position) => Math.max(position / 100, 0.001), show: percent }),
-        this.slider("count", { hidden: () => this.state.get("by") !== "count", label: "Edges in each section", min: 0, max: 1000, step: 1, to: (count) => (Math.log(count) / Math.log(most)) * 1000 || 0, from: (position) => Math.round(most ** (position / 1000)), show: integer }),
-        this.slider("loss", { hidden: () => this.state.get("by") !== "needed", label: () => this.lossLabel(), min: 0, max: LOSSES.length - 1, step: 1, to: (loss) => LOSSES.findIndex((one) => one >= loss), from: (position) => LOSSES[position], show: (loss) => this.lossText(loss) }),
+        this.choice(
+          "by",
+          "Strongest",
+          [
+            ["share", "by share"],
+            ["count", "by count"],
+            ["needed", "needed"],
+          ],
+          ablated ? [] : ["needed"],
+        ),
+        this.slider("share", {
+          hidden: () => this.state.get("by") !== "share",
+          label: "Share of Ê² in each section",
+          min: 0,
+          max: 100,
+          step: 0.5,
+          to: (share) => share * 100,
+          from: (position) => Math.max(position / 100, 0.001),
+          show: percent,
+        }),
+        this.slider("count", {
+          hidden: () => this.state.get("by") !== "count",
+          label: "Edges in each section",
+          min: 0,
+          max: 1000,
+          step: 1,
+          to: (count) => (Math.log(count) / Math.log(largest)) * 1000 || 0,
+          from: (position) => Math.round(largest ** (position / 1000)),
+          show: integer,
+        }),
+        this.slider("loss", {
+          hidden: () => this.state.get("by") !== "needed",
+          label: () => this.lossLabel(),
+          min: 0,
+          max: LOSSES.length - 1,
+          step: 1,
+          to: (loss) => LOSSES.findIndex((value) => value >= loss),
+          from: (position) => LOSSES[position],
+          show: (loss) => this.lossText(loss),
+        }),
         !ablated && hint("The edges needed to keep the accuracy are found by ", "interbasis ablate RUN"),
       ),
       this.group(
         "Strength",
-        this.select("scale", "Line width and opacity show", [["square", "Ê²"], ["plain", "Ê"], ["root", "√Ê"], ["log", "log (Ê/ε)"]]),
+        this.select("scale", "Line width and opacity show", [
+          ["square", "Ê²"],
+          ["plain", "Ê"],
+          ["root", "√Ê"],
+          ["log", "log (Ê/ε)"],
+        ]),
         this.flag("normalise", "Each section on its own scale"),
       ),
       this.group(
         "Features",
-        this.slider("nodes", { label: "In each layer, at most", min: 1, max: Math.min(widest, 200), step: 1, to: Number, from: Number, show: integer }),
-        this.select("sort", "In order of", [["importance", "importance"], ["strength", "strength of their edges"], ["module", "module"], ...(this.page.matches.any ? [["match", "match with the first run"]] : [])], this.hasModules() ? [] : ["module"]),
-        this.select("output", "Last layer", [["show", "every feature"], ["merge", "as one node"], ["hide", "hidden"]]),
+        this.slider("nodes", {
+          label: "In each layer, at most",
+          min: 1,
+          max: Math.min(widest, 200),
+          step: 1,
+          to: Number,
+          from: Number,
+          show: integer,
+        }),
+        this.select(
+          "sort",
+          "In order of",
+          [
+            ["importance", "importance"],
+            ["strength", "strength of their edges"],
+            ["module", "module"],
+            ...(this.page.matches.any ? [["match", "match with the first run"]] : []),
+          ],
+          this.hasModules() ? [] : ["module"],
+        ),
+        this.select("output", "Last layer", [
+          ["show", "every feature"],
+          ["merge", "as one node"],
+          ["hide", "hidden"],
+        ]),
         this.flag("constant", "Show the constant"),
       ),
       this.layerRange(),
       this.group(
         "Colours",
-        this.select("colour", "Features are coloured by", [["none", "nothing"], ["module", "module"], ["group", "your groups"]], this.hasModules() ? [] : ["module"]),
+        this.select(
+          "colour",
+          "Features are coloured by",
+          [
+            ["none", "nothing"],
+            ["module", "module"],
+            ["group", "your groups"],
+          ],
+          this.hasModules() ? [] : ["module"],
+        ),
         this.legend.element,
       ),
     );
@@ -61,7 +137,10 @@ export class Controls {
   lossLabel() {
     if (!this.run.record.ablation) return "Needed edges";
     const { metric, baseline } = this.run.record.ablation;
-    return `Allowed ${lowerIsBetter(metric) ? "rise" : "loss"} of ${metricName(metric)} (full model: ${decimal(baseline, 4)})`;
+    return (
+      `Allowed ${lowerIsBetter(metric) ? "rise" : "loss"} of ${metricName(metric)} (full model: ` +
+      `${decimal(baseline, 4)})`
+    );
   }
 
   lossText(loss) {
@@ -75,7 +154,14 @@ export class Controls {
   slider(key, { label, min, max, step, to, from, show, hidden }) {
     const output = el("output", {});
     const text = el("span", {});
-    const input = el("input", { type: "range", min, max, step, id: `slider-${key}`, oninput: () => this.state.set({ [key]: from(Number(input.value)) }) });
+    const input = el("input", {
+      type: "range",
+      min,
+      max,
+      step,
+      id: `slider-${key}`,
+      oninput: () => this.state.set({ [key]: from(Number(input.value)) }),
+    });
     const row = el("div", { class: "slider" }, el("label", { for: `slider-${key}` }, text, output), input);
     this.updates.push(() => {
       const value = this.state.get(key);
@@ -91,15 +177,31 @@ export class Controls {
 
   choice(key, label, options, disabled) {
     const buttons = options.map(([value, text]) =>
-      el("button", { type: "button", "data-value": value, disabled: disabled.includes(value), onclick: () => this.state.set({ [key]: value }) }, text),
+      el(
+        "button",
+        {
+          type: "button",
+          "data-value": value,
+          disabled: disabled.includes(value),
+          onclick: () => this.state.set({ [key]: value }),
+        },
+        text,
+      ),
     );
-    this.updates.push(() => buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.value === this.state.get(key)))));
+    this.updates.push(() =>
+      buttons.forEach((button) =>
+        button.setAttribute("aria-pressed", String(button.dataset.value === this.state.get(key))),
+      ),
+    );
     return el("div", { class: "choice", role: "group", "aria-label": label }, buttons);
   }
 
   select(key, label, options, disabled = []) {
-    const input = el("select", { id: `select-${key}`, onchange: () => this.state.set({ [key]: input.value }) },
-      options.map(([value, text]) => el("option", { value, disabled: disabled.includes(value) }, text)));
+    const input = el(
+      "select",
+      { id: `select-${key}`, onchange: () => this.state.set({ [key]: input.value }) },
+      options.map(([value, text]) => el("option", { value, disabled: disabled.includes(value) }, text)),
+    );
     this.updates.push(() => (input.value = this.state.get(key)));
     return el("div", { class: "field" }, el("label", { for: `select-${key}` }, label), input);
   }
@@ -114,13 +216,20 @@ export class Controls {
     const { layers, last } = this.run;
     if (last < 2) return null;
     const ends = (key, label) => {
-      const input = el("select", { "aria-label": label, onchange: () => this.moveEnd(key, Number(input.value)) },
-        layers.map((layer, k) => el("option", { value: String(k) }, layer.name)));
+      const input = el(
+        "select",
+        { "aria-label": label, onchange: () => this.moveEnd(key, Number(input.value)) },
+        layers.map((layer, k) => el("option", { value: String(k) }, layer.name)),
+      );
       this.updates.push(() => (input.value = String(Math.min(this.state.get(key), last))));
       return input;
     };
     const folds = this.page.parts.some(({ run }) => run.layers.some(({ folded }) => folded));
-    return this.group("Layers", el("div", { class: "range" }, "from", ends("from", "First layer"), "to", ends("to", "Last layer")), folds && this.flag("norms", "Show layer norms"));
+    return this.group(
+      "Layers",
+      el("div", { class: "range" }, "from", ends("from", "First layer"), "to", ends("to", "Last layer")),
+      folds && this.flag("norms", "Show layer norms"),
+    );
   }
 
   moveEnd(key, value) {

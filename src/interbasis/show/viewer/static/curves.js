@@ -4,7 +4,7 @@ import { bars } from "./charts.js";
 import { moduleColour } from "./colours.js";
 import { el, name, replace, svg } from "./dom.js";
 import { decimal, integer, percent } from "./format.js";
-import { baselineOf, lowerIsBetter, measuredPoints, metricName } from "./needed.js";
+import { sectionBaseline, lowerIsBetter, measuredPoints, metricName } from "./needed.js";
 import { hint } from "./panel.js";
 
 const WIDE = 420;
@@ -15,16 +15,37 @@ export function curvesTab(page) {
   const runs = page.parts.map(({ run }) => run).filter(({ record }) => record.curves || record.ablation);
   const element = el("section", { class: "text-tab curves", "aria-label": "Curves" });
   if (!runs.length) {
-    return replace(element, hint("How well the model works with few edges is measured by ", "interbasis ablate RUN"), hint("and, over the whole range, by ", "interbasis curves RUN"));
+    return replace(
+      element,
+      hint("How well the model works with few edges is measured by ", "interbasis ablate RUN"),
+      hint("and, over the whole range, by ", "interbasis curves RUN"),
+    );
   }
   const { metric } = runs[0].record.ablation ?? runs[0].record.curves;
   const words = metricName(metric);
   return replace(
     element,
     el("h2", {}, `${words[0].toUpperCase()}${words.slice(1)} against the edges kept`),
-    el("p", { class: "lead" }, "In each section only the strongest edges are kept, the others are set to their mean. The dashed line is the untouched model; a ring marks the edges required for it, within the tolerance."),
-    runs.length > 1 && el("div", { class: "swatches wide" }, runs.map((run) => el("span", { class: "swatch" }, el("i", { style: { background: runColour(run) } }), name(run.title)))),
-    el("div", { class: "charts" }, runs[0].sections.map((section) => sectionChart(runs, section, words))),
+    el(
+      "p",
+      { class: "lead" },
+      "In each section only the strongest edges are kept, the others are set to their mean. The " +
+        "dashed line is the untouched model; a ring marks the edges required for it, within the " +
+        "tolerance.",
+    ),
+    runs.length > 1 &&
+      el(
+        "div",
+        { class: "swatches wide" },
+        runs.map((run) =>
+          el("span", { class: "swatch" }, el("i", { style: { background: runColour(run) } }), name(run.title)),
+        ),
+      ),
+    el(
+      "div",
+      { class: "charts" },
+      runs[0].sections.map((section) => sectionChart(runs, section, words)),
+    ),
     requiredBars(runs),
   );
 }
@@ -40,26 +61,40 @@ function sectionTitle({ source, target }) {
 // The same section of every run that has been measured there.
 function sectionChart(runs, { source, target }, words) {
   const series = runs
-    .map((run) => ({ run, section: run.sections.find((one) => one.source === source && one.target === target) }))
+    .map((run) => ({
+      run,
+      section: run.sections.find((candidate) => candidate.source === source && candidate.target === target),
+    }))
     .filter(({ section }) => section)
     .map(({ run, section }) => ({ run, section, points: thinned(measuredPoints(run, section)) }))
     .filter(({ points }) => points.length);
   if (!series.length) return null;
   const all = series.flatMap(({ points }) => points);
-  const most = Math.max(...all.map(({ kept }) => kept), 2);
-  const baselines = series.map(({ run, section }) => baselineOf(run, section));
+  const largest = Math.max(...all.map(({ kept }) => kept), 2);
+  const baselines = series.map(({ run, section }) => sectionBaseline(run, section));
   const values = [...all.map(({ value }) => value), ...baselines];
   const [low, high] = range(Math.min(...values), Math.max(...values));
-  const x = (kept) => MARGIN.left + (Math.log1p(kept) / Math.log1p(most)) * (WIDE - MARGIN.left - MARGIN.right);
+  const x = (kept) => MARGIN.left + (Math.log1p(kept) / Math.log1p(largest)) * (WIDE - MARGIN.left - MARGIN.right);
   const y = (value) => TALL - MARGIN.bottom - ((value - low) / (high - low || 1)) * (TALL - MARGIN.top - MARGIN.bottom);
-  const areas = series.filter(({ section }) => section.curve && section.curve.area !== null)
-    .map(({ run, section }) => `${runs.length > 1 ? `${run.title}: ` : ""}area under the curve ${decimal(section.curve.area)}`);
+  const areas = series
+    .filter(({ section }) => section.curve && section.curve.area !== null)
+    .map(
+      ({ run, section }) =>
+        `${runs.length > 1 ? `${run.title}: ` : ""}area under the curve ${decimal(section.curve.area)}`,
+    );
   return el(
-    "figure", { class: "curve" },
+    "figure",
+    { class: "curve" },
     el("figcaption", {}, sectionTitle({ source, target })),
     svg(
-      "svg", { class: "chart", viewBox: `0 0 ${WIDE} ${TALL}`, role: "img", "aria-label": `${words} against edges kept from ${source} to ${target}` },
-      ticks(most).map((power) => [
+      "svg",
+      {
+        class: "chart",
+        viewBox: `0 0 ${WIDE} ${TALL}`,
+        role: "img",
+        "aria-label": `${words} against edges kept from ${source} to ${target}`,
+      },
+      ticks(largest).map((power) => [
         svg("line", { class: "axis", x1: x(power), x2: x(power), y1: MARGIN.top, y2: TALL - MARGIN.bottom }),
         svg("text", { x: x(power), y: TALL - MARGIN.bottom + 14, "text-anchor": "middle" }, integer(power)),
       ]),
@@ -68,10 +103,16 @@ function sectionChart(runs, { source, target }, words) {
         svg("text", { class: "tick-y", x: MARGIN.left - 6, y: y(value) + 3, "text-anchor": "end" }, decimal(value, 4)),
       ]),
       svg("line", { class: "axis-line", x1: MARGIN.left, x2: MARGIN.left, y1: MARGIN.top, y2: TALL - MARGIN.bottom }),
-      svg("line", { class: "axis-line", x1: MARGIN.left, x2: WIDE - MARGIN.right, y1: TALL - MARGIN.bottom, y2: TALL - MARGIN.bottom }),
+      svg("line", {
+        class: "axis-line",
+        x1: MARGIN.left,
+        x2: WIDE - MARGIN.right,
+        y1: TALL - MARGIN.bottom,
+        y2: TALL - MARGIN.bottom,
+      }),
       svg("text", { x: 4, y: 9 }, words),
       svg("text", { x: WIDE - MARGIN.right, y: TALL - 4, "text-anchor": "end" }, "edges kept"),
-      series.map((one, k) => seriesLines(one, x, y, baselines[k])),
+      series.map((item, k) => seriesLines(item, x, y, baselines[k])),
     ),
     areas.length > 0 && el("p", { class: "hint" }, areas.join(" · ")),
   );
@@ -90,7 +131,9 @@ function range(low, high) {
 
 function levels(low, high) {
   const step = roundStep(high - low);
-  return Array.from({ length: Math.round((high - low) / step) + 1 }, (_, k) => Number((low + k * step).toPrecision(12)));
+  return Array.from({ length: Math.round((high - low) / step) + 1 }, (_, k) =>
+    Number((low + k * step).toPrecision(12)),
+  );
 }
 
 // A step of 1, 2 or 5 times a power of ten, about a quarter of the span.
@@ -100,20 +143,46 @@ function roundStep(span) {
 }
 
 // None, and powers of ten.
-function ticks(most) {
-  return [0, ...Array.from({ length: Math.floor(Math.log10(most) + 1e-9) + 1 }, (_, power) => 10 ** power)];
+function ticks(largest) {
+  return [0, ...Array.from({ length: Math.floor(Math.log10(largest) + 1e-9) + 1 }, (_, power) => 10 ** power)];
 }
 
 function seriesLines({ run, section, points }, x, y, baseline) {
   const style = { stroke: runColour(run) };
   const required = section.edges_required;
   return [
-    svg("line", { class: "baseline", x1: MARGIN.left, x2: WIDE - MARGIN.right, y1: y(baseline), y2: y(baseline), style }),
-    svg("polyline", { class: "line", points: points.map(({ kept, value }) => `${x(kept).toFixed(1)},${y(value).toFixed(1)}`).join(" "), style }),
-    points.map(({ kept, value }) => svg("circle", { cx: x(kept), cy: y(value), r: 1.8, style: { fill: runColour(run) } }, svg("title", {}, `${integer(kept)} edges: ${decimal(value, 4)}`))),
+    svg("line", {
+      class: "baseline",
+      x1: MARGIN.left,
+      x2: WIDE - MARGIN.right,
+      y1: y(baseline),
+      y2: y(baseline),
+      style,
+    }),
+    svg("polyline", {
+      class: "line",
+      points: points.map(({ kept, value }) => `${x(kept).toFixed(1)},${y(value).toFixed(1)}`).join(" "),
+      style,
+    }),
+    points.map(({ kept, value }) =>
+      svg(
+        "circle",
+        { cx: x(kept), cy: y(value), r: 1.8, style: { fill: runColour(run) } },
+        svg("title", {}, `${integer(kept)} edges: ${decimal(value, 4)}`),
+      ),
+    ),
     required && [
       svg("circle", { class: "required", cx: x(required.count), cy: y(required.value), r: 5, style }),
-      svg("text", { class: "required-text", x: x(required.count) + (run.place ? 9 : -9), y: y(required.value) + 4, "text-anchor": run.place ? "start" : "end" }, integer(required.count)),
+      svg(
+        "text",
+        {
+          class: "required-text",
+          x: x(required.count) + (run.place ? 9 : -9),
+          y: y(required.value) + 4,
+          "text-anchor": run.place ? "start" : "end",
+        },
+        integer(required.count),
+      ),
     ],
   ];
 }
@@ -123,19 +192,40 @@ function requiredBars(runs) {
   if (!ablated.length) return hint("Edges required are found by ", "interbasis ablate RUN");
   return [
     el("h2", {}, "Edges required"),
-    el("p", { class: "lead" }, "The fewest of the strongest edges that keep the model's performance, one section at a time. Edges of the constant are always kept and not counted."),
-    el("div", { class: "charts" }, ablated.map((run) => {
-      const sections = run.sections.filter((section) => section.edges_required);
-      return el(
-        "figure", { class: "curve" }, el("figcaption", {}, name(run.title)),
-        bars(sections.map(({ source, target, edges_required: { count, possible } }) => ({ label: `${source} → ${target}`, value: count, beside: percent(count / possible) })), integer),
-        el("p", { class: "hint" }, `${ruleText(run.record.ablation)}; per cent of all edges of the section`),
-      );
-    })),
+    el(
+      "p",
+      { class: "lead" },
+      "The fewest of the strongest edges that keep the model's performance, one section at a time. " +
+        "Edges of the constant are always kept and not counted.",
+    ),
+    el(
+      "div",
+      { class: "charts" },
+      ablated.map((run) => {
+        const sections = run.sections.filter((section) => section.edges_required);
+        return el(
+          "figure",
+          { class: "curve" },
+          el("figcaption", {}, name(run.title)),
+          bars(
+            sections.map(({ source, target, edges_required: { count, possible } }) => ({
+              label: `${source} → ${target}`,
+              value: count,
+              beside: percent(count / possible),
+            })),
+            integer,
+          ),
+          el("p", { class: "hint" }, `${ruleText(run.record.ablation)}; per cent of all edges of the section`),
+        );
+      }),
+    ),
   ];
 }
 
 function ruleText({ metric, tolerance, baseline }) {
   const direction = lowerIsBetter(metric) ? "above" : "below";
-  return `${metricName(metric)} stays at most ${decimal(tolerance)} ${direction} the untouched model's ${decimal(baseline, 4)}`;
+  return (
+    `${metricName(metric)} stays at most ${decimal(tolerance)} ${direction} the untouched model's ` +
+    `${decimal(baseline, 4)}`
+  );
 }

@@ -12,7 +12,7 @@ export class Run {
     this.title = `${record.basis.toUpperCase()} of ${model}`;
     this.layers = record.layers.map(decodedLayer);
     this.sections = record.sections.map(decodedSection);
-    this.modules = modulesOf(this.layers);
+    this.modules = moduleSizes(this.layers);
     this.tokens = new Map();
   }
 
@@ -90,7 +90,7 @@ function integers(text) {
 }
 
 // Modules by their number, which is the same in every table and file: 0 is the largest.
-function modulesOf(layers) {
+function moduleSizes(layers) {
   if (layers.every(({ modules }) => modules === null)) return null;
   const sizes = [];
   for (const { modules } of layers) {
@@ -105,8 +105,13 @@ export class Matches {
     this.byLayer = runs.map(() => new Map());
     for (const match of records) {
       const { layer } = match;
-      const sides = [[match.first, match.first_overlap], [match.second, match.second_overlap]];
-      sides.forEach(([indices, overlaps], place) => this.byLayer[place]?.set(layer, { indices: integers(indices), overlaps: floats(overlaps) }));
+      const sides = [
+        [match.first, match.first_overlap],
+        [match.second, match.second_overlap],
+      ];
+      sides.forEach(([indices, overlaps], place) =>
+        this.byLayer[place]?.set(layer, { indices: integers(indices), overlaps: floats(overlaps) }),
+      );
     }
     this.runs = runs;
   }

@@ -17,10 +17,10 @@ const strokeOpacity = (weight, fade) => (0.16 + 0.68 * weight) * fade ** (1 - we
 export function drawEdges(context, haze, picture, view) {
   context.clearRect(0, 0, view.width, view.height);
   const seen = picture.sections.filter(({ left, right }) => right > view.x && left < view.x + view.width);
-  const least = strokeThreshold(seen);
-  const weak = seen.some(({ weights, size }) => size && weights[size - 1] < least);
-  if (weak) drawHaze(context, haze, picture, seen, least, view);
-  drawStrokes(context, picture, seen, least, view);
+  const threshold = strokeThreshold(seen);
+  const weak = seen.some(({ weights, size }) => size && weights[size - 1] < threshold);
+  if (weak) drawHaze(context, haze, picture, seen, threshold, view);
+  drawStrokes(context, picture, seen, threshold, view);
 }
 
 // The weight from which on edges are strokes, so that there are about STROKES of them.
@@ -35,7 +35,7 @@ function strokeThreshold(sections) {
   return 0;
 }
 
-function drawHaze(context, haze, picture, sections, least, view) {
+function drawHaze(context, haze, picture, sections, threshold, view) {
   const coloured = sections.some(({ colours }) => colours);
   const tints = picture.palette.map((colour) => colour.map((channel, c) => channel - picture.palette[0][c]));
   haze.begin(Math.ceil(view.width), Math.ceil(view.height), coloured);
@@ -43,7 +43,7 @@ function drawHaze(context, haze, picture, sections, least, view) {
     const start = Math.round(left - view.x);
     const span = Math.max(Math.round(right - left), 2);
     const fade = fading(size);
-    for (let e = size - 1; e >= 0 && weights[e] < least; e--) {
+    for (let e = size - 1; e >= 0 && weights[e] < threshold; e--) {
       const depth = strokeOpacity(weights[e], fade) * Math.min(strokeWidth(weights[e]), 1);
       const tint = colours && colours[e] ? tints[colours[e]] : null;
       haze.curve(start, span, y0[from[e]] - view.y, y1[to[e]] - view.y, depth, tint);
@@ -52,10 +52,10 @@ function drawHaze(context, haze, picture, sections, least, view) {
   haze.finish(context, picture.palette[0]);
 }
 
-function drawStrokes(context, picture, sections, least, view) {
+function drawStrokes(context, picture, sections, threshold, view) {
   for (const { left, right, weights, size, from, to, y0, y1, colours } of sections) {
     const paths = new Map();
-    for (let e = 0; e < size && weights[e] >= least; e++) {
+    for (let e = 0; e < size && weights[e] >= threshold; e++) {
       const key = Math.round(weights[e] * LEVELS) * 64 + (colours ? colours[e] : 0);
       let path = paths.get(key);
       if (!path) paths.set(key, (path = new Path2D()));

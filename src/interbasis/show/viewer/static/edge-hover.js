@@ -16,12 +16,12 @@ export function lineAt(sections, x, y) {
   const t = (x - left) / (right - left);
   const ease = t * t * (3 - 2 * t);
   let best = null;
-  let least = NEAR;
+  let nearest = NEAR;
   for (let edge = 0; edge < size; edge++) {
     const middle = y0[from[edge]] + (y1[to[edge]] - y0[from[edge]]) * ease;
     const away = Math.max(Math.abs(y - middle) - strokeWidth(weights[edge]) / 2, 0);
-    if (away < least) {
-      least = away;
+    if (away < nearest) {
+      nearest = away;
       best = { number, edge };
     }
   }
@@ -35,14 +35,25 @@ export function lineText(view, { number, edge }) {
   const section = sections[number];
   const source = left.indices[section.from[edge]];
   const value = section.value[edge];
-  const end = (column, index) => [el("b", {}, name(run.layers[column.layer].name)), " ", name(column.merged ? "all outputs" : names.boxed(column.layer, index))];
+  const end = (column, index) => [
+    el("b", {}, name(run.layers[column.layer].name)),
+    " ",
+    name(column.merged ? "all outputs" : names.boxed(column.layer, index)),
+  ];
   const target = right.indices[section.to[edge]];
   const folded = foldedBetween(left.layer, right.layer).map((layer) => run.layers[layer].name);
   const into = squaresInto(section, section.to[edge]);
   return [
     el("p", {}, end(left, source), " → ", end(right, target)),
-    el("p", {}, `Ê = ${decimal(value, 4)}`, errorOf(run, left.layer, source, target, right), el("small", {}, ` ${percent((value * value) / into)} of the Ê² drawn into it`)),
-    folded.length > 0 && el("p", { class: "hint" }, `through ${folded.join(" and ")}, `, through(run, left.layer, right.layer, target)),
+    el(
+      "p",
+      {},
+      `Ê = ${decimal(value, 4)}`,
+      edgeError(run, left.layer, source, target, right),
+      el("small", {}, ` ${percent((value * value) / into)} of the Ê² drawn into it`),
+    ),
+    folded.length > 0 &&
+      el("p", { class: "hint" }, `through ${folded.join(" and ")}, `, through(run, left.layer, right.layer, target)),
     isConstant(run, left.layer, source) && el("p", { class: "hint" }, "from the constant: never ablated"),
   ];
 }
@@ -53,7 +64,7 @@ function squaresInto({ size, to, value }, row) {
   return sum || 1;
 }
 
-function errorOf(run, layer, source, target, right) {
+function edgeError(run, layer, source, target, right) {
   const section = run.sections[layer];
   if (!section.errors || right.merged || right.layer !== layer + 1) return null;
   for (let e = 0; e < section.held; e++) {

@@ -8,27 +8,33 @@ const PICTURE = /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+$/;
 
 export function exampleBands(bands, kind) {
   const examples = bands.flatMap((band) => band.examples);
-  const values = kind === "tokens" ? examples.flatMap(({ activations }) => activations) : examples.map(({ value }) => value);
-  const largest = values.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-300);
-  const shown = { tokens: (example) => tokensOf(example, largest), images: pictureOf, rows: rowOf }[kind];
+  const values =
+    kind === "tokens" ? examples.flatMap(({ activations }) => activations) : examples.map(({ value }) => value);
+  const largest = values.reduce((maximum, value) => Math.max(maximum, Math.abs(value)), 1e-300);
+  const shown = { tokens: (example) => tokenExample(example, largest), images: imageExample, rows: rowExample }[kind];
   return bands.map((band, k) =>
     el(
-      "details", { class: "band", open: k === 0 || k === bands.length - 1 },
-      el("summary", {}, name(band.name), el("small", {}, rangeOf(band.examples))),
+      "details",
+      { class: "band", open: k === 0 || k === bands.length - 1 },
+      el("summary", {}, name(band.name), el("small", {}, valueRange(band.examples))),
       el("div", { class: kind === "images" ? "pictures" : "" }, band.examples.map(shown)),
     ),
   );
 }
 
-function rangeOf(examples) {
+function valueRange(examples) {
   const values = examples.map(({ value }) => value);
   const [low, high] = [Math.min(...values), Math.max(...values)];
   return low === high ? `activation ${decimal(low)}` : `activations ${decimal(low)} to ${decimal(high)}`;
 }
 
-function tokensOf({ tokens, activations, active, value, sample, position }, largest) {
+function tokenExample({ tokens, activations, active, value, sample, position }, largest) {
   return el(
-    "p", { class: tokens.some((token) => /\s/.test(token)) ? "tokens" : "tokens apart", title: `sample ${sample}, position ${position}: ${decimal(value)}` },
+    "p",
+    {
+      class: tokens.some((token) => /\s/.test(token)) ? "tokens" : "tokens apart",
+      title: `sample ${sample}, position ${position}: ${decimal(value)}`,
+    },
     tokens.map((token, k) =>
       el(
         "span",
@@ -43,20 +49,32 @@ function tokensOf({ tokens, activations, active, value, sample, position }, larg
   );
 }
 
-function pictureOf({ image, label, value, sample, field }) {
+function imageExample({ image, label, value, sample, field }) {
   const text = label || `sample ${sample}`;
-  const place = field && `, depends on the part from ${field.map((share) => `${Math.round(100 * share)} %`).join(", ")} (left, top, right, bottom)`;
+  const place =
+    field &&
+    `, depends on the part from ${field.map((share) => `${Math.round(100 * share)} %`).join(", ")} ` +
+      "(left, top, right, bottom)";
   return el(
-    "figure", {},
-    PICTURE.test(image) ? el("img", { src: image, alt: text, loading: "lazy" }) : el("span", { class: "no-picture" }, "no picture"),
+    "figure",
+    {},
+    PICTURE.test(image)
+      ? el("img", { src: image, alt: text, loading: "lazy" })
+      : el("span", { class: "no-picture" }, "no picture"),
     el("figcaption", { title: `sample ${sample}${place || ""}` }, name(text), el("small", {}, decimal(value))),
   );
 }
 
-function rowOf({ inputs, label, value, sample }) {
-  const short = inputs.slice(0, 12).map((input) => decimal(input)).join(", ");
+function rowExample({ inputs, label, value, sample }) {
+  const short = inputs
+    .slice(0, 12)
+    .map((input) => decimal(input))
+    .join(", ");
   return el(
-    "p", { class: "row", title: `sample ${sample}` },
-    name(`(${short}${inputs.length > 12 ? ", …" : ""})`), label && [" → ", name(label)], el("small", {}, decimal(value)),
+    "p",
+    { class: "row", title: `sample ${sample}` },
+    name(`(${short}${inputs.length > 12 ? ", …" : ""})`),
+    label && [" → ", name(label)],
+    el("small", {}, decimal(value)),
   );
 }

@@ -8,8 +8,12 @@ export function shownLayers(run, state, wanted) {
   const from = Math.min(Math.max(state.get("from"), 0), run.last);
   const to = Math.min(Math.max(state.get("to"), from), run.last);
   const opened = new Set(openedLayers(state));
-  const all = Array.from({ length: to - from + 1 }, (_, k) => from + k).filter((layer) => layer < run.last || state.get("output") !== "hide");
-  const shown = all.filter((layer) => state.get("norms") || !run.layers[layer].folded || opened.has(layer) || wanted(layer).length);
+  const all = Array.from({ length: to - from + 1 }, (_, k) => from + k).filter(
+    (layer) => layer < run.last || state.get("output") !== "hide",
+  );
+  const shown = all.filter(
+    (layer) => state.get("norms") || !run.layers[layer].folded || opened.has(layer) || wanted(layer).length,
+  );
   return shown.length > 1 ? shown : all;
 }
 
@@ -77,5 +81,10 @@ export function neighboursThrough(run, from, to, index, side) {
     rows.set(other, row);
   }
   const list = [...rows.values()].sort((a, b) => b.value - a.value);
-  return { rows: list, count: list.length, total: section.nonzero, sum: list.reduce((sum, row) => sum + row.square, 0) };
+  return {
+    rows: list,
+    count: list.length,
+    total: section.nonzero,
+    sum: list.reduce((sum, row) => sum + row.square, 0),
+  };
 }

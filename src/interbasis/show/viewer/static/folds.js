@@ -17,8 +17,12 @@ export function foldButton(view, number) {
   return el(
     "button",
     {
-      type: "button", class: "fold", style: { left: `${middle}px` }, "aria-expanded": String(!folded.length),
-      "aria-label": `${folded.length ? "Show" : "Fold"} ${names}`, title: `${folded.length ? "Show" : "Fold away"} ${names}`,
+      type: "button",
+      class: "fold",
+      style: { left: `${middle}px` },
+      "aria-expanded": String(!folded.length),
+      "aria-label": `${folded.length ? "Show" : "Fold"} ${names}`,
+      title: `${folded.length ? "Show" : "Fold away"} ${names}`,
       onclick: () => state.set({ open: next.sort((a, b) => a - b).join(".") }),
     },
     folded.length ? `+${folded.length}` : "−",
@@ -27,5 +31,5 @@ export function foldButton(view, number) {
 
 // Whether all layers from the one after `left` up to `layer` are ones that are folded by default.
 function isRun(run, left, layer) {
-  return foldedBetween(left, layer + 1).every((one) => run.layers[one].folded);
+  return foldedBetween(left, layer + 1).every((between) => run.layers[between].folded);
 }

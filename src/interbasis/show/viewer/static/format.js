@@ -39,6 +39,6 @@ export function visible(text) {
   return text.replace(/\n|<0x0A>/g, "⏎").replace(/\t|<0x09>/g, "⇥");
 }
 
-export function plural(count, one, many = `${one}s`) {
-  return `${integer(count)} ${count === 1 ? one : many}`;
+export function plural(count, singular, pluralForm = `${singular}s`) {
+  return `${integer(count)} ${count === 1 ? singular : pluralForm}`;
 }

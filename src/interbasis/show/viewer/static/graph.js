@@ -22,19 +22,39 @@ export class GraphView {
     this.over = el("canvas", { class: "edges over", "aria-hidden": "true" });
     this.nodes = new NodeColumns(this);
     this.extent = el("div", { class: "extent" }, this.nodes.element);
-    this.scroll = el("div", {
-      class: "scroll",
-      onscroll: () => this.scrolled(),
-      onpointermove: (event) => this.pointLine(event),
-      onpointerleave: () => this.pointLine(null),
-    }, this.extent);
-    this.more = el("button", { type: "button", class: "more", hidden: true, onclick: () => this.scroll.scrollBy({ left: this.scroll.clientWidth * 0.8, behavior: "smooth" }) });
+    this.scroll = el(
+      "div",
+      {
+        class: "scroll",
+        onscroll: () => this.scrolled(),
+        onpointermove: (event) => this.pointLine(event),
+        onpointerleave: () => this.pointLine(null),
+      },
+      this.extent,
+    );
+    this.more = el("button", {
+      type: "button",
+      class: "more",
+      hidden: true,
+      onclick: () => this.scroll.scrollBy({ left: this.scroll.clientWidth * 0.8, behavior: "smooth" }),
+    });
     this.stage = el("div", { class: "stage" }, this.base, this.over, this.scroll, this.more);
     this.status = el("p", { class: "status", role: "status" });
-    this.key = el("p", { class: "key" }, [["incoming", "comes from"], ["outgoing", "goes to"]].map(([kind, text]) => el("span", {}, el("i", { class: kind }), text)));
+    this.key = el(
+      "p",
+      { class: "key" },
+      [
+        ["incoming", "comes from"],
+        ["outgoing", "goes to"],
+      ].map(([kind, text]) => el("span", {}, el("i", { class: kind }), text)),
+    );
     this.heading = el("h2", { class: "graph-title" }, name(run.title), " ", el("span", {}, run.record.name));
     this.element = el(
-      "section", { class: "graph", "aria-label": `Interaction graph, ${run.title}` }, this.heading, this.stage, el("div", { class: "foot" }, this.status, this.key),
+      "section",
+      { class: "graph", "aria-label": `Interaction graph, ${run.title}` },
+      this.heading,
+      this.stage,
+      el("div", { class: "foot" }, this.status, this.key),
     );
     new ResizeObserver(() => this.later("arrange")).observe(this.stage);
     movable(this);
@@ -56,10 +76,14 @@ export class GraphView {
   // Columns and rows, then edges.
   arrange() {
     const selected = this.page.selected?.place === this.run.place ? this.page.selected : null;
-    this.columns = visibleColumns(this.run, this.state, (layer) => [
-      ...this.notes.pinnedIn(layer),
-      ...(selected?.layer === layer ? [selected.index] : []),
-    ], this.run.place === 1 && this.page.matches.any ? (layer, shown) => besideMatches(this.page, 1, layer, shown) : null);
+    this.columns = visibleColumns(
+      this.run,
+      this.state,
+      (layer) => [...this.notes.pinnedIn(layer), ...(selected?.layer === layer ? [selected.index] : [])],
+      this.run.place === 1 && this.page.matches.any
+        ? (layer, shown) => besideMatches(this.page, 1, layer, shown)
+        : null,
+    );
     for (const column of this.columns) column.needs = this.neededWidth(column);
     const width = this.stage.clientWidth;
     const height = this.stage.clientHeight;
@@ -77,7 +101,7 @@ export class GraphView {
   neededWidth({ layer, indices, merged }) {
     const title = textWidth(this.run.layers[layer].name) * 1.15;
     const labels = merged ? ["all outputs"] : indices.map((index) => this.names.short(layer, index));
-    const longest = labels.reduce((most, label) => (label.length > most.length ? label : most), "");
+    const longest = labels.reduce((best, label) => (label.length > best.length ? label : best), "");
     const candidates = labels.filter((label) => label.length > longest.length * 0.8);
     return Math.max(title, ...candidates.map((label) => textWidth(label) + 44));
   }
@@ -102,7 +126,13 @@ export class GraphView {
     if (!this.sections || !this.box) return;
     const free = event && event.buttons === 0 && !event.target.closest(".node, .fold, .column-title");
     const { left, top } = this.stage.getBoundingClientRect();
-    const line = free ? lineAt(this.sections, event.clientX - left + this.scroll.scrollLeft, event.clientY - top + this.scroll.scrollTop) : null;
+    const line = free
+      ? lineAt(
+          this.sections,
+          event.clientX - left + this.scroll.scrollLeft,
+          event.clientY - top + this.scroll.scrollTop,
+        )
+      : null;
     if (line) this.page.tip.show(event.clientX, event.clientY, lineText(this, line));
     else if (this.line) this.page.tip.hide();
     if (line?.number === this.line?.number && line?.edge === this.line?.edge) return;
@@ -133,25 +163,26 @@ export class GraphView {
       right: this.box.x[number + 1],
       y0: middles(left, number),
       y1: middles(right, number + 1),
-      largest: edges.value.subarray(0, edges.size).reduce((most, value) => Math.max(most, value), 0),
+      largest: edges.value.subarray(0, edges.size).reduce((maximum, value) => Math.max(maximum, value), 0),
       colours: this.edgeColours(edges, left, right),
     };
   }
 
   // Weights, once the scales of all runs are known.
-  scale(largestOf) {
+  scale(largestFor) {
     for (const section of this.sections) {
       const needed = this.run.sections[section.k]?.edges_required?.epsilon;
       const weakest = section.size ? section.value[Math.max(Math.min(section.chosen, section.size) - 1, 0)] : 1;
       const epsilon = this.state.get("by") === "needed" && needed > 0 ? Math.min(needed, weakest) : weakest * 0.8;
-      section.weights = weigh(section, this.state.get("scale"), largestOf(section), epsilon);
+      section.weights = weigh(section, this.state.get("scale"), largestFor(section), epsilon);
     }
   }
 
   // An edge inside a module has its colour; any other is grey.
   edgeColours(edges, left, right) {
     if (this.state.get("colour") === "none") return null;
-    const of = (column, row) => (column.merged ? -2 : this.page.colourRank(this.run, column.layer, column.indices[row]));
+    const of = (column, row) =>
+      column.merged ? -2 : this.page.colourRank(this.run, column.layer, column.indices[row]);
     return Uint8Array.from({ length: edges.size }, (_, e) => {
       const a = of(left, edges.from[e]);
       const b = of(right, edges.to[e]);
@@ -162,7 +193,12 @@ export class GraphView {
 
   draw() {
     if (!this.sections || !this.box) return;
-    const view = { x: this.scroll.scrollLeft, y: this.scroll.scrollTop, width: this.scroll.clientWidth, height: this.scroll.clientHeight };
+    const view = {
+      x: this.scroll.scrollLeft,
+      y: this.scroll.scrollTop,
+      width: this.scroll.clientWidth,
+      height: this.scroll.clientHeight,
+    };
     const colours = canvasColours();
     const palette = [colours.edge, ...colours.modules];
     const picture = { sections: this.sections, palette };
@@ -175,12 +211,18 @@ export class GraphView {
   // The node under the pointer or the keyboard, else the one that is open.
   drawHighlight(view = null, colours = canvasColours()) {
     if (!this.sections) return;
-    view ??= { x: this.scroll.scrollLeft, y: this.scroll.scrollTop, width: this.scroll.clientWidth, height: this.scroll.clientHeight };
+    view ??= {
+      x: this.scroll.scrollLeft,
+      y: this.scroll.scrollTop,
+      width: this.scroll.clientWidth,
+      height: this.scroll.clientHeight,
+    };
     const place = this.nodes.lit();
     this.stage.classList.toggle("lit", Boolean(place));
     const context = sized(this.over, view);
     context.clearRect(0, 0, view.width, view.height);
-    if (this.line && this.sections[this.line.number]) drawLine(context, this.sections[this.line.number], this.line.edge, view, colours);
+    if (this.line && this.sections[this.line.number])
+      drawLine(context, this.sections[this.line.number], this.line.edge, view, colours);
     if (!place) return this.nodes.markPaths(null);
     const paths = pathsThrough(this.sections, this.columns, place.column, place.row);
     drawPaths(context, this.sections, paths, place, view, colours);
@@ -210,17 +252,28 @@ export class GraphView {
     const missing = this.run.sections.filter((section) => section.held < section.nonzero);
     const parts = [`${integer(shown)} of ${plural(possible, "edge")} drawn`];
     if (total) parts.push(`${percent(squares / total)} of Ê² per section on average`);
-    const unknown = this.state.get("by") === "needed" ? this.sections.filter(({ k }) => !this.run.sections[k].edges_required) : [];
-    if (unknown.length) parts.push(`${plural(unknown.length, "section")} not ablated: the strongest edges with ${percent(this.state.get("share"))} of Ê² there`);
+    const unknown =
+      this.state.get("by") === "needed" ? this.sections.filter(({ k }) => !this.run.sections[k].edges_required) : [];
+    if (unknown.length)
+      parts.push(
+        `${plural(unknown.length, "section")} not ablated: the strongest edges with ` +
+          `${percent(this.state.get("share"))} of Ê² there`,
+      );
     if (hidden) parts.push(`${integer(hidden)} more belong to features not shown`);
-    const folded = this.columns.reduce((sum, { layer }, number) => sum + (number ? layer - this.columns[number - 1].layer - 1 : 0), 0);
+    const folded = this.columns.reduce(
+      (sum, { layer }, number) => sum + (number ? layer - this.columns[number - 1].layer - 1 : 0),
+      0,
+    );
     if (folded) parts.push(`${plural(folded, "layer")} of layer norms folded away`);
     if (missing.length) {
       const left = missing.reduce((sum, section) => sum + section.nonzero - section.held, 0);
-      const most = Math.max(...missing.map((section) => 1 - section.held_share));
-      parts.push(`the page leaves out the ${integer(left)} weakest edges, at most ${percent(most)} of a section's Ê²`);
+      const largest = Math.max(...missing.map((section) => 1 - section.held_share));
+      parts.push(
+        `the page leaves out the ${integer(left)} weakest edges, at most ${percent(largest)} of a section's Ê²`,
+      );
     }
-    if (this.run.record.unreadable.length) parts.push(`${plural(this.run.record.unreadable.length, "result")} could not be read, see About`);
+    if (this.run.record.unreadable.length)
+      parts.push(`${plural(this.run.record.unreadable.length, "result")} could not be read, see About`);
     replace(this.status, parts.join(" · "));
   }
 }

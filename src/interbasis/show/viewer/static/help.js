@@ -24,13 +24,39 @@ const POINTER = [
 
 export class Help {
   constructor(rows = { keys: KEYS, pointer: POINTER }) {
-    const table = (list) => el("table", { class: "help-table" }, list.map(([what, does]) => el("tr", {}, el("th", { scope: "row" }, what), el("td", {}, does))));
+    const table = (list) =>
+      el(
+        "table",
+        { class: "help-table" },
+        list.map(([what, does]) => el("tr", {}, el("th", { scope: "row" }, what), el("td", {}, does))),
+      );
     this.element = el(
-      "dialog", { class: "help", "aria-label": "Help", onclick: (event) => event.target === this.element && this.element.close() },
-      el("header", {}, el("h2", {}, "Help"), el("button", { type: "button", class: "quiet close", "aria-label": "Close help", onclick: () => this.toggle() }, "×")),
-      el("h3", {}, "Keyboard"), table(rows.keys), el("h3", {}, "Pointer"), table(rows.pointer),
+      "dialog",
+      {
+        class: "help",
+        "aria-label": "Help",
+        onclick: (event) => event.target === this.element && this.element.close(),
+      },
+      el(
+        "header",
+        {},
+        el("h2", {}, "Help"),
+        el(
+          "button",
+          { type: "button", class: "quiet close", "aria-label": "Close help", onclick: () => this.toggle() },
+          "×",
+        ),
+      ),
+      el("h3", {}, "Keyboard"),
+      table(rows.keys),
+      el("h3", {}, "Pointer"),
+      table(rows.pointer),
     );
-    this.button = el("button", { type: "button", class: "quiet", title: "Help (?)", "aria-label": "Help", onclick: () => this.toggle() }, "?");
+    this.button = el(
+      "button",
+      { type: "button", class: "quiet", title: "Help (?)", "aria-label": "Help", onclick: () => this.toggle() },
+      "?",
+    );
     append(document.body, [this.element]);
   }
 

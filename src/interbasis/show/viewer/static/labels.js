@@ -15,8 +15,8 @@ export class Names {
 
   // A label that is more than the number; empty where nothing is known.
   known(layer, index) {
-    const given = this.notes.nameOf(layer, index);
-    if (given) return given;
+    const custom = this.notes.customName(layer, index);
+    if (custom) return custom;
     const { outputs, output_names: outputNames } = this.run.layers[layer];
     if (isConstant(this.run, layer, index)) return "constant";
     if (outputs) return visible(outputNames?.[index] || `output ${index}`);

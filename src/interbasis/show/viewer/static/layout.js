@@ -11,7 +11,7 @@ const CLOSE = { gap: 36, width: 100 };
 const NARROWEST = 64;
 const WIDEST = 250;
 const WIDEST_IN_A_CROWD = [150, 176];
-const ROW = { least: 21, most: 34 };
+const ROW = { minimum: 21, maximum: 34 };
 
 let ruler;
 
@@ -26,12 +26,15 @@ export function layout(columns, width, height, zoom = 1) {
   const count = Math.max(columns.length, 1);
   const rows = Math.max(1, ...columns.map((column) => column.indices.length));
   const room = width - 2 * SIDE;
-  const { least, wide } = columnWidths(columns.map(({ needs }) => needs), room);
-  const widths = wide.map((one) => Math.round(one * zoom));
-  const boxes = widths.reduce((sum, one) => sum + one, 0);
-  const gap = count > 1 ? Math.max((room - boxes) / (count - 1), least * zoom) : 0;
+  const { minimum, wide } = columnWidths(
+    columns.map(({ needs }) => needs),
+    room,
+  );
+  const widths = wide.map((width) => Math.round(width * zoom));
+  const boxes = widths.reduce((sum, width) => sum + width, 0);
+  const gap = count > 1 ? Math.max((room - boxes) / (count - 1), minimum * zoom) : 0;
   const free = (height - TITLE_HEIGHT - 12) / rows;
-  const row = Math.min(Math.max(free, ROW.least), ROW.most) * zoom;
+  const row = Math.min(Math.max(free, ROW.minimum), ROW.maximum) * zoom;
   const tall = rows * row;
   const x = [];
   for (let number = 0, at = SIDE; number < count; number++) {
@@ -51,11 +54,13 @@ export function layout(columns, width, height, zoom = 1) {
 }
 
 function columnWidths(needs, room) {
-  const clamped = (most) => needs.map((need) => Math.min(Math.max(need, NARROWEST), most));
-  const fits = (widths, gap) => widths.reduce((sum, one) => sum + one, 0) + (needs.length - 1) * gap <= room;
+  const clamped = (limit) => needs.map((need) => Math.min(Math.max(need, NARROWEST), limit));
+  const fits = (widths, gap) => widths.reduce((sum, width) => sum + width, 0) + (needs.length - 1) * gap <= room;
   const share = (gap) => (room - (needs.length - 1) * gap) / needs.length;
-  if (fits(clamped(WIDEST), ROOMY_GAP)) return { least: MIN_GAP, wide: clamped(WIDEST) };
+  if (fits(clamped(WIDEST), ROOMY_GAP)) return { minimum: MIN_GAP, wide: clamped(WIDEST) };
   const crowded = clamped(Math.min(Math.max(share(ROOMY_GAP), WIDEST_IN_A_CROWD[0]), WIDEST_IN_A_CROWD[1]));
   const close = clamped(Math.max(share(CLOSE.gap), CLOSE.width));
-  return !fits(crowded, MIN_GAP) && fits(close, CLOSE.gap) ? { least: CLOSE.gap, wide: close } : { least: MIN_GAP, wide: crowded };
+  return !fits(crowded, MIN_GAP) && fits(close, CLOSE.gap)
+    ? { minimum: CLOSE.gap, wide: close }
+    : { minimum: MIN_GAP, wide: crowded };
 }

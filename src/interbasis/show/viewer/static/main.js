@@ -53,9 +53,28 @@ class Page {
 
   build() {
     document.body.classList.toggle("two", this.parts.length > 1);
-    this.graphs = el("div", { class: "graphs" }, this.parts.map(({ view }) => view.element));
-    this.rail = el("details", { class: "rail", open: window.innerWidth > 760 }, el("summary", {}, "Settings"), this.controls.element);
-    this.main = el("main", { "data-tab": this.state.get("tab") }, this.rail, this.graphs, this.panel.element, this.subgraph.element, this.traces.element, curvesTab(this), aboutTab(this));
+    this.graphs = el(
+      "div",
+      { class: "graphs" },
+      this.parts.map(({ view }) => view.element),
+    );
+    this.rail = el(
+      "details",
+      { class: "rail", open: window.innerWidth > 760 },
+      el("summary", {}, "Settings"),
+      this.controls.element,
+    );
+    this.main = el(
+      "main",
+      { "data-tab": this.state.get("tab") },
+      this.rail,
+      this.graphs,
+      this.panel.element,
+      this.subgraph.element,
+      this.traces.element,
+      curvesTab(this),
+      aboutTab(this),
+    );
     append(document.body, [this.header(), this.main]);
     this.showTab();
   }
@@ -63,24 +82,42 @@ class Page {
   header() {
     const { run } = this.parts[0];
     const features = run.layers.reduce((sum, layer) => sum + layer.size - (layer.constant ? 1 : 0), 0);
-    const title = this.parts.map(({ run: one }, k) => [k > 0 && " and ", name(one.title)]);
+    const title = this.parts.map(({ run }, k) => [k > 0 && " and ", name(run.title)]);
     const facts = this.parts.length === 1 && `${integer(run.layers.length)} layers, ${integer(features)} features`;
     return el(
-      "header", { class: "top" },
-      el("h1", {}, title), facts && el("p", { class: "facts-line" }, facts), el("span", { class: "spring" }),
-      this.search.element, this.tabs(), notesMenu(this), this.themeButton(), this.help.button,
+      "header",
+      { class: "top" },
+      el("h1", {}, title),
+      facts && el("p", { class: "facts-line" }, facts),
+      el("span", { class: "spring" }),
+      this.search.element,
+      this.tabs(),
+      notesMenu(this),
+      this.themeButton(),
+      this.help.button,
     );
   }
 
   tabs() {
-    this.tabButtons = [["graph", "Graph"], ["prompts", "Prompts"], ["pinned", "Pinned"], ["curves", "Curves"], ["about", "About"]].map(([value, text]) =>
-      el("button", { type: "button", "data-value": value, onclick: () => this.state.set({ tab: value }) }, text));
+    this.tabButtons = [
+      ["graph", "Graph"],
+      ["prompts", "Prompts"],
+      ["pinned", "Pinned"],
+      ["curves", "Curves"],
+      ["about", "About"],
+    ].map(([value, text]) =>
+      el("button", { type: "button", "data-value": value, onclick: () => this.state.set({ tab: value }) }, text),
+    );
     return el("nav", { "aria-label": "Views" }, this.tabButtons);
   }
 
   themeButton() {
     const next = { auto: "light", light: "dark", dark: "auto" };
-    this.themeText = el("button", { type: "button", class: "quiet theme", onclick: () => this.state.set({ theme: next[this.state.get("theme")] }) });
+    this.themeText = el("button", {
+      type: "button",
+      class: "quiet theme",
+      onclick: () => this.state.set({ theme: next[this.state.get("theme")] }),
+    });
     return this.themeText;
   }
 
@@ -106,7 +143,8 @@ class Page {
     if (changed.has("q")) this.search.update();
     if ([...changed].every((key) => ["theme", "tab", "q"].includes(key))) return;
     this.subgraph.update();
-    if (["trace", "norms", "only", "marks", "tpins", "tgroups", "zoom"].some((key) => changed.has(key))) this.traces.update();
+    if (["trace", "norms", "only", "marks", "tpins", "tgroups", "zoom"].some((key) => changed.has(key)))
+      this.traces.update();
     else if (changed.has("node") && this.state.get("tab") === "prompts") this.traces.mark();
     if (changed.has("sel")) {
       this.selected = this.readSelection();
@@ -134,7 +172,8 @@ class Page {
   // Two runs side by side are scrolled as one.
   scrollTogether({ run, scroll }) {
     for (const { run: other, view } of this.parts) {
-      if (other.place !== run.place && view.scroll.scrollLeft !== scroll.scrollLeft) view.scroll.scrollLeft = scroll.scrollLeft;
+      if (other.place !== run.place && view.scroll.scrollLeft !== scroll.scrollLeft)
+        view.scroll.scrollLeft = scroll.scrollLeft;
     }
   }
 
@@ -162,8 +201,8 @@ class Page {
   // Runs side by side share their scales: relative ones section by section, or one for everything.
   shareScales() {
     const drawn = this.parts.map(({ view }) => view).filter((view) => view.sections);
-    const most = Math.max(...drawn.flatMap((view) => view.sections.map((section) => section.largest)), 0);
-    for (const view of drawn) view.scale(this.state.get("normalise") ? (section) => section.largest : () => most);
+    const largest = Math.max(...drawn.flatMap((view) => view.sections.map((section) => section.largest)), 0);
+    for (const view of drawn) view.scale(this.state.get("normalise") ? (section) => section.largest : () => largest);
   }
 
   colourRank(run, layer, index) {
@@ -171,7 +210,7 @@ class Page {
     if (by === "module") return run.module(layer, index);
     if (by !== "group") return -1;
     const { notes } = this.parts[run.place];
-    return notes.groupNames().indexOf(notes.groupOf(layer, index));
+    return notes.groupNames().indexOf(notes.groupName(layer, index));
   }
 
   key(event) {
@@ -210,9 +249,15 @@ class Page {
       if (node && node !== "target") this.traces.pin(node);
       return;
     }
-    const focused = this.parts.map(({ run, view }) => ({ run, at: view.nodes.placeOf(document.activeElement), view })).find(({ at }) => at);
+    const focused = this.parts
+      .map(({ run, view }) => ({ run, at: view.nodes.findPlace(document.activeElement), view }))
+      .find(({ at }) => at);
     const column = focused?.view.columns[focused.at.column];
-    const { place, layer, index } = this.selected ?? (column && !column.merged ? { place: focused.run.place, layer: column.layer, index: column.indices[focused.at.row] } : {});
+    const { place, layer, index } =
+      this.selected ??
+      (column && !column.merged
+        ? { place: focused.run.place, layer: column.layer, index: column.indices[focused.at.row] }
+        : {});
     if (place === undefined) return;
     const { notes } = this.parts[place];
     notes.pin(layer, index, !notes.isPinned(layer, index));
@@ -248,11 +293,33 @@ function defaultsFor(runs, matches) {
   const output = run.layers[run.last];
   const ablated = runs.every((run) => run.ablated);
   return {
-    tab: "graph", by: ablated ? "needed" : "share", count: 100, share: 0.9, loss: 1,
-    nodes: rowsThatFit(), scale: "plain", normalise: true, constant: false,
-    output: output.outputs && output.size > 40 ? "merge" : "show", from: 0, to: run.last, norms: false, open: "", zoom: 1,
+    tab: "graph",
+    by: ablated ? "needed" : "share",
+    count: 100,
+    share: 0.9,
+    loss: 1,
+    nodes: rowsThatFit(),
+    scale: "plain",
+    normalise: true,
+    constant: false,
+    output: output.outputs && output.size > 40 ? "merge" : "show",
+    from: 0,
+    to: run.last,
+    norms: false,
+    open: "",
+    zoom: 1,
     sort: matches.any ? "match" : "importance",
-    colour: runs.some(({ modules }) => modules) ? "module" : "none", module: -1, sel: "", trace: "", node: "", tpins: "", tgroups: "", only: false, marks: 90, q: "", theme: "auto",
+    colour: runs.some(({ modules }) => modules) ? "module" : "none",
+    module: -1,
+    sel: "",
+    trace: "",
+    node: "",
+    tpins: "",
+    tgroups: "",
+    only: false,
+    marks: 90,
+    q: "",
+    theme: "auto",
   };
 }
 
@@ -266,7 +333,19 @@ function start() {
   const payload = JSON.parse(element.textContent);
   element.remove();
   if (payload.format !== "interbasis-page" || payload.schema_version !== SCHEMA) {
-    replace(document.body, el("main", {}, el("p", { class: "hint" }, `This page reads data of schema ${SCHEMA} and was given schema ${payload.schema_version}; write it again with 'interbasis export RUN --html FILE'.`)));
+    replace(
+      document.body,
+      el(
+        "main",
+        {},
+        el(
+          "p",
+          { class: "hint" },
+          `This page reads data of schema ${SCHEMA} and was given schema ${payload.schema_version}; write ` +
+            "it again with 'interbasis export RUN --html FILE'.",
+        ),
+      ),
+    );
     return;
   }
   window.interbasis = new Page(payload);

@@ -7,7 +7,15 @@ export function matchText(page, place, layer, index) {
   const match = page.matches.of(place, layer, index);
   if (!match) return null;
   const { run, names } = page.part(match.place);
-  return el("p", { class: "hint" }, "In ", name(run.title), ": ", name(names.boxed(match.layer, match.index)), `, overlap ${percent(match.overlap)}`);
+  return el(
+    "p",
+    { class: "hint" },
+    "In ",
+    name(run.title),
+    ": ",
+    name(names.boxed(match.layer, match.index)),
+    `, overlap ${percent(match.overlap)}`,
+  );
 }
 
 // A section of the panel with the feature of the other run that is most like this one.
@@ -17,16 +25,29 @@ export function matchSection(page, place, layer, index) {
   const { run, names } = page.part(match.place);
   const jump = () => page.select({ place: match.place, layer: match.layer, index: match.index });
   return el(
-    "section", { class: "match" },
-    el("h3", {}, "In the other run", el("small", {}, "the feature that overlaps most; overlap is the size of their correlation over the data")),
-    el("p", {}, el("button", { type: "button", class: "link", onclick: jump }, name(names.boxed(match.layer, match.index))), el("small", {}, name(run.title), `, overlap ${percent(match.overlap)}`)),
+    "section",
+    { class: "match" },
+    el(
+      "h3",
+      {},
+      "In the other run",
+      el("small", {}, "the feature that overlaps most; overlap is the size of their correlation over the data"),
+    ),
+    el(
+      "p",
+      {},
+      el("button", { type: "button", class: "link", onclick: jump }, name(names.boxed(match.layer, match.index))),
+      el("small", {}, name(run.title), `, overlap ${percent(match.overlap)}`),
+    ),
   );
 }
 
 // The second run's features beside their matches in the first: each takes the row of the feature it is most like,
 // as far as that is free, the strongest overlaps first; the rest fill the rows that are left.
 export function besideMatches(page, place, layer, shown) {
-  const other = page.parts[1 - place].view.columns?.find((column) => page.parts[1 - place].run.layers[column.layer].name === page.parts[place].run.layers[layer].name);
+  const other = page.parts[1 - place].view.columns?.find(
+    (column) => page.parts[1 - place].run.layers[column.layer].name === page.parts[place].run.layers[layer].name,
+  );
   if (!other) return shown;
   const rows = new Array(shown.length).fill(-1);
   const waiting = [];

@@ -6,12 +6,16 @@ const LIMITS = [0.3, 4];
 
 export function movable(view) {
   const { scroll } = view;
-  scroll.addEventListener("wheel", (event) => {
-    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) return;
-    event.preventDefault();
-    const { left, top } = scroll.getBoundingClientRect();
-    zoomBy(view, STEP ** -Math.sign(event.deltaY), event.clientX - left, event.clientY - top);
-  }, { passive: false });
+  scroll.addEventListener(
+    "wheel",
+    (event) => {
+      if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) return;
+      event.preventDefault();
+      const { left, top } = scroll.getBoundingClientRect();
+      zoomBy(view, STEP ** -Math.sign(event.deltaY), event.clientX - left, event.clientY - top);
+    },
+    { passive: false },
+  );
   scroll.addEventListener("pointerdown", (event) => {
     if (event.button !== 0 || event.pointerType === "touch" || event.target.closest("button")) return;
     drag(scroll, event);

@@ -16,7 +16,9 @@ export function metricName(metric) {
 // Measured points of a section, fewest edges first: [{kept, value}], of one metric on the same data. A trial that is
 // not complete has a bound for its value, and is no measurement.
 export function measuredPoints(run, section) {
-  const points = (section.edges_required?.trials ?? []).filter(({ complete }) => complete).map(({ kept, value }) => ({ kept, value }));
+  const points = (section.edges_required?.trials ?? [])
+    .filter(({ complete }) => complete)
+    .map(({ kept, value }) => ({ kept, value }));
   if (section.curve && curvesJoin(run.record, section)) {
     section.curve.counts.forEach((kept, i) => points.push({ kept, value: section.curve.values[i] }));
   }
@@ -30,7 +32,7 @@ function curvesJoin({ ablation, curves }, section) {
 }
 
 // The untouched model's metric on the data of a section's points.
-export function baselineOf({ record: { ablation, curves } }, section) {
+export function sectionBaseline({ record: { ablation, curves } }, section) {
   return section.edges_required ? ablation.baseline : curves?.baseline;
 }
 
@@ -42,7 +44,9 @@ export function neededCount(run, section, loss) {
   if (loss <= 1) return count;
   const { metric, baseline, tolerance } = run.record.ablation;
   const allowed = tolerance * loss + ROUNDING;
-  const passes = lowerIsBetter(metric) ? (value) => value <= baseline + allowed : (value) => value >= baseline - allowed;
+  const passes = lowerIsBetter(metric)
+    ? (value) => value <= baseline + allowed
+    : (value) => value >= baseline - allowed;
   const enough = measuredPoints(run, section).filter(({ kept, value }) => kept <= count && passes(value));
   return enough.length ? enough[0].kept : count;
 }

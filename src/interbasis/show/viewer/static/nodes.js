@@ -26,7 +26,12 @@ export class NodeColumns {
   // Made again only where something has changed.
   build(columns, box) {
     const { state, notes } = this.view;
-    const kind = [state.get("colour"), notes.version, JSON.stringify(box), columns.map(({ layer, indices }) => `${layer}:${indices}`)].join("|");
+    const kind = [
+      state.get("colour"),
+      notes.version,
+      JSON.stringify(box),
+      columns.map(({ layer, indices }) => `${layer}:${indices}`),
+    ].join("|");
     this.columns = columns;
     if (kind === this.kind) return this.markSelected();
     this.kind = kind;
@@ -35,8 +40,13 @@ export class NodeColumns {
     this.pointed = null;
     this.element.style.setProperty("--node-height", `${box.nodeHeight}px`);
     this.element.style.setProperty("--zoom", String(box.zoom));
-    this.buttons = columns.map((column, number) => column.indices.map((index, row) => this.button(column, number, index, row)));
-    replace(this.element, columns.map((column, number) => [this.column(column, number), foldButton(this.view, number)]));
+    this.buttons = columns.map((column, number) =>
+      column.indices.map((index, row) => this.button(column, number, index, row)),
+    );
+    replace(
+      this.element,
+      columns.map((column, number) => [this.column(column, number), foldButton(this.view, number)]),
+    );
     this.idle = null;
     this.marked = null;
     const home = this.homePlace();
@@ -57,14 +67,29 @@ export class NodeColumns {
     const layer = this.view.run.layers[column.layer];
     const features = layer.size - (layer.constant ? 1 : 0);
     const shown = column.indices.filter((index) => !(layer.constant && index === 0)).length;
-    const text = column.merged ? `${integer(features)} as one` : shown < features ? `${integer(shown)} of ${integer(features)}` : integer(features);
+    const text = column.merged
+      ? `${integer(features)} as one`
+      : shown < features
+        ? `${integer(shown)} of ${integer(features)}`
+        : integer(features);
     return el(
       "div",
       {
-        class: "column", role: "group", "aria-label": `Node layer ${layer.name}, ${integer(shown)} of ${integer(features)} features`,
-        style: { left: `${this.box.x[number]}px`, width: `${this.box.widths[number]}px`, height: `${this.box.height}px` },
+        class: "column",
+        role: "group",
+        "aria-label": `Node layer ${layer.name}, ${integer(shown)} of ${integer(features)} features`,
+        style: {
+          left: `${this.box.x[number]}px`,
+          width: `${this.box.widths[number]}px`,
+          height: `${this.box.height}px`,
+        },
       },
-      el("div", { class: "column-title", title: layer.hook ? `${layer.name}\n${layer.hook} in TransformerLens` : layer.name }, name(layer.name), el("small", {}, text)),
+      el(
+        "div",
+        { class: "column-title", title: layer.hook ? `${layer.name}\n${layer.hook} in TransformerLens` : layer.name },
+        name(layer.name),
+        el("small", {}, text),
+      ),
       this.buttons[number],
     );
   }
@@ -78,7 +103,10 @@ export class NodeColumns {
     const button = this.empty.cloneNode();
     button.dataset.at = `${number},${row}`;
     button.style.top = `${this.box.top[number] + row * this.box.row}px`;
-    button.setAttribute("aria-label", column.merged ? `All outputs of ${layer.name} as one` : this.spoken(column.layer, index, label));
+    button.setAttribute(
+      "aria-label",
+      column.merged ? `All outputs of ${layer.name} as one` : this.spoken(column.layer, index, label),
+    );
     if (rank >= 0) {
       button.style.setProperty("--tint", moduleColour(rank));
       button.classList.add("tinted");
@@ -101,13 +129,19 @@ export class NodeColumns {
     const { eigenvalues, ranked_by: kind, name: where, hook, constant } = run.layers[layer];
     const module = run.module(layer, index);
     const facts = [
-      eigenvalues && !(constant && index === 0) && `${kind === "lambda" ? "Λ" : "variance"} ${decimal(eigenvalues[index])}`,
+      eigenvalues &&
+        !(constant && index === 0) &&
+        `${kind === "lambda" ? "Λ" : "variance"} ${decimal(eigenvalues[index])}`,
       module >= 0 && `module ${module}`,
     ].filter(Boolean);
     page.tip.show(
-      right + 200 > window.innerWidth ? left : right - 8, top + height / 2,
-      el("p", {}, el("b", {}, name(where)), ` feature ${index}`), names.known(layer, index) && el("p", {}, name(names.known(layer, index))),
-      facts.length > 0 && el("p", { class: "hint" }, facts.join(" · ")), hook && el("p", { class: "hint" }, name(hook)), matchText(page, run.place, layer, index),
+      right + 200 > window.innerWidth ? left : right - 8,
+      top + height / 2,
+      el("p", {}, el("b", {}, name(where)), ` feature ${index}`),
+      names.known(layer, index) && el("p", {}, name(names.known(layer, index))),
+      facts.length > 0 && el("p", { class: "hint" }, facts.join(" · ")),
+      hook && el("p", { class: "hint" }, name(hook)),
+      matchText(page, run.place, layer, index),
     );
   }
 
@@ -123,7 +157,7 @@ export class NodeColumns {
     return parts.join(", ");
   }
 
-  placeOf(target) {
+  findPlace(target) {
     const button = target?.closest?.(".node");
     if (!button || !this.element.contains(button)) return null;
     const [column, row] = button.dataset.at.split(",").map(Number);
@@ -138,20 +172,26 @@ export class NodeColumns {
   selectedPlace() {
     const selected = this.view.page.selected;
     if (!selected || selected.place !== this.view.run.place || !this.columns) return null;
-    const column = this.columns.findIndex((one) => one.layer === selected.layer && !one.merged);
+    const column = this.columns.findIndex((candidate) => candidate.layer === selected.layer && !candidate.merged);
     const row = column < 0 ? -1 : (this.columns[column].row[selected.index] ?? -1);
     return row < 0 ? null : { column, row };
   }
 
   point(target, byKeyboard = false) {
-    const place = this.placeOf(target);
+    const place = this.findPlace(target);
     if (byKeyboard && target && !target.matches?.(":focus-visible")) return;
     if (place?.column === this.pointed?.column && place?.row === this.pointed?.row) return;
     this.pointed = place;
     if (place) this.describe(place);
     else this.view.page.tip.hide();
     this.view.drawHighlight();
-    this.view.page.markMatch(place && { place: this.view.run.place, layer: this.columns[place.column].layer, index: this.columns[place.column].indices[place.row] });
+    this.view.page.markMatch(
+      place && {
+        place: this.view.run.place,
+        layer: this.columns[place.column].layer,
+        index: this.columns[place.column].indices[place.row],
+      },
+    );
   }
 
   // Nothing is pointed at until the pointer or the keyboard moves.
@@ -164,13 +204,15 @@ export class NodeColumns {
   // The feature that is most like one of the other run.
   markMatch(match) {
     this.element.querySelector(".node.matched")?.classList.remove("matched");
-    const column = match ? this.columns.findIndex((one) => one.layer === match.layer && !one.merged) : -1;
+    const column = match
+      ? this.columns.findIndex((candidate) => candidate.layer === match.layer && !candidate.merged)
+      : -1;
     const row = column < 0 ? -1 : this.columns[column].row[match.index];
     if (row >= 0) this.buttons[column][row].classList.add("matched");
   }
 
   open(target) {
-    const place = this.placeOf(target);
+    const place = this.findPlace(target);
     if (!place) return;
     const { layer, indices, merged } = this.columns[place.column];
     this.rove(place);
@@ -190,15 +232,18 @@ export class NodeColumns {
   // One node can be reached with Tab; the arrows go on from there.
   rove(place = null) {
     const last = this.element.querySelector('.node[tabindex="0"]');
-    const button = place ? this.buttons[place.column]?.[place.row] : (last ?? this.buttons.find((column) => column.length)?.[0]);
+    const button = place
+      ? this.buttons[place.column]?.[place.row]
+      : (last ?? this.buttons.find((column) => column.length)?.[0]);
     if (!button) return;
-    if (place) this.home = { layer: this.columns[place.column].layer, index: this.columns[place.column].indices[place.row] };
+    if (place)
+      this.home = { layer: this.columns[place.column].layer, index: this.columns[place.column].indices[place.row] };
     if (last && last !== button) last.tabIndex = -1;
     button.tabIndex = 0;
   }
 
   walk(event) {
-    const place = this.placeOf(event.target);
+    const place = this.findPlace(event.target);
     if (!place) return;
     const next = this.step(place, event.key);
     if (!next) return;
@@ -220,7 +265,9 @@ export class NodeColumns {
     const next = column + (right ? 1 : -1);
     if (!this.buttons[next]?.length) return { column, row };
     const section = this.view.sections[right ? column : next];
-    const strongest = right ? strongestNeighbour(section, row, "from", "to") : strongestNeighbour(section, row, "to", "from");
+    const strongest = right
+      ? strongestNeighbour(section, row, "from", "to")
+      : strongestNeighbour(section, row, "to", "from");
     return { column: next, row: strongest >= 0 ? strongest : Math.min(row, this.buttons[next].length - 1) };
   }
 
@@ -229,7 +276,10 @@ export class NodeColumns {
     this.hits = hits;
     for (const button of this.element.querySelectorAll(".node.found")) button.classList.remove("found");
     for (const { place, layer, index } of hits) {
-      const number = place === this.view.run.place ? (this.columns ?? []).findIndex((column) => column.layer === layer && !column.merged) : -1;
+      const number =
+        place === this.view.run.place
+          ? (this.columns ?? []).findIndex((column) => column.layer === layer && !column.merged)
+          : -1;
       const row = number < 0 ? -1 : this.columns[number].row[index];
       if (row >= 0) this.buttons[number][row].classList.add("found");
     }
@@ -244,7 +294,11 @@ export class NodeColumns {
         busy[number + 1][section.to[e]] = 1;
       }
     });
-    this.toggle("idle", busy.map((column) => column.map((value) => 1 - value)), this.idle);
+    this.toggle(
+      "idle",
+      busy.map((column) => column.map((value) => 1 - value)),
+      this.idle,
+    );
     this.idle = busy.map((column) => column.map((value) => 1 - value));
   }
 
@@ -258,7 +312,8 @@ export class NodeColumns {
   toggle(kind, now, before) {
     now.forEach((column, number) => {
       for (let row = 0; row < column.length; row++) {
-        if (column[row] !== (before?.[number]?.[row] ?? 0)) this.buttons[number][row].classList.toggle(kind, column[row] === 1);
+        if (column[row] !== (before?.[number]?.[row] ?? 0))
+          this.buttons[number][row].classList.toggle(kind, column[row] === 1);
       }
     });
   }

@@ -21,7 +21,7 @@ export class NoteBook {
     this.listeners.push(listener);
   }
 
-  nameOf(layer, index) {
+  customName(layer, index) {
     return this.names.get(this.key(layer, index)) ?? "";
   }
 
@@ -29,7 +29,7 @@ export class NoteBook {
     return this.pinned.has(this.key(layer, index));
   }
 
-  groupOf(layer, index) {
+  groupName(layer, index) {
     return this.groups.get(this.key(layer, index)) ?? "";
   }
 
@@ -38,7 +38,10 @@ export class NoteBook {
   }
 
   pinnedIn(layer) {
-    return [...this.pinned].map(parseKey).filter((place) => place.layer === layer).map((place) => place.index);
+    return [...this.pinned]
+      .map(parseKey)
+      .filter((place) => place.layer === layer)
+      .map((place) => place.index);
   }
 
   // All pinned features, by layer and index.
@@ -110,13 +113,18 @@ export class NoteBook {
 
   // Notes as they are on disk, as sets and maps by key; features that the run does not have are left out.
   read(notes) {
-    const pinned = new Set(), names = new Map(), groups = new Map();
-    const keyOf = (item) => {
+    const pinned = new Set(),
+      names = new Map(),
+      groups = new Map();
+    const itemKey = (item) => {
       const { layer, index } = item ?? {};
       const k = this.run.layerNumber(layer);
-      return k >= 0 && Number.isInteger(index) && index >= 0 && index < this.run.layers[k].size ? `${k}.${index}` : null;
+      return k >= 0 && Number.isInteger(index) && index >= 0 && index < this.run.layers[k].size
+        ? `${k}.${index}`
+        : null;
     };
-    const each = (list, use) => Array.isArray(list) && list.forEach((item) => keyOf(item) && use(keyOf(item), item));
+    const each = (list, use) =>
+      Array.isArray(list) && list.forEach((item) => itemKey(item) && use(itemKey(item), item));
     each(notes?.pinned, (key) => pinned.add(key));
     each(notes?.names, (key, { name }) => names.set(key, String(name).slice(0, LONGEST_TEXT)));
     for (const group of Array.isArray(notes?.groups) ? notes.groups : []) {
@@ -161,30 +169,33 @@ export class NoteBook {
       const answer = await fetch(`notes/${this.run.place}`, {
         method: "PUT",
         headers: {
-          "Content-Type": "application/json", "X-Interbasis-Token": this.token, "X-Interbasis-Graph": this.run.record.digest,
+          "Content-Type": "application/json",
+          "X-Interbasis-Token": this.token,
+          "X-Interbasis-Graph": this.run.record.digest,
           "If-Match": `"${this.stored}"`,
         },
         body: JSON.stringify(sent),
       });
-      if (answer.status === 409 && merges++ < MAX_MERGES) this.merge(await answer.json(), versionOf(answer));
-      else if (answer.ok) [this.base, this.stored] = [this.read(sent), versionOf(answer)];
-      else return `Not saved: ${answer.status === 409 ? "another page is saving, too; change something to try again." : (await answer.text()).trim()}`;
+      if (answer.status === 409 && merges++ < MAX_MERGES) this.merge(await answer.json(), answerVersion(answer));
+      else if (answer.ok) [this.base, this.stored] = [this.read(sent), answerVersion(answer)];
+      else if (answer.status === 409) return "Not saved: another page is saving, too; change something to try again.";
+      else return `Not saved: ${(await answer.text()).trim()}`;
     }
     return merges ? "Saved to the run, together with changes from another page." : "Saved to the run.";
   }
 
-  // What was changed here since the last save is changed in the notes of the other page, too. Where both changed a name or
-  // a group, both texts stay.
+  // What was changed here since the last save is changed in the notes of the other page, too. Where both changed a
+  // name or a group, both texts stay.
   merge(notes, stored) {
     const field = document.activeElement;
     if (field?.closest(".notes")) field.blur(); // what is being typed counts, and fields are drawn again
-    const theirs = this.read(notes);
-    for (const key of this.pinned) if (!this.base.pinned.has(key)) theirs.pinned.add(key);
-    for (const key of this.base.pinned) if (!this.pinned.has(key)) theirs.pinned.delete(key);
-    for (const kind of ["names", "groups"]) mergeTexts(this.base[kind], this[kind], theirs[kind]);
+    const newest = this.read(notes);
+    for (const key of this.pinned) if (!this.base.pinned.has(key)) newest.pinned.add(key);
+    for (const key of this.base.pinned) if (!this.pinned.has(key)) newest.pinned.delete(key);
+    for (const kind of ["names", "groups"]) mergeTexts(this.base[kind], this[kind], newest[kind]);
     this.base = this.read(notes);
     this.stored = stored;
-    Object.assign(this, theirs);
+    Object.assign(this, newest);
     this.version++;
     this.unsaved = true;
     for (const listener of this.listeners) listener();
@@ -214,15 +225,15 @@ export class NoteBook {
   }
 }
 
-function mergeTexts(base, mine, theirs) {
+function mergeTexts(base, mine, newest) {
   for (const key of new Set([...base.keys(), ...mine.keys()])) {
-    const [before, here, there] = [base, mine, theirs].map((texts) => texts.get(key) ?? "");
+    const [before, here, there] = [base, mine, newest].map((texts) => texts.get(key) ?? "");
     if (here === before) continue;
     if (there === before || there === "") {
-      if (here) theirs.set(key, here);
-      else theirs.delete(key);
+      if (here) newest.set(key, here);
+      else newest.delete(key);
     } else {
-      theirs.set(key, joined(there, here));
+      newest.set(key, joined(there, here));
     }
   }
 }
@@ -233,7 +244,7 @@ function joined(there, here) {
   return here.includes(there) ? here : `${there} / ${here}`.slice(0, LONGEST_TEXT);
 }
 
-function versionOf(answer) {
+function answerVersion(answer) {
   return (answer.headers.get("ETag") ?? "").replaceAll('"', "");
 }
 

@@ -9,14 +9,33 @@ export class Search {
   constructor(page) {
     this.page = page;
     this.input = el("input", {
-      type: "search", placeholder: "Search label, token, layer   /", "aria-label": "Search features by label, token or layer",
-      value: page.state.get("q"), autocomplete: "off", spellcheck: "false", "aria-controls": "found",
+      type: "search",
+      placeholder: "Search label, token, layer   /",
+      "aria-label": "Search features by label, token or layer",
+      value: page.state.get("q"),
+      autocomplete: "off",
+      spellcheck: "false",
+      "aria-controls": "found",
       oninput: () => page.state.set({ q: this.input.value }),
       onfocus: () => this.show(),
       onkeydown: (event) => this.key(event),
     });
-    this.list = el("div", { class: "found-list", id: "found", role: "region", "aria-label": "Features found", hidden: true });
-    this.element = el("div", { class: "search", onfocusout: (event) => !this.element.contains(event.relatedTarget) && (this.list.hidden = true) }, this.input, this.list);
+    this.list = el("div", {
+      class: "found-list",
+      id: "found",
+      role: "region",
+      "aria-label": "Features found",
+      hidden: true,
+    });
+    this.element = el(
+      "div",
+      {
+        class: "search",
+        onfocusout: (event) => !this.element.contains(event.relatedTarget) && (this.list.hidden = true),
+      },
+      this.input,
+      this.list,
+    );
   }
 
   focus() {
@@ -54,12 +73,13 @@ export class Search {
     const query = this.page.state.get("q").trim();
     this.list.hidden = !query;
     if (!query) return;
-    const rest = this.hits.length - LISTED;
+    const further = this.hits.length - LISTED;
     replace(
       this.list,
-      !this.hits.length && el("p", { class: "hint" }, "No feature has these words in its label, layer, tokens or group."),
+      !this.hits.length &&
+        el("p", { class: "hint" }, "No feature has these words in its label, layer, tokens or group."),
       this.hits.slice(0, LISTED).map((hit) => this.line(hit)),
-      rest > 0 && el("p", { class: "hint" }, `and ${integer(rest)} more`),
+      further > 0 && el("p", { class: "hint" }, `and ${integer(further)} more`),
     );
   }
 
@@ -74,9 +94,17 @@ export class Search {
       event.stopPropagation();
     };
     return el(
-      "button", { type: "button", onclick: () => this.open(hit), onkeydown: walk },
+      "button",
+      { type: "button", onclick: () => this.open(hit), onkeydown: walk },
       name(names.label(hit.layer, hit.index)),
-      el("small", {}, name(run.layers[hit.layer].name), `, feature ${hit.index}`, this.page.parts.length > 1 && [" · ", name(run.title)], hit.token && foundIn(hit)),
+      el(
+        "small",
+        {},
+        name(run.layers[hit.layer].name),
+        `, feature ${hit.index}`,
+        this.page.parts.length > 1 && [" · ", name(run.title)],
+        hit.token && foundIn(hit),
+      ),
     );
   }
 
@@ -86,11 +114,13 @@ export class Search {
     for (const { run, names, notes } of this.page.parts) {
       run.layers.forEach((layer, k) => {
         for (let index = 0; index < layer.size; index++) {
-          const text = `${names.label(k, index)} ${layer.name} feature ${index} ${notes.groupOf(k, index)}`.toLowerCase();
+          const text =
+            `${names.label(k, index)} ${layer.name} feature ${index} ${notes.groupName(k, index)}`.toLowerCase();
           const missing = words.filter((word) => !text.includes(word));
           const tokens = missing.length ? tokensOfFeature(run, k, index) : [];
           const matches = missing.map((word) => tokens.find((token) => token.toLowerCase().includes(word)));
-          if (matches.every(Boolean)) hits.push({ place: run.place, layer: k, index, token: matches[0], word: missing[0] });
+          if (matches.every(Boolean))
+            hits.push({ place: run.place, layer: k, index, token: matches[0], word: missing[0] });
         }
       });
     }
@@ -103,7 +133,10 @@ function foundIn({ token, word }) {
   if (token.length <= 24) return [" · token ", name(token)];
   const at = token.toLowerCase().indexOf(word);
   const [from, to] = [Math.max(at - 12, 0), at + word.length + 12];
-  return [" · example ", name(`${from ? "…" : ""}${token.slice(from, to).replace(/\n/g, "⏎")}${to < token.length ? "…" : ""}`)];
+  return [
+    " · example ",
+    name(`${from ? "…" : ""}${token.slice(from, to).replace(/\n/g, "⏎")}${to < token.length ? "…" : ""}`),
+  ];
 }
 
 // Tokens of a feature's examples, those it is most active at first, and outputs that it raises or lowers.
@@ -115,7 +148,9 @@ function tokensOfFeature(run, layer, index) {
 
 function collectTokens(run, layer, index) {
   const examples = run.bands(layer, index).flatMap((band) => band.examples);
-  const tokens = new Set(examples.map((example) => (run.record.examples === "tokens" ? example.tokens[example.active] : example.label)));
+  const tokens = new Set(
+    examples.map((example) => (run.record.examples === "tokens" ? example.tokens[example.active] : example.label)),
+  );
   if (run.record.examples === "tokens") for (const example of examples) tokens.add(example.tokens.join(""));
   for (const effect of run.feature(layer, index)?.effects?.rows ?? []) tokens.add(effect.name);
   return [...tokens].filter(Boolean);

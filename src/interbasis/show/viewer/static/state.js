@@ -1,13 +1,45 @@
 // What is being looked at, kept in the address so that a view can be shared and comes back on reload.
 
 const KINDS = {
-  tab: "text", by: "text", count: "number", share: "number", loss: "number", nodes: "number", scale: "text",
-  normalise: "flag", constant: "flag", norms: "flag", open: "text", zoom: "number", output: "text", from: "number", to: "number", sort: "text",
-  colour: "text", module: "number", sel: "text", trace: "text", node: "text", tpins: "text", tgroups: "text", only: "flag", marks: "number", q: "text", theme: "text",
+  tab: "text",
+  by: "text",
+  count: "number",
+  share: "number",
+  loss: "number",
+  nodes: "number",
+  scale: "text",
+  normalise: "flag",
+  constant: "flag",
+  norms: "flag",
+  open: "text",
+  zoom: "number",
+  output: "text",
+  from: "number",
+  to: "number",
+  sort: "text",
+  colour: "text",
+  module: "number",
+  sel: "text",
+  trace: "text",
+  node: "text",
+  tpins: "text",
+  tgroups: "text",
+  only: "flag",
+  marks: "number",
+  q: "text",
+  theme: "text",
 };
 
 const BOUNDS = {
-  count: [1, 1e6], share: [0.001, 1], loss: [1, 500], nodes: [1, 1000], from: [0, 1e5], to: [0, 1e5], module: [-1, 1e5], zoom: [0.3, 4], marks: [1, 1e5],
+  count: [1, 1e6],
+  share: [0.001, 1],
+  loss: [1, 500],
+  nodes: [1, 1000],
+  from: [0, 1e5],
+  to: [0, 1e5],
+  module: [-1, 1e5],
+  zoom: [0.3, 4],
+  marks: [1, 1e5],
 };
 
 const CHOICES = {

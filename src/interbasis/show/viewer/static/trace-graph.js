@@ -6,7 +6,7 @@ export const TARGET = "target";
 // The parts of an edge through attention: past it, what is moved, why the query attends there, why as it does.
 export const PATHS = ["skip", "value", "key", "query"];
 
-function kindOf({ feature, whole }) {
+function nodeKind({ feature, whole }) {
   if (feature !== null) return { kind: "feature" };
   return { kind: "error", label: whole ? "whole token: massive activation" : "dropped directions" };
 }
@@ -17,8 +17,18 @@ export class TraceGraph {
     this.trace = trace;
     this.run = run;
     this.nodes = new Map();
-    for (const node of trace.nodes) this.nodes.set(node.name, decoded(node, kindOf(node)));
-    this.nodes.set(TARGET, { name: TARGET, kind: "target", layer: TARGET, position: trace.target.position, activation: trace.target.value, label: trace.target.name, influence: 1, effect: trace.target.value, measured: null });
+    for (const node of trace.nodes) this.nodes.set(node.name, decoded(node, nodeKind(node)));
+    this.nodes.set(TARGET, {
+      name: TARGET,
+      kind: "target",
+      layer: TARGET,
+      position: trace.target.position,
+      activation: trace.target.value,
+      label: trace.target.name,
+      influence: 1,
+      effect: trace.target.value,
+      measured: null,
+    });
     this.order = [...trace.layers, TARGET];
     this.level = new Map(this.order.map((layer, k) => [layer, k]));
     this.edges = trace.edges.filter(({ source, target }) => this.nodes.has(source) && this.nodes.has(target));
@@ -28,26 +38,33 @@ export class TraceGraph {
     return this.run.layers[this.run.layerNumber(layer)]?.folded ?? false;
   }
 
-  // Edges between the nodes kept. A node that is taken out hands on what comes in by the chain rule: an edge s → t and
-  // an edge t → u become w(s → t) w(t → u) / f̂(t). The paths through the first attention on the way are scaled likewise.
-  between(kept) {
+  // Edges between the nodes kept. A node that is taken out hands on what comes in by the chain rule: an edge s → t
+  // and an edge t → u become w(s → t) w(t → u) / f̂(t). The paths through the first attention on the way are scaled
+  // likewise.
+  between(remaining) {
     const into = new Map();
     const out = new Map();
     const add = (source, target, weight, parts) => {
       if (!out.has(source)) out.set(source, new Map());
       if (!into.has(target)) into.set(target, new Map());
       const known = out.get(source).get(target);
-      const sum = { weight: weight + (known?.weight ?? 0), parts: parts && parts.map((part, k) => part + (known?.parts?.[k] ?? 0)) };
+      const sum = {
+        weight: weight + (known?.weight ?? 0),
+        parts: parts && parts.map((part, k) => part + (known?.parts?.[k] ?? 0)),
+      };
       out.get(source).set(target, sum);
       into.get(target).set(source, sum);
     };
-    for (const { source, target, weight, paths } of this.edges) add(source, target, weight, paths && PATHS.map((key) => paths[key]));
-    const removed = [...this.nodes.values()].filter((node) => !kept.has(node.name));
+    for (const { source, target, weight, paths } of this.edges)
+      add(source, target, weight, paths && PATHS.map((key) => paths[key]));
+    const removed = [...this.nodes.values()].filter((node) => !remaining.has(node.name));
     removed.sort((a, b) => this.level.get(a.layer) - this.level.get(b.layer));
     for (const { name: through, activation } of removed) {
-      for (const [source, first] of activation ? into.get(through) ?? [] : []) {
+      for (const [source, first] of activation ? (into.get(through) ?? []) : []) {
         for (const [target, second] of out.get(through) ?? []) {
-          const [parts, scale] = first.parts ? [first.parts, second.weight / activation] : [second.parts, first.weight / activation];
+          const [parts, scale] = first.parts
+            ? [first.parts, second.weight / activation]
+            : [second.parts, first.weight / activation];
           add(source, target, (first.weight * second.weight) / activation, parts && parts.map((part) => part * scale));
         }
       }
@@ -56,7 +73,9 @@ export class TraceGraph {
       into.delete(through);
       out.delete(through);
     }
-    const edges = [...out].flatMap(([source, targets]) => [...targets].map(([target, { weight, parts }]) => ({ source, target, weight, parts })));
+    const edges = [...out].flatMap(([source, targets]) =>
+      [...targets].map(([target, { weight, parts }]) => ({ source, target, weight, parts })),
+    );
     return edges.sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight));
   }
 }
@@ -70,7 +89,16 @@ export function grouped(nodes, edges, groups) {
     if (inside.length < 2) continue;
     const middle = inside[inside.length >> 1];
     const sum = (key) => inside.reduce((total, node) => total + node[key], 0);
-    const group = decoded(middle, { name: `group ${name}`, kind: "group", label: name, members: inside, influence: sum("influence"), effect: sum("effect"), predicted: null, measured: null });
+    const group = decoded(middle, {
+      name: `group ${name}`,
+      kind: "group",
+      label: name,
+      members: inside,
+      influence: sum("influence"),
+      effect: sum("effect"),
+      predicted: null,
+      measured: null,
+    });
     for (const node of inside) {
       result.delete(node);
       owner.set(node.name, group);

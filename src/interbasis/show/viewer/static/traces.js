@@ -17,10 +17,24 @@ export class Traces {
     this.all = page.parts.flatMap(({ run }) => run.record.traces.map((trace) => new TraceGraph(trace, run)));
     this.list = el("nav", { class: "trace-choice", "aria-label": "Prompts" });
     this.head = el("div", { class: "trace-head" });
-    this.scroll = el("div", { class: "trace-scroll", onscroll: () => this.stick(), onclick: (event) => this.click(event), onkeydown: (event) => this.key(event), onpointerover: (event) => this.point(event.target), onfocusin: (event) => this.point(event.target), onpointerleave: () => this.point(null) });
+    this.scroll = el("div", {
+      class: "trace-scroll",
+      onscroll: () => this.stick(),
+      onclick: (event) => this.click(event),
+      onkeydown: (event) => this.key(event),
+      onpointerover: (event) => this.point(event.target),
+      onfocusin: (event) => this.point(event.target),
+      onpointerleave: () => this.point(null),
+    });
     this.scroll.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.panel = el("aside", { class: "panel trace-panel", hidden: true, "aria-label": "Node", tabindex: "-1" });
-    this.element = el("section", { class: "text-tab prompts", "aria-label": "Prompts" }, this.list, el("div", { class: "trace-main" }, this.head, this.scroll), this.panel);
+    this.element = el(
+      "section",
+      { class: "text-tab prompts", "aria-label": "Prompts" },
+      this.list,
+      el("div", { class: "trace-main" }, this.head, this.scroll),
+      this.panel,
+    );
   }
 
   // Drawn only while it is in sight, and again only when something about it has changed.
@@ -32,15 +46,35 @@ export class Traces {
     }
     const graph = this.current();
     const older = this.page.parts.reduce((sum, { run }) => sum + run.record.traces_left_out, 0);
-    const hidden = older > 0 && el("p", { class: "hint" }, `The newest; ${plural(older, "older prompt")} of the run ${older > 1 ? "are" : "is"} not on this page.`);
-    replace(this.list, el("h2", {}, plural(this.all.length, "prompt")), hidden, this.all.map((one) =>
-      el("button", { type: "button", "aria-current": one === graph ? "true" : null, onclick: () => this.state.set({ trace: one.name, node: "", tpins: "", tgroups: "" }) },
-        name(one.trace.prompt), el("small", {}, "→ ", name(one.trace.target.name)))));
+    const hidden =
+      older > 0 &&
+      el(
+        "p",
+        { class: "hint" },
+        `The newest; ${plural(older, "older prompt")} of the run ${older > 1 ? "are" : "is"} not on this page.`,
+      );
+    replace(
+      this.list,
+      el("h2", {}, plural(this.all.length, "prompt")),
+      hidden,
+      this.all.map((item) =>
+        el(
+          "button",
+          {
+            type: "button",
+            "aria-current": item === graph ? "true" : null,
+            onclick: () => this.state.set({ trace: item.name, node: "", tpins: "", tgroups: "" }),
+          },
+          name(item.trace.prompt),
+          el("small", {}, "→ ", name(item.trace.target.name)),
+        ),
+      ),
+    );
     this.draw(graph);
   }
 
   current() {
-    return this.all.find((one) => one.name === this.state.get("trace")) ?? this.all[0];
+    return this.all.find((item) => item.name === this.state.get("trace")) ?? this.all[0];
   }
 
   pins() {
@@ -57,32 +91,37 @@ export class Traces {
     }
   }
 
-  groupOf(node) {
+  groupName(node) {
     return this.groups().find(([, members]) => members.includes(node))?.[0] ?? "";
   }
 
   pin(node) {
     const pins = this.pins();
-    const next = pins.includes(node) ? pins.filter((one) => one !== node) : [...pins, node];
+    const next = pins.includes(node) ? pins.filter((pin) => pin !== node) : [...pins, node];
     this.state.set({ tpins: next.join("|") });
   }
 
   // Puts a node, or all members of a group, into a group; no name takes them out.
   group(node, text) {
     const members = node.kind === "group" ? node.members.map((member) => member.name) : [node.name];
-    const rest = this.groups().map(([group, inside]) => [group, inside.filter((one) => !members.includes(one))]);
+    const groups = this.groups().map(([group, inside]) => [
+      group,
+      inside.filter((member) => !members.includes(member)),
+    ]);
     const clean = text.trim().slice(0, 60);
-    const home = rest.find(([group]) => group === clean);
+    const home = groups.find(([group]) => group === clean);
     if (home) home[1].push(...members);
-    else if (clean) rest.push([clean, members]);
-    const kept = rest.filter(([, inside]) => inside.length);
-    this.state.set({ tgroups: kept.length ? JSON.stringify(kept) : "" });
+    else if (clean) groups.push([clean, members]);
+    const filled = groups.filter(([, inside]) => inside.length);
+    this.state.set({ tgroups: filled.length ? JSON.stringify(filled) : "" });
   }
 
   // Modules are offered as groups of the pinned nodes.
   groupByModule(graph) {
     const pins = this.pins();
-    const modules = graph.trace.groups.map((group) => [group.name, group.nodes.filter((node) => pins.includes(node))]).filter(([, members]) => members.length > 1);
+    const modules = graph.trace.groups
+      .map((group) => [group.name, group.nodes.filter((node) => pins.includes(node))])
+      .filter(([, members]) => members.length > 1);
     this.state.set({ tgroups: modules.length ? JSON.stringify(modules) : "" });
   }
 
@@ -94,24 +133,31 @@ export class Traces {
   view(graph) {
     const pins = new Set(this.pins().filter((pin) => graph.nodes.has(pin)));
     const only = this.state.get("only") && pins.size > 0;
-    const shown = (node) => node.kind === "target" || (only ? pins.has(node.name) : pins.has(node.name) || this.state.get("norms") || !graph.isFolded(node.layer));
-    const able = [...graph.nodes.values()].filter(shown).sort((a, b) => b.influence - a.influence);
-    const kept = only ? able : able.filter((node, rank) => rank <= this.state.get("marks") || pins.has(node.name) || node.name === this.state.get("node"));
-    const edges = graph.between(new Set(kept.map((node) => node.name)));
-    const collected = only ? grouped(kept, edges, this.groups()) : { nodes: kept, edges };
+    const isAble = (node) =>
+      node.kind === "target" ||
+      (only ? pins.has(node.name) : pins.has(node.name) || this.state.get("norms") || !graph.isFolded(node.layer));
+    const able = [...graph.nodes.values()].filter(isAble).sort((a, b) => b.influence - a.influence);
+    const shown = only
+      ? able
+      : able.filter(
+          (node, rank) =>
+            rank <= this.state.get("marks") || pins.has(node.name) || node.name === this.state.get("node"),
+        );
+    const edges = graph.between(new Set(shown.map((node) => node.name)));
+    const collected = only ? grouped(shown, edges, this.groups()) : { nodes: shown, edges };
     const part = this.page.part(graph.run.place);
-    const labelOf = (node) => {
+    const nodeLabel = (node) => {
       if (node.kind !== "feature") return node.label;
       return part.names.boxed(graph.run.layerNumber(node.layer), node.feature);
     };
-    return { ...collected, graph, labelOf, tab: this, only, able: able.length - 1 };
+    return { ...collected, graph, nodeLabel, tab: this, only, able: able.length - 1 };
   }
 
   draw(graph) {
     const view = this.view(graph);
     replace(this.head, this.heading(view)); // first: the picture has the height that it leaves
     const room = (this.scroll.clientWidth || window.innerWidth - 260) - 12;
-    view.box = traceLayout(view.nodes, graph, view.labelOf, room, this.scroll.clientHeight - 16);
+    view.box = traceLayout(view.nodes, graph, view.nodeLabel, room, this.scroll.clientHeight - 16);
     view.picture = tracePicture(view);
     this.shown = view;
     this.fit(view);
@@ -119,7 +165,8 @@ export class Traces {
     if (this.scrolledFor !== graph.name) this.showTarget(view);
     this.scrolledFor = graph.name;
     this.stick();
-    if (this.paintedAt === undefined) requestAnimationFrame(() => setTimeout(() => (this.paintedAt = performance.now())));
+    if (this.paintedAt === undefined)
+      requestAnimationFrame(() => setTimeout(() => (this.paintedAt = performance.now())));
     this.mark();
   }
 
@@ -151,23 +198,69 @@ export class Traces {
     const { scores, checks } = trace;
     const share = (value) => (value === null ? "undefined" : percent(value));
     const facts = [
-      `replacement ${percent(scores.replacement)}`, `completeness ${percent(scores.completeness)}`, `through error nodes ${percent(scores.error_share)}`,
-      checks && `${plural(checks.strongest, "strongest node")}: sign agreement ${share(checks.signs)} (by gradient alone ${share(checks.signs_by_gradient)})`,
-      checks && `${plural(checks.spread, "node")} of all sizes: rank correlation ${checks.ranks === null ? "undefined" : checks.ranks.toFixed(2)}`,
+      `replacement ${percent(scores.replacement)}`,
+      `completeness ${percent(scores.completeness)}`,
+      `through error nodes ${percent(scores.error_share)}`,
+      checks &&
+        `${plural(checks.strongest, "strongest node")}: sign agreement ${share(checks.signs)} (by ` +
+          `gradient alone ${share(checks.signs_by_gradient)})`,
+      checks &&
+        `${plural(checks.spread, "node")} of all sizes: rank correlation ` +
+          `${checks.ranks === null ? "undefined" : checks.ranks.toFixed(2)}`,
       checks && `${plural(checks.edges, "edge")}: sign agreement ${share(checks.edge_signs)}`,
     ].filter(Boolean);
     const pins = this.pins().length;
-    const flag = (key, text, disabled) => el("label", { class: "flag" }, el("input", { type: "checkbox", disabled, checked: this.state.get(key), onchange: (event) => this.state.set({ [key]: event.target.checked }) }), text);
+    const flag = (key, text, disabled) =>
+      el(
+        "label",
+        { class: "flag" },
+        el("input", {
+          type: "checkbox",
+          disabled,
+          checked: this.state.get(key),
+          onchange: (event) => this.state.set({ [key]: event.target.checked }),
+        }),
+        text,
+      );
     return [
-      el("p", { class: trace.trusted ? "trace-summary" : "trace-summary failed" }, name(trace.summary)), el("p", { class: "hint" }, facts.join(" · ")),
-      el("div", { class: "actions" },
-        this.slider(view), flag("norms", "Show layer norms"), flag("only", `Pinned only (${pins})`, pins === 0),
-        trace.groups.length > 0 && el("button", { type: "button", disabled: pins === 0, onclick: () => this.groupByModule(view.graph) }, "Group pinned by module"),
-        pins > 0 && el("button", { type: "button", onclick: () => this.state.set({ tpins: "", tgroups: "", only: false }) }, "Unpin all"),
+      el("p", { class: trace.trusted ? "trace-summary" : "trace-summary failed" }, name(trace.summary)),
+      el("p", { class: "hint" }, facts.join(" · ")),
+      el(
+        "div",
+        { class: "actions" },
+        this.slider(view),
+        flag("norms", "Show layer norms"),
+        flag("only", `Pinned only (${pins})`, pins === 0),
+        trace.groups.length > 0 &&
+          el(
+            "button",
+            { type: "button", disabled: pins === 0, onclick: () => this.groupByModule(view.graph) },
+            "Group pinned by module",
+          ),
+        pins > 0 &&
+          el(
+            "button",
+            { type: "button", onclick: () => this.state.set({ tpins: "", tgroups: "", only: false }) },
+            "Unpin all",
+          ),
         el("span", { class: "spring" }),
-        el("button", { type: "button", onclick: () => saveSvg(this.shown) }, "SVG"), el("button", { type: "button", onclick: () => savePng(this.shown) }, "PNG"),
-        el("button", { type: "button", title: "Neuronpedia's schema of attribution graphs", onclick: () => saveJson(this.shown) }, "JSON")),
-      el("p", { class: "key" }, [["positive", "raises"], ["negative", "lowers"]].map(([kind, text]) => el("span", {}, el("i", { class: kind }), text)), el("span", {}, "circles: features, squares: dropped directions, size: influence, ring: measured")),
+        el("button", { type: "button", onclick: () => saveSvg(this.shown) }, "SVG"),
+        el("button", { type: "button", onclick: () => savePng(this.shown) }, "PNG"),
+        el(
+          "button",
+          { type: "button", title: "Neuronpedia's schema of attribution graphs", onclick: () => saveJson(this.shown) },
+          "JSON",
+        ),
+      ),
+      el(
+        "p",
+        { class: "key" },
+        [
+          ["positive", "raises"],
+          ["negative", "lowers"],
+        ].map(([kind, text]) => el("span", {}, el("i", { class: kind }), text)),
+        el("span", {}, "circles: features, squares: dropped directions, size: influence, ring: measured"),
+      ),
     ];
   }
 
@@ -175,14 +268,22 @@ export class Traces {
   slider({ able }) {
     const shown = Math.min(this.state.get("marks"), able);
     const text = el("output", {}, `${shown} of ${able}`);
-    const input = el("input", { type: "range", min: 1, max: able, value: shown, id: "slider-marks", onchange: () => this.state.set({ marks: Number(input.value) }), oninput: () => replace(text, `${input.value} of ${able}`) });
+    const input = el("input", {
+      type: "range",
+      min: 1,
+      max: able,
+      value: shown,
+      id: "slider-marks",
+      onchange: () => this.state.set({ marks: Number(input.value) }),
+      oninput: () => replace(text, `${input.value} of ${able}`),
+    });
     return el("label", { class: "flag", for: "slider-marks" }, "Nodes", input, text);
   }
 
   // The open node, its edges, its panel, the pins.
   mark() {
     const { nodes } = this.shown;
-    const node = nodes.find((one) => one.name === this.state.get("node"));
+    const node = nodes.find((candidate) => candidate.name === this.state.get("node"));
     this.panel.hidden = !node;
     if (node) replace(this.panel, tracePanel(this.shown, node));
     const pins = new Set(this.pins());
@@ -193,24 +294,48 @@ export class Traces {
       mark.setAttribute("tabindex", mark.dataset.name === (node?.name ?? TARGET) ? "0" : "-1");
     }
     this.light(node?.name ?? null);
-    if (node) marks.find((mark) => mark.dataset.name === node.name)?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    if (node)
+      marks.find((mark) => mark.dataset.name === node.name)?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   light(lit) {
     this.scroll.classList.toggle("lit", Boolean(lit));
-    for (const edge of this.scroll.querySelectorAll(".trace-edge")) edge.classList.toggle("on", edge.dataset.source === lit || edge.dataset.target === lit);
-    const near = new Set([lit, ...this.shown.edges.filter(({ source, target }) => source === lit || target === lit).flatMap(({ source, target }) => [source, target])]);
-    for (const mark of this.scroll.querySelectorAll(".trace-node")) mark.classList.toggle("on", near.has(mark.dataset.name));
+    for (const edge of this.scroll.querySelectorAll(".trace-edge"))
+      edge.classList.toggle("on", edge.dataset.source === lit || edge.dataset.target === lit);
+    const near = new Set([
+      lit,
+      ...this.shown.edges
+        .filter(({ source, target }) => source === lit || target === lit)
+        .flatMap(({ source, target }) => [source, target]),
+    ]);
+    for (const mark of this.scroll.querySelectorAll(".trace-node"))
+      mark.classList.toggle("on", near.has(mark.dataset.name));
   }
 
   point(target) {
     const mark = target?.closest?.(".trace-node");
     const lit = mark?.dataset.name ?? (this.state.get("node") || null);
     if (mark) {
-      const node = this.shown.nodes.find((one) => one.name === lit);
+      const node = this.shown.nodes.find((candidate) => candidate.name === lit);
       const { right, top } = mark.getBoundingClientRect();
-      const label = node.kind === "feature" ? this.page.part(this.shown.graph.run.place).names.known(this.shown.graph.run.layerNumber(node.layer), node.feature) : node.label;
-      this.page.tip.show(right, top, el("p", {}, el("b", {}, name(node.name))), label && el("p", {}, name(label)), el("p", { class: "hint" }, `influence ${percent(node.influence)}, effect ${decimal(node.effect)}${node.measured === null ? "" : `; set to its mean: ${decimal(node.measured)}`}`));
+      const label =
+        node.kind === "feature"
+          ? this.page
+              .part(this.shown.graph.run.place)
+              .names.known(this.shown.graph.run.layerNumber(node.layer), node.feature)
+          : node.label;
+      this.page.tip.show(
+        right,
+        top,
+        el("p", {}, el("b", {}, name(node.name))),
+        label && el("p", {}, name(label)),
+        el(
+          "p",
+          { class: "hint" },
+          `influence ${percent(node.influence)}, effect ` +
+            `${decimal(node.effect)}${node.measured === null ? "" : `; set to its mean: ${decimal(node.measured)}`}`,
+        ),
+      );
     } else this.page.tip.hide();
     if (this.shown && lit !== this.lit) {
       this.lit = lit;
@@ -252,7 +377,12 @@ export class Traces {
     if (key === "ArrowUp") return edges.find(({ source }) => source === here)?.target;
     if (key !== "ArrowLeft" && key !== "ArrowRight") return null;
     const { layer } = nodes.find((node) => node.name === here);
-    const row = nodes.filter((node) => node.layer === layer).sort((a, b) => box.places.get(a.name).x - box.places.get(b.name).x || box.places.get(a.name).y - box.places.get(b.name).y);
+    const row = nodes
+      .filter((node) => node.layer === layer)
+      .sort(
+        (a, b) =>
+          box.places.get(a.name).x - box.places.get(b.name).x || box.places.get(a.name).y - box.places.get(b.name).y,
+      );
     return row[row.findIndex((node) => node.name === here) + (key === "ArrowRight" ? 1 : -1)]?.name;
   }
 }

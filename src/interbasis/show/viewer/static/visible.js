@@ -25,7 +25,9 @@ function shownFeatures(run, layer, state, wanted, matched) {
   for (let index = 0; index < size; index++) if (!hidden(index)) order.push(index);
   if (state.get("sort") === "strength" && !outputs) {
     const strength = strengths(run, layer);
-    order.sort((a, b) => Number(isConstant(run, layer, b)) - Number(isConstant(run, layer, a)) || strength[b] - strength[a]);
+    order.sort(
+      (a, b) => Number(isConstant(run, layer, b)) - Number(isConstant(run, layer, a)) || strength[b] - strength[a],
+    );
   }
   const limit = state.get("nodes") + (state.get("constant") && run.layers[layer].constant ? 1 : 0);
   const shown = order.slice(0, limit);
@@ -89,20 +91,36 @@ export function drawnEdges(run, state, left, right) {
   if (!section) return emptyEdges();
   const chosen = chosenCount(run, k, state);
   const end = becomes(run, k, right.layer).target;
-  const edges = right.merged ? mergedEdges(section, left, chosen, state) : plainEdges(section, left, right, chosen, end);
+  const edges = right.merged
+    ? mergedEdges(section, left, chosen, state)
+    : plainEdges(section, left, right, chosen, end);
   edges.chosen = chosen;
-  if (state.get("constant") && section.constant && left.row[0] >= 0) addConstant(edges, section, left, right, chosen, end);
+  if (state.get("constant") && section.constant && left.row[0] >= 0)
+    addConstant(edges, section, left, right, chosen, end);
   return edges;
 }
 
 function emptyEdges() {
-  return { size: 0, chosen: 0, counted: 0, squares: 0, from: new Int32Array(0), to: new Int32Array(0), value: new Float32Array(0) };
+  return {
+    size: 0,
+    chosen: 0,
+    counted: 0,
+    squares: 0,
+    from: new Int32Array(0),
+    to: new Int32Array(0),
+    value: new Float32Array(0),
+  };
 }
 
 // Two edges that end at one feature behind a fold are one line, with the root of the sum of their squares.
 function plainEdges(section, left, right, chosen, end) {
   const room = chosen + (section.constant?.length ?? 0);
-  const edges = { ...emptyEdges(), from: new Int32Array(room), to: new Int32Array(room), value: new Float32Array(room) };
+  const edges = {
+    ...emptyEdges(),
+    from: new Int32Array(room),
+    to: new Int32Array(room),
+    value: new Float32Array(room),
+  };
   const { sources, targets, values } = section;
   const folded = right.layer > left.layer + 1;
   const lines = new Map();

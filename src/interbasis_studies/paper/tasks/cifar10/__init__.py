@@ -10,7 +10,7 @@ from interbasis.graph.named_models import open_data
 from interbasis.run.run import Run
 from interbasis_studies.paper.claims import Verdict
 from interbasis_studies.paper.figures import Picture
-from interbasis_studies.paper.jobs import Clock, Job
+from interbasis_studies.paper.jobs import Job, JobClock
 from interbasis_studies.paper.records import Reproduction
 from interbasis_studies.paper.tasks.cifar10 import claims, page
 from interbasis_studies.paper.tasks.cifar10.directions import Cifar10Result, Images, direction, whole_model
@@ -39,11 +39,11 @@ class Cifar10(ClassifierTask[Cifar10Result]):
         spec = self.plan.data or ""
         data = open_data(spec, "train"), open_data(spec, "test")
         cifar10.train(
-            cifar10.Recipe(seed=seed), data, path,
+            cifar10.Cifar10Recipe(seed=seed), data, path,
             lambda step, steps, loss, accuracy: progress(f"training, seed {seed}", step, steps),
         )  # fmt: skip
 
-    def measure(self, job: Job, opened: Run, clock: Clock) -> Cifar10Result:
+    def measure(self, job: Job, opened: Run, clock: JobClock) -> Cifar10Result:
         common, network = self.measure_common(job, opened, clock), opened.network.double()
         with progress_bar(opened.progress) as advance:
             directions = {

@@ -11,10 +11,10 @@ def main() -> None:
     parser.add_argument("data", help="CIFAR-10 as an npz file")
     parser.add_argument("checkpoints", nargs="+", help="safetensors checkpoints of ReLU MLPs")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with progress_bar() as advance:
-        result = animal_direction(given.data, given.checkpoints, progress=advance)
-    print(result.model_dump_json(indent=2) if given.json else table(result))
+        result = animal_direction(arguments.data, arguments.checkpoints, progress=advance)
+    print(result.model_dump_json(indent=2) if arguments.json else table(result))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from interbasis_studies.paper.claims import Claim, Verdict, mean, spread
+from interbasis_studies.paper.claims import PaperClaim, Verdict, mean, spread
 from interbasis_studies.paper.published import ACCURACY, DIRECTION, FEW_EDGES
 from interbasis_studies.paper.records import Reproduction
 from interbasis_studies.paper.tasks.cifar10.directions import Cifar10Result
@@ -20,29 +20,29 @@ CLOSE_EXPLAINED, NEAR_EXPLAINED = 0.05, 0.15
 MIN_GAIN = 0.05
 """Of accuracy, by setting the direction."""
 
-C1 = Claim(
+C1 = PaperClaim(
     "C1", "test accuracy", f"{100 * ACCURACY[0]:.1f}–{100 * ACCURACY[1]:.1f} %",
     f"all seeds in the paper's range; differs up to {100 * NEAR_ACCURACY:g} points outside", "a model",
 )  # fmt: skip
-C2 = Claim(
+C2 = PaperClaim(
     "C2", "LIB needs fewer edges than PCA in every layer and seed", "all",
     "all pairs of seed and layer; differs where more than half", "LIB and PCA",
 )  # fmt: skip
-C3 = Claim(
+C3 = PaperClaim(
     "C3", "very few edges suffice", f"about {FEW_EDGES} per pair of layers",
     f"median at most {MAX_FEW_EDGES} in every pair of layers; differs where in some", "LIB",
 )  # fmt: skip
-C4 = Claim(
+C4 = PaperClaim(
     "C4", "one LIB direction per layer carries animal against vehicle; PCA spreads it",
     f"last layer {DIRECTION['auroc']} of the model's {DIRECTION['model']} AUROC",
     f"LIB at most {CLOSE_TO_MODEL} below the model in the last hidden layer, PCA's best at least "
     f"{CLEARLY_LOWER} below LIB's in every layer before the output; differs where in some", "LIB and PCA",
 )  # fmt: skip
-C5 = Claim(
+C5 = PaperClaim(
     "C5", "the label explains part of that direction's variance", f"{DIRECTION['explained']:.0%}",
     f"mean within {100 * CLOSE_EXPLAINED:g} points; differs within {100 * NEAR_EXPLAINED:g}", "LIB",
 )  # fmt: skip
-C6 = Claim(
+C6 = PaperClaim(
     "C6", "setting that direction to its class mean by the true label raises accuracy",
     f"{DIRECTION['before']:.1%} → {DIRECTION['after']:.1%}",
     f"by at least {100 * MIN_GAIN:g} points in every seed; differs where it rises by less", "LIB",
@@ -80,7 +80,9 @@ def accuracy(test: Sequence[float]) -> Verdict:
 
 def sparser(lib: Sequence[Sequence[int]], pca: Sequence[Sequence[int]]) -> Verdict:
     """C2 of edges required, per seed and section."""
-    pairs = [(a, b) for one, other in zip(lib, pca, strict=True) for a, b in zip(one, other, strict=True)]
+    pairs = [
+        (a, b) for first, second in zip(lib, pca, strict=True) for a, b in zip(first, second, strict=True)
+    ]
     wins = sum(a < b for a, b in pairs)
     ratios = [
         median(b[k] / max(a[k], 1) for a, b in zip(lib, pca, strict=True)) for k in range(len(lib[0]))
@@ -133,11 +135,11 @@ def explained(lib: Sequence[float]) -> Verdict:
 def intervention(before: Sequence[float], after: Sequence[float]) -> Verdict:
     """C6 of test accuracies with the last hidden layer's direction set by the true label, seed by seed."""
     gains = [b - a for a, b in zip(before, after, strict=True)]
-    theirs = DIRECTION["after"] - DIRECTION["before"]
+    published = DIRECTION["after"] - DIRECTION["before"]
     return C6.judge(
         f"{mean(before):.1%} → {mean(after):.1%} (means); by "
         f"{spread([100 * gain for gain in gains], '{:.1f}')} points",
         min(gains) >= MIN_GAIN, min(gains) > 0,
-        f"{100 * mean(gains):+.1f} points on average, {100 * (mean(gains) - theirs):+.1f} against the "
-        f"paper's {100 * theirs:+.1f}",
+        f"{100 * mean(gains):+.1f} points on average, {100 * (mean(gains) - published):+.1f} against the "
+        f"paper's {100 * published:+.1f}",
     )  # fmt: skip

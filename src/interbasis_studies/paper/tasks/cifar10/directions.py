@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from interbasis.analysis.features.activations import collect, of
+from interbasis.analysis.features.activations import FeatureReader, collect
 from interbasis.analysis.features.interventions import intervene
 from interbasis.analysis.features.probes import auroc, best, explained_variance, separation
 from interbasis.base.progress import Progress, silent
@@ -116,7 +116,7 @@ def direction(network: Network, layer: LayerBasis, images: Images, progress: Pro
     layer = replace(
         layer, transform=layer.transform[:MAX_PROBED_FEATURES], inverse=layer.inverse[:, :MAX_PROBED_FEATURES]
     )
-    source = of(network, layer)
+    source = FeatureReader(network, layer)
     chosen_on = torch.isin(images.train[1][:CHOOSING_IMAGES], torch.tensor(ANIMALS))
     fitted = separation(auroc(collect(source, images.train[0][:CHOOSING_IMAGES]), chosen_on))
     ranked = [index for index, _ in best(fitted, RANKED_FEATURES)]

@@ -62,14 +62,14 @@ def _auroc(r: Reproduction[Cifar10Result], layers: Mapping[str, str]) -> Picture
         for layer, name in layers.items()
     }
     whole = sum(job.whole.auroc for job in r.models) / len(r.models)
-    theirs = [DIRECTION["auroc"], *[None] * (ranks - 1)]
+    paper = [DIRECTION["auroc"], *[None] * (ranks - 1)]
     few = "" if ranks == len(RANKS) else f" Of {len(RANKS)} features that the paper shows {ranks} were kept."
     figure = figures.spread_bars(
         panels, RANKS[:ranks], "AUROC", bottom=0.5, top=1, lines=dict.fromkeys(panels, whole),
-        published={layers[r.jobs[0].layers[-2]]: {"LIB": theirs}},
+        published={layers[r.jobs[0].layers[-2]]: {"LIB": paper}},
         explanation="AUROC of single features for animal against vehicle on the test images, the features "
         f"ranked on training images; {range_in_words(r)}. Dashed: the whole models, {whole:.3f} (paper "
-        f"{DIRECTION['model']}). Diamond: the paper's {theirs[0]}."
+        f"{DIRECTION['model']}). Diamond: the paper's {paper[0]}."
         + few,
     )  # fmt: skip
     caption = "The best directions of every layer as classifiers of animal against vehicle."
@@ -103,10 +103,10 @@ def _effects(r: Reproduction[Cifar10Result], layers: Mapping[str, str]) -> Itera
 
 
 def _values(
-    r: Reproduction[Cifar10Result], of: Callable[[Cifar10Result], Sequence[float]]
+    r: Reproduction[Cifar10Result], values: Callable[[Cifar10Result], Sequence[float]]
 ) -> dict[str, list[list[float]]]:
     """{basis by its label: values [places][seeds]}."""
     return {
-        BASIS_LABELS[basis]: [list(column) for column in zip(*map(of, r.of_basis(basis)), strict=True)]
+        BASIS_LABELS[basis]: [list(column) for column in zip(*map(values, r.of_basis(basis)), strict=True)]
         for basis in r.finished_bases
     }

@@ -1,7 +1,7 @@
-"""What the page of CIFAR-10 has beside the common parts."""
+"""Parts of the page of CIFAR-10 beside the common ones."""
 
+from interbasis.show.tables import Cell, markdown_table, percent
 from interbasis_studies.paper.claims import mean, spread
-from interbasis_studies.paper.markdown import Cell, percent, table
 from interbasis_studies.paper.plan import BASIS_LABELS
 from interbasis_studies.paper.published import ACCURACY, DIRECTION
 from interbasis_studies.paper.records import Reproduction
@@ -60,7 +60,7 @@ def _ranges(task: ClassifierTask[Cifar10Result], r: Reproduction[Cifar10Result])
         "smallest–largest over the seeds. Explained: the attribute's share of the feature's variance. "
         "Accuracy: of the ten classes, before and after the feature is set to its training mean given "
         "the true attribute, means over the seeds.\n\n"
-        + table(("basis", "layer", "AUROC", "second", "explained", "accuracy", "points"), rows)
+        + markdown_table(("basis", "layer", "AUROC", "second", "explained", "accuracy", "points"), rows)
     )
 
 
@@ -78,6 +78,6 @@ def _directions(task: ClassifierTask[Cifar10Result], r: Reproduction[Cifar10Resu
         for job in r.by_basis
         for name, row in zip(task.layer_names(r).values(), job.directions.values(), strict=True)
     ]  # fmt: skip
-    return "Seed by seed:\n\n" + table(
+    return "Seed by seed:\n\n" + markdown_table(
         ("basis", "seed", "layer", "AUROC", "second", "explained", "accuracy"), rows
     )

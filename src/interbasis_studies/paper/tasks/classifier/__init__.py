@@ -1,4 +1,4 @@
-"""What modular addition and the image classifiers have in common: models over seeds, measured alike."""
+"""Common parts of modular addition and the image classifiers: models over seeds, measured alike."""
 
 from itertools import product
 from pathlib import Path
@@ -8,8 +8,8 @@ from interbasis.analysis.ablation.curves import interaction_sparsity
 from interbasis.analysis.ablation.evaluation import Evaluation
 from interbasis.analysis.ablation.records import Sparsity
 from interbasis.analysis.ablation.search import DEFAULT_TOLERANCE
+from interbasis.analysis.features.effects import idle
 from interbasis.analysis.features.records import Idle
-from interbasis.analysis.features.relevance import idle
 from interbasis.analysis.stages import modules
 from interbasis.analysis.stages.ablate import AblateRequest
 from interbasis.analysis.stages.modules import ModulesRequest, ModulesResult
@@ -18,7 +18,7 @@ from interbasis.base.progress import Progress
 from interbasis.base.records import Record
 from interbasis.graph.settings import BuildRequest
 from interbasis.run.run import Run
-from interbasis_studies.paper.jobs import Clock, Job, ablate_missing, common_result
+from interbasis_studies.paper.jobs import Job, JobClock, ablate_missing, common_result
 from interbasis_studies.paper.plan import CENTRAL_BASES, SEEDS, ClassifierSettings
 from interbasis_studies.paper.records import JobResult, Reproduction
 from interbasis_studies.paper.task import Task
@@ -29,7 +29,7 @@ MAX_EDGES_FOR_MODULES = 100_000
 
 
 class Frequencies(Record):
-    """How far a partition of the features of modular addition is one by frequency."""
+    """Agreement of a partition of the features of modular addition with their frequencies."""
 
     own: tuple[int, ...]
     """Frequencies that have a module to themselves."""
@@ -67,7 +67,7 @@ class ClassifierResult(JobResult):
         return self.ablation.baseline
 
     def partition(self, resolution: float) -> Partition | None:
-        return next((one for one in self.partitions if one.resolution == resolution), None)
+        return next((part for part in self.partitions if part.resolution == resolution), None)
 
 
 C = TypeVar("C", bound=ClassifierResult)
@@ -79,7 +79,7 @@ class ClassifierTask(Task[C]):
     quick_form = "fewer seeds and bases, no search for stable counts."
     build_settings: ClassVar[dict[str, float]] = {}
     layer_words: ClassVar[dict[str, str]]
-    """What the node layers are called on the page."""
+    """Names of the node layers on the page."""
     section_words: ClassVar[tuple[str, ...]]
 
     @property
@@ -96,12 +96,12 @@ class ClassifierTask(Task[C]):
         raise NotImplementedError
 
     def jobs(self) -> list[Job]:
-        given = self.weights.seeds()
+        available = self.weights.seeds()
         first = [basis for basis in self.plan.bases if basis in CENTRAL_BASES]
-        others = [basis for basis in self.plan.bases if basis not in CENTRAL_BASES]
+        second = [basis for basis in self.plan.bases if basis not in CENTRAL_BASES]
         return [
-            Job(basis, self.plan.out / f"seed{seed}-{basis}", seed, seed in given)
-            for bases in (first, others)
+            Job(basis, self.plan.out / f"seed{seed}-{basis}", seed, seed in available)
+            for bases in (first, second)
             for seed, basis in product(self.plan.seeds or SEEDS, bases)
         ]
 
@@ -112,7 +112,7 @@ class ClassifierTask(Task[C]):
             model=model, data=self.plan.data, basis=job.basis, seed=job.seed, **self.build_settings
         )
 
-    def measure_common(self, job: Job, opened: Run, clock: Clock) -> ClassifierResult:
+    def measure_common(self, job: Job, opened: Run, clock: JobClock) -> ClassifierResult:
         """What is measured of both tasks' models."""
         request = AblateRequest(
             nodes=self.settings.nodes, metric="accuracy", tolerance=DEFAULT_TOLERANCE["accuracy"],
@@ -126,9 +126,9 @@ class ClassifierTask(Task[C]):
         return ClassifierResult(
             **dict(common),
             train_accuracy=train.baseline.value,
-            idle={one.layer: one for one in idle(opened.graph)},
-            idle_by_need={one.layer: one for one in idle(opened.graph, thresholds=needed)},
-            sparsity={one.source: one for one in interaction_sparsity(opened.graph)},
+            idle={layer.layer: layer for layer in idle(opened.graph)},
+            idle_by_need={layer.layer: layer for layer in idle(opened.graph, thresholds=needed)},
+            sparsity={section.source: section for section in interaction_sparsity(opened.graph)},
             partitions=tuple(
                 _partition(opened, sum(common.counts), resolution, self.settings.null_graphs)
                 for resolution in RESOLUTIONS
@@ -137,16 +137,15 @@ class ClassifierTask(Task[C]):
 
     def layer_names(self, r: Reproduction[C]) -> dict[str, str]:
         """The node layers in words; by their own names where there are other layers."""
-        own = r.jobs[0].layers
-        return self.layer_words if tuple(self.layer_words) == own else {name: name for name in own}
+        layers = r.jobs[0].layers
+        return self.layer_words if tuple(self.layer_words) == layers else {name: name for name in layers}
 
     def section_names(self, r: Reproduction[C]) -> dict[str, str]:
         """The sections in words, by the names of their source layers."""
-        own = r.jobs[0].ablation.sections
-        words = self.section_words
-        if len(words) != len(own):
-            words = tuple(section.name for section in own.values())
-        return dict(zip(own, words, strict=True))
+        sections, words = r.jobs[0].ablation.sections, self.section_words
+        if len(words) != len(sections):
+            words = tuple(section.name for section in sections.values())
+        return dict(zip(sections, words, strict=True))
 
     def scope(self, r: Reproduction[C]) -> str:
         count = len(set(r.seeds) & set(SEEDS))

@@ -25,7 +25,7 @@ FEATURES_PER_LAYER = 24
 """In a graph's picture: with the constant the 25 that the paper looks at."""
 
 
-def counts_of(
+def counts_by_basis(
     r: Reproduction[C], counts: Callable[[C], Sequence[int | None]], places: int
 ) -> dict[str, list[list[int | None]]]:
     """{basis by its label: counts [seeds][places]} for a figure, None where a job is missing."""
@@ -47,7 +47,7 @@ def seeds_in_words(r: Reproduction[C]) -> str:
 
 
 def range_in_words(r: Reproduction[C]) -> str:
-    """What bars show."""
+    """Words for what bars show."""
     words = seeds_in_words(r)
     return f"mean, smallest and largest over {words}" if len(r.seeds) > 1 else words
 
@@ -89,8 +89,8 @@ def _all_tried(
 ) -> Figure | None:
     rows: dict[str, dict[str, list[figures.Tried | None]]] = {}
     for job in by_seed_and_basis(r):
-        if any(own := tried(job)):
-            rows.setdefault(f"seed {job.seed}", {})[BASIS_LABELS[job.basis]] = own
+        if any(trials := tried(job)):
+            rows.setdefault(f"seed {job.seed}", {})[BASIS_LABELS[job.basis]] = trials
     return figures.tried_counts(rows, list(places), "accuracy", what) if rows else None
 
 
@@ -102,11 +102,11 @@ def by_seed_and_basis(r: Reproduction[C]) -> list[C]:
 def modularity(r: Reproduction[C]) -> Iterator[Picture]:
     """Modularity at both resolutions beside the rewired graphs'."""
     panels = {
-        f"γ = {one.resolution:g}": {
-            BASIS_LABELS[basis]: [_modularity(job, one.resolution) for job in r.by_seed(basis)]
+        f"γ = {partition.resolution:g}": {
+            BASIS_LABELS[basis]: [_modularity(job, partition.resolution) for job in r.by_seed(basis)]
             for basis in r.finished_bases
         }
-        for one in r.jobs[0].partitions
+        for partition in r.jobs[0].partitions
     }
     yield Picture(
         "Modules", "modularity", "Modularity of the needed edges at both resolutions, and of rewired graphs.",

@@ -6,7 +6,7 @@ from statistics import median
 from interbasis.analysis.ablation.records import EdgesRequired
 from interbasis.analysis.stages.modules import NullModularity
 from interbasis.base.records import Basis
-from interbasis_studies.paper.markdown import Cell, percent, table
+from interbasis.show.tables import Cell, markdown_table, percent
 from interbasis_studies.paper.plan import BASIS_LABELS
 from interbasis_studies.paper.records import Reproduction
 from interbasis_studies.paper.tasks.classifier import C, ClassifierTask, Frequencies, Partition
@@ -20,17 +20,17 @@ Rows = Mapping[Basis, Sequence[Sequence[Cell]]]
 def models(
     r: Reproduction[C],
     head: Sequence[str],
-    own: Callable[[C], Sequence[Cell]],
+    cells: Callable[[C], Sequence[Cell]],
     paper: Sequence[Sequence[Cell]],
 ) -> str:
     """The models and their accuracies, those of the paper below them."""
     rows = [
         (str(job.seed), f"`{job.model.partition(':')[2]}`", percent(job.train_accuracy),
-         percent(job.test_accuracy, 3), *own(job))
+         percent(job.test_accuracy, 3), *cells(job))
         for job in r.models
     ]  # fmt: skip
     head = ("seed", "checkpoint", "train accuracy", "test accuracy", *head)
-    return "## Models\n\n" + table(head, [*rows, *paper])
+    return "## Models\n\n" + markdown_table(head, [*rows, *paper])
 
 
 def beside_the_paper(
@@ -42,7 +42,7 @@ def beside_the_paper(
         label = BASIS_LABELS[basis]
         rows += [(label, "here", job.seed, *ours(job)) for job in r.of_basis(basis)]
         rows += [(label, f"*{whose}*", seed, *row) for seed, row in enumerate(paper.get(basis, ()))]
-    return table(("basis", "models", "seed", *head), rows)
+    return markdown_table(("basis", "models", "seed", *head), rows)
 
 
 def edges(task: ClassifierTask[C], r: Reproduction[C], published: Rows) -> str:
@@ -69,7 +69,7 @@ def edges(task: ClassifierTask[C], r: Reproduction[C], published: Rows) -> str:
             "authors' files",
         )
         + "\n\nOver the seeds here, smallest – median – largest:\n\n"
-        + table(("basis", "seeds", *names), ranges)
+        + markdown_table(("basis", "seeds", *names), ranges)
     )  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def modules(r: Reproduction[C], frequencies: bool) -> str:
             else ""
         )
         + "\n\n"
-        + table([*head, *(["frequencies with a module of their own"] if frequencies else [])], rows)
+        + markdown_table([*head, *(["frequencies with a module of their own"] if frequencies else [])], rows)
     )
 
 
@@ -106,7 +106,7 @@ def interactions(task: ClassifierTask[C], r: Reproduction[C]) -> str:
     return (
         "## Interaction sparsity\n\nWithout a threshold: how many inputs an output feature effectively has / "
         "Gini / Hoyer of all edges, each output feature's edges divided by their norm.\n\n"
-        + table(("basis", "seed", *task.section_names(r).values()), rows)
+        + markdown_table(("basis", "seed", *task.section_names(r).values()), rows)
     )
 
 
@@ -138,5 +138,5 @@ def _deviations(null: NullModularity) -> str:
 
 
 def _frequencies(frequencies: Frequencies) -> str:
-    own = ", ".join(map(str, frequencies.own)) or "none"
-    return f"{own} (of {len(frequencies.considered)}; agreement {frequencies.agreement:.2f})"
+    separated = ", ".join(map(str, frequencies.own)) or "none"
+    return f"{separated} (of {len(frequencies.considered)}; agreement {frequencies.agreement:.2f})"

@@ -1,4 +1,4 @@
-"""The models of a reproduction over seeds: given, or trained here."""
+"""The models of a reproduction over seeds: named by the user, or trained here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from interbasis_studies.paper.plan import SEEDS, ReproduceRequest, TaskName
 
 @dataclass(frozen=True)
 class Weights:
-    """Where the checkpoint of every seed is, or will be."""
+    """Checkpoints of all seeds, named by the user or trained here."""
 
     task: TaskName
     request: ReproduceRequest
@@ -27,19 +27,19 @@ class Weights:
             return wanted
         if not folder.is_dir():
             raise InterbasisError(f"expected a folder of checkpoints at {folder}, but there is none")
-        given = tuple(seed for seed in wanted if self._given(folder, seed) is not None)
-        missing = [seed for seed in self.asked or () if seed not in given]
-        if missing or not given:
+        available = tuple(seed for seed in wanted if self._checkpoint(folder, seed) is not None)
+        missing = [seed for seed in self.asked or () if seed not in available]
+        if missing or not available:
             seed = missing[0] if missing else 0
             raise InterbasisError(
                 f"{folder} has no checkpoint of seed {seed}; expected {' or '.join(self._names(seed))}"
             )
-        return given
+        return available
 
     def path(self, seed: int, progress: Progress = silent) -> Path:
         """The checkpoint of a seed; its training is started, or resumed, where it is not there yet."""
         if self.request.checkpoints is not None:
-            path = self._given(self.request.checkpoints, seed)
+            path = self._checkpoint(self.request.checkpoints, seed)
             if path is None:
                 raise InterbasisError(f"{self.request.checkpoints} has no checkpoint of seed {seed}")
             return path.absolute()
@@ -53,5 +53,5 @@ class Weights:
     def _names(self, seed: int) -> tuple[str, str]:
         return f"{self.task}-seed{seed}.safetensors", f"seed{seed}.safetensors"
 
-    def _given(self, folder: Path, seed: int) -> Path | None:
+    def _checkpoint(self, folder: Path, seed: int) -> Path | None:
         return next((folder / name for name in self._names(seed) if (folder / name).is_file()), None)

@@ -16,7 +16,7 @@ from interbasis.network.network import Network
 from interbasis.run.run import Run
 from interbasis_studies.paper.claims import Verdict
 from interbasis_studies.paper.figures import Picture
-from interbasis_studies.paper.jobs import Clock, Job, ablate_missing, common_result
+from interbasis_studies.paper.jobs import Job, JobClock, ablate_missing, common_result
 from interbasis_studies.paper.plan import LanguageSettings, Plan
 from interbasis_studies.paper.records import Reproduction
 from interbasis_studies.paper.task import Task
@@ -58,7 +58,7 @@ class LanguageModel(Task[LanguageResult]):
             **self.settings.sampling,
         )
 
-    def measure(self, job: Job, opened: Run, clock: Clock) -> LanguageResult:
+    def measure(self, job: Job, opened: Run, clock: JobClock) -> LanguageResult:
         assert opened.model is not None
         test = self._first_tokens(opened.model, self.settings.test_tokens, "test")
         described = self._first_tokens(opened.model, min(self.settings.tokens, MAX_DESCRIBED_TOKENS))

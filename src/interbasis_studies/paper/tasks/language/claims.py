@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from interbasis_studies.paper.claims import Claim, Verdict, spread
+from interbasis_studies.paper.claims import PaperClaim, Verdict, spread
 from interbasis_studies.paper.records import ComparedEdges, Reproduction
 from interbasis_studies.paper.tasks.language.records import (
     CENTRAL_KINDS,
@@ -25,27 +25,27 @@ MOST_OUTPUTS = 0.5
 MIN_REMOVABLE = 0.8
 """Share of edges that can go."""
 
-L1 = Claim(
+L1 = PaperClaim(
     "L1", "start of the middle block: the first 4 LIB directions are positional",
     "about 97 % of their variance; GPT2-small, block 6",
     f"average at least {MIN_POSITIONAL:.0%}; differs where one direction has {HALF:.0%}", "LIB",
 )  # fmt: skip
-L2 = Claim(
+L2 = PaperClaim(
     "L2", "layer-norm edges are 1-to-1 but for the variance, which feature 1 drives most and which "
     "reaches all outputs", "picture",
     "in every norm the median of the first 50 outputs, as many as the paper pictures, has "
     f"{MIN_OWN_EDGE:.0%} of its Ê² from one feature, in most feature 1 is first, and the variance reaches "
     f"{MIN_VARIANCE_REACH:.0%} of the outputs; differs where some of these hold", "LIB",
 )  # fmt: skip
-L3 = Claim(
+L3 = PaperClaim(
     "L3", "the first two inputs reach most outputs of the attention", "picture, block 6",
     f"needed edges to more than {MOST_OUTPUTS:.0%} of the outputs from both; differs where from one", "LIB",
 )  # fmt: skip
-L4 = Claim(
+L4 = PaperClaim(
     "L4", "80–95 % of the edges of attention and MLP sections can go, in both bases", "80–95 %, GPT2-small",
     f"at least {MIN_REMOVABLE:.0%} in every section and basis; differs where in half of them", "LIB and PCA",
 )  # fmt: skip
-L5 = Claim(
+L5 = PaperClaim(
     "L5", "LIB sparser than PCA in all attention and MLP sections", "all, TinyStories-1M",
     "fewer in every section; differs where in more than half; clearly: the 95 % interval of the ratio "
     "excludes 1", "LIB and PCA",
@@ -85,22 +85,22 @@ def positional(profiles: Profiles) -> Verdict:
 
 def layer_norms(norms: Sequence[NormEdges], middle: int) -> Verdict:
     """L2 of all layer norms: 1-to-1 edges, feature 1 first in the variance, the variance to all outputs."""
-    own = [norm.own for norm in norms]
+    shares = [norm.own for norm in norms]
     heard = [norm for norm in norms if norm.first is not None]
     firsts = sum(norm.first == 1 for norm in heard)
-    told = [norm.reaches for norm in norms if norm.reaches is not None]
+    reaching = [norm.reaches for norm in norms if norm.reaches is not None]
     holds = {
-        "1-to-1": min(own) >= MIN_OWN_EDGE,
+        "1-to-1": min(shares) >= MIN_OWN_EDGE,
         "feature 1 first": bool(heard) and firsts > HALF * len(heard),
-        "variance to all": bool(told) and min(told) >= MIN_VARIANCE_REACH,
+        "variance to all": bool(reaching) and min(reaching) >= MIN_VARIANCE_REACH,
     }
     missing = ", ".join(name for name, held in holds.items() if not held)
     mine = next((norm for norm in heard if norm.source == f"ln1.{middle}"), None)
     every = spread([norm.own_of_all for norm in norms], "{:.0%}")
-    here = f"own edge {spread(own, '{:.0%}')} of a pictured output's Ê² (of any output's {every}); "
+    here = f"own edge {spread(shares, '{:.0%}')} of a pictured output's Ê² (of any output's {every}); "
     here += f"feature 1 drives the variance most in {firsts} of {len(heard)} norms"
     here += f" (ln1.{middle}: feature {mine.first}, {mine.share:.0%})" if mine else ""
-    here += f"; the variance reaches {spread(told, '{:.0%}')} of the outputs" if told else ""
+    here += f"; the variance reaches {spread(reaching, '{:.0%}')} of the outputs" if reaching else ""
     return L2.judge(here, all(holds.values()), any(holds.values()), f"does not hold: {missing}")
 
 
@@ -108,11 +108,11 @@ def attention_inputs(rows: Sequence[Reach], middle: int) -> Verdict:
     """L3 of the edges needed from the first two inputs of the middle block's attention."""
     row = next((row for row in rows if row.source == f"attn_in.{middle}"), rows[len(rows) // 2])
     first, second = row.first
-    many = [share > MOST_OUTPUTS for share in row.first]
+    wide = [share > MOST_OUTPUTS for share in row.first]
     return L3.judge(
         f"{row.source}: needed edges to {first:.0%} and {second:.0%} of the outputs (ranks "
         f"{row.ranks[0]} and {row.ranks[1]} of {row.inputs} inputs; a median input {row.median:.0%})",
-        all(many), any(many), f"{sum(many)} of 2 reach most",
+        all(wide), any(wide), f"{sum(wide)} of 2 reach most",
     )  # fmt: skip
 
 
@@ -135,12 +135,12 @@ def sparser(comparison: Sequence[ComparedEdges], kinds: Mapping[str, Kind]) -> V
         return L5.open()
     parts = []
     for kind in CENTRAL_KINDS:
-        some = [row for row in rows if kinds[row.source] == kind]
-        fewer = sum(row.lib < row.pca for row in some)
-        clear = sum(row.interval[1] < 1 for row in some)
-        against = sum(row.interval[0] > 1 for row in some)
+        chosen = [row for row in rows if kinds[row.source] == kind]
+        fewer = sum(row.lib < row.pca for row in chosen)
+        clear = sum(row.interval[1] < 1 for row in chosen)
+        against = sum(row.interval[0] > 1 for row in chosen)
         parts.append(
-            f"{kind}: LIB fewer in {fewer} of {len(some)} ({clear} clearly; PCA clearly in {against})"
+            f"{kind}: LIB fewer in {fewer} of {len(chosen)} ({clear} clearly; PCA clearly in {against})"
         )
     wins = sum(row.lib < row.pca for row in rows)
     return L5.judge(

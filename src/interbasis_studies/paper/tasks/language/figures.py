@@ -12,7 +12,7 @@ from interbasis.analysis.stored_results import load_result, load_tensors
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.store import load
 from interbasis.show.figures import eigenvalue_spectra, interaction_graph, position_profiles
-from interbasis.show.figures.style import INK, grid_of, look, note, plain, styled
+from interbasis.show.figures.style import INK, look, note, panel_grid, plain, styled
 from interbasis_studies.paper.figures import Picture
 from interbasis_studies.paper.plan import BASIS_LABELS
 from interbasis_studies.paper.records import Reproduction
@@ -59,9 +59,9 @@ def required(jobs: Sequence[LanguageResult]) -> Figure:
     """Per cent of the edges that are required, a panel per kind of section, a series per basis."""
     ablated = {source: jobs[0].kinds[source] for source in jobs[0].ablation.sections}
     kinds = list(dict.fromkeys(ablated.values()))
-    figure, panels = grid_of(len(kinds), most=2, height=2.4)
+    figure, panels = panel_grid(len(kinds), across=2, height=2.4)
     for panel, kind in zip(panels, kinds, strict=True):
-        names = [source for source, own in ablated.items() if own == kind]
+        names = [source for source, section in ablated.items() if section == kind]
         for number, job in enumerate(jobs):
             sections = job.ablation.sections
             shown = [(place, sections[name]) for place, name in enumerate(names) if name in sections]
@@ -98,10 +98,10 @@ def required(jobs: Sequence[LanguageResult]) -> Figure:
 
 @styled
 def curves(jobs: Sequence[LanguageResult], tolerance: float) -> Figure:
-    """How far the cross-entropy rises as edges go, a panel per attention and MLP section."""
+    """Rise of the cross-entropy as edges go, a panel per attention and MLP section."""
     sections = jobs[0].ablation.sections.values()
     shown = [section for section in sections if jobs[0].kinds[section.source] in CENTRAL_KINDS]
-    figure, panels = grid_of(max(len(shown), 1), most=3, height=1.7)
+    figure, panels = panel_grid(max(len(shown), 1), across=3, height=1.7)
     for k, (panel, about) in enumerate(zip(panels, shown, strict=False)):
         for number, job in enumerate(jobs):
             row = job.ablation.sections.get(about.source)

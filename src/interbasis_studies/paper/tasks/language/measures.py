@@ -1,4 +1,4 @@
-"""What is measured of a language model's run for the claims L1 to L5.
+"""Measures of a language model's run for the claims L1 to L5.
 
 Edges Ê are [features out, features in]; feature 0 is the constant, and 1 the variance where a layer holds it.
 """
@@ -16,18 +16,18 @@ from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.cores import Attention, Core, Elementwise, Gated, Normalize, Variance
 from interbasis.network.network import Network
 from interbasis.run.run import Run
-from interbasis_studies.paper.jobs import Clock
+from interbasis_studies.paper.jobs import JobClock
 from interbasis_studies.paper.tasks.language.records import (
     CENTRAL_KINDS,
     CombinedAblation,
     CombinedAblations,
     Kind,
-    NodeLayer,
+    MeasuredLayer,
     NormEdges,
     Profile,
     Profiles,
+    ProfileShape,
     Reach,
-    Shape,
     ShownExamples,
 )
 
@@ -52,7 +52,7 @@ TOKENS_BEFORE = 8
 
 
 def kinds(network: Network) -> dict[str, Kind]:
-    """What every section is, by its source layer."""
+    """Kind of every section, by its source layer."""
     return {
         name: next((kind for core, kind in KIND_OF_CORE if isinstance(section.core, core)), "other")
         for name, section in zip(network.layers, network.sections, strict=False)
@@ -69,7 +69,7 @@ def middle_block(network: Network) -> int:
 
 
 def combined_ablations(
-    opened: Run, kinds: dict[str, Kind], ablation: AblationResult, clock: Clock
+    opened: Run, kinds: dict[str, Kind], ablation: AblationResult, clock: JobClock
 ) -> tuple[CombinedAblation, ...]:
     """The cross-entropy with the masks of several sections in force at once, unless it is stored."""
     fingerprint = ablation.data.fingerprint
@@ -100,7 +100,7 @@ def combined_ablations(
     return rows
 
 
-def node_layers(opened: Run) -> dict[str, NodeLayer]:
+def node_layers(opened: Run) -> dict[str, MeasuredLayer]:
     """Widths, variances, and how positional the first features are."""
     features, summaries = opened.stored(FeaturesResult), summarise(opened.graph).layers
     assert features is not None
@@ -109,7 +109,7 @@ def node_layers(opened: Run) -> dict[str, NodeLayer]:
         variances = layer.variances[1 if layer.constant else 0 :] if layer.variances is not None else None
         described = features.layers[layer.name].by_index()
         first = range(1 + layer.isolated, 1 + layer.isolated + LISTED_FEATURES)
-        rows[layer.name] = NodeLayer(
+        rows[layer.name] = MeasuredLayer(
             summary=summaries[layer.name],
             variance=None if variances is None else variances.sum().item(),
             positional=tuple(
@@ -131,11 +131,12 @@ def layer_norms(graph: InteractionGraph, kinds: dict[str, Kind]) -> dict[str, No
         inner = squares[1 + target.isolated :, 1 + source.isolated :]
         first = share = reaches = None
         if kind == "norm in" and target.isolated:
-            heard = squares[1, 1:]
-            first, share = int(heard.argmax()) + 1, _largest_share(heard[None]).item()
+            into_variance = squares[1, 1:]
+            first = int(into_variance.argmax()) + 1
+            share = _largest_share(into_variance[None]).item()
         if kind == "norm out" and source.isolated:
-            told = edges[1:, 1:]
-            reaches = (told[:, 0] >= MIN_REACHING_EDGE * told.amax(1)).double().mean().item()
+            outputs = edges[1:, 1:]
+            reaches = (outputs[:, 0] >= MIN_REACHING_EDGE * outputs.amax(1)).double().mean().item()
         rows[name] = NormEdges(
             source=name,
             target=target.name,
@@ -187,23 +188,23 @@ def profiles(opened: Run, layer: str) -> Profiles | None:
     return Profiles(layer=layer, pooled=pooled, features=tuple(rows))
 
 
-def shape(means: Tensor) -> Shape:  # [positions]
-    """What a profile along the sequence looks like: R² of a step at position 0, a line, and a sinusoid.
+def shape(means: Tensor) -> ProfileShape:  # [positions]
+    """Shape of a profile along the sequence: R² of a step at position 0, a line, and a sinusoid.
 
     The sinusoid, of the best among `CYCLES`, has an offset; position 0 is left out for line and sinusoid,
     since it stands apart in many models.
     """
     place = torch.arange(len(means), dtype=torch.float64)
-    rest, inner = means[1:], place[1:]
+    values, inner = means[1:], place[1:]
     ones = torch.ones_like(inner)
     waves = {}
     for cycles in CYCLES:
         angle = 2 * torch.pi * cycles * inner / max(len(means) - 1, 1)
-        waves[cycles] = _explained(rest, torch.stack([ones, angle.sin(), angle.cos()], 1))
+        waves[cycles] = _explained(values, torch.stack([ones, angle.sin(), angle.cos()], 1))
     best = max(waves, key=lambda cycles: waves[cycles])
-    return Shape(
+    return ProfileShape(
         step=_explained(means, torch.stack([torch.ones_like(place), (place == 0).double()], 1)),
-        line=_explained(rest, torch.stack([ones, inner], 1)),
+        line=_explained(values, torch.stack([ones, inner], 1)),
         sinusoid=waves[best],
         cycles=best,
     )
@@ -244,7 +245,7 @@ def examples(opened: Run, layer: str) -> tuple[ShownExamples, ...]:
 
 
 def _texts(band: Band) -> str:
-    return " · ".join(_text(one) for one in band.examples[:2] if isinstance(one, TokenExample))
+    return " · ".join(_text(example) for example in band.examples[:2] if isinstance(example, TokenExample))
 
 
 def _text(example: TokenExample) -> str:

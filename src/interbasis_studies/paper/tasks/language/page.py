@@ -1,7 +1,7 @@
-"""What the page of a language model has beside the common parts."""
+"""Parts of the page of a language model beside the common ones."""
 
 from interbasis.analysis.ablation.records import EdgesRequired
-from interbasis_studies.paper.markdown import Cell, percent, table
+from interbasis.show.tables import Cell, markdown_table, percent
 from interbasis_studies.paper.plan import BASIS_LABELS, CENTRAL_BASES, LanguageSettings, Plan
 from interbasis_studies.paper.records import ComparedEdges, Reproduction
 from interbasis_studies.paper.tasks.language.measures import LISTED_FEATURES
@@ -75,7 +75,7 @@ def _compared_edges(r: R) -> str:
         ]  # fmt: skip
         if rows:
             head = ("section", "LIB", "of", "PCA", "of", "LIB can go", "PCA can go", "ratio")
-            parts.append(f"### {title[0].upper()}{title[1:]}\n\n" + table(head, rows))
+            parts.append(f"### {title[0].upper()}{title[1:]}\n\n" + markdown_table(head, rows))
     others = [
         (BASIS_LABELS[job.basis], section.name, _count(section))
         for job in r.by_basis
@@ -83,7 +83,7 @@ def _compared_edges(r: R) -> str:
         for section in job.ablation.sections.values()
     ]
     if others:
-        parts.append("### Other bases\n\n" + table(("basis", "section", "count [95 %]"), others))
+        parts.append("### Other bases\n\n" + markdown_table(("basis", "section", "count [95 %]"), others))
     return "\n\n".join(parts)
 
 
@@ -94,7 +94,9 @@ def _edges(r: R) -> str:
         for job in r.by_basis
         for source, section in job.ablation.sections.items()
     ]  # fmt: skip
-    return "## Edges required\n\n" + table(("basis", "section", "kind", "count [95 %]", "of", "can go"), rows)
+    return "## Edges required\n\n" + markdown_table(
+        ("basis", "section", "kind", "count [95 %]", "of", "can go"), rows
+    )
 
 
 def _count(section: EdgesRequired) -> str:
@@ -118,7 +120,7 @@ def _combined(r: R) -> str:
         for job in r.by_basis
         for row in job.combined
     ]  # fmt: skip
-    return "## Sections ablated together\n\nEach with the mask that passes alone.\n\n" + table(
+    return "## Sections ablated together\n\nEach with the mask that passes alone.\n\n" + markdown_table(
         ("basis", "sections", "how many", "edges kept", "cross-entropy", "above the model"), rows
     )
 
@@ -128,16 +130,16 @@ def _layers(r: R) -> str:
     for name, layer in r.by_basis[0].node_layers.items():
         cells: list[Cell] = [name, layer.summary.width, layer.variance]
         for job in r.by_basis:
-            one = job.node_layers[name].summary
-            dropped = f"{one.features} (−{one.dropped_as_noise}, −{one.dropped_as_unused})"
-            cells += [dropped, f"{one.effective_features:.1f}"]
+            summary = job.node_layers[name].summary
+            dropped = f"{summary.features} (−{summary.dropped_as_noise}, −{summary.dropped_as_unused})"
+            cells += [dropped, f"{summary.effective_features:.1f}"]
         rows.append(cells)
     names = [name for job in r.by_basis for name in (f"{BASIS_LABELS[job.basis]}: kept", "effective")]
     return (
         "## Node layers\n\nKept: features, the constant counted (directions dropped as noise, and as without "
         "effect on the next layer). Effective: participation ratio of what ranks the features, Λ in LIB, "
         "variance in PCA. Variance: of all directions kept.\n\n"
-        + table(("layer", "width", "variance", *names), rows)
+        + markdown_table(("layer", "width", "variance", *names), rows)
     )
 
 
@@ -154,7 +156,7 @@ def _positions(r: R) -> str:
             for name, layer in job.node_layers.items()
         ]  # fmt: skip
         head = ("layer", *map(str, range(1, 1 + LISTED_FEATURES)))
-        parts.append(f"### {BASIS_LABELS[job.basis]}\n\n" + table(head, shares))
+        parts.append(f"### {BASIS_LABELS[job.basis]}\n\n" + markdown_table(head, shares))
     rows = [
         (BASIS_LABELS[job.basis], job.profiles.layer, row.feature, f"{row.share:.1%}",
          f"{row.shape.step:.2f}", f"{row.shape.line:.2f}", f"{row.shape.sinusoid:.2f}", row.shape.cycles)
@@ -165,7 +167,9 @@ def _positions(r: R) -> str:
         "What the first four look like along the sequence at the start of the middle block: R² of the mean "
         "activation with a step at position 0, a line, and the best sinusoid (both without position "
         "0).\n\n"
-        + table(("basis", "layer", "feature", "position", "position 0", "linear", "sinusoid", "cycles"), rows)
+        + markdown_table(
+            ("basis", "layer", "feature", "position", "position 0", "linear", "sinusoid", "cycles"), rows
+        )
     )
     return "\n\n".join(parts)
 
@@ -183,7 +187,9 @@ def _norms(r: R) -> str:
         "outputs (the paper pictures as many) and over all, the variance left out. Heard: the feature that "
         "drives the variance most, with its share of Ê². Told: the share of the outputs on which the "
         "variance's edge is at least 1 % of the largest.\n\n"
-        + table(("basis", "section", "own edge, first 50", "all", "variance heard", "variance told"), rows)
+        + markdown_table(
+            ("basis", "section", "own edge, first 50", "all", "variance heard", "variance told"), rows
+        )
     )
 
 
@@ -197,7 +203,7 @@ def _reach(r: R) -> str:
     ]  # fmt: skip
     return (
         "## Inputs of attention\n\nShare of the outputs to which an input has an edge that is needed.\n\n"
-        + table(("basis", "section", "first input", "second input", "median input"), rows)
+        + markdown_table(("basis", "section", "first input", "second input", "median input"), rows)
     )
 
 
@@ -212,5 +218,6 @@ def _examples(r: R) -> str:
     return (
         "## Feature examples\n\nThe most positive and most negative places of some features; the token that "
         "the value belongs to stands between » and «. All features that were described: `interbasis view "
-        "RUN`.\n\n" + table(("basis", "layer", "feature", "label", "most positive", "most negative"), rows)
+        "RUN`.\n\n"
+        + markdown_table(("basis", "layer", "feature", "label", "most positive", "most negative"), rows)
     )

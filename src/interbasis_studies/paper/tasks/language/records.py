@@ -14,7 +14,7 @@ CENTRAL_KINDS: tuple[Kind, ...] = ("attention", "MLP")
 
 
 class TokensUsed(Record):
-    """How many tokens a result was made from."""
+    """Numbers of tokens that a result was computed from."""
 
     basis: int
     edges: int
@@ -49,7 +49,7 @@ class CombinedAblations(Result):
     groups: tuple[CombinedAblation, ...]
 
 
-class NodeLayer(Record):
+class MeasuredLayer(Record):
     """One node layer."""
 
     summary: LayerSummary
@@ -98,8 +98,8 @@ class Reach(Record):
         return f"{self.source} → {self.target}"
 
 
-class Shape(Record):
-    """What a profile along the sequence looks like: R² of three fits."""
+class ProfileShape(Record):
+    """Shape of a profile along the sequence: R² of three fits."""
 
     step: float
     """At position 0."""
@@ -116,7 +116,7 @@ class Profile(Record):
     feature: int
     share: float
     """Of its variance that position explains."""
-    shape: Shape
+    shape: ProfileShape
     means: tuple[float, ...]
 
 
@@ -130,7 +130,7 @@ class Profiles(Record):
 
 
 class ShownExamples(Record):
-    """Where a feature is most positive and most negative, as text."""
+    """Texts at which a feature is most positive and most negative."""
 
     layer: str
     feature: int
@@ -148,7 +148,7 @@ class LanguageResult(JobResult):
     """The block in the middle."""
     kinds: dict[str, Kind]
     combined: tuple[CombinedAblation, ...]
-    node_layers: dict[str, NodeLayer]
+    node_layers: dict[str, MeasuredLayer]
     norms: dict[str, NormEdges]
     reach: dict[str, Reach]
     profiles: Profiles | None

@@ -8,14 +8,14 @@ from interbasis.base.progress import Progress
 from interbasis.run.run import Run
 from interbasis_studies.paper.claims import Verdict
 from interbasis_studies.paper.figures import Picture
-from interbasis_studies.paper.jobs import Clock, Job
+from interbasis_studies.paper.jobs import Job, JobClock
 from interbasis_studies.paper.records import Reproduction
 from interbasis_studies.paper.tasks.classifier import ClassifierTask
 from interbasis_studies.paper.tasks.modadd import claims, measures, page
 from interbasis_studies.paper.tasks.modadd.measures import ModaddResult
 
 
-class ModularAddition(ClassifierTask[ModaddResult]):
+class ModularAdditionTask(ClassifierTask[ModaddResult]):
     """One-layer transformers that add modulo 113."""
 
     title = "Modular addition, reproduced (paper 3.1; claims M1 to M8)"
@@ -38,7 +38,7 @@ class ModularAddition(ClassifierTask[ModaddResult]):
             recipe, path, lambda step, loss, accuracy: progress(f"training, seed {seed}", step, recipe.steps)
         )
 
-    def measure(self, job: Job, opened: Run, clock: Clock) -> ModaddResult:
+    def measure(self, job: Job, opened: Run, clock: JobClock) -> ModaddResult:
         return measures.measure(self.measure_common(job, opened, clock), opened)
 
     def verdicts(self, r: Reproduction[ModaddResult]) -> list[Verdict]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from interbasis_studies.paper.claims import Claim, Verdict, mean, spread
+from interbasis_studies.paper.claims import PaperClaim, Verdict, mean, spread
 from interbasis_studies.paper.published import MONOSEMANTIC
 from interbasis_studies.paper.records import Reproduction
 from interbasis_studies.paper.tasks.modadd.measures import ATTENTION, MLP, UNEMBEDDING, ModaddResult
@@ -21,43 +21,43 @@ MIN_SEEDS_TO_DIFFER = 3
 """Seeds that claims about how seeds differ need, M3 and M7."""
 MODULES_RESOLUTION = 0.5
 
-M1 = Claim(
+M1 = PaperClaim(
     "M1", "the models solve the task", "100 % train and test",
     f"all accuracies at least {SOLVED:.2%}; differs from {NEARLY_SOLVED:.0%} on", "a model",
 )  # fmt: skip
-M2 = Claim(
+M2 = PaperClaim(
     "M2", "attention: LIB needs fewer edges than PCA in all seeds",
     "5 of 5 (their stored seed 1 has LIB 80, PCA 76)", "all seeds; differs where more than half",
     "LIB and PCA",
 )  # fmt: skip
-M3 = Claim(
+M3 = PaperClaim(
     "M3", "MLP: LIB sparser in 3 of 5 seeds, PCA in 2", "3 : 2",
     "LIB in more seeds than PCA but not in all; not reproduced where one basis has all",
     f"LIB and PCA of {MIN_SEEDS_TO_DIFFER} seeds",
 )  # fmt: skip
-M4 = Claim(
+M4 = PaperClaim(
     "M4", "nodes: LIB needs slightly fewer than PCA, depending on the seed", "curves",
     f"mean ratio from {SMALLEST_NODE_RATIO} to below 1; differs up to {LARGEST_NODE_RATIO} or below "
     f"{SMALLEST_NODE_RATIO}", "nodes required in LIB and PCA",
 )  # fmt: skip
-M5 = Claim(
+M5 = PaperClaim(
     "M5", "PCA has features with incoming but no outgoing edges among the first 25, LIB hardly any",
     "before the MLP PCA 14 or 15, LIB 3 over 5 seeds; before the unembedding PCA many, LIB none; by eye",
     "PCA at least twice LIB's before the MLP, some in PCA and none in LIB before the unembedding; "
     "differs where PCA has more in both", "LIB and PCA",
 )  # fmt: skip
-M6 = Claim(
+M6 = PaperClaim(
     "M6", "monosemantic features among the first 10 of three layers: no clear advantage of either basis",
     "LIB 14, 13, 18, 16, 13 (mean 14.8); PCA 16, 13, 18, 16, 5 (mean 13.6)",
     f"means at most {SMALL_GAP:g} apart; differs up to {LARGE_GAP:g}", "LIB and PCA",
 )  # fmt: skip
-M7 = Claim(
+M7 = PaperClaim(
     "M7", "modules separate frequencies in one seed (γ = 0.5), not reliably elsewhere",
     "seed 3: 49, 38, 36; by eye",
     f"at least {SEPARATED_FREQUENCIES} frequencies with a module of their own in some seeds, at most half of "
     "them; differs where in more", f"LIB of {MIN_SEEDS_TO_DIFFER} seeds",
 )  # fmt: skip
-M8 = Claim(
+M8 = PaperClaim(
     "M8", "GIB is about as sparse as LIB", "seed 0: 131, 82 against 133, 82",
     f"counts of attention and MLP {CLOSE_EDGES:.0%} apart on average; differs up to {NEAR_EDGES:.0%}",
     "GIB and LIB",
@@ -69,7 +69,7 @@ def verdicts(r: Reproduction[ModaddResult]) -> list[Verdict]:
     both, gib_and_lib = r.paired("lib", "pca"), r.paired("gib", "lib")
     several = both if len(both[0]) >= MIN_SEEDS_TO_DIFFER else [[], []]
     counted = both if all(_nodes(job) is not None for jobs in both for job in jobs) else [[], []]
-    own = [
+    separate = [
         len(partition.frequencies.own)
         for job in r.of_basis("lib")
         if (partition := job.partition(MODULES_RESOLUTION)) and partition.frequencies
@@ -81,7 +81,7 @@ def verdicts(r: Reproduction[ModaddResult]) -> list[Verdict]:
         M4.decide(nodes, *([_nodes(job) for job in jobs] for jobs in counted)),
         M5.decide(relevance, *(_idle(jobs) for jobs in both)),
         M6.decide(monosemanticity, *([job.monosemantic_features for job in jobs] for jobs in both)),
-        M7.decide(modules, own if len(own) >= MIN_SEEDS_TO_DIFFER else []),
+        M7.decide(modules, separate if len(separate) >= MIN_SEEDS_TO_DIFFER else []),
         M8.decide(gib, *(
             [[job.ablation.counts[source] for source in (ATTENTION, MLP)] for job in jobs]
             for jobs in gib_and_lib
@@ -170,22 +170,22 @@ def monosemanticity(lib: Sequence[int], pca: Sequence[int]) -> Verdict:
     )  # fmt: skip
 
 
-def modules(own: Sequence[int]) -> Verdict:
+def modules(separate: Sequence[int]) -> Verdict:
     """M7 of the number of frequencies with a module to themselves at γ = 0.5, seed by seed."""
-    separated = sum(count >= SEPARATED_FREQUENCIES for count in own)
+    separated = sum(count >= SEPARATED_FREQUENCIES for count in separate)
     return M7.judge(
-        f"{separated} of {len(own)} seeds; frequencies with a module of their own: {_listed(own)}",
-        0 < separated <= len(own) / 2,
+        f"{separated} of {len(separate)} seeds; frequencies with a module of their own: {_listed(separate)}",
+        0 < separated <= len(separate) / 2,
         separated > 0,
-        f"{separated} of {len(own)} seeds instead of 1 of 5",
+        f"{separated} of {len(separate)} seeds instead of 1 of 5",
     )
 
 
 def gib(gib_edges: Sequence[Sequence[int]], lib_edges: Sequence[Sequence[int]]) -> Verdict:
     """M8 of edges required by attention and MLP, seed by seed."""
     ratios = [
-        a / b for one, other in zip(gib_edges, lib_edges, strict=True)
-        for a, b in zip(one, other, strict=True)
+        a / b for first, second in zip(gib_edges, lib_edges, strict=True)
+        for a, b in zip(first, second, strict=True)
     ]  # fmt: skip
     away = mean([abs(ratio - 1) for ratio in ratios])
     return M8.judge(

@@ -12,7 +12,7 @@ from interbasis_studies.paper.tasks.classifier import ClassifierTask
 from interbasis_studies.paper.tasks.classifier.figures import (
     GRAPHS,
     Labels,
-    counts_of,
+    counts_by_basis,
     edges_tried,
     graph_figure,
     graphs,
@@ -52,7 +52,7 @@ def labels(job: ModaddResult) -> Labels:
 def _edges(r: Reproduction[ModaddResult], places: Sequence[str]) -> Picture:
     source = AUTHORS + ("; GIB of seed 0" if "gib" in r.finished_bases else "")
     figure = figures.required(
-        counts_of(r, lambda job: job.counts, len(places)), places, rule=REQUIRED,
+        counts_by_basis(r, lambda job: job.counts, len(places)), places, rule=REQUIRED,
         published=labelled(published.STORED_EDGES), source=source,
     )  # fmt: skip
     return Picture("Edges required", "edges", f"Edges required, {seeds_in_words(r)}.", figure)
@@ -63,17 +63,17 @@ def _nodes(r: Reproduction[ModaddResult], places: Sequence[str]) -> Picture:
         return [layer.count for layer in job.ablation.layers.values()] or [None] * len(places)
 
     figure = figures.required(
-        counts_of(r, counts, len(places)), places, "nodes required", REQUIRED,
+        counts_by_basis(r, counts, len(places)), places, "nodes required", REQUIRED,
         published=labelled(published.STORED_NODES), source="the authors' models, seeds 0 and 1, scanned",
     )  # fmt: skip
     return Picture("Nodes required", "nodes", f"Nodes required, {seeds_in_words(r)}.", figure)
 
 
 def _relevance(r: Reproduction[ModaddResult], places: Sequence[str]) -> Picture:
-    counts = counts_of(r, lambda job: [one.count for one in job.idle.values()], len(places))
-    theirs = {basis: [[len(seed), None] for seed in rows] for basis, rows in published.IDLE.items()}
+    counts = counts_by_basis(r, lambda job: [layer.count for layer in job.idle.values()], len(places))
+    paper = {basis: [[len(seed), None] for seed in rows] for basis, rows in published.IDLE.items()}
     figure = figures.required(
-        counts, places, quantity="idle features", published=labelled(theirs),
+        counts, places, quantity="idle features", published=labelled(paper),
         source="the paper's count by eye, seeds 0 to 4; before the unembedding it has PCA many, LIB none",
         rule="Idle: incoming edges but none out, from 3 % of the section's largest on; first 25 features.",
     )  # fmt: skip
@@ -93,7 +93,7 @@ def _monosemanticity(r: Reproduction[ModaddResult], layers: Mapping[str, str]) -
         }
         for layer, name in layers.items()
     }
-    theirs = {
+    paper = {
         name: {
             BASIS_LABELS[basis]: [share / 100 for seed in seeds for share in seed[k]]
             for basis, seeds in published.STORED_SHARES.items()
@@ -104,13 +104,13 @@ def _monosemanticity(r: Reproduction[ModaddResult], layers: Mapping[str, str]) -
         "Monosemanticity", "monosemanticity-density",
         "Variance of a feature that its leading Fourier term explains (the paper's KDE figure).",
         figures.share_densities(
-            shares, published=theirs, source=AUTHORS,
+            shares, published=paper, source=AUTHORS,
             about=f"The first ten features of a layer without the constant, {seeds_in_words(r)}.",
         ),
     )  # fmt: skip
     counts = {basis: [[count] for count in row] for basis, row in published.MONOSEMANTIC.items()}
     figure = figures.required(
-        counts_of(r, lambda job: [job.monosemantic_features], 1), ["first 10 features of three layers"],
+        counts_by_basis(r, lambda job: [job.monosemantic_features], 1), ["first 10 features of three layers"],
         quantity="features over 90 % one term", published=labelled(counts),
         source="the paper's table, seeds 0 to 4",
     )  # fmt: skip

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from sklearn.metrics import adjusted_mutual_info_score
 
-from interbasis.analysis.features.fourier_labels import FourierLabel, fourier
-from interbasis.analysis.features.monosemanticity import monosemantic
-from interbasis.analysis.features.records import MonosemanticCount
+from interbasis.analysis.features.fourier_labels import fourier
+from interbasis.analysis.features.monosemanticity import Monosemanticity, monosemantic
+from interbasis.analysis.features.records import FourierLabel
 from interbasis.run.run import Run
 from interbasis_studies.paper.tasks.classifier import ClassifierResult, Frequencies
 
@@ -22,22 +22,19 @@ MIN_FEATURES_OF_FREQUENCY = 3
 LABELS_PER_LAYER = 25
 
 
-class Monosemanticity(MonosemanticCount):
-    """How much of a layer's features one Fourier term explains."""
-
-    shares: tuple[float, ...]
-    """The leading term's share of all features, the constant left out."""
+class LayerMonosemanticity(Monosemanticity):
+    """Share of a layer's features that one Fourier term explains."""
 
     @property
     def first_shares(self) -> tuple[float, ...]:
-        """Those of the paper's first ten features, the constant among the ten left out."""
+        """Shares of the paper's first ten features, the constant among the ten left out."""
         return self.shares[: self.top - 1]
 
 
 class ModaddResult(ClassifierResult):
     """A transformer for modular addition in one basis; layers by name, the output left out."""
 
-    monosemantic: dict[str, Monosemanticity]
+    monosemantic: dict[str, LayerMonosemanticity]
     labels: dict[str, tuple[str, ...]]
     """Fourier labels of the first features."""
 
@@ -53,23 +50,24 @@ def measure(common: ClassifierResult, opened: Run) -> ModaddResult:
     labels = {layer.name: fourier(network, layer, form="paper") for layer in layers}
     counts = {layer.name: monosemantic(labels[layer.name], constant=layer.constant) for layer in layers}
     partitions = tuple(
-        one
-        if one.result is None
-        else one.model_copy(update={"frequencies": frequencies_of(labels, one.result.layers)})
-        for one in common.partitions
+        partition
+        if partition.result is None
+        else partition.model_copy(
+            update={"frequencies": compare_frequencies(labels, partition.result.layers)}
+        )
+        for partition in common.partitions
     )
     return ModaddResult(
         **dict(common) | {"partitions": partitions},
         monosemantic={
-            name: Monosemanticity(
-                paper=one.paper,
-                without_constant=one.without_constant,
-                top=one.top,
-                shares=tuple(round(share, 4) for share in one.shares),
+            name: LayerMonosemanticity(
+                **dict(count) | {"shares": tuple(round(share, 4) for share in count.shares)}
             )
-            for name, one in counts.items()
+            for name, count in counts.items()
         },
-        labels={name: tuple(one.text for one in of[:LABELS_PER_LAYER]) for name, of in labels.items()},
+        labels={
+            name: tuple(label.text for label in layer[:LABELS_PER_LAYER]) for name, layer in labels.items()
+        },
     )
 
 
@@ -84,10 +82,10 @@ def frequency(label: FourierLabel) -> int | None:
     return best if best is not None and shares[best] >= MIN_SHARE_OF_FREQUENCY else None
 
 
-def frequencies_of(
+def compare_frequencies(
     labels: Mapping[str, Sequence[FourierLabel]], modules: Mapping[str, Sequence[int]]
 ) -> Frequencies:
-    """How far a partition of the features is one by frequency; labels and modules by layer."""
+    """Compare a partition of the features with their frequencies; labels and modules by layer."""
     pairs = [
         (k, module)
         for layer, of_layer in labels.items()
@@ -96,11 +94,11 @@ def frequencies_of(
     ]
     per_frequency, per_module = Counter(k for k, _ in pairs), Counter(m for _, m in pairs)
     considered = sorted(k for k, count in per_frequency.items() if count >= MIN_FEATURES_OF_FREQUENCY)
-    own = sorted(
+    separated = sorted(
         k for (k, m), count in Counter(pairs).items()
         if k in considered and count >= MIN_PURITY * per_frequency[k] and count >= MIN_PURITY * per_module[m]
     )  # fmt: skip
     agreement = adjusted_mutual_info_score(*zip(*pairs, strict=True)) if pairs else 0.0
     return Frequencies(
-        own=tuple(own), considered=tuple(considered), features=len(pairs), agreement=float(agreement)
+        own=tuple(separated), considered=tuple(considered), features=len(pairs), agreement=float(agreement)
     )

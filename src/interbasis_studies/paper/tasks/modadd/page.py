@@ -1,10 +1,10 @@
-"""What the page of modular addition has beside the common parts."""
+"""Parts of the page of modular addition beside the common ones."""
 
 from collections.abc import Sequence
 
 from interbasis.analysis.features.monosemanticity import compare
+from interbasis.show.tables import Cell, markdown_table
 from interbasis_studies.paper import published
-from interbasis_studies.paper.markdown import Cell, table
 from interbasis_studies.paper.plan import BASIS_LABELS
 from interbasis_studies.paper.records import Reproduction
 from interbasis_studies.paper.tasks.classifier import ClassifierTask
@@ -63,9 +63,9 @@ def _nodes(r: Reproduction[ModaddResult], layers: Sequence[str]) -> str:
 
 def _relevance(r: Reproduction[ModaddResult], layers: Sequence[str]) -> str:
     def ours(job: ModaddResult) -> list[str]:
-        return [_listed(one.features) for by in (job.idle, job.idle_by_need) for one in by.values()]
+        return [_listed(layer.features) for by in (job.idle, job.idle_by_need) for layer in by.values()]
 
-    theirs = {
+    paper = {
         basis: [(_listed(seed), "none" if basis == "lib" else "many", None, None) for seed in seeds]
         for basis, seeds in published.IDLE.items()
     }
@@ -74,7 +74,7 @@ def _relevance(r: Reproduction[ModaddResult], layers: Sequence[str]) -> str:
         "many, and which. An edge counts from 3 % of its section's largest Ê on (a thousandth of its Ê²: "
         "what a picture shows); in the last two columns from the smallest edge that the ablation needs. "
         "The paper counts by eye.\n\n"
-        + beside_the_paper(r, [*layers, *(f"{name}, by need" for name in layers)], ours, theirs, "paper")
+        + beside_the_paper(r, [*layers, *(f"{name}, by need" for name in layers)], ours, paper, "paper")
     )
 
 
@@ -84,12 +84,12 @@ def _listed(features: Sequence[int]) -> str:
 
 def _monosemantic(r: Reproduction[ModaddResult], layers: Sequence[str]) -> str:
     def ours(job: ModaddResult) -> list[str]:
-        counts = [(one.paper, one.without_constant) for one in job.monosemantic.values()]
+        counts = [(count.paper, count.without_constant) for count in job.monosemantic.values()]
         sums = tuple(map(sum, zip(*counts, strict=True)))
         return [f"{with_it} ({without})" for with_it, without in [*counts, sums]]
 
     unknown: tuple[Cell, ...] = (None, None, None)
-    theirs = {
+    paper = {
         basis: [
             (*by_layer, count)
             for by_layer, count in zip(
@@ -102,14 +102,14 @@ def _monosemantic(r: Reproduction[ModaddResult], layers: Sequence[str]) -> str:
         "## Monosemanticity\n\nFeatures over 90 % one Fourier term: among the first 10 of a layer with "
         "the constant, as the paper counts; in brackets among the first 10 after the constant. The "
         "paper's table has the last column only; the layers of its seeds 0 and 1 are from the authors' "
-        "files.\n\n" + beside_the_paper(r, [*layers, "all"], ours, theirs, "paper"),
+        "files.\n\n" + beside_the_paper(r, [*layers, "all"], ours, paper, "paper"),
         _distances(r, layers),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
 def _distances(r: Reproduction[ModaddResult], layers: Sequence[str]) -> str:
-    """How the leading shares of the first features differ between bases."""
+    """Distances between bases of the leading shares of the first features."""
     if len(r.finished_bases) < 2:
         return ""
     compared = [
@@ -130,5 +130,5 @@ def _distances(r: Reproduction[ModaddResult], layers: Sequence[str]) -> str:
     return (
         "Leading shares of the first ten features without the constant, all seeds together, compared by the "
         "Kolmogorov–Smirnov distance. Features of a model are not independent, so the p values are too "
-        "small:\n\n" + table(("bases", *layers), rows)
+        "small:\n\n" + markdown_table(("bases", *layers), rows)
     )

@@ -17,12 +17,8 @@ from interbasis.network.cores import AttentionShape, Rotary
 from interbasis.network.cores.attention import (
     causal_blocks,
     edges,
-    few_queries,
-    function_sums,
-    slow_turns,
-    turned_edges,
+    rotary_edges,
 )
-from interbasis.network.cores.attention.heads import Heads
 from interbasis.network.cores.core import into_groups
 from interbasis.numerics.integration import rule
 from reference import relative_error
@@ -31,7 +27,7 @@ CLOSE = 1e-10
 
 
 @pytest.mark.parametrize("small_blocks", [True, False])
-@pytest.mark.parametrize("fast", [None, 0, 1, "few queries"])
+@pytest.mark.parametrize("few", [True, False])
 @given(
     causal=st.booleans(),
     heads=st.sampled_from(HEADS_AND_KEY_HEADS),
@@ -43,12 +39,11 @@ CLOSE = 1e-10
     seed=st.integers(0, 10_000),
 )
 def test_rotary_sums_with_signs_are_those_of_the_general_path(
-    small_blocks, fast, causal, heads, head, positions, turned, cap, window, seed
+    small_blocks, few, causal, heads, head, positions, turned, cap, window, seed
 ):
     """At some positions of each sample, in groups of any size, by blocks that skip unseen keys.
 
-    ``fast`` pairs of coordinates by brackets, the others by functions, or as for few queries; None is what is
-    chosen by operations.
+    Both orders of summation, for few queries and for many.
     """
     rotary = Rotary(tuple(0.9**i for i in range(min(turned, head // 2))), 1.3)
     kind = {"cap": cap, "window": window if causal else None, "rotary": rotary}
@@ -62,17 +57,11 @@ def test_rotary_sums_with_signs_are_those_of_the_general_path(
     at = order.sort(1).values
     chosen = each.gather(1, at[:, :, None, None].expand(-1, -1, *each.shape[2:])).flatten(0, 1)
     with pytest.MonkeyPatch.context() as patch:
-        if fast == "few queries":
-            patch.setattr(edges, "are_few", lambda *_: True)
-        elif fast is not None:
-            patch.setattr(edges, "are_few", lambda *_: False)
-            patch.setattr(slow_turns, "first_slow", lambda rotary, *_: min(fast, len(rotary.frequencies)))
+        patch.setattr(edges, "are_few", lambda *_: few)
         if small_blocks:
-            patch.setattr(function_sums, "ROWS_AT_ONCE", 2)
-            patch.setattr(function_sums, "MIN_POSITIONS", 2)
-            patch.setattr(few_queries, "MAX_ELEMENTS", 40)
+            patch.setattr(rotary_edges, "QUERIES_PER_PRODUCT", 2)
+            patch.setattr(rotary_edges, "MAX_PRODUCT_ELEMENTS", 40)
             patch.setattr(causal_blocks, "POSITIONS_PER_BLOCK", 2)
-            patch.setattr(turned_edges, "MAX_ELEMENTS", 40)
         for size in {1, 2, count, 2 * count}:
             signs = into_groups(normal(2 * count, 2, seed=seed).sign(), size)  # [groups, g, R]
             found = section.core.signed_attributions_at(u, f, section.read, at, integral, signs)
@@ -81,7 +70,7 @@ def test_rotary_sums_with_signs_are_those_of_the_general_path(
 
 
 def long_rotary(base, kind=None):
-    """A head of 64 with positions up to 256, where slow coordinates are worth while in float32."""
+    """A head of 64 with positions up to 256."""
     rotary = Rotary(tuple(base ** (-i / 32) for i in range(32)))
     section = attention_section(AttentionShape(1, 64, rotary=rotary, **(kind or {})))
     f = activations(section, 1, 256)
@@ -90,50 +79,44 @@ def long_rotary(base, kind=None):
 
 @pytest.mark.parametrize("base", [1e4, 1e6])
 @pytest.mark.parametrize("kind", [{}, {"causal": False}, {"window": 60}, {"cap": 0.7}])
-def test_slow_coordinates_by_few_functions_give_the_same_signed_sums(base, kind, monkeypatch):
-    """In float64 to 1e-10, whichever coordinates are slow."""
+def test_both_orders_give_the_same_signed_sums(base, kind, monkeypatch):
+    """In float64 to 1e-10, and brackets of all queries keep the digits of float32."""
     section, f, u = long_rotary(base, kind)
     signs = into_groups(normal(256, 1, seed=5).sign(), 256)
-    at, found = torch.arange(256)[None], {}
-    for fast in (32, 20, 8, 0):
-        monkeypatch.setattr(slow_turns, "first_slow", lambda *_, fast=fast: fast)
-        found[fast] = section.core.signed_attributions_at(u, f, section.read, at, rule("gradient"), signs)
-    for fast in (20, 8, 0):
-        assert relative_error(found[fast], found[32]) <= CLOSE
+    at = torch.arange(256)[None]
+
+    def sums(few, dtype):
+        monkeypatch.setattr(edges, "are_few", lambda *_: few)
+        parts = (part.to(dtype) for part in (u, f, section.read))
+        return section.core.signed_attributions_at(*parts, at, rule("gradient"), signs.to(dtype)).double()
+
+    wanted = sums(False, torch.float64)
+    assert relative_error(sums(True, torch.float64), wanted) <= CLOSE
+    for few in (True, False):
+        assert relative_error(sums(few, torch.float32), wanted) <= 3e-6
 
 
-def test_slow_coordinates_are_chosen_where_they_save_operations_and_float32_keeps_its_digits():
-    section, _, u = long_rotary(1e5)
-    rotary = section.core.shape.rotary
-    chosen = {
-        (end, dtype): slow_turns.first_slow(rotary, 64, end, (0.6 * end, 769), dtype)
-        for end in (128, 256, 1024)
-        for dtype in (torch.float32, torch.float64)
-    }
-    assert chosen[128, torch.float32] < chosen[256, torch.float32] < 32
-    assert chosen[1024, torch.float32] == 32  # products with all keys would cost more than brackets
-    assert chosen[256, torch.float64] == 32  # more functions
-    signs = into_groups(normal(256, 1, seed=5).sign(), 256)
-    wide = normal(192, 769)
-
-    def sums(dtype):
-        parts = (part.to(dtype) for part in (u, normal(1, 256, 769, seed=7), wide))
-        at, sign = torch.arange(256)[None], signs.to(dtype)
-        return section.core.signed_attributions_at(*parts, at, rule("gradient"), sign).double()
-
-    assert slow_turns.first_slow(rotary, 64, 256, (0.6 * 256, 784), torch.float32) < 32
-    assert relative_error(sums(torch.float32), sums(torch.float64)) <= 3e-6
+@pytest.mark.parametrize("end", [100, 1000])
+@pytest.mark.parametrize("pairs", [3, 2])
+def test_turns_are_combinations_of_few_functions_of_the_position(pairs, end):
+    rotary = Rotary(tuple(1e4 ** (-i / pairs) for i in range(pairs)), 1.2)
+    shape = AttentionShape(1, 6, rotary=rotary)
+    functions, matrices = rotary_edges.position_functions(shape, end, torch.zeros(1).double())
+    assert len(matrices) == rotary_edges.function_count(shape, end, torch.float64) <= 7
+    x = normal(end, 6)
+    found = torch.einsum("tm,mij,tj->ti", functions[:end], matrices, x)
+    assert relative_error(found, rotary.turn(x, torch.arange(end))) <= 1e-13
 
 
 @pytest.mark.parametrize("kind", [{}, {"causal": False}, {"window": 60}, {"cap": 0.7}])
 @pytest.mark.parametrize("count", [3, 40])
 def test_few_queries_take_another_order_of_sums_with_the_same_result(count, kind, monkeypatch):
-    """Chosen by operations; in float64 to 1e-10, and float32 keeps its digits."""
+    """Chosen by their number; in float64 to 1e-10, and float32 keeps its digits."""
     section, _, u = long_rotary(1e4, kind)
     at = torch.randperm(256, generator=seeded(count))[:count].sort().values[None]
     signs = into_groups(normal(count, 2, seed=5).sign(), count)
     chosen = []
-    are_few = few_queries.are_few
+    are_few = rotary_edges.are_few
 
     def sums(dtype, few=None):
         def decided(*given):
@@ -152,11 +135,6 @@ def test_few_queries_take_another_order_of_sums_with_the_same_result(count, kind
 
 
 def test_many_queries_are_not_few():
-    section, _, u = long_rotary(1e4)
-
-    def few(shape, count):
-        at = torch.linspace(0, 255, count).long()[None]
-        return few_queries.are_few(Heads.of(shape, u, at), 769)
-
-    assert [few(section.core.shape, count) for count in (2, 64, 256)] == [True, True, False]
-    assert not few(AttentionShape(1, 64), 2)  # attention without rotary positions
+    section, _, _ = long_rotary(1e4)
+    assert [rotary_edges.are_few(section.core.shape, count) for count in (2, 64, 256)] == [True, True, False]
+    assert not rotary_edges.are_few(AttentionShape(1, 64), 2)  # attention without rotary positions

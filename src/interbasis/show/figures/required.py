@@ -1,4 +1,4 @@
-"""Edges or nodes required, basis beside basis, over seeds."""
+"""Edges or nodes required: basis beside basis over seeds, or of one run beside all that there are."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,9 +8,24 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from interbasis.base.errors import InterbasisError
-from interbasis.show.figures.style import GREY, INK, grid_of, looks, note, plain, styled
+from interbasis.show.figures.style import (
+    COLOURS,
+    FAINT,
+    GREY,
+    INK,
+    WIDTH,
+    looks,
+    new_figure,
+    note,
+    panel_grid,
+    plain,
+    shortened,
+    styled,
+)
 
 Counts = Mapping[str, Sequence[Sequence[int | None]]]
+MAX_NAME_CHARACTERS = 34
+"""Length of a place's name."""
 
 
 @styled
@@ -39,38 +54,31 @@ def required(
     Raises:
         InterbasisError: Bases have different numbers of seeds, or counts do not match the places.
     """
-    seeds = {len(rows) for rows in counts.values()}
-    if (
-        not counts
-        or len(seeds) != 1
-        or any(len(row) != len(places) for rows in counts.values() for row in rows)
-    ):
+    lengths = {basis: [len(row) for row in rows] for basis, rows in counts.items()}
+    seeds = {len(rows) for rows in lengths.values()}
+    if len(seeds) != 1 or any(length != len(places) for rows in lengths.values() for length in rows):
+        received = ", ".join(f"{basis}: {rows}" for basis, rows in lengths.items()) or "none"
         raise InterbasisError(
             f"expected the same seeds for every basis and {len(places)} counts for each of them, received "
-            + (
-                ", ".join(f"{basis}: {[len(row) for row in rows]}" for basis, rows in counts.items())
-                or "none"
-            )
+            + received
         )
-    figure, panels = grid_of(len(places), most=4 if len(places) == 4 else 3, height=2.3)
+    figure, panels = panel_grid(len(places), across=4 if len(places) == 4 else 3, height=2.3)
     shown = {basis: rows for basis, rows in (published or {}).items() if basis in counts}
     for k, panel in enumerate(panels):
         columns, marks = (
             {basis: [row[k] for row in rows] for basis, rows in c.items()} for c in (counts, shown)
         )
-        _panel(panel, columns, marks)
+        _draw_counts(panel, columns, marks)
         panel.set_title(plain(places[k]), fontsize=7.5)
         panel.set_ylabel(quantity)
-    many = seeds.pop()
-    text = "Numbers: counts." if many == 1 else (
-        f"Dots: {many} seeds, joined between bases; bars and numbers: their mean."
-    )  # fmt: skip
-    diamonds = f"Diamonds: {source}." if shown else ""
-    note(figure, " ".join(part for part in (text, diamonds, rule) if part))
+    text = "Numbers: counts."
+    if seeds != {1}:
+        text = f"Dots: {seeds.pop()} seeds, joined between bases; bars and numbers: their mean."
+    note(figure, text, f"Diamonds: {source}." if shown else "", rule)
     return figure
 
 
-def _panel(
+def _draw_counts(
     panel: Axes, columns: Mapping[str, Sequence[int | None]], marks: Mapping[str, Sequence[int | None]]
 ) -> None:
     names, styles = list(columns), looks(columns)
@@ -78,17 +86,17 @@ def _panel(
     for seed in range(seeds if seeds > 1 else 0):
         known = [(x, y) for x, name in enumerate(names) if (y := columns[name][seed]) is not None]
         panel.plot([x for x, _ in known], [y for _, y in known], color=GREY, linewidth=0.6, zorder=1)
-    largest = 0
+    largest = 1
     for x, name in enumerate(names):
         values = [value for value in columns[name] if value is not None]
-        theirs = [value for value in marks.get(name, ()) if value is not None]
+        published = [value for value in marks.get(name, ()) if value is not None]
         colour = styles[name]["color"]
         panel.scatter([x] * len(values), values, s=18, color=colour, zorder=3, gid=f"counts:{name}")
         panel.scatter(
-            [x - 0.2] * len(theirs), theirs, s=20, marker="D", facecolors="white", edgecolors=colour,
+            [x - 0.2] * len(published), published, s=20, marker="D", facecolors="white", edgecolors=colour,
             zorder=3, gid=f"published:{name}",
         )  # fmt: skip
-        largest = max(largest, *values, *theirs, 0)
+        largest = max([largest, *values, *published])
         if not values:
             panel.annotate("not\nmeasured", (x, 0), ha="center", va="bottom", fontsize=6.5, color=GREY)
             continue
@@ -102,5 +110,43 @@ def _panel(
         )  # fmt: skip
     panel.set_xticks(range(len(names)), [plain(name) for name in names])
     panel.set_xlim(-0.5, len(names) - 0.2)
-    panel.set_ylim(0, max(largest, 1) * 1.15)
+    panel.set_ylim(0, largest * 1.15)
     panel.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+
+
+@styled
+def required_shares(counts: Mapping[str, tuple[int, int]], quantity: str = "edges", rule: str = "") -> Figure:
+    """A bar per section (or layer): the share that is required, beside the counts.
+
+    Args:
+        counts: (required, all there are) by the name of the section or layer.
+        quantity: What is counted.
+        rule: When something is required, for the note.
+
+    Returns:
+        The figure.
+
+    Raises:
+        InterbasisError: There are no counts.
+    """
+    if not counts:
+        raise InterbasisError("expected at least one count, received none")
+    figure = new_figure(WIDTH, 0.8 + 0.24 * len(counts))
+    panel = figure.subplots()
+    places = range(len(counts))
+    shares = [100 * count / max(total, 1) for count, total in counts.values()]
+    panel.barh(places, [100] * len(counts), color=FAINT, height=0.62, gid="all")
+    panel.barh(places, shares, color=COLOURS[0], height=0.62, gid="required")
+    for place, (count, total) in enumerate(counts.values()):
+        panel.annotate(
+            f"{count:,} of {total:,}", (100, place), xytext=(4, 0),
+            textcoords="offset points", va="center", fontsize=7,
+        )  # fmt: skip
+    panel.set_xlim(0, 100)
+    panel.set_xticks(range(0, 101, 20), [f"{share} %" for share in range(0, 101, 20)])
+    panel.spines["bottom"].set_visible(False)
+    panel.set_yticks(places, [plain(shortened(name, MAX_NAME_CHARACTERS)) for name in counts])
+    panel.set_ylim(len(counts) - 0.4, -0.6)
+    panel.set_xlabel(f"{quantity} required")
+    note(figure, f"Blue: required; grey: all {quantity} there are.", rule)
+    return figure

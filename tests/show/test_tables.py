@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import interbasis
-from interbasis.show.terminal.tables import Column, make_table
+from interbasis.show.tables import ResultTable
 from widths import check_command, check_parts, printed
 
 COMMANDS = {
@@ -62,9 +62,12 @@ def test_build_prints_at_any_width_what_show_prints(small_addition, tmp_path, mo
 
 
 def test_a_table_that_does_not_fit_is_printed_in_parts_or_as_blocks():
-    table = make_table("Title", "layer", "a wide heading", "count", Column("what it is", text=True))
-    table.add_row("attn_in.0", "1,234,567,890", "24,680", "the first feature of them all")
-    table.add_row("mlp_in.0", "–", "13", "[not markup]")
+    rows = [
+        ("attn_in.0", 1_234_567_890, 24_680, "the first feature of them all"),
+        ("mlp_in.0", None, 13, "[not markup]"),
+    ]
+    head = ("layer", "a wide heading", "count", "what it is")
+    table = ResultTable.from_cells("Title", head, rows, text=("what it is",))
     check_parts([table])
     wide, narrow, blocks = (printed([table], width) for width in ("80", "36", "20"))
     assert len([line for line in wide.splitlines() if "attn_in.0" in line]) == 1

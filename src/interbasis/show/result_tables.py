@@ -1,0 +1,578 @@
+"""Results as tables and lines for a terminal: one function per kind of result."""
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from interbasis.analysis.ablation.records import Control, Curve, EdgesRequired, Sparsity
+from interbasis.analysis.compare import ComparedRun, Comparison
+from interbasis.analysis.costs.records import GPU_EFFICIENCY, CostPlan
+from interbasis.analysis.features.records import LayerFeatures, Push
+from interbasis.analysis.stages.ablate import AblationResult
+from interbasis.analysis.stages.controls import ControlsResult
+from interbasis.analysis.stages.curves import CurvesResult
+from interbasis.analysis.stages.features import FeaturesResult
+from interbasis.analysis.stages.modules import MIN_MODULARITY_Z, ModulesResult
+from interbasis.analysis.stages.steer import SteerResult
+from interbasis.analysis.stages.trace import TraceResult
+from interbasis.analysis.summary import LayerSummary, RunSummary, SectionSummary
+from interbasis.analysis.traces.records import Trace
+from interbasis.base.memory import format_bytes
+from interbasis.graph.interaction_graph import Carrier, LargestDirection
+from interbasis.network.summary import NetworkSummary
+from interbasis.show.tables import MISSING, ResultTable
+
+if TYPE_CHECKING:
+    from interbasis.compute.shards import RoundMerged, ShardJobs, ShardWritten
+
+MAX_WHOLE_TABLE_ROWS = 24
+"""Rows up to which the tables of a run's summary are printed whole."""
+ROWS_SHOWN = 12
+"""Rows shown of a longer table."""
+FEATURES_SHOWN = 10
+"""Features shown of each layer."""
+OUTPUTS_SHOWN = 3
+"""Outputs shown that a feature pushes up, and as many that it pushes down."""
+NODES_SHOWN = 20
+"""Nodes of a trace shown, those with the largest effects."""
+
+Parts = list[str | ResultTable]
+
+
+def summary_tables(summary: RunSummary, folder: str, all_rows: bool = False) -> Parts:
+    """A run in a few numbers; ``folder`` is where it is saved.
+
+    Of many layers and sections, the first and the last ones are shown, and the layers whose largest
+    directions have the largest shares, unless ``all_rows`` are wanted.
+    """
+    layers, sections = list(summary.layers.values()), list(summary.sections.values())
+    count = len(layers) if all_rows or len(layers) <= MAX_WHOLE_TABLE_ROWS else ROWS_SHOWN
+    parts: Parts = [
+        f"\n{summary.basis.upper()} of {summary.model or summary.family} · {summary.samples['data']:,} "
+        f"samples · {sum(summary.seconds.values()):.1f} s · saved in {folder}\n",
+        _layer_table(layers).first_and_last(count),
+    ]
+    if any(layer.largest_direction for layer in layers):
+        parts.append(_direction_table(summary, count))
+    if sections:
+        parts.append(_edge_table(sections).first_and_last(count))
+    if count < len(layers):
+        parts.append(
+            f"\nThe tables show {count} of {len(layers)} node layers; to see all: "
+            f"interbasis show {folder} --all"
+        )
+    return parts
+
+
+def _layer_table(layers: Sequence[LayerSummary]) -> ResultTable:
+    head = ["layer", "width", "features", "noise", "unused", "margin", "effective", "largest"]
+    rows = [
+        [
+            layer.name, str(layer.width), str(layer.features), str(layer.dropped_as_noise),
+            str(layer.dropped_as_unused), layer.last_kept_over_floor, f"{layer.effective_features:.1f}",
+            layer.largest,
+        ]
+        for layer in layers
+    ]  # fmt: skip
+    note = (
+        "Features count the constant. Noise: directions whose variance is rounding; unused: "
+        "directions without effect on the next layer. Margin: the last value kept, divided by its noise "
+        "floor. Effective: participation ratio of what ranks the features "
+        "(Λ; variance in PCA and at the end).\n"
+    )
+    if any(layer.eigenvalue_error is not None for layer in layers):
+        head.append("error of Λ")
+        for row, layer in zip(rows, layers, strict=True):
+            row.append(_percent(layer.eigenvalue_error))
+        note += "Error of Λ: relative standard error, since queries were sampled.\n"
+    if any(layer.hook for layer in layers):
+        head.append("TransformerLens")
+        for row, layer in zip(rows, layers, strict=True):
+            row.append(layer.hook)
+    return ResultTable.from_cells("Node layers", head, rows, note)
+
+
+def _direction_table(summary: RunSummary, count: int) -> ResultTable:
+    title = "Largest direction of every layer"
+    rows = [(row.name, row.largest_direction) for row in summary.layers.values() if row.largest_direction]
+    if len(rows) > count:
+        title = f"Largest direction of the {count} layers where its share is largest"
+        top = {name for name, _ in sorted(rows, key=lambda row: row[1].share)[-count:]}
+        rows = [row for row in rows if row[0] in top]
+    carriers = [kind for kind in ("positions", "tokens") if any(getattr(row, kind) for _, row in rows)]
+    unit = carriers[-1] if carriers else "samples"
+
+    def shares(kind: str, direction: LargestDirection) -> str:
+        texts = summary.token_texts if kind == "tokens" else {}
+        listed: tuple[Carrier, ...] = getattr(direction, kind)[:2]
+        return ", ".join(f"{texts.get(c.index, c.index)!r} {c.share:.0%}" for c in listed) or MISSING
+
+    cells = [
+        [
+            name, _percent(row.share), _percent(row.share_counted), _percent(row.left_out),
+            f"{row.largest_norm / row.median_norm:.1f}" if row.median_norm else None,
+            *(shares(kind, row) for kind in carriers),
+        ]
+        for name, row in rows
+    ]  # fmt: skip
+    note = (
+        f"Share of the layer's variance along its largest direction, over the first {unit} of the data, all "
+        "of them and those that count in the sums. Max norm: as a multiple of the layer's median. "
+        + (
+            f"{' and '.join(carriers).capitalize()}: which carry most of it, with their shares. "
+            if carriers
+            else ""
+        )
+        + f"{_left_out(summary, unit)}\n"
+    )
+    return ResultTable.from_cells(
+        title, ["layer", "share", "counted", "left out", "max norm", *carriers], cells, note
+    )
+
+
+def _left_out(summary: RunSummary, unit: str) -> str:
+    """A sentence about what the sums of the build left out."""
+    parts = [f"the first {summary.skip_positions} positions"] if summary.skip_positions else []
+    if summary.norm_limit:
+        parts.append(f"{unit} whose norm exceeds {summary.norm_limit:g} times the median of their layer")
+    left_out = f"Left out of all sums: {' and '.join(parts)}." if parts else f"All {unit} count in the sums."
+    return left_out + (" The largest direction is a feature of its own." if summary.isolate_largest else "")
+
+
+def _edge_table(sections: Sequence[SectionSummary]) -> ResultTable:
+    estimated = sections[0].median_relative_error is not None
+    head = ["section", "edges", "largest", "90 % of Ê²", "99 % of Ê²"]
+    rows = [
+        [
+            row.name, row.edges, row.largest, row.edges_for_90_percent, row.edges_for_99_percent,
+            *([_percent(row.median_relative_error)] if estimated else []),
+        ]
+        for row in sections
+    ]  # fmt: skip
+    note = "The constant's edges are left out. 90 % of Ê²: how many of the largest edges carry that share."
+    if estimated:
+        head.append("error")
+        note += " Error: median relative standard error of Ê."
+    return ResultTable.from_cells("Interaction edges Ê", head, rows, note)
+
+
+def section_tables(summary: NetworkSummary, name: str) -> Parts:
+    """The sections of a model: what comes before the first node layer, a row each, what follows the last."""
+    head = ("from", "coordinates", "positions", "core", "Jacobians")
+    rows = [
+        (
+            "\n".join(filter(None, [section.source, section.hook])), f"{section.inputs} → {section.outputs}",
+            section.grid, section.core, section.cost,
+        )
+        for section in summary.sections
+    ]  # fmt: skip
+    return [
+        f"{name}: {summary.family}, {len(summary.sections)} sections",
+        f"before the first node layer: {summary.before}",
+        ResultTable.from_cells("Sections", head, rows, text=head[2:]),
+        f"to: {summary.sections[-1].target}; every section ends where the next begins",
+        *(f"after the last node layer: {step}" for step in summary.after),
+    ]
+
+
+def plan_tables(plan: CostPlan) -> Parts:
+    """Costs of a build: phases, memory, and GPUs."""
+    rows = [
+        (
+            name, _operations(cost.flops), format_bytes(cost.bytes), _duration(cost.seconds),
+            f"{cost.seconds / plan.forward.seconds:.1f}",
+        )
+        for name, cost in (plan.phases | {"one forward pass": plan.forward}).items()
+    ]  # fmt: skip
+    note = (
+        f"A build takes {_duration(plan.seconds)} with {plan.machine.threads} "
+        f"thread{'s' if plan.machine.threads > 1 else ''}, as long as "
+        f"{plan.forward_passes:.1f} forward passes."
+    )
+    gpus = ", ".join(f"{hours:,.2g} hours on one {name}" for name, hours in plan.gpu_hours.items())
+    return [
+        f"\n{plan.basis.upper()} of {plan.model} · {plan.tokens:,} tokens in sequences of {plan.context:,} · "
+        f"{plan.dtype} · edges: {plan.edges}\n",
+        ResultTable.from_cells(
+            "Phases", ("phase", "operations", "bytes moved", "time", "forward passes"), rows, note
+        ),
+        f"\nMemory: {format_bytes(plan.memory)} without a limit; with --memory at least "
+        f"{format_bytes(plan.least_memory)}.\n"
+        f"On GPUs (computed from {GPU_EFFICIENCY:.0%} of their peak rates, not measured): {gpus}, and "
+        f"{_duration(3600 * plan.decompositions)} of decompositions on this machine's CPU.\n",
+    ]
+
+
+def ablation_tables(result: AblationResult) -> Parts:
+    """Edges, robust counts and nodes required, as far as they were measured."""
+    metric, sections = result.metric.replace("_", "-"), result.sections.values()
+    parts: Parts = [
+        f"\n{metric} of the untouched model {result.baseline:.5f} on {result.data.samples:,} "
+        f"samples; {result.limit:.5f} or better passes\n"
+    ]
+    if not result.all_tokens:
+        parts.append("Tokens that the build left out are not masked (--all-tokens masks them, too).\n")
+    if sections:
+        parts.append(_required_table(sections, metric))
+    if robust := [(row.name, row.robust) for row in sections if row.robust]:
+        head = ("section", "edges", "robust at level", "robust edges", "worst mask", "per input")
+        rows = [
+            (name, row.plain, f"{row.level:g}", row.count, f"{row.worst_at_plain:.5f}",
+             f"{row.worst_per_input:.5f}")
+            for name, row in robust
+        ]  # fmt: skip
+        note = (
+            "Robust edges: the fewest on a logarithmic grid such that no mask found within the rest misses "
+            "the limit. Worst mask: the metric with the worst mask found within what the plain count leaves "
+            "out; per input: where every input has a mask of its own.\n"
+        )
+        parts.append(ResultTable.from_cells("Robust counts", head, rows, note))
+    if result.layers:
+        nodes = [
+            (row.layer, "more than there are" if row.count is None else str(row.count), str(row.features))
+            for row in result.layers.values()
+        ]
+        note = "The smallest number of leading features that passes; the constant counts."
+        parts.append(ResultTable.from_cells("Nodes required", ("layer", "nodes", "of"), nodes, note))
+    return parts
+
+
+def _required_table(sections: Iterable[EdgesRequired], metric: str) -> ResultTable:
+    rows = [
+        (
+            row.name, f"{row.count:,}" + ("  [{:,}, {:,}]".format(*row.interval) if row.interval else ""),
+            row.possible, f"{row.epsilon:.3g}" if row.count else None, f"{row.value:.5f}",
+            row.stable_count if row.stable_count in (None, row.count) else f"{row.stable_count:,}  ≠",
+        )
+        for row in sections
+    ]  # fmt: skip
+    note = (
+        "Edges: by bisection, as in the paper; the constant's are not counted. ε: the smallest edge kept. "
+        "Last column: the smallest count on a logarithmic grid from which every larger one passes; "
+        "≠: the bisection ended elsewhere, because the metric is not monotone. [ ]: 95 % "
+        "bootstrap interval over the samples, with --intervals.\n"
+    )
+    head = ("section", "edges", "of", "ε", metric, "all larger pass from")
+    return ResultTable.from_cells("Edges required", head, rows, note)
+
+
+def curve_tables(result: CurvesResult) -> Parts:
+    """The metric at each fraction of the edges, and how sparse the edges are."""
+    curves, names = (
+        result.curves,
+        {source: f"{source} → {row.target}" for source, row in result.sparsity.items()},
+    )
+    metric = curves.metric.replace("_", "-")
+    named = {names[source]: curve for source, curve in curves.sections.items()} | {
+        "all sections": curves.whole
+    }
+    rows = [
+        (name, *(f"{value:.3f}" for value in curve.values), _decimals(curve.area), _decimals(curve.distance))
+        for name, curve in named.items()
+    ]
+    rows += [
+        (f"worst mask, {names[source]}", *(f"{value:.3f}" for value in worst), "", "")
+        for source, worst in result.worst.items()
+    ]
+    note = (
+        f"{metric} of the untouched model: {curves.baseline:.5f}. Area: under the faithfulness curve, 1 "
+        "if few edges do it all. Distance: area between the curve and 1."
+        + ("" if curves.all_tokens else " Tokens that the build left out are not masked.")
+        + (
+            " Worst mask: the worst that gradient ascent found within the edges not kept."
+            if result.worst
+            else ""
+        )
+    )
+    head = ("section", *(f"{100 * fraction:g} %" for fraction in curves.fractions), "area", "distance")
+    table = ResultTable.from_cells(f"{metric} with the largest edges kept", head, rows, note + "\n")
+    measured = [(names[source], row) for source, row in result.sparsity.items()]
+    return ["", table, _sparsity_table("Sparsity without a threshold", "section", measured)]
+
+
+def control_tables(result: ControlsResult) -> Parts:
+    """Areas of every control, parts of ablations, and sparsity section by section."""
+    controls = list(result.rows.values())
+    sections = list(controls[0].curves.sections)
+    areas = [
+        (row.name, *map(_area, [*(row.curves.sections[name] for name in sections), row.curves.whole]))
+        for row in controls
+    ]
+    note = "Sections by their source layers. In brackets: 95 % bootstrap interval over the samples.\n"
+    head = ("control", *sections, "all at once")
+    return [
+        "",
+        ResultTable.from_cells("Area under the faithfulness curve", head, areas, note),
+        _stress_table(controls),
+        *(
+            _sparsity_table(
+                f"Sparsity without a threshold, from {name}", "control",
+                [(row.name, row.sparsity[name]) for row in controls if row.sparsity],
+            )
+            for name in sections
+        ),
+    ]  # fmt: skip
+
+
+def _area(curve: Curve) -> str:
+    return "{} ({}–{})".format(*map(_decimals, (curve.area, *curve.area_interval)))
+
+
+def _stress_table(controls: Iterable[Control]) -> ResultTable:
+    rows = []
+    for row in controls:
+        for name, stress in row.stress.items():
+            halves = stress.halves or (stress.all_ablated,)
+            rows.append((
+                f"{row.name}: {name}", str(row.required[name].count), str(stress.unneeded),
+                f"{stress.all_ablated:.5f}", f"{min(halves):.5f}–{max(halves):.5f}",
+                f"{stress.worst_half:.5f}", f"{stress.failed} of {stress.tried}",
+            ))  # fmt: skip
+    note = (
+        "The metric when all of the removed edges, random halves of them, or a bad half (short search) are "
+        "ablated; failed: halves that miss the threshold, although all edges together meet it.\n"
+    )
+    head = ("section", "kept", "removed", "all ablated", "random halves", "worst half", "failed")
+    return ResultTable.from_cells("Subsets of the removed edges", head, rows, note)
+
+
+def _sparsity_table(title: str, first: str, measured: Iterable[tuple[str, Sparsity]]) -> ResultTable:
+    rows = [
+        (
+            name, f"{row.participation:.1f}", f"{row.gini:.3f}", f"{row.hoyer:.3f}",
+            *map(_percent, row.share_above), f"{row.kurtosis:.0f}",
+        )
+        for name, row in measured
+    ]  # fmt: skip
+    note = (
+        "Edges are divided by the norm of all edges into their output feature. Inputs: participation ratio, "
+        "how many inputs an output feature effectively has. > x %: share of edges above x % of that norm.\n"
+    )
+    head = (first, "inputs", "Gini", "Hoyer", "> 0.5 %", "> 1 %", "> 2 %", "> 4 %", "kurtosis")
+    return ResultTable.from_cells(title, head, rows, note)
+
+
+def module_tables(result: ModulesResult) -> Parts:
+    """The partition, its tests, and where the modules lie."""
+    lines: Parts = [
+        f"\n{result.modules} modules at resolution {result.resolution:g}, of {list(result.sizes)} "
+        f"features; modularity {result.modularity:.4f}"
+    ]
+    if result.agreement_over_seeds is not None:
+        lines.append(
+            f"Partitions with other seeds agree to {result.agreement_over_seeds:.3f} "
+            "(1 is the same, 0 is chance)"
+        )
+    if null := result.null:
+        beyond = abs(null.z) >= MIN_MODULARITY_Z
+        verdict = f"{null.z:+.1f} standard deviations away" if beyond else "no more modular than chance"
+        lines.append(
+            f"Rewired graphs with the same degrees have {null.mean:.4f} ± {null.deviation:.4f}: {verdict}"
+        )
+    if check := result.leidenalg:
+        lines.append(
+            f"leidenalg finds modularity {check.modularity:.4f}; its partition agrees "
+            f"to {check.agreement:.3f}"
+        )
+    if not result.epsilons_from_ablation:
+        lines.append(
+            "The edges that carry 99 % of Ê² were used; to use the edges required, run 'interbasis "
+            "ablate' first"
+        )
+    modules = range(result.modules)
+    rows = [
+        (name, *(str(assignment.count(module)) for module in (*modules, -1)))
+        for name, assignment in result.layers.items()
+    ]
+    head = ("layer", *map(str, modules), "in none")
+    lines += ["", ResultTable.from_cells("Features per layer and module", head, rows)]
+    if result.cuts:
+        cuts = [("{} and {}".format(*cut.modules), str(len(cut.features))) for cut in result.cuts]
+        note = "The fewest features whose removal separates two modules."
+        lines.append(ResultTable.from_cells("Vertex cuts", ("modules", "features"), cuts, note))
+    return lines
+
+
+def feature_tables(result: FeaturesResult) -> Parts:
+    """The first features of every layer, and those that nothing uses."""
+    idle = [
+        f"{row.layer}: {row.count} of the first {row.considered} features have incoming but no "
+        f"outgoing edges above the threshold (Ê over {row.incoming:.3g}, {row.outgoing:.3g})"
+        for row in result.idle
+        if row.count
+    ]
+    return [*map(_feature_table, result.layers.values()), *idle]
+
+
+def _feature_table(layer: LayerFeatures) -> ResultTable:
+    features = layer.features[:FEATURES_SHOWN]
+    pushing = any(feature.effects for feature in features)  # on outputs, where they were computed
+    names = ("what it is", "pushes up", "pushes down") if pushing else ("what it is",)
+    rows = []
+    for feature in features:
+        effects = feature.effects
+        pushed = [_outputs(effects.up), _outputs(effects.down)] if effects else ["", ""]
+        rows.append((str(feature.index), feature.label, *(pushed if pushing else ())))
+    note = ""
+    if counts := layer.monosemantic:
+        note = (
+            f"{counts.without_constant} of the first {counts.top} are over 90 % one term "
+            f"({counts.paper} in the paper's way, the constant included)."
+        )
+    return ResultTable.from_cells(layer.name, ("feature", *names), rows, note, text=names)
+
+
+def _outputs(pushes: tuple[Push, ...]) -> str:
+    return ", ".join(repr(push.name)[1:-1] for push in pushes[:OUTPUTS_SHOWN])
+
+
+def trace_tables(result: TraceResult) -> Parts:
+    """The first line, scores, and the nodes with most influence beside what was measured."""
+    trace, scores = result.trace, result.trace.scores
+    whole = (
+        f" ({scores.whole_share:.1%} at whole tokens, whose massive activations the bases leave out)"
+        if scores.whole_share
+        else ""
+    )
+    return [
+        trace.summary,
+        f"{len(trace.nodes)} nodes, {len(trace.edges)} edges; replacement {scores.replacement:.3f}, "
+        f"completeness {scores.completeness:.3f}, {scores.error_share:.1%} of the influence ends at dropped "
+        f"directions{whole}; in every layer the features followed hold {scores.coverage:.0%} of it or more",
+        _node_table(trace),
+    ]
+
+
+def _node_table(trace: Trace) -> ResultTable:
+    texts = {token.position: token.text for token in trace.tokens}
+    checks = {check.node: check for check in (trace.checks.nodes if trace.checks else ())}
+    rows = []
+    for node in sorted(trace.nodes, key=lambda node: -abs(node.effect))[:NODES_SHOWN]:
+        check = checks.get(node.name)
+        changes = (f"{check.predicted:+.3g}", f"{check.measured:+.3g}") if check else ("", "")
+        rows.append((
+            node.name, repr(texts[node.position])[1:-1], node.activation, _percent(node.influence),
+            f"{node.effect:+.3g}", *changes, node.label,
+        ))  # fmt: skip
+    note = (
+        "Effect: activation × gradient, for small changes. Predicted and measured: the change of the target "
+        "when the feature is set to its mean there."
+    )
+    head = ("node", "token", "activation", "influence", "effect", "predicted", "measured", "what it is")
+    return ResultTable.from_cells("", head, rows, note, text=("token", "what it is"))
+
+
+def steer_tables(result: SteerResult) -> Parts:
+    """The outputs that change most, then both continuations."""
+    rows = [
+        (
+            repr(output.name)[1:-1], f"{output.before:.3f}", f"{output.after:.3f}",
+            f"{output.probability_before:.2%}", f"{output.probability_after:.2%}",
+        )
+        for output in result.outputs
+    ]  # fmt: skip
+    title = f"{result.layer}:{result.feature} {result.by:+g} standard deviations  {result.label}"
+    head = ("next", "logit before", "logit after", "probability before", "probability after")
+    parts: Parts = [ResultTable.from_cells(title, head, rows)]
+    if result.continuation is not None and result.steered is not None:
+        parts += [f"without: {result.prompt}|{result.continuation}", ""]
+        parts += [f"with:    {result.prompt}|{result.steered}"]
+    return parts
+
+
+def comparison_tables(result: Comparison) -> Parts:
+    """Features, edges, ablations and modules of two runs side by side."""
+    a, b = result.runs
+    same = "built on the same data" if result.same_data else "built on different data"
+    changed = ", ".join(f"{name} {x} / {y}" for name, (x, y) in result.different_settings.items())
+    layers = []
+    for layer in result.layers.values():
+        x, y = layer.summaries
+        layers.append((
+            layer.name, str(layer.width), _pair(x.features, y.features),
+            _pair(x.effective_features, y.effective_features, ".1f"), _percent(layer.shared_subspace),
+            _pair(*layer.nodes_required),
+        ))  # fmt: skip
+    sections = []
+    for section in result.sections.values():
+        s, t = section.summaries
+        sections.append((
+            section.name, _pair(s.edges, t.edges), _pair(s.edges_for_90_percent, t.edges_for_90_percent),
+            _pair(s.edges_for_99_percent, t.edges_for_99_percent), _pair(*section.edges_required),
+        ))  # fmt: skip
+    note = "Shared: how much of the space that the smaller set of features reads is also read by the other.\n"
+    head = ("layer", "width", "features", "effective", "shared", "nodes required")
+    parts: Parts = [
+        f"\n{a.run} ({a.summary.basis}) / {b.run} ({b.summary.basis}) · {result.model} · {same}"
+        f" · {changed or 'the same settings'}\n",
+        ResultTable.from_cells("Node layers", head, layers, note),
+        ResultTable.from_cells(
+            "Interaction edges Ê", ("section", "edges", "90 % of Ê²", "99 % of Ê²", "required"), sections
+        ),
+    ]
+    if result.not_compared:
+        parts.append(result.not_compared.capitalize() + ".")
+    if a.modules is not None or b.modules is not None:
+        parts.append(f"Modules: {_modules(a)} / {_modules(b)}")
+    return parts
+
+
+def _modules(run: ComparedRun) -> str:
+    if run.modules is None:
+        return "not searched for"
+    return f"{run.modules} modules, modularity {run.modularity:.3f}"
+
+
+def shard_lines(written: "ShardWritten") -> list[str]:
+    """One line on the shard that a job has written."""
+    passes = " and ".join(written.passes)
+    return [
+        f"round {written.round} of {written.rounds} ({passes}): shard {written.shard} of "
+        f"{written.shards} is in {written.file}"
+    ]
+
+
+def merge_lines(merged: "RoundMerged", run: Path) -> list[str]:
+    """One line on the round that is merged and the next one."""
+    passes = " and ".join(merged.following)
+    return [
+        f"round {merged.round} of {merged.rounds} is merged in {run}; run the same "
+        f"{merged.shards} jobs again for round {merged.round + 1} ({passes})"
+    ]
+
+
+def job_list(jobs: "ShardJobs") -> str:
+    """The rounds of a build in shards with their commands, as plain text to copy from."""
+    lines = [f"{len(jobs.rounds)} rounds of {jobs.shards} jobs; SHARD is 1 to {jobs.shards}"]
+    for number, step in enumerate(jobs.rounds, 1):
+        lines += [f"round {number}: {' and '.join(step.passes)}", f"  {step.job}", f"  {step.merge}"]
+    return "\n".join(lines)
+
+
+def _decimals(value: float) -> str:
+    return MISSING if math.isnan(value) else f"{value:.3f}"
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("years", 365.25 * 86400), ("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def _operations(flops: float) -> str:
+    for unit, size in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if flops >= size:
+            return f"{flops / size:,.1f} {unit}FLOP"
+    return f"{flops:.0f} FLOP"
+
+
+def _pair(a: float | None, b: float | None, form: str = ",") -> str:
+    if a is None and b is None:
+        return MISSING
+    return " / ".join(MISSING if value is None else format(value, form) for value in (a, b))
+
+
+def _percent(share: float | None) -> str:
+    return MISSING if share is None else f"{share:.1%}"
