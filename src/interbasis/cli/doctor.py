@@ -28,7 +28,7 @@ PACKAGES = {"yaml": "PyYAML"}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-class Memory(Record):
+class MachineMemory(Record):
     """Memory of the machine, in bytes."""
 
     total: int
@@ -54,7 +54,7 @@ class Diagnosis(Record):
     threads: int
     processors: int | None
     cuda: bool
-    memory: Memory | None
+    memory: MachineMemory | None
     packages: dict[str, str | None]
     """Versions of optional packages; None for those that are missing."""
     browser: str | None
@@ -115,13 +115,13 @@ def _installed(name: str) -> str | None:
         return "installed"
 
 
-def _memory() -> Memory | None:
+def _memory() -> MachineMemory | None:
     """Memory of the machine; None where the system does not say."""
     try:
         with open("/proc/meminfo") as file:
             rows = dict(line.split(":", 1) for line in file)
         total, free = (1024 * int(rows[key].split()[0]) for key in ("MemTotal", "MemAvailable"))
-        return Memory(total=total, free=free)
+        return MachineMemory(total=total, free=free)
     except (OSError, KeyError, ValueError):
         return None
 
