@@ -168,7 +168,7 @@ def test_a_fold_goes_on_behind_what_is_saved(tmp_path):
 
 
 def test_what_is_read_back_lies_where_a_fresh_tensor_does(tmp_path):
-    """BLAS rounds differently elsewhere; see the head of resume.py."""
+    """BLAS rounds differently elsewhere; see the head of checkpoints.py."""
     part = Checkpoints(tmp_path, "sums").checkpoint("pass", total=9)
     part.save(3, lambda: ({name: torch.arange(7.0).double() for name in "abc"}, {"n": 1}))
     with safe_open(tmp_path / ".resume/sums/pass.safetensors", "pt") as file:

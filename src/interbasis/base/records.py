@@ -86,7 +86,7 @@ def _split_at_commas(value: object) -> object:
     return tuple(name for part in parts for name in part.split(",") if name)
 
 
-def _split_to_some(value: object) -> object:
+def _split_to_non_empty(value: object) -> object:
     names = _split_at_commas(value)
     if names == ():
         raise ValueError("expected names separated by commas, or no such option for all of them")
@@ -97,5 +97,5 @@ Measured = Annotated[float, BeforeValidator(_nan_for_null)]
 """A number that may be undefined: NaN in Python, null in JSON."""
 Names = Annotated[tuple[str, ...], BeforeValidator(_split_at_commas)]
 """Names; text is split at commas."""
-SomeNames = Annotated[tuple[str, ...], BeforeValidator(_split_to_some)]
+NonEmptyNames = Annotated[tuple[str, ...], BeforeValidator(_split_to_non_empty)]
 """Names where none stands for all: empty text names none, and is refused."""

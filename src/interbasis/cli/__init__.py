@@ -72,9 +72,9 @@ def command_groups() -> list[tuple[str, str, dict[str, str]]]:
     return [*groups, *plugged]
 
 
-def _app(listing: bool = False) -> App:
-    """All commands, imported when called; listed with their lines, which would replace their own help."""
-    made = App(
+def _make_app(listing: bool = False) -> App:
+    """Make the app of all commands, imported when called; a listing shows a line for each of them."""
+    app = App(
         name="interbasis",
         help="Find the features a neural network computes with, and how they act on each other.",
         version=VERSION,
@@ -84,15 +84,15 @@ def _app(listing: bool = False) -> App:
     for number, (package, title, commands) in enumerate(command_groups()):
         group = Group(title, sort_key=number)
         for place, (name, line) in enumerate(commands.items()):
-            made.command(
+            app.command(
                 f"{package}.{name}:{name}", name=name, help=line if listing else None, group=group,
                 sort_key=place,
             )  # fmt: skip
     options = Group("Options", sort_key=LAST)
-    made.register_install_completion_command(
+    app.register_install_completion_command(
         help="Install completion of commands and options for bash, zsh or fish.", group=options
     )
-    made["--help"].group = made["--version"].group = options
+    app["--help"].group = app["--version"].group = options
 
     def launch(
         *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
@@ -100,11 +100,11 @@ def _app(listing: bool = False) -> App:
         verbose: Annotated[bool, Verbose] = False,
     ) -> None:
         with _messages(quiet, verbose):
-            made(tokens, exit_on_error=False, print_error=False)
+            app(tokens, exit_on_error=False, print_error=False)
 
-    made.meta.default(launch)
-    made.suppress_keyboard_interrupt = made.meta.suppress_keyboard_interrupt = False  # main says what to do
-    return made
+    app.meta.default(launch)
+    app.suppress_keyboard_interrupt = app.meta.suppress_keyboard_interrupt = False  # main says what to do
+    return app
 
 
 OF_EVERY_COMMAND = Group("Options of every command", sort_key=LAST + 1)
@@ -118,12 +118,12 @@ Verbose = Parameter(
 )  # fmt: skip
 MAX_NAME_SHOWN = 120
 """Characters of a file's name in a message about it."""
-app = _app()
+app = _make_app()
 
 
 @contextmanager
 def _messages(quiet: bool, verbose: bool) -> Iterator[None]:
-    """What is printed beside the result: warnings alone, notes, or everything with the time it took."""
+    """Print messages beside the result: warnings alone, notes, or everything with the time it took."""
     from interbasis.base.errors import InterbasisError
     from interbasis.base.messages import logger, printed_messages
 
@@ -151,31 +151,31 @@ def main(arguments: list[str] | None = None) -> None:
     prepare_streams()
     atexit.register(gc.freeze)  # Python need not look through everything for unused objects when it ends
     process = 0  # of those that torchrun started; the first one prints
-    given = sys.argv[1:] if arguments is None else arguments
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        _check_characters(given)
+        _check_characters(arguments)
         process = torchrun_number("RANK", 0)
         enable_end_notice()
         if process:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-        named = bool(given) and not given[0].startswith("-")
-        if named and not QUIET.intersection(given):
-            show_line(f"{given[0]}: loading …")
+        named = bool(arguments) and not arguments[0].startswith("-")
+        if named and not QUIET.intersection(arguments):
+            show_line(f"{arguments[0]}: loading …")
         try:
             if named:
                 _check_memory()
-            (app if named else _app(listing=True)).meta(given, exit_on_error=False, print_error=False)
+            chosen = app if named else _make_app(listing=True)
+            chosen.meta(arguments, exit_on_error=False, print_error=False)
         finally:
             clear_line()
             sys.stdout.flush()
     except (InterbasisError, CycloptsError) as error:
         disable_end_notice()
-        _print_error(_sentence(error), process)
-        sys.exit(2)
+        _refuse(_sentence(error), process)
     except KeyboardInterrupt:
         disable_end_notice()
         resuming = RESUMING.union(*(plugin.RESUMING for plugin in plugins()))
-        resumes = "; the same command resumes" if resuming.intersection(given[:1]) else ""
+        resumes = "; the same command resumes" if resuming.intersection(arguments[:1]) else ""
         print(f"interrupted{resumes}", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # whoever read the output has had enough, as head has
@@ -187,18 +187,17 @@ def main(arguments: list[str] | None = None) -> None:
             _fail(f"could not write to standard output ({reason}); what the command stores in files is there")
         if isinstance(error, OSError) and error.filename is not None:  # about a file that was named
             disable_end_notice()
-            _print_error(f"could not use {_shortened(str(error.filename))} ({error.strerror})", process)
-            sys.exit(2)
+            _refuse(f"could not use {_shortened(str(error.filename))} ({error.strerror})", process)
         if not is_out_of_memory(error):
             raise
         _fail("the memory ran out; limit it with --memory where the command has it, or use fewer samples")
 
 
-def _check_characters(given: list[str]) -> None:
+def _check_characters(arguments: list[str]) -> None:
     """Refuse what the system could not take as the name of a file."""
     from interbasis.base.errors import InterbasisError
 
-    for argument in given:
+    for argument in arguments:
         try:
             possible = b"\0" not in os.fsencode(argument)
         except UnicodeEncodeError:
@@ -210,13 +209,15 @@ def _check_characters(given: list[str]) -> None:
             )
 
 
-def _print_error(sentence: str, process: int) -> None:
+def _refuse(sentence: str, process: int) -> NoReturn:
+    """End with one sentence, in colour where that is possible."""
     from interbasis.base.messages import printable
 
     where = f" in process {process + 1}" if process else ""
     Console(stderr=True, soft_wrap=True).print(
         f"[bold red]error{where}:[/] {escape(printable(sentence))}", highlight=False
     )
+    sys.exit(2)
 
 
 def _shortened(name: str) -> str:
@@ -242,7 +243,7 @@ def _fail(sentence: str) -> NoReturn:
 
 
 def _sentence(error: Exception) -> str:
-    """What was wrong; of options that pydantic refused, the first."""
+    """Message of an error; of options that pydantic refused, the first."""
     from pydantic import ValidationError  # here, since it takes time and help does without it
 
     cause = error.__cause__
@@ -261,9 +262,9 @@ def _missing(error: MissingArgumentError) -> str:
     assert error.argument is not None
     command = " ".join(["interbasis", *(error.command_chain or ())])
     keyword: str | None = getattr(error, "keyword", None)  # not in the lowest version of cyclopts
-    given = keyword or next((token.keyword for token in error.argument.tokens if token.keyword), None)
-    if given:
-        return f"{given} requires a value; see {command} --help"
+    keyword = keyword or next((token.keyword for token in error.argument.tokens if token.keyword), None)
+    if keyword:
+        return f"{keyword} requires a value; see {command} --help"
     what = (error.argument.parameter.help or "").rstrip(".")
     explained = f" ({what[0].lower()}{what[1:]})" if what else ""
     return f"{error.argument.name} is required{explained}; see {command} --help"

@@ -1,7 +1,7 @@
 """`interbasis build`: from a model to a run."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -18,7 +18,7 @@ class BuildOptions(BuildRequest):
 
 
 class OutputOptions(Resources):
-    """Where the run goes, and what does not change it."""
+    """Folder and resources of a build, which do not change the graph."""
 
     out: Path
     """Folder to write the run to."""
@@ -29,6 +29,12 @@ class OutputOptions(Resources):
     shard: str | None = None
     """NUMBER/SHARDS: compute one part of the current round of this build, and write it to OUT/shards
     for interbasis merge."""
+
+
+def chosen_settings(model: str | None, options: BuildOptions | None) -> dict[str, Any]:
+    """Settings of a build that the command line names."""
+    settings = {} if options is None else options.model_dump(include=options.model_fields_set)
+    return settings if model is None else settings | {"model": model}
 
 
 def build(
@@ -60,10 +66,8 @@ def build(
     from interbasis.run.shards import compute as compute_shard
     from interbasis.show.result_tables import shard_lines, summary_tables
 
-    given = {} if options is None else options.model_dump(include=options.model_fields_set)
-    if model is not None:
-        given["model"] = model
-    request = requested(given, output.config, trusted=trust, same_data=True)
+    settings = chosen_settings(model, options)
+    request = requested(settings, output.config, trusted=trust, same_data=True)
     if output.shard is not None:
         if output.memory is not None or output.device is not None:
             raise InterbasisError("--shard cannot be combined with --memory or --device; leave these out")

@@ -1,4 +1,4 @@
-"""What the commands share: parameters, and how results are printed."""
+"""Parameters that commands share, and printing of results."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -26,22 +26,24 @@ Device = Annotated[
     str | None,
     Parameter(name="--device", help="Device to compute on: cpu, cuda, cuda:1 or mps; default: cpu."),
 ]
+
+
+def flag(text: str, name: str | None = None) -> Parameter:
+    """Option without a value; ``text`` is its line of help."""
+    return Parameter(name=name, help=text, negative="", show_default=False)
+
+
 Trust = Annotated[
     bool,
-    Parameter(
-        name="--trust",
-        help="Trust whoever built the run: open the model and data that it names, now and from now on.",
-        negative="",
-        show_default=False,
+    flag(
+        "Trust whoever built the run: open the model and data that it names, now and from now on.", "--trust"
     ),
 ]
-AsJson = Annotated[
-    bool, Parameter(name="--json", help="Print the result as JSON.", negative="", show_default=False)
-]
+AsJson = Annotated[bool, flag("Print the result as JSON.", "--json")]
 
 
 def open_run(run: Path, model: str | None, trust: bool, memory: str | None = None) -> "OpenRun":
-    """A run with its model and data: those that it names, if it is the user's or trusted."""
+    """Open a run with its model and data: those that it names, if it is the user's or trusted."""
     from interbasis.graph.trust import trust as trust_run
     from interbasis.run import run as front
 
@@ -51,19 +53,23 @@ def open_run(run: Path, model: str | None, trust: bool, memory: str | None = Non
 
 
 def show(
-    result: R, as_json: bool, tables: Callable[[R], Iterable[RenderableType]], run: Path | None = None
+    result: R,
+    as_json: bool,
+    tables: Callable[[R], Iterable[RenderableType]],
+    run: Path | None = None,
+    *notes: str,
 ) -> None:
-    """A result as JSON for machines, with the run it belongs to, or as tables for people."""
+    """Print a result as JSON, with the run it belongs to, or as tables with notes after them."""
     from interbasis.show.tables import print_parts
 
     if as_json:
         values = json.loads(result.to_json())
         print_text(json.dumps(values if run is None else values | {"run": str(run)}, indent=2))
         return
-    print_parts(tables(result))
+    print_parts([*tables(result), *notes])
 
 
 def print_text(text: str) -> None:
-    """On standard output, with control characters escaped."""
+    """Print text on standard output, with control characters escaped."""
     clear_line()
     print(printable(text), flush=True)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class DemoResult(Record):
-    """What the demo found, and where to look at it."""
+    """Results of the demo, and where to look at them."""
 
     ablation: AblationResult
     carriers: tuple[str, ...]
     """Labels of the features before the output that an edge required comes from."""
     frequencies: tuple[int, ...]
-    """Of x + y, in their leading Fourier terms."""
+    """Frequencies of x + y in their leading Fourier terms."""
     report: Path
     page: Path
     run: Path

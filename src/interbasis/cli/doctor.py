@@ -7,16 +7,13 @@ import shutil
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
+from urllib.parse import urlsplit
 
-from cyclopts import Parameter
-
+from interbasis.base.files import existing_parent
 from interbasis.base.records import Record
 from interbasis.base.version import VERSION
 from interbasis.cli import common
-
-if TYPE_CHECKING:
-    from interbasis.data.download import Remote
 
 OPTIONAL = {
     "transformers": "language models by name or folder (hf:…)",
@@ -31,15 +28,15 @@ PACKAGES = {"yaml": "PyYAML"}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-class Memory(Record):
-    """In bytes."""
+class MachineMemory(Record):
+    """Memory of the machine, in bytes."""
 
     total: int
     free: int
 
 
 class Cache(Record):
-    """Where downloaded data sets are stored."""
+    """Folder in which downloaded data sets are stored."""
 
     folder: Path
     free_bytes: int | None
@@ -48,7 +45,7 @@ class Cache(Record):
 
 
 class Diagnosis(Record):
-    """What is installed, and what can be used here."""
+    """Software that is installed, and what can be used here."""
 
     interbasis: str
     python: str
@@ -57,7 +54,7 @@ class Diagnosis(Record):
     threads: int
     processors: int | None
     cuda: bool
-    memory: Memory | None
+    memory: MachineMemory | None
     packages: dict[str, str | None]
     """Versions of optional packages; None for those that are missing."""
     browser: str | None
@@ -68,12 +65,7 @@ class Diagnosis(Record):
 
 def doctor(
     *,
-    network: Annotated[
-        bool,
-        Parameter(
-            help="Check whether the hosts of the data sets can be reached.", negative="", show_default=False
-        ),
-    ] = False,
+    network: Annotated[bool, common.flag("Check whether the hosts of the data sets can be reached.")] = False,
     as_json: common.AsJson = False,
 ) -> None:
     """Show what is installed and what works on this machine.
@@ -91,6 +83,8 @@ def doctor(
 
     cache = cache_folder()
     remotes = [ARCHIVE, *FILES["train"], *FILES["test"]]
+    homes = [home for remote in remotes for home in remote.homes]
+    hosts = dict.fromkeys([*(urlsplit(home).hostname or "" for home in homes), "huggingface.co"])
     diagnosis = Diagnosis(
         interbasis=VERSION,
         python=platform.python_version(),
@@ -107,7 +101,7 @@ def doctor(
             free_bytes=_free(cache),
             files={remote.name: (cache / remote.name).is_file() for remote in remotes},
         ),
-        network={host: can_connect(host, 443) for host in _hosts(remotes)} if network else None,
+        network={host: can_connect(host, 443) for host in hosts} if network else None,
     )
     common.show(diagnosis, as_json, _lines)
 
@@ -121,33 +115,23 @@ def _installed(name: str) -> str | None:
         return "installed"
 
 
-def _memory() -> Memory | None:
-    """What the system says, where it says anything."""
+def _memory() -> MachineMemory | None:
+    """Memory of the machine; None where the system does not say."""
     try:
         with open("/proc/meminfo") as file:
             rows = dict(line.split(":", 1) for line in file)
         total, free = (1024 * int(rows[key].split()[0]) for key in ("MemTotal", "MemAvailable"))
-        return Memory(total=total, free=free)
+        return MachineMemory(total=total, free=free)
     except (OSError, KeyError, ValueError):
         return None
 
 
 def _free(folder: Path) -> int | None:
     """Free bytes where the folder is, or would be."""
-    place = folder
-    while not place.exists() and place != place.parent:
-        place = place.parent
     try:
-        return shutil.disk_usage(place).free
+        return shutil.disk_usage(existing_parent(folder)).free
     except OSError:
         return None
-
-
-def _hosts(remotes: "list[Remote]") -> list[str]:
-    from urllib.parse import urlsplit
-
-    hosts = [urlsplit(home).hostname or "" for remote in remotes for home in remote.homes]
-    return list(dict.fromkeys([*hosts, "huggingface.co"]))
 
 
 def _lines(report: Diagnosis) -> Iterator[str]:

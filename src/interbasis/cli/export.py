@@ -31,7 +31,7 @@ class WrittenFile(Record):
 
 
 class ExportResult(Record):
-    """What was written."""
+    """Files that were written."""
 
     files: tuple[WrittenFile, ...]
     left_out: str = ""
@@ -72,7 +72,8 @@ def export(
     result = ExportResult(
         files=tuple(WrittenFile(file=file, bytes=file.stat().st_size) for file in files), left_out=left_out
     )
-    common.show(result, as_json, _lines)
+    lines = [f"{row.file}  ({row.bytes:,} bytes)" for row in result.files]
+    common.show(result, as_json, lambda _: [*lines, left_out] if left_out else lines)
 
 
 def _tables(run: Path, request: ExportRequest) -> tuple[list[Path], str]:
@@ -87,8 +88,3 @@ def _tables(run: Path, request: ExportRequest) -> tuple[list[Path], str]:
     if request.neuronpedia is not None:
         files.append(write_neuronpedia(graph, request.neuronpedia))
     return files, graph.left_out
-
-
-def _lines(result: ExportResult) -> list[str]:
-    lines = [f"{row.file}  ({row.bytes:,} bytes)" for row in result.files]
-    return [*lines, result.left_out] if result.left_out else lines

@@ -1,13 +1,9 @@
 """`interbasis features`: what the features of a run mean."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from interbasis.analysis.stages.features import FeaturesRequest, FeaturesResult
+from interbasis.analysis.stages.features import FeaturesRequest
 from interbasis.cli import common
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 def features(
@@ -28,12 +24,8 @@ def features(
     Example: interbasis features runs/lib
     """
     from interbasis.analysis.stages import features as stage
-
-    result = stage.run(common.open_run(run, model, trust).on(device), request or FeaturesRequest())
-    common.show(result, as_json, lambda result: _tables(result, run), run)
-
-
-def _tables(result: FeaturesResult, run: Path) -> "list[RenderableType]":
     from interbasis.show.result_tables import feature_tables
 
-    return [*feature_tables(result), f"\nStored as features.json and examples.json in {run}."]
+    result = stage.run(common.open_run(run, model, trust).on(device), request or FeaturesRequest())
+    stored = f"\nStored as features.json and examples.json in {run}."
+    common.show(result, as_json, feature_tables, run, stored)

@@ -10,7 +10,7 @@ from interbasis.cli import common
 
 
 class FiguresResult(Record):
-    """What was written."""
+    """Files that were written."""
 
     files: tuple[Path, ...]
 
@@ -34,8 +34,5 @@ def figures(
     formats = known_formats([name.strip() for name in format.split(",")])
     with progress_bar() as advance:
         files = write_figures(runs, out, formats, advance)
-    common.show(FiguresResult(files=tuple(files)), as_json, _lines)
-
-
-def _lines(result: FiguresResult) -> list[str]:
-    return [f"{file}  ({file.stat().st_size:,} bytes)" for file in result.files]
+    lines = [f"{file}  ({file.stat().st_size:,} bytes)" for file in files]
+    common.show(FiguresResult(files=tuple(files)), as_json, lambda _: lines)

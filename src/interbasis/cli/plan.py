@@ -16,10 +16,7 @@ def plan(
     *,
     request: Annotated[PlanRequest | None, common.Flat] = None,
     measure_again: Annotated[
-        bool,
-        Parameter(
-            help="Measure this machine again, which takes a few seconds.", negative="", show_default=False
-        ),
+        bool, common.flag("Measure this machine again, which takes a few seconds.")
     ] = False,
     as_json: common.AsJson = False,
 ) -> None:

@@ -10,7 +10,7 @@ from interbasis.cli import common
 
 
 class ReportResult(Record):
-    """What was written."""
+    """Files that were written."""
 
     page: Path
     bytes: int
@@ -34,8 +34,6 @@ def report(
     with progress_bar() as advance:
         page = write_report(runs, out, advance)
     figures = tuple(sorted((out / "figures").iterdir()))
-    common.show(ReportResult(page=page, bytes=page.stat().st_size, figures=figures), as_json, _lines)
-
-
-def _lines(result: ReportResult) -> list[str]:
-    return [f"{result.page}  ({result.bytes:,} bytes, {len(result.figures)} files of figures beside it)"]
+    result = ReportResult(page=page, bytes=page.stat().st_size, figures=figures)
+    line = f"{page}  ({result.bytes:,} bytes, {len(figures)} files of figures beside it)"
+    common.show(result, as_json, lambda _: [line])

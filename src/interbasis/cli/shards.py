@@ -7,11 +7,11 @@ from cyclopts import Parameter
 
 from interbasis.base.records import Record
 from interbasis.cli import common
-from interbasis.cli.build import BuildOptions
+from interbasis.cli.build import BuildOptions, chosen_settings
 
 
 class JobOptions(Record):
-    """How the work is divided."""
+    """Division of the work into jobs."""
 
     out: Path
     """Folder of the run, which all jobs can read and write."""
@@ -42,9 +42,7 @@ def shards(
     from interbasis.run.shards import shard_jobs
     from interbasis.show.result_tables import job_list
 
-    given = {} if options is None else options.model_dump(include=options.model_fields_set)
-    given |= {} if model is None else {"model": model}
-    request = requested(given, jobs.config, trusted=trust)
+    request = requested(chosen_settings(model, options), jobs.config, trusted=trust)
     result = shard_jobs(request, jobs.out, jobs.shards)
     if as_json:
         common.print_text(result.to_json(indent=2))

@@ -12,12 +12,7 @@ def show(
     run: Annotated[str, Parameter(help="Folder of a run, or a model by name as for build.")],
     /,
     *,
-    all_rows: Annotated[
-        bool,
-        Parameter(
-            name="--all", help="Print every layer and section of a run.", negative="", show_default=False
-        ),
-    ] = False,
+    all_rows: Annotated[bool, common.flag("Print every layer and section of a run.", "--all")] = False,
     as_json: common.AsJson = False,
 ) -> None:
     """Summarise a run, or list the sections of a model before anything is built.

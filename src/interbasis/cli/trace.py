@@ -1,13 +1,9 @@
 """`interbasis trace`: the graph of one computation."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from interbasis.analysis.stages.trace import TraceRequest, TraceResult
+from interbasis.analysis.stages.trace import TraceRequest
 from interbasis.cli import common
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 def trace(
@@ -27,12 +23,7 @@ def trace(
     Example: interbasis trace runs/lib --prompt "Once upon a time"
     """
     from interbasis.analysis.stages import trace as stage
-
-    result = stage.run(common.open_run(run, model, trust), request or TraceRequest())
-    common.show(result, as_json, lambda result: _tables(result, run), run)
-
-
-def _tables(result: TraceResult, run: Path) -> "list[RenderableType]":
     from interbasis.show.result_tables import trace_tables
 
-    return [*trace_tables(result), f"\nStored as {result.stem()}.json in {run}."]
+    result = stage.run(common.open_run(run, model, trust), request or TraceRequest())
+    common.show(result, as_json, trace_tables, run, f"\nStored as {result.stem()}.json in {run}.")

@@ -1,1 +1,1 @@
-"""Where and how sums over data run: blocks, processes, shards, checkpoints, locks."""
+"""Execution of sums over data: blocks, processes, shards, checkpoints, locks."""

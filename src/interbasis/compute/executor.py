@@ -217,7 +217,7 @@ class Executor:
     team: Team = ALONE
     """The processes or shards that share the work."""
     checkpoints: Checkpoints = NO_CHECKPOINTS
-    """Where unfinished work is stored."""
+    """Store of unfinished work."""
     progress: Progress = silent
     blocks: int = 1
     """Most blocks that data are summed in; 0 is one per process."""

@@ -1,4 +1,4 @@
-"""Work of jobs that never meet: each writes its part of a round's sums to a file, and a merge joins them.
+"""Builds in shards: each job writes its part of a round's sums to a file, and a merge joins them.
 
 A build is a few rounds, each a pass over the data whose sums the next rounds depend on. In a round, every job
 (`ShardJob`) sums its share of the data and ends; `ShardMerge` checks that all shards are there, joins them in
@@ -337,7 +337,7 @@ class ShardMerge(Shards):
 
 
 def complete_round(files: Sequence[StateFile]) -> list[StateFile]:
-    """The shards of one round in their order, if each is there once and all were computed alike.
+    """Return the shards of one round in their order, if each is there once and all were computed alike.
 
     Raises:
         InterbasisError: A shard is missing, is there twice, or is of another round, number of shards, model,
@@ -387,7 +387,7 @@ def complete_round(files: Sequence[StateFile]) -> list[StateFile]:
 
 
 def shard_files(paths: Sequence[Path]) -> list[Path]:
-    """Files that were named; of a folder, the shards of its latest round that has any."""
+    """Return the files that are named; of a folder, the shards of its latest round that has any."""
     files: list[Path] = []
     for path in paths:
         if not path.is_dir():
@@ -399,7 +399,7 @@ def shard_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def read_shard_number(text: str) -> tuple[int, int]:
-    """3/16 as (3, 16)."""
+    """Parse 3/16 as (3, 16)."""
     shard, slash, shards = text.partition("/")
     if not (slash and shard.isdecimal() and shards.isdecimal() and 1 <= int(shard) <= int(shards)):
         raise InterbasisError(f"expected a shard as NUMBER/SHARDS, for instance 3/16, received {text!r}")

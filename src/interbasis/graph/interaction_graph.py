@@ -19,14 +19,14 @@ class Carrier(Record):
 
     index: int
     share: float
-    """Of the variance along the layer's largest direction."""
+    """Share of the variance along the layer's largest direction."""
 
 
 class LargestDirection(Record):
     """The direction of largest variance at one node layer, over some of the tokens of the data."""
 
     share: float
-    """Of the layer's variance, over all tokens."""
+    """Share of the layer's variance, over all tokens."""
     share_counted: float
     """The same over the tokens that count in the sums of the build, along their own largest direction."""
     left_out: float
@@ -42,7 +42,7 @@ class LargestDirection(Record):
 
 
 class Provenance(Record):
-    """Where a graph comes from."""
+    """Origin of a graph: model, data, versions, times."""
 
     family: str
     """Kind of network, for people to read."""
@@ -65,7 +65,7 @@ class Provenance(Record):
     largest_directions: dict[str, LargestDirection] = Field(default_factory=dict)
     """By node layer, over the first tokens of the data; empty in runs of version 0.1."""
     request: BuildRequest | None = None
-    """What was asked for by name (model, data, settings), enough to build it again; None from Python."""
+    """Request by name (model, data, settings), enough to build it again; None from Python."""
 
     @model_validator(mode="before")
     @classmethod

@@ -41,9 +41,9 @@ class LayerBasis:
     constant: bool = True
     """Whether feature 0 is the constant."""
     variance_cut: SpectrumCut | None = None
-    """What the noise floor did to D."""
+    """Effect of the noise floor on D."""
     jacobian_cut: SpectrumCut | None = None
-    """What the noise floor did to Λ."""
+    """Effect of the noise floor on Λ."""
     isolated: int = 0
     """Features after the constant that hold one coordinate each and took part in no decomposition."""
     eigenvalue_errors: Tensor | None = None

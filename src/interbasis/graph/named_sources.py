@@ -34,7 +34,7 @@ class NamedSources:
 
     @classmethod
     def from_provenance(cls, provenance: Provenance, graph: str) -> "NamedSources":
-        """Those of the graph whose tensors have this SHA-256."""
+        """Return the sources of the graph whose tensors have this SHA-256."""
         names = {"model": provenance.model}
         if provenance.request is not None:
             names |= _request_names(provenance.request)
@@ -42,7 +42,7 @@ class NamedSources:
 
     @classmethod
     def from_request(cls, request: BuildRequest, settings: str) -> "NamedSources":
-        """Those of shards that were computed with settings of this SHA-256."""
+        """Return the sources of shards that were computed with settings of this SHA-256."""
         return cls(_without_empty(_request_names(request)), {"shards": settings})
 
     @property
@@ -57,7 +57,7 @@ class NamedSources:
         return {kind: source_location(name) for kind, name in self.names.items()}
 
     def unsafe(self, kinds: Iterable[str] | None = None) -> list[str]:
-        """The names, of certain kinds or of all, that mean files, downloads or code."""
+        """Return the names, of certain kinds or of all, that mean files, downloads or code."""
         chosen = self.names if kinds is None else [kind for kind in kinds if kind in self.names]
         return list(
             dict.fromkeys(self.names[kind] for kind in chosen if not _is_public(kind, self.names[kind]))
@@ -65,7 +65,7 @@ class NamedSources:
 
 
 def source_location(name: str) -> str:
-    """The file that a name of a model or of data means here; empty where it means none.
+    """Return the file that a name of a model or of data means here; empty where it means none.
 
     A name with ``hf:`` is a folder if there is one, and else of the Hugging Face Hub.
     """
@@ -119,7 +119,7 @@ def split_options(spec: str, *, strict: bool = True) -> tuple[str, dict[str, str
 
 
 def _module_location(name: str) -> str:
-    """The file of a module as an import would find it, found without importing it or its packages."""
+    """Return the file of a module as an import would find it, without importing it or its packages."""
     loaded = sys.modules.get(name)
     if loaded is not None:
         return _origin(getattr(loaded, "__spec__", None)) or str(getattr(loaded, "__file__", None) or "")
@@ -133,7 +133,9 @@ def _module_location(name: str) -> str:
             if full in sys.modules:
                 spec = sys.modules[full].__spec__
             else:
-                spec = _top_level(full, path) if number == 1 else PathFinder.find_spec(full, path)
+                finders = sys.meta_path if number == 1 else [PathFinder]
+                specs = (finder.find_spec(full, path if finder is PathFinder else None) for finder in finders)
+                spec = next((candidate for candidate in specs if candidate is not None), None)
         except (ImportError, AttributeError, ValueError, KeyError, OSError):
             return ""
         if spec is None:
@@ -142,11 +144,6 @@ def _module_location(name: str) -> str:
         places = spec.submodule_search_locations
         path = list(getattr(places, "_path", places) or ())
     return _origin(spec)
-
-
-def _top_level(name: str, path: list[str]) -> ModuleSpec | None:
-    specs = (finder.find_spec(name, path if finder is PathFinder else None) for finder in sys.meta_path)
-    return next((spec for spec in specs if spec is not None), None)
 
 
 def _origin(spec: ModuleSpec | None) -> str:

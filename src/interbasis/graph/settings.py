@@ -1,11 +1,11 @@
-"""What a build was asked for: frozen, complete, and refusing what it does not know."""
+"""Settings of a build: frozen, complete, and refusing unknown names."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
-from interbasis.base.records import Basis, Dtype, Method, Record, SomeNames
+from interbasis.base.records import Basis, Dtype, Method, NonEmptyNames, Record
 
 if TYPE_CHECKING:
     import torch
@@ -28,7 +28,7 @@ class BasisKind:
     description: str
     """One line: what its features are."""
     ranked_by: RankedBy
-    """What the features are ranked by in every layer but the last, where it is the variance."""
+    """Measure that ranks the features in every layer but the last, where it is the variance."""
     rotated: bool = True
     """Whether features mix the coordinates of a layer."""
 
@@ -50,7 +50,7 @@ NEURON = BasisKind("neuron", "neuron", "the coordinates of the layer as they are
 RANDOM = BasisKind("random", "random", "control: a random rotation of the whitened activations", "lambda")
 
 BASIS_KINDS: dict[Basis, BasisKind] = {kind.name: kind for kind in (LIB, GIB, JIB, PCA, NEURON, RANDOM)}
-"""All of them by name, in the order of `runtime.literals.Basis`."""
+"""All of them by name, in the order of `base.records.Basis`."""
 
 
 ROUNDINGS = 256
@@ -135,19 +135,19 @@ class BuildConfig(Record):
 
     @property
     def kind(self) -> BasisKind:
-        """What is known about the chosen basis."""
+        """Description of the chosen basis."""
         return BASIS_KINDS[self.basis]
 
     @property
     def variance_floor(self) -> "Floor":
-        """Activations after ROUNDINGS roundings, a random walk, and a variance is a square."""
+        """Noise floor of variances: activations after ROUNDINGS roundings, a random walk, squared."""
         from interbasis.numerics.linalg import Floor
 
         return Floor(self.threshold, self.relative_threshold, ROUNDINGS * self._unit_roundoff**2)
 
     @property
     def jacobian_floor(self) -> "Floor":
-        """Sums of products, ROUNDINGS roundings in the same direction."""
+        """Noise floor of Λ: sums of products, ROUNDINGS roundings in the same direction."""
         from interbasis.numerics.linalg import Floor
 
         return Floor(self.threshold, self.relative_threshold, ROUNDINGS * self._unit_roundoff)
@@ -190,7 +190,7 @@ class BuildRequest(BuildConfig):
     """Data over which Jacobians are averaged; default: --data."""
     edge_data: str | None = None
     """Data over which edges are averaged; default: --data."""
-    layers: SomeNames | None = None
+    layers: NonEmptyNames | None = None
     """Comma-separated neighbouring node layers, or their names in TransformerLens; default: all."""
     threads: int | None = Field(None, ge=1, le=MAX_THREADS)
     """Threads to compute with; the same number gives the same bits. Default: PyTorch's choice."""

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from interbasis.base.records import Measured, Record, SomeNames
+from interbasis.base.records import Measured, NonEmptyNames, Record
 
 ScoredBasis = Literal["lib", "jib", "gib", "pca", "ica", "neuron", "random", "unwhitened", "ceiling"]
 SCORED: tuple[ScoredBasis, ...] = get_args(ScoredBasis)
@@ -44,9 +44,9 @@ class ScoreboardRequest(Record):
     """Fewer axes, values and samples: one or two minutes of processor time."""
     seeds: int = Field(5, ge=2)
     """Networks per setting; intervals are over them."""
-    axes: SomeNames | None = None
+    axes: NonEmptyNames | None = None
     """Comma-separated axes; default: all."""
-    bases: SomeNames | None = None
+    bases: NonEmptyNames | None = None
     """Comma-separated bases; default: all."""
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field
 
 from interbasis.base.errors import InterbasisError
-from interbasis.base.records import Basis, Record, SomeNames
+from interbasis.base.records import Basis, NonEmptyNames, Record
 from interbasis.graph.settings import BASIS_KINDS
 
 TaskName = Literal["modadd", "cifar10", "tinystories", "gpt2"]
@@ -66,9 +66,9 @@ class ReproduceRequest(Record):
     norm_limit: float | None = Field(None, ge=0)
     """Language models: leave out tokens whose norm exceeds this many times the median of their layer;
     default: 0, which leaves none out, as in the paper."""
-    seeds: SomeNames | None = None
+    seeds: NonEmptyNames | None = None
     """Comma-separated seeds; default: 0,1,2,3,4."""
-    bases: SomeNames | None = None
+    bases: NonEmptyNames | None = None
     """Comma-separated bases; default: lib,pca,gib,random (language models: lib,pca)."""
     quick: bool = False
     """One seed, LIB and PCA, few tokens: takes minutes."""

@@ -12,7 +12,7 @@ from interbasis.analysis.ablation.records import EdgesRequired, NodesRequired, R
 from interbasis.analysis.stored_results import DataUsed, Result, unknown_layer
 from interbasis.base.errors import InterbasisError, short_repr
 from interbasis.base.progress import Progress, progress_bar
-from interbasis.base.records import Metric, Record, SomeNames
+from interbasis.base.records import Metric, NonEmptyNames, Record
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,7 +38,7 @@ class AblateRequest(Record):
     """accuracy or cross_entropy; default: cross_entropy for language models, else accuracy."""
     tolerance: float | None = Field(None, ge=0, allow_inf_nan=False)
     """Largest loss of accuracy, or increase of cross-entropy; default: 0.001 or 0.1."""
-    sections: SomeNames | None = None
+    sections: NonEmptyNames | None = None
     """Comma-separated source layers, by our names or TransformerLens'; default: all sections."""
     stable: bool = True
     """Find the count from which every larger one passes, too."""

@@ -8,7 +8,7 @@ from interbasis.analysis.ablation.records import Control
 from interbasis.analysis.stored_results import DataUsed, Result
 from interbasis.base.errors import short_repr
 from interbasis.base.progress import progress_bar
-from interbasis.base.records import Metric, Names, Record, SomeNames
+from interbasis.base.records import Metric, Names, NonEmptyNames, Record
 
 if TYPE_CHECKING:
     from interbasis.analysis.workspace import Workspace
@@ -27,7 +27,7 @@ class ControlsRequest(Record):
     """Tolerance for the edges required; default: 0.001 for accuracy, 0.1 for cross-entropy."""
     seed: int = Field(0, ge=0)
     """Random seed."""
-    bases: SomeNames = ("lib", "gib", "pca", "neuron", "random")
+    bases: NonEmptyNames = ("lib", "gib", "pca", "neuron", "random")
     """Comma-separated bases; the first is also measured with random rankings and scrambled weights."""
     stressed: Names = ("lib", "pca")
     """Comma-separated bases that also get edges required and subsets of removed edges; "" for none."""
