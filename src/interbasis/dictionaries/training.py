@@ -1,0 +1,235 @@
+"""Training of TopK dictionaries in any metric.
+
+For a metric H, activations are taken to y = H^½ (x − μ) / s, with s their root mean square norm, and an
+ordinary dictionary of y is trained with Adam on ‖y − ŷ‖²:
+
+    u = E (y − b) + c,    ŷ = Dᵀ z + b,    rows of D at norm 1.
+
+Features that were not active for a while learn what the others leave unexplained (Gao et al. 2024). At the
+end everything is folded back: W_e = E H^½ / s and W_d = s D H^-½, with directions that H ignores at their
+mean.
+Samples are drawn by the number of the step, so training that was interrupted goes on bit for bit.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from interbasis.base.errors import InterbasisError
+from interbasis.base.records import Record
+from interbasis.compute.checkpoints import Checkpoint, State
+from interbasis.dictionaries.dictionary import Dictionary
+from interbasis.dictionaries.metrics import power
+
+IDLE_STEPS = 200
+"""Steps without being active after which a feature counts as dead."""
+DEAD_WEIGHT = 1 / 32
+"""Weight of the loss that revives dead features."""
+DECAY_SHARE = 0.3
+"""Share of the steps, at the end, over which the learning rate falls to 0."""
+
+
+class TrainSettings(Record):
+    """How a dictionary is trained."""
+
+    features: int = Field(512, ge=1)
+    """Number of features."""
+    active: int = Field(8, ge=1)
+    """Features that are active at a token; with batchtopk, on average."""
+    kind: Literal["topk", "batchtopk"] = "topk"
+    """The largest pre-activations of every token, or of every batch."""
+    steps: int = Field(3000, ge=1)
+    batch: int = Field(2048, ge=1)
+    """Tokens per step."""
+    rate: float = Field(2e-3, gt=0)
+    """Learning rate of Adam."""
+    seed: int = Field(0, ge=0)
+
+
+@dataclass
+class _Parameters:
+    """What is trained, with the moments of Adam."""
+
+    encoder: Tensor  # E [K, d]
+    encoder_bias: Tensor  # c [K]
+    decoder: Tensor  # D [K, d]
+    bias: Tensor  # b [d]
+
+    @classmethod
+    def random(cls, settings: TrainSettings, width: int) -> "_Parameters":
+        generator = torch.Generator().manual_seed(settings.seed)
+        D = torch.randn(settings.features, width, generator=generator)
+        D = D / D.norm(dim=1, keepdim=True)
+        return cls(D.clone(), torch.zeros(settings.features), D, torch.zeros(width))
+
+    def tensors(self) -> list[Tensor]:
+        return [self.encoder, self.encoder_bias, self.decoder, self.bias]
+
+
+def train(
+    activations: Tensor,
+    metric: Tensor,
+    settings: TrainSettings,
+    checkpoint: Checkpoint | None = None,
+    progress: Callable[[int, float, int], None] = lambda step, loss, dead: None,
+) -> Dictionary:
+    """Train a dictionary of activations.
+
+    Args:
+        activations: x [tokens, d], float32; may be a view of a file.
+        metric: H [d, d], float64, as `metric_matrix` makes it.
+        settings: Size and course of the training.
+        checkpoint: Where unfinished work is stored.
+        progress: Called with the step, the loss (1 is the variance) and the number of dead features.
+
+    Returns:
+        The dictionary, folded back to the coordinates of x, float32.
+
+    Raises:
+        InterbasisError: There are fewer tokens than features, or more features active than there are.
+    """
+    tokens = len(activations)
+    if settings.active > settings.features:
+        raise InterbasisError(
+            f"expected at most {settings.features} active features, received {settings.active}"
+        )
+    if tokens < settings.features:
+        raise InterbasisError(
+            f"{settings.features} features require at least as many tokens, received {tokens}; use more data"
+        )
+    coordinates = _Coordinates.from_activations(activations, metric)
+    trainer = _Trainer(activations, coordinates, settings, checkpoint or Checkpoint())
+    trainer.run(progress)
+    return trainer.dictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class _Coordinates:
+    """y = root (x − mean) / scale."""
+
+    mean: Tensor  # [d]
+    root: Tensor  # H^½ [d, d]
+    inverse: Tensor  # H^-½ [d, d]
+    scale: float
+
+    @classmethod
+    def from_activations(cls, x: Tensor, metric: Tensor) -> "_Coordinates":
+        blocks = x.split(2**16)
+        mean = torch.stack([block.double().sum(0) for block in blocks]).sum(0) / len(x)
+        root = power(metric.double(), 0.5)
+        squares = sum(((block.double() - mean) @ root).square().sum() for block in blocks)
+        scale = float((torch.as_tensor(squares) / len(x)).sqrt())
+        return cls(mean, root, power(metric.double(), -0.5), scale)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (x - self.mean.float()) @ (self.root / self.scale).float()
+
+
+class _Trainer:
+    """Adam on the reconstruction error, step by step."""
+
+    def __init__(self, x: Tensor, coordinates: _Coordinates, settings: TrainSettings, checkpoint: Checkpoint):
+        self.x, self.coordinates, self.settings, self.checkpoint = x, coordinates, settings, checkpoint
+        parameters = _Parameters.random(settings, x.shape[1])
+        self.idle = torch.zeros(settings.features, dtype=torch.int64)
+        self.threshold = torch.zeros(())
+        moments = [torch.zeros_like(tensor) for tensor in parameters.tensors() for _ in range(2)]
+        if checkpoint.done:
+            saved = checkpoint.tensors
+            parameters = _Parameters(*(saved[f"parameter.{k}"] for k in range(4)))
+            moments = [saved[f"moment.{k}"] for k in range(8)]
+            self.idle, self.threshold = saved["idle"], saved["threshold"]
+        self.parameters, self.moments = parameters, moments
+        for tensor in parameters.tensors():
+            tensor.requires_grad_()
+
+    def run(self, progress: Callable[[int, float, int], None]) -> None:
+        steps = self.settings.steps
+        for step in range(self.checkpoint.done, steps):
+            loss, dead = self._step(step)
+            self.checkpoint.save(step + 1, self._state)
+            progress(step + 1, loss, dead)
+
+    def _step(self, step: int) -> tuple[float, int]:
+        settings, p = self.settings, self.parameters
+        y = self._batch(step)
+        with torch.no_grad():
+            u = (y - p.bias) @ p.encoder.T + p.encoder_bias  # [B, K]
+            chosen = self._chosen(u, settings.active)
+            dead = self.idle > IDLE_STEPS
+        reconstruction = self._reconstruct(y, *chosen) + p.bias
+        difference = y - reconstruction
+        error = difference.square().sum(1).mean()
+        loss = error
+        if dead.sum() > settings.active:
+            revived = u.masked_fill(~dead, -torch.inf).topk(min(2 * settings.active, int(dead.sum())), 1)
+            rows = torch.arange(len(y)).repeat_interleave(revived.indices.shape[1])
+            more = self._reconstruct(y, rows, revived.indices.flatten())
+            loss = error + DEAD_WEIGHT * (difference.detach() - more).square().sum(1).mean()
+        gradients = torch.autograd.grad(loss, p.tensors())
+        self._adam(gradients, step)
+        self.idle += 1
+        self.idle[chosen[1].unique()] = 0
+        return error.item(), int(dead.sum())
+
+    def _batch(self, step: int) -> Tensor:  # [B, d]
+        generator = torch.Generator().manual_seed(self.settings.seed * 2**20 + step)
+        rows = torch.randint(len(self.x), (self.settings.batch,), generator=generator)
+        return self.coordinates(self.x[rows])
+
+    def _chosen(self, u: Tensor, active: int) -> tuple[Tensor, Tensor]:
+        """Rows and features of the active entries, [entries] each."""
+        if self.settings.kind == "topk":
+            features = u.topk(active, 1).indices.flatten()
+            return torch.arange(len(u)).repeat_interleave(active), features
+        values, flat = u.flatten().topk(active * len(u))
+        smallest = values[-1].clamp_min(0)
+        decay = 0.0 if not self.threshold else 0.99
+        self.threshold = decay * self.threshold + (1 - decay) * smallest
+        return flat // u.shape[1], flat % u.shape[1]
+
+    def _reconstruct(self, y: Tensor, rows: Tensor, features: Tensor) -> Tensor:  # [B, d]
+        """Σ over the active entries of z · D, with gradients; without the bias."""
+        p = self.parameters
+        u = ((y - p.bias)[rows] * p.encoder[features]).sum(1) + p.encoder_bias[features]
+        terms = u.relu()[:, None] * p.decoder[features]
+        return torch.zeros_like(y).index_add(0, rows, terms)
+
+    @torch.no_grad()
+    def _adam(self, gradients: tuple[Tensor, ...], step: int) -> None:
+        steps, b1, b2 = self.settings.steps, 0.9, 0.999
+        rate = self.settings.rate * min(1.0, (steps - step) / (DECAY_SHARE * steps))
+        for k, (tensor, gradient) in enumerate(zip(self.parameters.tensors(), gradients, strict=True)):
+            first, second = self.moments[2 * k : 2 * k + 2]
+            first.mul_(b1).add_(gradient, alpha=1 - b1)
+            second.mul_(b2).addcmul_(gradient, gradient, value=1 - b2)
+            size = rate / (1 - b1 ** (step + 1))
+            tensor.addcdiv_(first, (second / (1 - b2 ** (step + 1))).sqrt().add_(1e-8), value=-size)
+        D = self.parameters.decoder
+        D.div_(D.norm(dim=1, keepdim=True).clamp_min(1e-12))
+
+    def _state(self) -> State:
+        tensors = {f"parameter.{k}": t.detach() for k, t in enumerate(self.parameters.tensors())}
+        tensors |= {f"moment.{k}": moment for k, moment in enumerate(self.moments)}
+        return tensors | {"idle": self.idle, "threshold": self.threshold}, {}
+
+    def dictionary(self) -> Dictionary:
+        """The dictionary in the coordinates of x."""
+        E, c, D, b = (tensor.detach().double() for tensor in self.parameters.tensors())
+        at = self.coordinates
+        encoder = E @ at.root / at.scale
+        threshold = None
+        if self.settings.kind == "batchtopk":
+            threshold = self.threshold.expand(self.settings.features).clone().float()
+        return Dictionary(
+            encoder=encoder.float(),
+            encoder_bias=(c - E @ b - encoder @ at.mean).float(),
+            decoder=(at.scale * D @ at.inverse).float(),
+            decoder_bias=(at.scale * b @ at.inverse + at.mean).float(),
+            threshold=threshold,
+            active=self.settings.active if threshold is None else None,
+        )
