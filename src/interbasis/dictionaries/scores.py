@@ -1,4 +1,4 @@
-"""Scores of dictionaries: the layer is replaced by its reconstruction, and the rest of the network runs on."""
+"""Scores of dictionaries: a stream is replaced by its reconstruction, and the rest of the network runs on."""
 
 import torch
 from torch import Tensor
