@@ -15,8 +15,8 @@ from pages import ROOT
 
 PACKAGE, STUDIES = ROOT / "src" / "interbasis", ROOT / "src" / "interbasis_studies"
 ORDER = (
-    "base", "numerics", "network", "data", "models", "compute", "graph", "lib", "analysis", "show", "run",
-    "cli",
+    "base", "numerics", "network", "data", "models", "compute", "graph", "lib", "dictionaries", "analysis",
+    "show", "run", "cli",
 )  # fmt: skip
 """Every package may import itself and those before it."""
 ORDER_OF_STUDIES = ("training", "known", "paper", "bench", "cli")

@@ -6,6 +6,7 @@ from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.features import ExamplesResult, FeaturesResult
 from interbasis.analysis.stored_results import load_result
 from interbasis.graph.store import load
+from interbasis.run.run import open_run
 from interbasis.show.viewer import write_page
 from interbasis.show.viewer.notes import Notes
 from show.viewer.conftest import serving
@@ -265,7 +266,7 @@ def test_nothing_overlaps_or_sticks_out(browser, server, width):
 def test_a_notebook_frame_draws_the_graph(browser, lib, tmp_path):
     file = tmp_path / "notebook.html"
     file.write_text(
-        f"<!doctype html><meta charset=utf-8><body>{load(lib)._repr_html_()}</body>", encoding="utf-8"
+        f"<!doctype html><meta charset=utf-8><body>{open_run(lib)._repr_html_()}</body>", encoding="utf-8"
     )
     context = browser.new_context(viewport={"width": 1100, "height": 700})
     try:

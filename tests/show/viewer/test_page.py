@@ -12,7 +12,7 @@ import pytest
 from interbasis.analysis.stages.features import FeaturesResult
 from interbasis.analysis.stored_results import load_result, save_result
 from interbasis.base.errors import InterbasisError
-from interbasis.graph.store import load
+from interbasis.run.run import open_run
 from interbasis.show.viewer import page as pages
 from interbasis.show.viewer.page import PageFiles, runs_html, safe_json, write_page
 from interbasis.show.viewer.schema import PageTerm
@@ -98,8 +98,7 @@ def test_a_page_is_one_file_and_two_runs_share_one(lib, pca, tmp_path):
 
 
 def test_a_notebook_shows_a_graph_without_a_server(lib):
-    graph = load(lib)
-    frame = graph._repr_html_()
+    frame = open_run(lib)._repr_html_()
     inner = html.unescape(re.fullmatch(r"<iframe .*? srcdoc='([^']*)' .*></iframe>", frame, re.DOTALL)[1])
     assert 'sandbox="allow-scripts allow-downloads"' in frame
     (run,) = data_of(inner)["runs"]

@@ -1,0 +1,1 @@
+"""Sparse dictionaries of activations: more features than dimensions, few of them active at a token."""
