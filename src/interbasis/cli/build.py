@@ -1,7 +1,7 @@
 """`interbasis build`: from a model to a run."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -31,7 +31,7 @@ class OutputOptions(Resources):
     for interbasis merge."""
 
 
-def chosen_settings(model: str | None, options: BuildOptions | None) -> dict[str, Any]:
+def chosen_settings(model: str | None, options: BuildOptions | None) -> dict[str, object]:
     """Settings of a build that the command line names."""
     settings = {} if options is None else options.model_dump(include=options.model_fields_set)
     return settings if model is None else settings | {"model": model}

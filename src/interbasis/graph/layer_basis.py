@@ -5,7 +5,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 import torch
 from pydantic import StrictBool, StrictStr
@@ -242,12 +242,12 @@ class LayerHeader(Record):
 
     def to_layer(self, prefix: str, tensors: dict[str, Tensor]) -> LayerBasis:
         """Return the layer, whose tensors are called ``prefix``transform and so on."""
-        optional: dict[str, Any] = {name: tensors.get(prefix + name) for name in TENSORS_PER_LAYER[2:]}
+        optional = {name: tensors.get(prefix + name) for name in TENSORS_PER_LAYER[2:]}
         if self.identity:
             return IdentityBasis(
                 self.name, self.width, optional["mean"], optional["variances"], self.constant
             )
-        return LayerBasis(
+        layer = LayerBasis(
             self.name,
             tensors[prefix + "transform"],
             tensors[prefix + "inverse"],
@@ -255,8 +255,9 @@ class LayerHeader(Record):
             variance_cut=self.variance_cut,
             jacobian_cut=self.jacobian_cut,
             isolated=self.isolated,
-            **optional,
         )
+        vars(layer).update(optional)
+        return layer
 
 
 def layer_entries(layer: LayerBasis, prefix: str) -> list[Entry]:
