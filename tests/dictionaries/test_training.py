@@ -44,17 +44,17 @@ def test_planted_features_are_found(superposition, kind):
     assert error < 0.15
 
 
-def test_a_metric_is_where_the_error_is_small(superposition):
-    x, _ = superposition
+def test_a_metric_is_where_the_error_is_small():
+    x = torch.randn(5000, WIDTH, generator=seeded(2))  # nothing is sparse, so something has to be given up
     covariance = torch.cov(x.T.double())
-    gram = torch.diag(torch.logspace(0, -2, WIDTH, dtype=torch.float64))
+    gram = torch.diag(torch.logspace(0, -3, WIDTH, dtype=torch.float64))
     errors = {}
     for kind in ("raw", "lib", "root", "both"):
         metric = metric_matrix(kind, gram, covariance)
         dictionary = train(x, metric, SETTINGS.model_copy(update={"steps": 300}))
         difference = (x - dictionary.reconstruct(x)).double()
         errors[kind] = (difference @ gram * difference).sum().item()
-    assert max(errors["lib"], errors["root"], errors["both"]) < errors["raw"]
+    assert max(errors["lib"], errors["root"], errors["both"]) < 0.8 * errors["raw"], errors
 
 
 def test_directions_that_a_metric_ignores_stay_at_their_mean(superposition):
