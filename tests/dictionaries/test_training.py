@@ -8,7 +8,7 @@ from cases import seeded
 from interbasis import InterbasisError
 from interbasis.compute.checkpoints import Checkpoints
 from interbasis.dictionaries.metrics import metric_matrix, power
-from interbasis.dictionaries.training import TrainSettings, train
+from interbasis.dictionaries.training import Parameters, TrainSettings, train
 
 WIDTH, PLANTED, ACTIVE = 16, 32, 2
 
@@ -99,3 +99,22 @@ def test_what_cannot_be_trained_is_refused(superposition):
         train(x, identity(x), SETTINGS.model_copy(update={"active": 49}))
     with pytest.raises(InterbasisError, match="48 features require at least as many tokens, received 20"):
         train(x[:20], identity(x), SETTINGS)
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_gradients_are_those_of_autograd(with_bias):
+    generator = seeded(3)
+    shapes = (12, 5), (12,), (12, 5), (5,)
+    tensors = [torch.randn(s, generator=generator, dtype=torch.float64, requires_grad=True) for s in shapes]
+    parameters = Parameters(*tensors)
+    y = torch.randn(30, 5, generator=generator, dtype=torch.float64)
+    u = parameters.preactivations(y)
+    chosen = torch.zeros_like(u).scatter(1, u.topk(3, 1).indices, 1.0)
+    z = u.relu() * chosen
+    target = torch.randn(30, 5, generator=generator, dtype=torch.float64)
+    difference = y - parameters.reconstruct(z) if with_bias else target - z @ parameters.decoder
+    expected = torch.autograd.grad(difference.square().sum(1).mean(), tensors)
+    with torch.no_grad():
+        found = parameters.gradients(y, z, difference, with_bias)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert (mine - theirs).abs().max() <= 1e-10 * theirs.abs().max()

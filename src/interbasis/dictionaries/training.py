@@ -51,8 +51,8 @@ class TrainSettings(Record):
 
 
 @dataclass
-class _Parameters:
-    """What is trained, with the moments of Adam."""
+class Parameters:
+    """The parameters of a dictionary of y."""
 
     encoder: Tensor  # E [K, d]
     encoder_bias: Tensor  # c [K]
@@ -60,7 +60,7 @@ class _Parameters:
     bias: Tensor  # b [d]
 
     @classmethod
-    def random(cls, settings: TrainSettings, width: int) -> "_Parameters":
+    def random(cls, settings: TrainSettings, width: int) -> "Parameters":
         generator = torch.Generator().manual_seed(settings.seed)
         D = torch.randn(settings.features, width, generator=generator)
         D = D / D.norm(dim=1, keepdim=True)
@@ -68,6 +68,25 @@ class _Parameters:
 
     def tensors(self) -> list[Tensor]:
         return [self.encoder, self.encoder_bias, self.decoder, self.bias]
+
+    def preactivations(self, y: Tensor) -> Tensor:  # [B, d] -> [B, K]
+        return (y - self.bias) @ self.encoder.T + self.encoder_bias
+
+    def reconstruct(self, z: Tensor) -> Tensor:  # [B, K] -> [B, d]
+        return z @ self.decoder + self.bias
+
+    def gradients(
+        self, y: Tensor, z: Tensor, difference: Tensor, with_bias: bool = True
+    ) -> list[Tensor]:  # as `tensors`
+        """Gradients of the mean of ‖r‖² with r = y − Dᵀz − b, or r = constant − Dᵀz without the bias.
+
+        With g = −2r/B: ∂D = zᵀg, ∂u = gDᵀ where z > 0, ∂E = ∂uᵀ(y − b), ∂c = Σ∂u, ∂b = Σg − EᵀΣ∂u.
+        """
+        g = difference * (-2 / len(y))
+        du = torch.where(z > 0, g @ self.decoder.T, 0.0)  # [B, K]
+        total = du.sum(0)
+        bias = -total @ self.encoder
+        return [du.T @ (y - self.bias), total, z.T @ g, bias + g.sum(0) if with_bias else bias]
 
 
 def train(
@@ -134,18 +153,16 @@ class _Trainer:
 
     def __init__(self, x: Tensor, coordinates: _Coordinates, settings: TrainSettings, checkpoint: Checkpoint):
         self.x, self.coordinates, self.settings, self.checkpoint = x, coordinates, settings, checkpoint
-        parameters = _Parameters.random(settings, x.shape[1])
+        parameters = Parameters.random(settings, x.shape[1])
         self.idle = torch.zeros(settings.features, dtype=torch.int64)
         self.threshold = torch.zeros(())
         moments = [torch.zeros_like(tensor) for tensor in parameters.tensors() for _ in range(2)]
         if checkpoint.done:
             saved = checkpoint.tensors
-            parameters = _Parameters(*(saved[f"parameter.{k}"] for k in range(4)))
+            parameters = Parameters(*(saved[f"parameter.{k}"] for k in range(4)))
             moments = [saved[f"moment.{k}"] for k in range(8)]
             self.idle, self.threshold = saved["idle"], saved["threshold"]
         self.parameters, self.moments = parameters, moments
-        for tensor in parameters.tensors():
-            tensor.requires_grad_()
 
     def run(self, progress: Callable[[int, float, int], None]) -> None:
         steps = self.settings.steps
@@ -154,53 +171,44 @@ class _Trainer:
             self.checkpoint.save(step + 1, self._state)
             progress(step + 1, loss, dead)
 
+    @torch.no_grad()
     def _step(self, step: int) -> tuple[float, int]:
-        settings, p = self.settings, self.parameters
-        y = self._batch(step)
-        with torch.no_grad():
-            u = (y - p.bias) @ p.encoder.T + p.encoder_bias  # [B, K]
-            chosen = self._chosen(u, settings.active)
-            dead = self.idle > IDLE_STEPS
-        reconstruction = self._reconstruct(y, *chosen) + p.bias
-        difference = y - reconstruction
-        error = difference.square().sum(1).mean()
-        loss = error
-        if dead.sum() > settings.active:
-            revived = u.masked_fill(~dead, -torch.inf).topk(min(2 * settings.active, int(dead.sum())), 1)
-            rows = torch.arange(len(y)).repeat_interleave(revived.indices.shape[1])
-            more = self._reconstruct(y, rows, revived.indices.flatten())
-            loss = error + DEAD_WEIGHT * (difference.detach() - more).square().sum(1).mean()
-        gradients = torch.autograd.grad(loss, p.tensors())
+        y, active = self._batch(step), self.settings.active
+        u = self.parameters.preactivations(y)
+        chosen, dead = self._chosen(u), self.idle > IDLE_STEPS
+        z = torch.where(chosen, u.relu(), 0.0)
+        difference = y - self.parameters.reconstruct(z)
+        gradients = self.parameters.gradients(y, z, difference)
+        if dead.sum() > active:
+            most = u.masked_fill(~dead, -torch.inf).topk(min(2 * active, int(dead.sum())), 1).indices
+            revived = torch.zeros_like(u).scatter(1, most, u.gather(1, most).relu())
+            unexplained = difference - revived @ self.parameters.decoder
+            more = self.parameters.gradients(y, revived, unexplained, with_bias=False)
+            gradients = [g + DEAD_WEIGHT * m for g, m in zip(gradients, more, strict=True)]
         self._adam(gradients, step)
         self.idle += 1
-        self.idle[chosen[1].unique()] = 0
-        return error.item(), int(dead.sum())
+        self.idle[chosen.any(0)] = 0
+        return difference.square().sum(1).mean().item(), int(dead.sum())
 
     def _batch(self, step: int) -> Tensor:  # [B, d]
         generator = torch.Generator().manual_seed(self.settings.seed * 2**20 + step)
         rows = torch.randint(len(self.x), (self.settings.batch,), generator=generator)
         return self.coordinates(self.x[rows])
 
-    def _chosen(self, u: Tensor, active: int) -> tuple[Tensor, Tensor]:
-        """Rows and features of the active entries, [entries] each."""
+    def _chosen(self, u: Tensor) -> Tensor:  # [B, K], bool
+        """Which entries are active."""
+        active = self.settings.active
+        chosen = torch.zeros_like(u, dtype=torch.bool)
         if self.settings.kind == "topk":
-            features = u.topk(active, 1).indices.flatten()
-            return torch.arange(len(u)).repeat_interleave(active), features
+            return chosen.scatter_(1, u.topk(active, 1).indices, True)
         values, flat = u.flatten().topk(active * len(u))
         smallest = values[-1].clamp_min(0)
-        decay = 0.0 if not self.threshold else 0.99
+        decay = 0.99 if self.threshold else 0.0
         self.threshold = decay * self.threshold + (1 - decay) * smallest
-        return flat // u.shape[1], flat % u.shape[1]
+        chosen.view(-1)[flat] = True
+        return chosen
 
-    def _reconstruct(self, y: Tensor, rows: Tensor, features: Tensor) -> Tensor:  # [B, d]
-        """Σ over the active entries of z · D, with gradients; without the bias."""
-        p = self.parameters
-        u = ((y - p.bias)[rows] * p.encoder[features]).sum(1) + p.encoder_bias[features]
-        terms = u.relu()[:, None] * p.decoder[features]
-        return torch.zeros_like(y).index_add(0, rows, terms)
-
-    @torch.no_grad()
-    def _adam(self, gradients: tuple[Tensor, ...], step: int) -> None:
+    def _adam(self, gradients: list[Tensor], step: int) -> None:
         steps, b1, b2 = self.settings.steps, 0.9, 0.999
         rate = self.settings.rate * min(1.0, (steps - step) / (DECAY_SHARE * steps))
         for k, (tensor, gradient) in enumerate(zip(self.parameters.tensors(), gradients, strict=True)):
@@ -213,13 +221,13 @@ class _Trainer:
         D.div_(D.norm(dim=1, keepdim=True).clamp_min(1e-12))
 
     def _state(self) -> State:
-        tensors = {f"parameter.{k}": t.detach() for k, t in enumerate(self.parameters.tensors())}
+        tensors = {f"parameter.{k}": t for k, t in enumerate(self.parameters.tensors())}
         tensors |= {f"moment.{k}": moment for k, moment in enumerate(self.moments)}
         return tensors | {"idle": self.idle, "threshold": self.threshold}, {}
 
     def dictionary(self) -> Dictionary:
         """The dictionary in the coordinates of x."""
-        E, c, D, b = (tensor.detach().double() for tensor in self.parameters.tensors())
+        E, c, D, b = (tensor.double() for tensor in self.parameters.tensors())
         at = self.coordinates
         encoder = E @ at.root / at.scale
         threshold = None
