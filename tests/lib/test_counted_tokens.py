@@ -122,7 +122,7 @@ def test_estimated_edges_count_the_same_tokens(group, positions):
     network, inputs = case.network, case.inputs
     layers = build(network, inputs, edge_method=None, **SETTINGS).graph.layers
     limits = tuple(build_limits(network, inputs))
-    counted = CountedTokens.of(network, 1, limits)
+    counted = CountedTokens.from_limits(network, 1, limits)
     gradient = rule("gradient", 1)
     exact = measure(network, layers, Batches(inputs), EdgeSettings(gradient, None, counted))
     seeds = 12

@@ -128,7 +128,7 @@ def test_a_limit_with_room_builds_everything_together(network):
 
 def test_windows_grow_with_the_limit(network):
     config = BuildConfig(dtype="float64")
-    sections = [SectionMemory.of(section, 45, 8, config) for section in network.sections]
+    sections = [SectionMemory.from_section(section, 45, 8, config) for section in network.sections]
     alone = max(window_bytes([section]) for section in sections)
     numbers = []
     for factor in (1.0, 2.0, 1e4):

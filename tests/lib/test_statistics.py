@@ -13,7 +13,7 @@ from reference import relative_error
 
 
 def covariance_of(x: torch.Tensor, sizes: list[int]) -> Covariance:
-    parts = [Covariance.of(part) for part in x.split(sizes)]
+    parts = [Covariance.from_rows(part) for part in x.split(sizes)]
     total = parts[0]
     for part in parts[1:]:
         total.merge(part)
@@ -35,9 +35,9 @@ def test_a_mean_a_million_times_the_spread_costs_no_digits(sizes):
 def test_the_diagonal_alone_agrees_with_the_full_scatter():
     x = normal(50, 4) + 3
     whole, first, second = (
-        Covariance.of(x),
-        Covariance.of(x[:20], full=False),
-        Covariance.of(x[20:], full=False),
+        Covariance.from_rows(x),
+        Covariance.from_rows(x[:20], full=False),
+        Covariance.from_rows(x[20:], full=False),
     )
     first.merge(second)
     assert relative_error(first.variances, whole.variances) <= 1e-12

@@ -1,1 +1,1 @@
-"""From a network and data to a graph: statistics, Jacobian Grams, bases, edges."""
+"""The method, from a network and data to a graph: statistics, Jacobian Grams, bases, edges."""

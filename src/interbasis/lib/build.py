@@ -133,7 +133,7 @@ def build_alone(
     network: Network, data: Data, config: BuildConfig, progress: Progress = silent
 ) -> InteractionGraph:
     """Build a graph in this process, where the network's weights are, and store nothing."""
-    config = with_defaults_of(network, config)
+    config = with_network_defaults(network, config)
     batches = BuildData.from_data(data)
     batches.check_order(config)
     executor = Executor(network.to(config.torch_dtype), progress=progress, blocks=most_blocks(network))
@@ -166,8 +166,8 @@ def _bases(part: Part, config: BuildConfig) -> list[LayerBasis]:
     )  # fmt: skip
     passes = [(StatisticsPass(network, wanted, "data"), data.data)]
     if basis.needs_jacobians and not together:
-        sums_of_cores = Wanted(grams=False, counted=part.counted)
-        passes.append((StatisticsPass(network, sums_of_cores, "jacobian_data"), data.jacobian_data))
+        core_sums = Wanted(grams=False, counted=part.counted)
+        passes.append((StatisticsPass(network, core_sums, "jacobian_data"), data.jacobian_data))
     with executor.clock("statistics"):
         states = executor.run_all(passes)
         statistics = [pass_.check(state) for (pass_, _), state in zip(passes, states, strict=True)]
@@ -227,8 +227,8 @@ def data_fingerprints(data: BuildData, executor: Executor) -> dict[str, str]:
     )[1]
 
 
-def with_defaults_of(network: Network, config: BuildConfig) -> BuildConfig:
-    """The settings, with the defaults that depend on the network.
+def with_network_defaults(network: Network, config: BuildConfig) -> BuildConfig:
+    """Return the settings with the defaults that depend on the network.
 
     Raises:
         InterbasisError: The basis does not support the network.

@@ -16,7 +16,7 @@ def sections_in_bases(network: Network, layers: Sequence[LayerBasis]) -> list[Se
 
 
 def check_bases(network: Network, layers: Sequence[LayerBasis]) -> None:
-    """There is a basis for each node layer, of its width."""
+    """Check that there is a basis for each node layer, of its width."""
     nodes = network.nodes
     if len(layers) != len(nodes):
         raise InterbasisError(
@@ -40,7 +40,7 @@ def section_in_bases(network: Network, layers: Sequence[LayerBasis], k: int) -> 
     )
 
 
-def transforms_of(network: Network, layers: Sequence[LayerBasis]) -> list[Tensor | None]:
+def source_transforms(network: Network, layers: Sequence[LayerBasis]) -> list[Tensor | None]:
     """C of every section's source; None is the identity."""
     like = network.sections[0].like
     return [None if layer.identity else layer.transform.to(like) for layer in layers[:-1]]

@@ -1,4 +1,4 @@
-"""Which tokens count in sums over the data: massive ones can be left out of all of them.
+"""The tokens that count in sums over the data: massive ones can be left out of all of them.
 
 Language models write one direction of the residual stream a hundred times larger than all else at a few
 tokens. Token (x, t) counts at node layer l, c^l_xt = 1, if t is not among the first positions left out and
@@ -35,8 +35,8 @@ class CountedTokens:
     """The first node layer that holds the last position alone."""
 
     @classmethod
-    def of(cls, network: Network, skip_positions: int, limits: tuple[float, ...]) -> "CountedTokens":
-        """For a network, with a largest norm for each of its node layers.
+    def from_limits(cls, network: Network, skip_positions: int, limits: tuple[float, ...]) -> "CountedTokens":
+        """Count tokens up to a largest norm for each of the network's node layers.
 
         Raises:
             InterbasisError: Tokens are left out of a network whose positions are pixels.
@@ -52,16 +52,16 @@ class CountedTokens:
         return cls(skip_positions, limits, ends[0] if ends else None)
 
     @classmethod
-    def of_graph(cls, network: Network, graph: InteractionGraph) -> "CountedTokens":
-        """Those that counted in the sums behind a graph of the network."""
-        return cls.of_layers(network, graph.layers)
+    def from_graph(cls, network: Network, graph: InteractionGraph) -> "CountedTokens":
+        """Return the tokens that counted in the sums behind a graph of the network."""
+        return cls.from_layers(network, graph.layers)
 
     @classmethod
-    def of_layers(cls, network: Network, layers: Sequence[LayerBasis]) -> "CountedTokens":
-        """Those that counted in the sums behind bases of the network's node layers."""
+    def from_layers(cls, network: Network, layers: Sequence[LayerBasis]) -> "CountedTokens":
+        """Return the tokens that counted in the sums behind bases of the network's node layers."""
         limits = tuple(torch.inf if layer.norm_limit is None else layer.norm_limit for layer in layers)
         skipped = max((layer.skip_positions for layer in layers), default=0)
-        return cls.of(network, skipped, limits if min(limits, default=torch.inf) < torch.inf else ())
+        return cls.from_limits(network, skipped, limits if min(limits, default=torch.inf) < torch.inf else ())
 
     @property
     def all(self) -> bool:
@@ -69,7 +69,7 @@ class CountedTokens:
         return not self.skip_positions and not self.limits
 
     def at(self, layer: int, node: NodeLayer, f: Tensor) -> Tensor:  # [n, T, width] -> [n, T], bool
-        """Which tokens count at a node layer."""
+        """Mask of the tokens that count at a node layer."""
         counts = torch.ones(f.shape[:2], dtype=torch.bool, device=f.device)
         if self.after_last is None or layer < self.after_last:
             counts[:, : self.skip_positions] = False
@@ -77,15 +77,15 @@ class CountedTokens:
             counts &= norms(node, f) <= self.limits[layer]
         return counts
 
-    def of_section(self, network: Network, index: int, f: Tensor) -> Counted | None:
-        """Which tokens count at both ends of a section, from f at its source; None is all of them."""
+    def at_section(self, network: Network, index: int, f: Tensor) -> Counted | None:
+        """Masks of the tokens that count at both ends of a section, from f at its source; None is all."""
         if self.all:
             return None
         following = network.sections[index](f) if self.limits else f[:, network.sections[index].outputs(f)]
         return self.between(network, index, f, following)
 
     def between(self, network: Network, index: int, f: Tensor, following: Tensor) -> Counted | None:
-        """The same from f at both ends of the section."""
+        """Masks of the tokens that count at both ends of a section, from f at both; None is all."""
         if self.all:
             return None
         source, target = network.nodes[index : index + 2]
@@ -99,5 +99,5 @@ ALL_TOKENS = CountedTokens()
 
 
 def norms(node: NodeLayer, f: Tensor) -> Tensor:  # [n, T, width] -> [n, T]
-    """Of every token, without the constant and without coordinates that are features of their own."""
+    """Norm of every token, without the constant and without isolated coordinates."""
     return f[..., node.first_coordinate + node.isolated :].norm(dim=-1)

@@ -27,8 +27,8 @@ class Covariance:
     root: Tensor | None = None  # R [at most w, w]
 
     @classmethod
-    def of(cls, x: Tensor, full: bool = True, known: "Known | None" = None) -> "Covariance":
-        """Of the rows x [n, w]; their full scatter, or its diagonal alone."""
+    def from_rows(cls, x: Tensor, full: bool = True, known: "Known | None" = None) -> "Covariance":
+        """Compute the covariance of the rows x [n, w]: their full scatter, or its diagonal alone."""
         mean = x.mean(0, dtype=torch.float64) if len(x) else x.new_zeros(x.shape[1], dtype=torch.float64)
         centred = x - mean  # float64, whatever x is
         if not full:
@@ -59,7 +59,7 @@ class Covariance:
 
     @property
     def finite(self) -> bool:
-        """Whether all of it is: no entry of a scatter is larger than those on its diagonal."""
+        """Whether all entries are finite: none of a scatter is larger than those on its diagonal."""
         return bool(self.mean.isfinite().all() and self.variances.isfinite().all())
 
     @property
@@ -69,7 +69,7 @@ class Covariance:
 
     @property
     def variances(self) -> Tensor:
-        """Its diagonal, [w]."""
+        """Variance of every coordinate, the Gram's diagonal, [w]."""
         return (self.scatter.diagonal() if self.scatter.ndim == 2 else self.scatter) / self.count
 
     @property
@@ -98,29 +98,29 @@ class Known:
         width, target = centred.shape[1], self.target
         fresh = torch.ones(width, dtype=torch.bool, device=centred.device).index_fill_(0, target, False)
         order = torch.cat([fresh.nonzero()[:, 0], target])
-        others, shared = _columns(centred, order).split([width - len(target), len(target)], dim=1)
-        result, own = centred.new_empty(width, width), others.shape[1]
-        result[own:, own:] = _columns(_columns(self.covariance.scatter, self.source).T, self.source)
-        result[:own, :own] = symmetric_product(others)
-        corner = others.T @ shared
-        result[:own, own:], result[own:, :own] = corner, corner.T
+        fresh_columns, shared = _columns(centred, order).split([width - len(target), len(target)], dim=1)
+        result, offset = centred.new_empty(width, width), fresh_columns.shape[1]
+        result[offset:, offset:] = _columns(_columns(self.covariance.scatter, self.source).T, self.source)
+        result[:offset, :offset] = symmetric_product(fresh_columns)
+        corner = fresh_columns.T @ shared
+        result[:offset, offset:], result[offset:, :offset] = corner, corner.T
         before = order.argsort()
         return _columns(_columns(result, before).T, before).T.contiguous()
 
 
 def _columns(x: Tensor, index: Tensor) -> Tensor:  # [n, w], [c] -> [n, c]
-    """Some columns; neighbours are not copied."""
+    """Return columns of x; adjacent ones are not copied."""
     if len(index) and (index.diff() == 1).all():
         return x[:, int(index[0]) : int(index[-1]) + 1]
     return x[:, index]
 
 
 def known_columns(section: Section, rows: Tensor, covariance: Covariance) -> Known:
-    """What a section's target shares with its source, the constants left out."""
+    """Columns that a section's target shares with its source, the constants left out."""
     target, source = section.copies
     first, before = section.target.first_coordinate, section.source.first_coordinate
-    kept = (target >= first) & (source >= before)
-    places = target[kept] - first, source[kept] - before
+    varying = (target >= first) & (source >= before)
+    places = target[varying] - first, source[varying] - before
     return Known(rows, covariance, *(place.to(rows.device) for place in places))
 
 

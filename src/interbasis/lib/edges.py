@@ -31,7 +31,7 @@ from interbasis.compute.checkpoints import State
 from interbasis.compute.executor import Chunk, Executor, Pass, chunk_size
 from interbasis.data.batches import Batches, Data
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.lib.coordinates import in_basis, sections_in_bases, transforms_of
+from interbasis.lib.coordinates import in_basis, sections_in_bases, source_transforms
 from interbasis.lib.counted_tokens import ALL_TOKENS, CountedTokens
 from interbasis.lib.edge_inputs import edge_inputs, finite_activations, sampled_positions, samples_positions
 from interbasis.network.attributions import SignedTokens
@@ -74,12 +74,12 @@ class EdgeSums:
             self.variance = self.variance + other.variance
 
     def tensors(self, k: int) -> dict[str, Tensor]:
-        """By names that end with the number of the section."""
+        """Return the sums by names that end with the number of the section."""
         variance = {} if self.variance is None else {f"variance.{k}": self.variance}
         return {f"square.{k}": self.square} | variance
 
     def restore(self, tensors: dict[str, Tensor], k: int) -> None:
-        """Take up the sums of section k."""
+        """Load the sums of section k."""
         self.square = tensors[f"square.{k}"].to(self.square)
         if self.variance is not None:
             self.variance = tensors[f"variance.{k}"].to(self.variance)
@@ -116,19 +116,19 @@ class SquareSums:
         return cls(squares, *zeros)
 
     def add(self, f: Tensor) -> None:  # [tokens, r_in]
-        """Tokens that all count."""
+        """Add tokens, all of which count."""
         f, weights = f[None], torch.ones(1, 1, len(f)).to(self.terms)
         self.terms += self.squares.terms(f, weights)[0, 0]
         self.whole += self.squares.at_columns(f, weights)[0, 0]
 
     def add_sampled(self, f: Tensor, weights: Tensor) -> None:  # [n, Q, r_in], [n, Q]
-        """Some positions of every sequence, and how many each of them stands for."""
+        """Add sampled positions of every sequence, weighted by how many positions each stands for."""
         weights = double(weights)
         every_other = torch.arange(f.shape[1], device=weights.device) % 2 == 0
         halves = torch.stack([weights * every_other, weights * ~every_other], dim=1)
         samples = max(1, MAX_ELEMENTS // max(1, 2 * (self.terms.numel() + self.whole.numel())))
-        for some, their in zip(f.split(samples), halves.split(samples), strict=True):
-            terms, whole = self.squares.terms(some, their), self.squares.at_columns(some, their)
+        for part, part_weights in zip(f.split(samples), halves.split(samples), strict=True):
+            terms, whole = self.squares.terms(part, part_weights), self.squares.at_columns(part, part_weights)
             self.terms += terms.sum((0, 1))
             self.whole += whole.sum((0, 1))
             difference = terms[:, 0] - terms[:, 1]  # [n, m, r_in]
@@ -143,7 +143,7 @@ class SquareSums:
 
     @property
     def variance(self) -> Tensor:  # [r_out, r_in]
-        """Of its estimate."""
+        """Variance of the estimate of Σ A²."""
         factors = self.squares.factors()
         total = torch.zeros_like(factors[0])
         for factor, spread in zip(factors, self.spread, strict=True):
@@ -156,14 +156,14 @@ class SquareSums:
         return {name: getattr(self, name) for name in names}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Take up a state."""
+        """Load a state."""
         for name, saved in state.items():
             setattr(self, name, saved.to(self.terms))
 
 
 @dataclass(frozen=True)
 class EdgeSettings:
-    """How edges are measured: the rule, stochastic sources or None for exact sums, the tokens that count."""
+    """Settings for edges: the rule, stochastic sources or None for exact sums, the tokens that count."""
 
     rule: Rule
     sources: Sources | None = None
@@ -199,7 +199,7 @@ def edges(
     Raises:
         InterbasisError: The bases do not fit the network, or activations are not finite.
     """
-    settings = EdgeSettings(rule(method, points), counted=CountedTokens.of_layers(network, layers))
+    settings = EdgeSettings(rule(method, points), counted=CountedTokens.from_layers(network, layers))
     sums = measure(network.to(dtype), layers, Batches(data), settings)
     return [section.edges.rms for section in sums]
 
@@ -231,7 +231,7 @@ def estimate_edges(
             finite.
     """
     integral = method if isinstance(method, Rule) else rule(method)
-    settings = EdgeSettings(integral, sources, CountedTokens.of_layers(network, layers))
+    settings = EdgeSettings(integral, sources, CountedTokens.from_layers(network, layers))
     sums = measure(network.to(dtype), layers, Batches(data), settings)
     return [section.edges for section in sums]
 
@@ -265,7 +265,9 @@ class EdgesPass(Pass[list["SectionEdges"]]):
     def _sections(self) -> "list[SectionEdges]":
         """All sections in their bases, without data."""
         network, sections, positions = self.network, [], self.longest
-        pairs = zip(sections_in_bases(network, self.layers), transforms_of(network, self.layers), strict=True)
+        pairs = zip(
+            sections_in_bases(network, self.layers), source_transforms(network, self.layers), strict=True
+        )
         for k, (in_bases, transform) in enumerate(pairs):
             positions = in_bases.count_out(positions)
             number, longest = self.settings.first + k, max(self.longest, positions)
@@ -279,8 +281,8 @@ class EdgesPass(Pass[list["SectionEdges"]]):
     @torch.no_grad()
     def update(self, state: "list[SectionEdges]", chunk: Chunk) -> None:
         inputs = edge_inputs(chunk, self.network, self.settings.sources, self.settings.counted)
-        for section, given in zip(state, inputs, strict=True):
-            section.add(given.f, chunk.first, given.counted, given.length)
+        for section, edge_input in zip(state, inputs, strict=True):
+            section.add(edge_input.f, chunk.first, edge_input.counted, edge_input.length)
 
     def merge(self, state: "list[SectionEdges]", other: "list[SectionEdges]") -> None:
         for k, (section, more) in enumerate(zip(state, other, strict=True)):
@@ -331,14 +333,14 @@ class SectionEdges:
         self._small = None if self._squares is None else SquareSums.zero(self._squares)
 
     def fresh(self) -> "SectionEdges":
-        """The same section without data yet."""
+        """Return a copy of the section without data."""
         fresh = copy(self)
         fresh._empty()
         return fresh
 
     @property
     def sums(self) -> EdgeSums:
-        """Of all batches."""
+        """Sums over all batches."""
         total = self._total
         if self._small is not None:
             variance = None if total.variance is None else self._small.variance
@@ -460,7 +462,7 @@ def _whole_groups(network: Network, inputs: Tensor, sources: Sources | None) -> 
 
 
 def require_fixed_order(batches: Batches) -> None:
-    """Stochastic sources require data in a fixed order."""
+    """Check that data for stochastic sources have a fixed order."""
     if batches.shuffled:
         raise InterbasisError(
             f"{batches.name}: signs belong to samples by their place in the data, which a shuffling "
@@ -498,7 +500,7 @@ def completeness(
     network, batches, integral = network.to(dtype), Batches(data), rule(method, points)
     sections = sections_in_bases(network, layers)
     missing, size = [0.0] * len(sections), [0.0] * len(sections)
-    transforms = transforms_of(network, layers)
+    transforms = source_transforms(network, layers)
     for first, inputs in batches.chunks(chunk_size(network, batches, fine=True)):
         activations = finite_activations(network, batches.name, first, inputs.to(network.device))[:-1]
         for k, (section, f) in enumerate(zip(sections, activations, strict=True)):
@@ -506,7 +508,7 @@ def completeness(
             residual = section(f).permute(2, 0, 1).contiguous()  # F̂ [r_out, n, S]
             size[k] += residual.square().sum().item()
             for samples, outputs, block in section.attributions(f, integral):
-                rest = residual[:, samples, outputs]
-                rest -= block.sum(2).view_as(rest)
+                part = residual[:, samples, outputs]
+                part -= block.sum(2).view_as(part)
             missing[k] += residual.square().sum().item()
     return [(m / s) ** 0.5 if s else 0.0 for m, s in zip(missing, size, strict=True)]

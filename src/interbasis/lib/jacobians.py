@@ -45,7 +45,7 @@ def pass_name(layer: str) -> str:
 
 @dataclass(frozen=True)
 class JacobianSettings:
-    """How sums over positions are taken."""
+    """Settings of sums over positions."""
 
     sources: int | None = None
     """Stochastic sources over output positions where no closed form is known; None is exact."""
@@ -220,7 +220,7 @@ class MetricSums(JacobianPass):
         section, f = self.section, chunk.activations_at(self.index)
         signs = self.signs(chunk, f, [section])
         u, outputs = section.read_outs(f), section.outputs(f)
-        counted = self.counted.of_section(self.network, self.index, f)
+        counted = self.counted.at_section(self.network, self.index, f)
         if counted is not None and not section.core.mixes_positions:
             u, outputs, signs, counted = u[counted.both][:, None], slice(0, 1), None, None
         for k, metric in enumerate(self.metrics):
@@ -229,7 +229,7 @@ class MetricSums(JacobianPass):
 
 
 class QuerySums(JacobianPass):
-    """The same sums from two independent samples of the query positions, with a metric each, as NAME.HALF."""
+    """Sums as in `MetricSums` from two independent samples of the queries, a metric each, as NAME.HALF."""
 
     def __init__(self, jacobians: Jacobians, index: int, metrics: Sequence[Tensor]):
         super().__init__(jacobians, index, "jacobian_halves")
@@ -239,7 +239,7 @@ class QuerySums(JacobianPass):
         f, core = chunk.activations_at(self.index), self.section.core
         assert isinstance(core, SamplesQueries)
         u, positions = self.section.read_outs(f), f.shape[1]
-        counted = self.counted.of_section(self.network, self.index, f)
+        counted = self.counted.at_section(self.network, self.index, f)
         halves = zip(("queries", "other queries"), self.settings.halves, strict=True)
         for half, (purpose, count) in enumerate(halves):
             key = (purpose, self.settings.seed, self.settings.first + self.index)
@@ -274,7 +274,7 @@ class EndGrams(JacobianPass):
             state[name] = state[name] + double(gram) if name in state else double(gram)
 
     def _counted(self, f: Tensor) -> list[Tensor] | None:  # [n, T] each
-        """Which tokens count at every node layer; None is all of them."""
+        """Masks of the tokens that count at every node layer; None is all tokens."""
         if self.counted.all:
             return None
         masks, nodes = [self.counted.at(0, self.network.nodes[0], f)], self.network.nodes

@@ -1,4 +1,4 @@
-"""What a build takes in memory, from shapes alone, and how it is cut to fit a limit.
+"""Memory that a build takes, from shapes alone, and the plan that fits it into a limit.
 
 Per section, with w coordinates before it of which a branch reads s, c_in read-outs, c_out outputs of the
 core, d coordinates after it and r features there:
@@ -77,9 +77,11 @@ class SectionMemory:
     edges: int
 
     @classmethod
-    def of(cls, section: Section, tokens: int, itemsize: int, config: BuildConfig) -> "SectionMemory":
-        """Of a section for so many tokens in all, which bound the number of features."""
-        basis, size = BASES[config.basis], _Sizes.of(section, tokens)
+    def from_section(
+        cls, section: Section, tokens: int, itemsize: int, config: BuildConfig
+    ) -> "SectionMemory":
+        """Bytes of a section for a total of ``tokens``, which bound the number of features."""
+        basis, size = BASES[config.basis], _Sizes.from_section(section, tokens)
         gram = 8 * size.w**2 if basis.needs_grams else 0
         sums = 8 * size.sums if basis.needs_jacobians else 0
         return cls(
@@ -105,7 +107,7 @@ class _Sizes:
     r_out: int
 
     @classmethod
-    def of(cls, section: Section, tokens: int) -> "_Sizes":
+    def from_section(cls, section: Section, tokens: int) -> "_Sizes":
         (d, _), (c_in, _), (_, c_out) = section.shapes
         w = section.source.width
         r_in, r_out = min(w, tokens + 2), min(d, tokens + 2)
@@ -117,7 +119,7 @@ class _Sizes:
 
     @property
     def sums(self) -> int:
-        """Of the core, collected in one pass."""
+        """Numbers in the core's sums, collected in one pass."""
         if isinstance(self.core, Linear) or not isinstance(self.core, StatisticsCore):
             return 0
         return self.c_in * (self.c_in + ROWS_PER_TILE) // 2 if self._tiled else self.c_in**2
@@ -139,7 +141,7 @@ class _Sizes:
         return section + core + max(beside, self.d * w, self.c_out * self.d)
 
     def edges(self, itemsize: int, config: BuildConfig) -> int:
-        """Bytes, the bases included."""
+        """Bytes of the edges, the bases included."""
         r_in, r_out = self.r_in, self.r_out
         matrices = r_out * r_in + self.c_in * r_in + r_out * self.c_out + self.w * r_in
         bases = 16 * (r_in * self.w + r_out * self.d)
@@ -152,14 +154,14 @@ class _Sizes:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """How a build is cut to fit a limit."""
+    """Windows and sizes with which a build fits a limit."""
 
     windows: tuple[tuple[int, int], ...]
     """(first, last) sections, the last not included, that are built together; in the network's order."""
     chunk_bytes: int | None = None
-    """What the activations of a chunk may weigh; None is the default."""
+    """Bytes that the activations of a chunk may take; None is the default."""
     workspace: int | None = None
-    """What one temporary of attention may take; None is the default."""
+    """Bytes that one temporary of attention may take; None is the default."""
     peak: int = 0
     """Bytes that the process is expected to hold at most."""
 
@@ -177,7 +179,9 @@ class MemoryPlan:
         """
         itemsize = config.torch_dtype.itemsize
         usable = int((1 - RESERVE) * limit)
-        sections = [SectionMemory.of(section, tokens, itemsize, config) for section in network.sections]
+        sections = [
+            SectionMemory.from_section(section, tokens, itemsize, config) for section in network.sections
+        ]
         return_freed_memory()
         release_memory()
         block = block_bytes(network)
@@ -186,7 +190,7 @@ class MemoryPlan:
         least = COPIES_OF_A_CHUNK * MIN_CHUNK_BYTES + COPIES_OF_WORKSPACE * _least_workspace(
             network, itemsize
         )
-        alone = max(sections, key=lambda one: window_bytes([one], reading))
+        alone = max(sections, key=lambda section: window_bytes([section], reading))
         needed = held + least + window_bytes([alone], reading)
         if needed > usable:
             raise InterbasisError(_refusal(limit, int(needed / (1 - RESERVE)), held, alone, config))
@@ -208,14 +212,17 @@ class MemoryPlan:
 
 
 def window_bytes(sections: Sequence[SectionMemory], reading: int = 0) -> int:
-    """What these sections take together, in the phase that takes most; ``reading`` is to read a block."""
-    kept = sum(one.gram + one.sums for one in sections)
-    fitting = max(max(one.collecting, one.decomposition - one.sums, one.jacobian) for one in sections)
-    return max(kept + max(fitting, reading), sum(one.edges for one in sections))
+    """Bytes that sections take together, in the phase that takes most; ``reading`` is to read a block."""
+    held = sum(section.gram + section.sums for section in sections)
+    fitting = max(
+        max(section.collecting, section.decomposition - section.sums, section.jacobian)
+        for section in sections
+    )
+    return max(held + max(fitting, reading), sum(section.edges for section in sections))
 
 
 def check_windows(network: Network, config: BuildConfig, needed: float) -> None:
-    """Whether sections can be built one window after the other; ``needed`` bytes do for all together."""
+    """Check that sections can be built one window after the other; ``needed`` bytes do for all together."""
     reasons = []
     if config.basis in ("gib", "jib"):
         reasons.append(f"the basis {config.basis}")
@@ -231,13 +238,13 @@ def check_windows(network: Network, config: BuildConfig, needed: float) -> None:
 
 
 def _least_workspace(network: Network, itemsize: int) -> int:
-    """Of attention, whose temporaries are at least those of one query of all heads."""
+    """Smallest workspace of attention, whose temporaries hold at least one query of all heads."""
     shapes = [s.core.shape for s in network.sections if isinstance(s.core, Attention)]
     return max([itemsize * shape.heads * shape.width**2 for shape in shapes] + [MIN_WORKSPACE])
 
 
 def block_bytes(network: Network) -> int:
-    """What one block of a stored network takes."""
+    """Bytes that the largest block of a stored network takes."""
     blocks: dict[int, int] = {}
     for section in network.sections:
         if (block := section.stored_block) is not None:

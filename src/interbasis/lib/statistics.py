@@ -25,7 +25,7 @@ from interbasis.network.network import Network
 
 @dataclass
 class Statistics:
-    """What one pass over the data has collected."""
+    """Sums that one pass over the data has collected."""
 
     samples: int = 0
     layers: list[Covariance] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Statistics:
     """Per section, positions that count as input and as output."""
 
     def merge(self, other: "Statistics") -> None:
-        """Take in the statistics of other data, which are left as they are."""
+        """Add the statistics of other data, which are left as they are."""
         if not other.samples:
             return
         for k, layer in enumerate(other.layers):
@@ -46,14 +46,14 @@ class Statistics:
         self.samples += other.samples
 
     def add_layer(self, index: int, layer: Covariance) -> None:
-        """Take in more of one node layer; layers come in order when they come first."""
+        """Add more data of one node layer; new layers come in order."""
         if index == len(self.layers):
             self.layers.append(deepcopy(layer))
         else:
             self.layers[index].merge(layer)
 
     def add_core(self, index: int, sums: Sums, pairs: int) -> None:
-        """Take in more of the core of one section."""
+        """Add more data of the core of one section."""
         if index == len(self.cores):
             self.cores.append(
                 {name: near_sums(total).to(torch.float64, copy=True) for name, total in sums.items()}
@@ -65,7 +65,7 @@ class Statistics:
         self.pairs[index] += pairs
 
     def state(self) -> State:
-        """All of it, to go on from."""
+        """Tensors and counts to continue from."""
         tensors: dict[str, Tensor] = {}
         for k, layer in enumerate(self.layers):
             tensors |= {f"layers.{k}.mean": layer.mean, f"layers.{k}.scatter": layer.scatter}
@@ -77,8 +77,8 @@ class Statistics:
         return tensors, {"samples": self.samples, "counts": counts, "names": names, "pairs": self.pairs}
 
     @classmethod
-    def restored(cls, state: State) -> "Statistics":
-        """From a state; empty where there is none."""
+    def from_state(cls, state: State) -> "Statistics":
+        """Restore statistics; empty where the state holds none."""
         saved, values = state
         if not values.get("samples"):
             return cls()
@@ -96,7 +96,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a pass collects beside counts and means."""
+    """Quantities that a pass collects beside counts and means."""
 
     grams: bool = True
     """Centred Grams of the node layers; else their diagonals."""
@@ -145,7 +145,7 @@ class StatisticsPass(Pass[Statistics]):
         return state.state()
 
     def load(self, saved: State) -> Statistics:
-        return Statistics.restored(saved)
+        return Statistics.from_state(saved)
 
     def check(self, statistics: Statistics) -> Statistics:
         """Refuse statistics of a layer at which no token counts."""
@@ -170,7 +170,7 @@ class StatisticsPass(Pass[Statistics]):
             counts = self._counts(index, fs)
             x = near_sums(_rows([f[..., node.first_coordinate :] for f in fs], counts))
             full = self.wanted.grams and (self.wanted.last_gram or not last)
-            covariance = Covariance.of(x, full, known)
+            covariance = Covariance.from_rows(x, full, known)
             if covariance.count and not covariance.finite:
                 check_runs(node.name, fs, self.data, first)
             state.add_layer(index, covariance)
@@ -182,7 +182,7 @@ class StatisticsPass(Pass[Statistics]):
             index += 1
 
     def _halves(self, fs: list[Tensor], index: int) -> list[list[Tensor]]:
-        """The same samples, in two parts where those are many for what comes next (a vocabulary's logits)."""
+        """Split the samples in two where they are too many for the next layer (a vocabulary's logits)."""
         per_position = self.network.nodes[index].width
         if index < len(self.network.sections):
             section = self.network.sections[index]
@@ -197,7 +197,7 @@ class StatisticsPass(Pass[Statistics]):
     def _section(
         self, state: Statistics, index: int, fs: list[Tensor], counts: list[Tensor] | None
     ) -> list[Tensor]:
-        """The activations of the next layer; the core's sums are added up."""
+        """Return the activations of the next layer, and add up the core's sums."""
         section, wanted = self.network.sections[index], self.wanted
         us = [section.read_outs(f) for f in fs]
         outputs = [section.outputs(f) for f in fs]
@@ -208,20 +208,20 @@ class StatisticsPass(Pass[Statistics]):
             both = [c[:, out] & end for c, out, end in zip(counts, outputs, ends, strict=True)]
         sums: Sums = {}
         if wanted.cores and isinstance(section.core, StatisticsCore):
-            out = [u[:, some] for some, u in zip(outputs, us, strict=True)]
+            out = [u[:, positions] for positions, u in zip(outputs, us, strict=True)]
             sums = section.statistics(_rows(out, both))
         pairs = sum(f.shape[0] * f.shape[1] for f in following) if both is None else _number(both)
         state.add_core(index, sums, pairs)
         return following
 
     def _counts(self, index: int, fs: list[Tensor]) -> list[Tensor] | None:
-        """Which tokens count, where not all do."""
+        """Masks of the tokens that count; None where all do."""
         counted = self.wanted.counted
         return None if counted.all else [counted.at(index, self.network.nodes[index], f) for f in fs]
 
 
 def _rows(runs: list[Tensor], counts: list[Tensor] | None) -> Tensor:  # [n, T, w] each -> [tokens, w]
-    """Tokens in a row, of those that count [n, T] where that is said."""
+    """Tokens as rows; with ``counts`` [n, T], only those that count."""
     if counts is None:
         rows = [f.flatten(0, 1) for f in runs]
     else:
@@ -246,8 +246,8 @@ def check_finite(layer: str, f: Tensor, name: str, first: int) -> None:
     """Say at which layer and for which sample activations f [n, T, width] are not finite, or too large."""
     bad = (~f.isfinite()).flatten(1).any(1)
     sample = first + int(bad.int().argmax())
-    which = f"first for sample {sample}" if bad.any() else "or too large to be squared, in a sample"
+    sample_text = f"first for sample {sample}" if bad.any() else "or too large to be squared, in a sample"
     raise InterbasisError(
-        f"activations at node layer {layer!r} are not finite (NaN or infinite), {which} of the {name}; "
+        f"activations at node layer {layer!r} are not finite (NaN or infinite), {sample_text} of the {name}; "
         "look at that input or at the model's weights"
     )

@@ -33,7 +33,7 @@ class Survey:
     """Largest directions, and the tokens that count."""
 
     directions: dict[str, LargestDirection]
-    """By node layer."""
+    """Largest direction of every node layer described, by its name."""
     counted: CountedTokens
     """Tokens that count in all sums."""
 
@@ -50,7 +50,9 @@ def survey(data: Batches, skip_positions: int, norm_limit: float, executor: Exec
         return {}, _look(data, skip_positions, norm_limit, described, executor)
 
     _, values = executor.share("survey", len(network.nodes), look)
-    counted = CountedTokens.of(network, skip_positions, tuple(values["limits"]) if norm_limit else ())
+    counted = CountedTokens.from_limits(
+        network, skip_positions, tuple(values["limits"]) if norm_limit else ()
+    )
     directions = {
         node.name: LargestDirection(**values[str(k)])
         for k, node in enumerate(network.nodes)
@@ -69,7 +71,7 @@ def _look(
     fs = [network.prefix(inputs.to(network.device)) for inputs in runs]
     limits: list[float] = []
     descriptions: dict[str, object] = {}
-    positions_only = CountedTokens.of(network, skip_positions, ())
+    positions_only = CountedTokens.from_limits(network, skip_positions, ())
     for k, node in enumerate(network.nodes):
         if not all(f.isfinite().all() for f in fs):
             check_runs(node.name, fs, batches.name, batches.offset)
@@ -120,7 +122,7 @@ def _describe(
     within = share if counts.all() else largest_share(x[counts])[0] if counts.any() else 0.0
     positions = [torch.arange(f.shape[1], device=f.device).expand(f.shape[:2]).flatten() for f in fs]
     tokens = [_tokens(inputs, f) for inputs, f in zip(runs, fs, strict=True)]
-    known = [one for one in tokens if one is not None]
+    known = [indices for indices in tokens if indices is not None]
     return LargestDirection(
         share=share,
         share_counted=within,

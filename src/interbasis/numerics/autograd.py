@@ -34,7 +34,7 @@ MAX_JACOBIAN_ELEMENTS = 2**21
 
 
 def jacobian_rows(
-    function: Function, u: Tensor, signs: Tensor | None = None, told: Tensor | None = None
+    function: Function, u: Tensor, signs: Tensor | None = None, counted_outputs: Tensor | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Blocks of the Jacobian, Σ_s w_s ∂function_s/∂u_t, for all output coordinates at once.
 
@@ -46,7 +46,7 @@ def jacobian_rows(
         u = u.detach().requires_grad_()
         output = function(u)  # [n, S, c_out]
     unit = torch.eye(output.shape[2], dtype=u.dtype, device=u.device)
-    for weights in _sources(output, signs, told).unbind(dim=2):
+    for weights in _sources(output, signs, counted_outputs).unbind(dim=2):
         cotangents = weights[None, :, :, None] * unit[:, None, None, :]  # [c_out, n, S, c_out]
         (rows,) = torch.autograd.grad(
             output, u, cotangents, retain_graph=True, is_grads_batched=True, materialize_grads=True
@@ -69,10 +69,12 @@ def moments(
     local, gram = batch_sums(len(metric), width, like=u), batch_sums(width, width, like=u)
     sources = 1 if signs is None else signs.shape[2]
     for part in _parts(u, len(metric)):
-        their = None if signs is None else signs[part]
-        seen, told = (None, None) if counted is None else (mask[part].to(u) for mask in counted)
-        for weights, rows in jacobian_rows(section.function, u[part], their, told):
-            rows = rows if seen is None else rows * seen[..., None]
+        part_signs = None if signs is None else signs[part]
+        counted_inputs, counted_outputs = (
+            (None, None) if counted is None else (mask[part].to(u) for mask in counted)
+        )
+        for weights, rows in jacobian_rows(section.function, u[part], part_signs, counted_outputs):
+            rows = rows if counted_inputs is None else rows * counted_inputs[..., None]
             local += torch.einsum("cnsi,ns->ci", rows[:, :, section.outputs], weights)
             weighted = metric @ rows.flatten(1)  # [c_out, n·T·c_in]
             gram += rows.reshape(-1, width).T @ weighted.reshape(-1, width)
@@ -128,8 +130,8 @@ def grams_to_end(
                 stage, output = step(output)
                 stages.append(stage)
         masks = None if counted is None else [mask[part].to(f) for mask in counted]
-        told = None if masks is None else masks[-1]
-        sources = _sources(output, None if signs is None else signs[part], told)
+        counted_outputs = None if masks is None else masks[-1]
+        sources = _sources(output, None if signs is None else signs[part], counted_outputs)
         for weight in sources.unbind(dim=2):
             cotangents = weight[None, :, :, None] * transform[:, None, None, :]  # [r, n, S, d]
             rows = torch.autograd.grad(
@@ -148,7 +150,9 @@ def grams_to_end(
     return totals
 
 
-def _sources(output: Tensor, signs: Tensor | None, told: Tensor | None) -> Tensor:  # -> [n, S, blocks]
+def _sources(
+    output: Tensor, signs: Tensor | None, counted_outputs: Tensor | None
+) -> Tensor:  # -> [n, S, blocks]
     """Weights of the output positions, one backward pass per block: the signs, or each position by itself.
 
     output [n, S, c_out]; 0 for positions whose ``told`` [n, S] is.
@@ -156,7 +160,7 @@ def _sources(output: Tensor, signs: Tensor | None, told: Tensor | None) -> Tenso
     if signs is None:
         n, outputs, _ = output.shape
         signs = torch.eye(outputs, dtype=output.dtype, device=output.device).expand(n, -1, -1)
-    return signs if told is None else signs * told[..., None]
+    return signs if counted_outputs is None else signs * counted_outputs[..., None]
 
 
 def _parts(u: Tensor, coordinates: int, widest: int = 0) -> Iterator[slice]:

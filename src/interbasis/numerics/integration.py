@@ -1,4 +1,4 @@
-"""How ∫₀¹ dα along the straight line from 0 to the activation is taken."""
+"""Integration rules for ∫₀¹ dα along the straight line from 0 to the activation."""
 
 from dataclasses import dataclass
 from typing import get_args

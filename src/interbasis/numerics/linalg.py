@@ -75,7 +75,7 @@ def square_root_factor(matrix: Tensor) -> Tensor:  # [k, k] -> [k, k]
 
 
 def graded_root_factor(matrix: Tensor) -> Tensor:  # [k, k] -> [k, k]
-    """The same for a matrix whose entries are scales apart: each is known to ε √(entry_ii entry_jj)."""
+    """R with RᵀR = matrix, whose entries are scales apart: each is known to ε √(entry_ii entry_jj)."""
     scale = matrix.diagonal().clamp_min(0).sqrt()
     safe = torch.where(scale > 0, scale, 1.0)
     return square_root_factor(matrix / safe / safe[:, None]) * scale
@@ -93,7 +93,7 @@ def haar_rotation(width: int, key: tuple[int, int]) -> Tensor:  # [width, width]
 
 @dataclass(frozen=True)
 class Floor:
-    """Where a spectrum is cut: a value is dropped when it is at or below its own floor,
+    """Rule that cuts a spectrum: a value is dropped when it is at or below its own floor,
 
         max( absolute · min(1, largest),  resolution · largest,  rounding · magnitude_j ).
 
@@ -125,31 +125,31 @@ class Floor:
 
 @dataclass(frozen=True)
 class SpectrumCut:
-    """What floors did to a spectrum, and how near its floor the last kept value lies."""
+    """Result of cutting a spectrum at floors, and how near its floor the last kept value lies."""
 
     kept: int
     dropped: int
     floor: float
-    """Of the kept value that is nearest to its floor; of the first value where none is kept."""
+    """Floor of the kept value that is nearest to its floor; of the first value where none is kept."""
     smallest_kept: float | None
     """The kept value that is nearest to its floor, in multiples of it."""
     largest_dropped: float | None
-    """Likewise, the dropped one."""
+    """The dropped value that is nearest to its floor, in multiples of it."""
 
     @classmethod
     def from_floors(cls, values: Tensor, floors: Tensor) -> "SpectrumCut":  # [r], [r]
-        """Of a spectrum and the floor of each of its values."""
+        """Cut a spectrum at the floor of each of its values."""
         if not len(values):
             return cls(0, 0, 0.0, None, None)
         above = values > floors
         ratios = values / floors.clamp_min(torch.finfo(torch.float64).tiny)
         last = int(torch.where(above, ratios, torch.inf).argmin())
         first = int(torch.where(above, -torch.inf, ratios).argmax())
-        kept = int(above.sum())
+        count = int(above.sum())
         return cls(
-            kept=kept,
-            dropped=len(values) - kept,
+            kept=count,
+            dropped=len(values) - count,
             floor=floors[last].item(),
-            smallest_kept=values[last].item() if kept else None,
-            largest_dropped=values[first].item() if kept < len(values) else None,
+            smallest_kept=values[last].item() if count else None,
+            largest_dropped=values[first].item() if count < len(values) else None,
         )

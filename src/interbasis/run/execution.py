@@ -16,7 +16,7 @@ from interbasis.compute.shards import RoundFinishedError, Shards
 from interbasis.compute.team import ALONE, Resources, Team, team_checkpoints
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.settings import BuildConfig, BuildRequest
-from interbasis.lib.build import BuildData, build, data_fingerprints, with_defaults_of
+from interbasis.lib.build import BuildData, build, data_fingerprints, with_network_defaults
 from interbasis.lib.empty_layers import EmptyLayersError
 from interbasis.lib.memory import MemoryPlan
 from interbasis.network.network import Network
@@ -51,7 +51,7 @@ def execute(network: Network, data: BuildData, config: BuildConfig, execution: E
             begun with other settings.
         RoundFinishedError: One shard of the build is computed.
     """
-    config = with_defaults_of(network, config)
+    config = with_network_defaults(network, config)
     data.check_order(config)
     resources, team = execution.resources, execution.team
     computing = _computing(network, config, resources.device)

@@ -9,7 +9,7 @@ from interbasis.analysis.costs.operations import NOTHING, Operations, Workload
 from interbasis.analysis.costs.profile import machine_profile, seconds
 from interbasis.analysis.costs.records import CostPlan, MachineProfile, PhaseCost, PlanRequest
 from interbasis.graph.settings import BuildConfig
-from interbasis.lib.build import with_defaults_of
+from interbasis.lib.build import with_network_defaults
 from interbasis.lib.memory import READING_A_BLOCK, SectionMemory, window_bytes
 from interbasis.network.network import LayerMap, Network, Section, sections_before
 
@@ -31,7 +31,7 @@ def make_plan(model: str, request: PlanRequest, again: bool = False) -> CostPlan
     """
     network, centred = open_shapes(model)
     context = request.context or (DEFAULT_CONTEXT if network.predicts_next else 1)
-    config = with_defaults_of(network, request)
+    config = with_network_defaults(network, request)
     profile = machine_profile(again)
     work = Workload(network, request.tokens, context, config, centred)
     phases = work.phases()
@@ -81,7 +81,9 @@ def _size(section: Section) -> int:
 
 def _memory(network: Network, work: Workload) -> tuple[int, int]:
     """Bytes of a build without a limit on memory, and with the lowest that is possible."""
-    sections = [SectionMemory.of(s, work.tokens, work.itemsize, work.config) for s in network.sections]
+    sections = [
+        SectionMemory.from_section(s, work.tokens, work.itemsize, work.config) for s in network.sections
+    ]
     results = sum(16 * work.features(node.width) * node.width for node in network.nodes)
     outside = sum(tensor.numel() for tensor in network.prefix.tensors())
     outside += sum(tensor.numel() for step in network.tail for tensor in step.tensors())

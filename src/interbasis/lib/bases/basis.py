@@ -1,4 +1,4 @@
-"""What a basis has to answer: what it needs to know about the data, and the features of every node layer."""
+"""Interface of a basis: the statistics it needs of the data, and the features of every node layer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from interbasis.numerics.linalg import Floor
 
 @dataclass(frozen=True)
 class JacobianSource:
-    """Where the Grams of Jacobians come from."""
+    """Functions that compute Grams of Jacobians."""
 
     to_next: Callable[[int, Tensor | None, Tensor | None], JacobianGram]
     """to_next(k, C, E): from node layer k to the features C of the one after it, whose Gram CᵀC may be off by
@@ -31,7 +31,7 @@ class JacobianSource:
 
 @dataclass(frozen=True)
 class FitSettings:
-    """Where spectra are cut, and what becomes of the last layer."""
+    """Settings of a fit: where spectra are cut, and how the last layer is treated."""
 
     variance_floor: Floor = field(default_factory=Floor)
     jacobian_floor: Floor = field(default_factory=Floor)
@@ -52,7 +52,7 @@ class FeatureBasis(ABC):
     """A way to choose the features of every node layer."""
 
     kind: BasisKind
-    """Its name and description."""
+    """Name and description of the basis."""
     needs_grams: bool = True
     """Whether the covariances must be full Grams; else their diagonals do."""
     needs_jacobians: bool = False
@@ -74,4 +74,4 @@ class FeatureBasis(ABC):
         jacobians: JacobianSource,
         settings: FitSettings,
     ) -> list[LayerBasis]:
-        """The features of all node layers, in the network's order; a covariance for each of them."""
+        """Return the features of all node layers, in the network's order, from a covariance for each."""

@@ -66,14 +66,14 @@ class JointInteractionBasis(LocalInteractionBasis):
         sections = jacobians.on_slices(layers)
         before: list[SlicedSection | None] = [None, *sections[:-1]]
         turned = [
-            _turned(layer, _matrices(layer, own, previous))
-            for layer, own, previous in zip(layers, sections, before, strict=False)
+            _turned(layer, _matrices(layer, following, previous))
+            for layer, following, previous in zip(layers, sections, before, strict=False)
         ]
         return [*turned, layers[-1]]
 
 
 def _matrices(layer: LayerBasis, after: SlicedSection, before: SlicedSection | None) -> Tensor:
-    """What is to be diagonal, [k, r, r]: how slices differ from all data, and the features' covariance.
+    """Matrices to diagonalise, [k, r, r]: differences of slices from all data, and the features' covariance.
 
     The groups of both sections weigh the same, and the covariance as much as all slices together.
     """

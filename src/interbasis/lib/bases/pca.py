@@ -23,7 +23,7 @@ class PrincipalBasis(FeatureBasis):
         settings: FitSettings,
     ) -> list[LayerBasis]:
         inner = [
-            Principal.of(node, covariance, settings.variance_floor, divides=False).rotated()
+            Principal.from_covariance(node, covariance, settings.variance_floor, divides=False).rotated()
             for node, covariance in zip(nodes[:-1], covariances[:-1], strict=True)
         ]
         return [*inner, settings.end or last_layer(nodes[-1], covariances[-1], settings.rotate_last)]

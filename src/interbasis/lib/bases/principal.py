@@ -35,10 +35,10 @@ class Principal:
         return self.D.sqrt()[:, None] * self.U
 
     @classmethod
-    def of(
+    def from_covariance(
         cls, node: NodeLayer, covariance: Covariance, floor: Floor | None, divides: bool = True
     ) -> "Principal":
-        """``floor=None`` keeps every direction.
+        """Decompose a layer's centred Gram; ``floor=None`` keeps every direction.
 
         ``divides`` says that D will be divided by; where it is not and D comes from a triangular root, which
         knows it to ε² of the largest, smaller directions are kept.
@@ -51,16 +51,18 @@ class Principal:
             root = torch.nn.functional.pad(covariance.root[:, alone:], (0, 0, 0, missing))
             D, U = right_singular_basis(root / covariance.count**0.5)
         D, U = D.clamp_min(0), torch.nn.functional.pad(U, (alone, 0))
-        own, units = gram.diagonal()[:alone], torch.eye(alone, len(gram), dtype=torch.float64)
+        variances, units = gram.diagonal()[:alone], torch.eye(alone, len(gram), dtype=torch.float64)
         cut = None
         if floor:
             squares = covariance.squares.cpu()
             resolution = node.width * EPSILON if divides or covariance.root is None else EPSILON**2
             floors = floor.levels(D, resolution, U.square() @ squares)
             cut, above = SpectrumCut.from_floors(D, floors), floors < D
-            varies = own > floor.levels(own, EPSILON, squares[:alone], largest=squares[:alone])
-            D, U, own, units = D[above], U[above], own[varies], units[varies]
-        return cls(node, covariance.mean.cpu(), torch.cat([own, D]), torch.cat([units, U]), cut, len(units))
+            varies = variances > floor.levels(variances, EPSILON, squares[:alone], largest=squares[:alone])
+            D, U, variances, units = D[above], U[above], variances[varies], units[varies]
+        return cls(
+            node, covariance.mean.cpu(), torch.cat([variances, D]), torch.cat([units, U]), cut, len(units)
+        )
 
     @property
     def massive(self) -> bool:
@@ -69,7 +71,7 @@ class Principal:
         return len(D) > 1 and bool(D[0] > MASSIVE_RATIO * D[1])
 
     def with_largest_alone(self) -> "Principal":
-        """The first direction after those that stand alone joins them."""
+        """Isolate the first direction after those that stand alone."""
         return replace(self, isolated=min(self.isolated + 1, len(self.U)))
 
     def whitened(
@@ -99,13 +101,13 @@ class Principal:
         transform, inverse, mean = forward, back, self.mean
         variances = self.D
         if self.node.constant:  # centre by taking mean · constant away; the constant stays 1
-            one = torch.ones(1, dtype=torch.float64)
+            unit = torch.ones(1, dtype=torch.float64)
             transform = torch.cat([-(forward @ mean)[:, None], forward], dim=1)
             transform = torch.cat([torch.eye(1, transform.shape[1], dtype=torch.float64), transform])
             inverse = torch.cat([torch.zeros(1, back.shape[1], dtype=torch.float64), back])
-            mean = torch.cat([one, mean])
+            mean = torch.cat([unit, mean])
             inverse = torch.cat([mean[:, None], inverse], dim=1)
-            ranking, variances = torch.cat([one, ranking]), torch.cat([one, variances])
+            ranking, variances = torch.cat([unit, ranking]), torch.cat([unit, variances])
         return LayerBasis(
             self.node.name, transform, inverse, mean, ranking, variances, self.node.constant,
             self.cut, jacobian_cut, isolated,
@@ -116,8 +118,8 @@ def unrotated(node: NodeLayer, covariance: Covariance) -> LayerBasis:
     """f̂ = f: the neuron basis, and a last layer that is not to be rotated."""
     mean, variances = covariance.mean.cpu(), covariance.variances.cpu()
     if node.constant:
-        one = torch.ones(1, dtype=torch.float64)
-        mean, variances = torch.cat([one, mean]), torch.cat([one, variances])
+        unit = torch.ones(1, dtype=torch.float64)
+        mean, variances = torch.cat([unit, mean]), torch.cat([unit, variances])
     return IdentityBasis(node.name, node.width, mean, variances, node.constant)
 
 
@@ -125,4 +127,4 @@ def last_layer(node: NodeLayer, covariance: Covariance, rotate: bool) -> LayerBa
     """The last layer, rotated (PCA) with nothing cut off, or left as it is."""
     if not rotate:
         return unrotated(node, covariance)
-    return Principal.of(node, covariance, floor=None).rotated()
+    return Principal.from_covariance(node, covariance, floor=None).rotated()

@@ -47,7 +47,7 @@ class WhitenedBasis(FeatureBasis):
         """The features of one layer; ``key`` (seed, layer) is for whatever is random."""
 
     def grams(self, jacobians: JacobianSource, last: LayerBasis) -> GramOfLayer:
-        """Where M′ comes from: Jacobians to the features of the next layer."""
+        """Return the function that computes M′, here of Jacobians to the features of the next layer."""
         return lambda index, following, deviation: jacobians.to_next(
             index, None if following.identity else following.transform, deviation
         )
@@ -65,12 +65,12 @@ class WhitenedBasis(FeatureBasis):
             layers = load_layers(decide("last layer", lambda: None, lambda _: dump_layers([end()])))
         else:
             layers = [settings.end]
-        gram_of = self.grams(jacobians, layers[0])
+        jacobian_gram = self.grams(jacobians, layers[0])
         deviation: Tensor | None = None
         for index in reversed(range(len(nodes) - 1)):
             state = decide(
                 f"layer {index}",
-                partial(gram_of, index, layers[0], deviation),
+                partial(jacobian_gram, index, layers[0], deviation),
                 partial(self._layer, nodes[index], covariances[index], settings, index),
             )
             layers = load_layers(state) + layers
@@ -85,7 +85,7 @@ class WhitenedBasis(FeatureBasis):
         One process computes it for all: decompositions on other processors may differ in their last bits, and
         eigenvectors of nearly equal eigenvalues by far more.
         """
-        principal = Principal.of(node, covariance, settings.variance_floor)
+        principal = Principal.from_covariance(node, covariance, settings.variance_floor)
         if settings.isolate_largest:
             principal = principal.with_largest_alone()
         layer = self.turn(principal, gram, settings.jacobian_floor, (settings.seed, settings.first + index))
@@ -106,7 +106,7 @@ def with_errors(
     E = gram.deviations(layer.inverse[first:, first:].T)
     if E is None or layer.eigenvalues is None:
         return layer, None
-    own, alone = torch.diag(E.diagonal()), layer.isolated
-    E = torch.block_diag(own[:alone, :alone], E[alone:, alone:]) if rotated else own
+    diagonal, alone = torch.diag(E.diagonal()), layer.isolated
+    E = torch.block_diag(diagonal[:alone, :alone], E[alone:, alone:]) if rotated else diagonal
     E = torch.nn.functional.pad(E, (first, 0, first, 0))
     return replace(layer, eigenvalue_errors=E.diagonal().abs() * layer.eigenvalues), E
