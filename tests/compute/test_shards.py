@@ -16,9 +16,9 @@ from graphs import assert_same_graph
 from interbasis import InterbasisError
 from interbasis.cli import app
 from interbasis.compute import checkpoints, executor
+from interbasis.compute.block_sums import BlockSum
 from interbasis.compute.shards import RoundFinishedError, ShardJob, ShardMerge, shard_files
-from interbasis.compute.team import BlockSum
-from interbasis.lib.build import rounds
+from interbasis.lib.rounds import rounds
 from interbasis.run.request import make_request
 from interbasis.run.shards import shard_jobs
 from interbasis_studies.training.modadd import Recipe, initial_weights

@@ -4,9 +4,11 @@ A `Pass` is a sum over data and knows nothing about where it runs. The `Executor
 
 1. The data are cut into blocks that do not depend on the number of processes.
 2. Every block is summed chunk by chunk. Its state is saved now and then, and a killed pass resumes there.
-3. The sums of blocks are merged along one fixed binary tree, whoever computed them (`team.py`, `shards.py`).
+3. The sums of blocks are merged along one fixed binary tree, whoever computed them (`block_sums.py`).
 
-One process, several, shards and resumed work therefore give the same bits.
+One process, up to 16, shards and resumed work therefore give the same bits. With a limit on memory, from a
+DataLoader, or where the sums of two blocks do not fit in memory, there is one block per process, and the last
+digits depend on their number.
 """
 
 import math
@@ -24,9 +26,10 @@ from interbasis.base.devices import double, near_sums, sums_device
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress, silent
 from interbasis.compute.activation_cache import ActivationCache
+from interbasis.compute.block_sums import BlockSum
 from interbasis.compute.checkpoints import NO_CHECKPOINTS, Checkpoints, State
 from interbasis.compute.shards import Shards
-from interbasis.compute.team import ALONE, BlockSum, Team
+from interbasis.compute.team import ALONE, Team
 from interbasis.data.batches import Batches
 from interbasis.network.network import Network
 

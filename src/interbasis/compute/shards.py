@@ -25,8 +25,9 @@ from interbasis.base.errors import InterbasisError
 from interbasis.base.files import inside, make_folder, write_atomically
 from interbasis.base.records import Record
 from interbasis.base.tensor_file import Entry, tensor_digest, write_tensors
+from interbasis.compute.block_sums import BlockSum
 from interbasis.compute.checkpoints import State, first_change
-from interbasis.compute.team import BlockSum, Team
+from interbasis.compute.team import Team
 
 SHARDS = "shards"
 """Folder of a run in which shards are written and merged."""

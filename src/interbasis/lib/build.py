@@ -7,13 +7,6 @@
 4. Edges: one pass over the data for the root mean squares Ê of the integrated gradients (`edges.py`).
 
 Where a pass runs, in how many processes, and what is stored of it meanwhile is the executor's business.
-
-The rounds of a build: passes over the data, each of which needs what follows from those before it.
-
-The statistics of all layers are one pass. Attention's Gram Σ NᵀQN has no sums of reasonable size that do not
-depend on the metric Q of the layer after it (they would be [h, h, h, h] per pair of heads of width h), and Q
-follows from the Gram of the layer after that. So every section whose core needs a pass of its own is a round,
-from the last to the first. All edges are one round, once all bases are known.
 """
 
 from dataclasses import dataclass, field, replace
@@ -25,52 +18,20 @@ from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress, silent
 from interbasis.compute.checkpoints import versions
 from interbasis.compute.executor import Executor, most_blocks
-from interbasis.data.batches import Batches, Data
+from interbasis.data.batches import Data
 from interbasis.graph.interaction_graph import InteractionGraph, Provenance
 from interbasis.graph.layer_basis import MAX_DENSE_IDENTITY, LayerBasis, dump_layers, load_layers
 from interbasis.graph.settings import DEFAULT_NORM_LIMIT, BuildConfig
 from interbasis.lib.bases import BASES, FitSettings, JacobianSource
+from interbasis.lib.build_data import BuildData, data_fingerprints
 from interbasis.lib.counted_tokens import CountedTokens
-from interbasis.lib.edges import EdgeSettings, measure, require_fixed_order
+from interbasis.lib.edges import EdgeSettings, measure
 from interbasis.lib.empty_layers import check_features
-from interbasis.lib.jacobians import TO_END, Jacobians, JacobianSettings, pass_name
-from interbasis.lib.slices import SLICED, jacobians_on_slices
-from interbasis.lib.statistics import StatisticsPass, Wanted, statistics_name
+from interbasis.lib.jacobians import Jacobians, JacobianSettings
+from interbasis.lib.slices import jacobians_on_slices
+from interbasis.lib.statistics import StatisticsPass, Wanted
 from interbasis.lib.survey import Survey, survey
-from interbasis.network.cores import PassCore
 from interbasis.network.network import Network
-
-
-@dataclass(frozen=True, eq=False)
-class BuildData:
-    """Inputs that the parts of a graph are averaged over."""
-
-    data: Batches
-    jacobian_data: Batches
-    edge_data: Batches
-
-    @classmethod
-    def from_data(
-        cls, data: Data, jacobian_data: Data | None = None, edge_data: Data | None = None
-    ) -> "BuildData":
-        """Make batches; those of Jacobians and edges are by default those of the data."""
-        first = Batches(data, "data")
-        second, third = (
-            first if other is None or other is data else Batches(other, name)
-            for name, other in (("jacobian_data", jacobian_data), ("edge_data", edge_data))
-        )
-        return cls(first, second, third)
-
-    @property
-    def by_name(self) -> dict[str, Batches]:
-        return {"data": self.data, "jacobian_data": self.jacobian_data, "edge_data": self.edge_data}
-
-    def check_order(self, config: BuildConfig) -> None:
-        """Refuse shuffled data where random numbers belong to samples by their place."""
-        if config.jacobian_sources is not None or config.jacobian_queries is not None:
-            require_fixed_order(self.jacobian_data)
-        if config.sources is not None:
-            require_fixed_order(self.edge_data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,14 +180,6 @@ def _provenance(network: Network, data: BuildData, surveyed: Survey, executor: E
     )
 
 
-def data_fingerprints(data: BuildData, executor: Executor) -> dict[str, str]:
-    """Fingerprints of all data, which the first process alone reads as a whole."""
-    return executor.once(
-        "fingerprints",
-        lambda: ({}, {name: batches.fingerprint() for name, batches in data.by_name.items()}),
-    )[1]
-
-
 def with_network_defaults(network: Network, config: BuildConfig) -> BuildConfig:
     """Return the settings with the defaults that depend on the network.
 
@@ -240,26 +193,3 @@ def with_network_defaults(network: Network, config: BuildConfig) -> BuildConfig:
     config = config.model_copy(update=missing)
     basis.require(network, all_tokens=not (config.norm_limit or config.skip_positions))
     return config
-
-
-Round = tuple[str, ...]
-"""Names of the passes over data that a round consists of."""
-
-
-def rounds(network: Network, config: BuildConfig, separate_jacobian_data: bool = False) -> list[Round]:
-    """The rounds of a build in their order."""
-    basis = BASES[config.basis]
-    first: Round = (statistics_name("data"),)
-    if basis.needs_jacobians and separate_jacobian_data:
-        first += (statistics_name("jacobian_data"),)
-    result = [first]
-    if basis.needs_jacobians:
-        passes = [section.source.name for section in network.sections if isinstance(section.core, PassCore)]
-        if config.basis == "gib":
-            last = network.sections[-1].source.name
-            result += [(pass_name(name),) for name in passes if name == last]
-            result += [(TO_END,)] if len(network.sections) > 1 else []
-        else:
-            result += [(pass_name(name),) for name in reversed(passes)]
-        result += [(SLICED,)] if config.basis == "jib" else []
-    return result if config.edge_rule is None else [*result, ("edges",)]

@@ -224,7 +224,7 @@ def window_bytes(sections: Sequence[SectionMemory], reading: int = 0) -> int:
 def check_windows(network: Network, config: BuildConfig, needed: float) -> None:
     """Check that sections can be built one window after the other; ``needed`` bytes do for all together."""
     reasons = []
-    if config.basis in ("gib", "jib"):
+    if BASES[config.basis].needs_all_sections:
         reasons.append(f"the basis {config.basis}")
     if config.jacobian_queries is not None:
         reasons.append("sampled queries (jacobian_queries)")

@@ -27,7 +27,8 @@ from interbasis.graph.layer_basis import (
     layer_entries,
 )
 from interbasis.graph.settings import BuildConfig
-from interbasis.lib.build import BuildData, BuiltPart, Part, build_part
+from interbasis.lib.build import BuiltPart, Part, build_part
+from interbasis.lib.build_data import BuildData
 from interbasis.lib.counted_tokens import CountedTokens
 from interbasis.network.network import Prefix
 

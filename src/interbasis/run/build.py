@@ -9,7 +9,7 @@ from interbasis.base.records import Basis, Dtype, Method
 from interbasis.compute.team import ALONE, Resources, Team
 from interbasis.data.batches import Data
 from interbasis.graph.settings import BuildConfig
-from interbasis.lib.build import BuildData
+from interbasis.lib.build_data import BuildData
 from interbasis.network.network import Network
 from interbasis.run.execution import Execution, execute
 from interbasis.run.run import Run

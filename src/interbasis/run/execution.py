@@ -16,7 +16,8 @@ from interbasis.compute.shards import RoundFinishedError, Shards
 from interbasis.compute.team import ALONE, Resources, Team, team_checkpoints
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.settings import BuildConfig, BuildRequest
-from interbasis.lib.build import BuildData, build, data_fingerprints, with_network_defaults
+from interbasis.lib.build import build, with_network_defaults
+from interbasis.lib.build_data import BuildData, data_fingerprints
 from interbasis.lib.empty_layers import EmptyLayersError
 from interbasis.lib.memory import MemoryPlan
 from interbasis.network.network import Network
@@ -27,7 +28,7 @@ NOT_SHARED = ("threads", "python")
 
 @dataclass(frozen=True)
 class Execution:
-    """How a build is carried out, and what is remembered; nothing here changes a number of the graph."""
+    """How a build is carried out, and what is remembered; the graph is the same up to its last digits."""
 
     resources: Resources = field(default_factory=Resources)
     folder: Path | None = None

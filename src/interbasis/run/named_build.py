@@ -23,7 +23,7 @@ from interbasis.graph.store import (
     save,
 )
 from interbasis.graph.trust import trust
-from interbasis.lib.build import BuildData
+from interbasis.lib.build_data import BuildData
 from interbasis.network.network import Network
 from interbasis.run.execution import Execution, execute
 from interbasis.run.run import Run

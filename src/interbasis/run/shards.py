@@ -37,7 +37,7 @@ from interbasis.graph.named_sources import NamedSources
 from interbasis.graph.settings import BuildRequest
 from interbasis.graph.store import check_is_free, save
 from interbasis.graph.trust import require_trust, trust_names
-from interbasis.lib.build import rounds
+from interbasis.lib.rounds import rounds
 from interbasis.run.execution import Execution, execute
 from interbasis.run.named_build import Prepared, prepare
 from interbasis.run.run import Run
@@ -58,7 +58,7 @@ def shard_jobs(request: BuildRequest, out: Path, shards: int) -> ShardJobs:
         InterbasisError: The model cannot be opened, or there is no shard.
     """
     from interbasis.graph.named_models import open_model
-    from interbasis.lib.build import rounds
+    from interbasis.lib.rounds import rounds
 
     if shards < 1:
         raise InterbasisError(f"expected at least one shard, received {shards}")

@@ -17,7 +17,7 @@ from cases import (
     batch_moments,
     normal,
 )
-from interbasis.lib.edges import SquareSums
+from interbasis.lib.edge_sums import SquareSums
 from interbasis.models.sequential import ELEMENTWISE
 from interbasis.network.attributions import token_attributions
 from interbasis.network.cores import AttentionShape, Elementwise, Gated, Linear, Normalize, Rotary, Variance

@@ -59,6 +59,15 @@ class FeatureBasis(ABC):
     """Whether it asks for Grams of Jacobians, which take the cores' sums over the data."""
     needs_all_tokens: bool = False
     """Whether no token can be left out of its sums."""
+    jacobians_to_end: bool = False
+    """Whether Jacobians run to the last node layer, and not to the next one."""
+    needs_slices: bool = False
+    """Whether it asks for Jacobians on slices of the data."""
+
+    @property
+    def needs_all_sections(self) -> bool:
+        """Whether all sections have to be in memory together."""
+        return self.jacobians_to_end or self.needs_slices
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.kind.description})"

@@ -11,6 +11,7 @@ class GlobalInteractionBasis(LocalInteractionBasis):
     """V of the Gram of J = ∂f̂_last/∂f̃."""
 
     kind = GIB
+    jacobians_to_end = True
 
     def grams(self, jacobians: JacobianSource, last: LayerBasis) -> GramOfLayer:
         to_end = jacobians.to_end(last.transform)

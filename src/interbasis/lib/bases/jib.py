@@ -41,6 +41,7 @@ class JointInteractionBasis(LocalInteractionBasis):
 
     kind = JIB
     needs_all_tokens = True
+    needs_slices = True
 
     def require(self, network: Network, all_tokens: bool) -> None:
         for step in network.sections:

@@ -1,0 +1,48 @@
+"""Data of a build."""
+
+from dataclasses import dataclass
+
+from interbasis.compute.executor import Executor
+from interbasis.data.batches import Batches, Data
+from interbasis.graph.settings import BuildConfig
+from interbasis.lib.edges import require_fixed_order
+
+
+@dataclass(frozen=True, eq=False)
+class BuildData:
+    """Inputs that the parts of a graph are averaged over."""
+
+    data: Batches
+    jacobian_data: Batches
+    edge_data: Batches
+
+    @classmethod
+    def from_data(
+        cls, data: Data, jacobian_data: Data | None = None, edge_data: Data | None = None
+    ) -> "BuildData":
+        """Make batches; those of Jacobians and edges are by default those of the data."""
+        first = Batches(data, "data")
+        second, third = (
+            first if other is None or other is data else Batches(other, name)
+            for name, other in (("jacobian_data", jacobian_data), ("edge_data", edge_data))
+        )
+        return cls(first, second, third)
+
+    @property
+    def by_name(self) -> dict[str, Batches]:
+        return {"data": self.data, "jacobian_data": self.jacobian_data, "edge_data": self.edge_data}
+
+    def check_order(self, config: BuildConfig) -> None:
+        """Refuse shuffled data where random numbers belong to samples by their place."""
+        if config.jacobian_sources is not None or config.jacobian_queries is not None:
+            require_fixed_order(self.jacobian_data)
+        if config.sources is not None:
+            require_fixed_order(self.edge_data)
+
+
+def data_fingerprints(data: BuildData, executor: Executor) -> dict[str, str]:
+    """Fingerprints of all data, which the first process alone reads as a whole."""
+    return executor.once(
+        "fingerprints",
+        lambda: ({}, {name: batches.fingerprint() for name, batches in data.by_name.items()}),
+    )[1]
