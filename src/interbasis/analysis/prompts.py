@@ -11,7 +11,7 @@ from torch import Tensor
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.network.hooks import own_name
+from interbasis.network.hooks import layer_name
 
 if TYPE_CHECKING:
     from interbasis.analysis.workspace import Workspace
@@ -132,7 +132,7 @@ def feature_of(graph: InteractionGraph, text: str) -> tuple[LayerBasis, int]:
         InterbasisError: It is not of this form, or there is no such layer or feature.
     """
     named, colon, number = text.rpartition(":")
-    layer = own_name(named, graph.layer_names)
+    layer = layer_name(named, graph.layer_names)
     if not colon or not number.isdecimal() or layer not in graph.layer_names:
         names = ", ".join(graph.layer_names)
         raise InterbasisError(

@@ -29,7 +29,7 @@ from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_sources import NamedSources
 from interbasis.graph.store import graph_digest
 from interbasis.graph.trust import require_same_data, require_trust
-from interbasis.network.hooks import own_name
+from interbasis.network.hooks import layer_name
 from interbasis.network.network import Network
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Workspace:
         """Return the indices of sections by the names of their source layers; None is all of them."""
         known = self.graph.section_names
         chosen = {
-            own_name(name, self.graph.layer_names): name for name in (known if names is None else names)
+            layer_name(name, self.graph.layer_names): name for name in (known if names is None else names)
         }
         for layer, name in chosen.items():
             if layer not in known:
