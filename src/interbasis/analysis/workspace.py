@@ -127,9 +127,9 @@ class Workspace:
         """
         if device is None:
             return self
-        where, dtype = torch_device(device), self.graph.config.torch_dtype
-        require_dtype(where, dtype)
-        network = self.network.to(where) if has_float64(where) else self.network.to(where, dtype)
+        target, dtype = torch_device(device), self.graph.config.torch_dtype
+        require_dtype(target, dtype)
+        network = self.network.to(target) if has_float64(target) else self.network.to(target, dtype)
         return replace(self, given_network=network, given_model=self.model)
 
     def data(self, spec: str | None = None, split: Split = "test") -> Data:
