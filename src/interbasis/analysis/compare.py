@@ -25,7 +25,7 @@ class ComparedRun(Record):
     """Folder of the run."""
     summary: RunSummary
     modules: int | None
-    """None where they have not been looked for."""
+    """Number of modules; None where they have not been looked for."""
     modularity: float | None
 
 

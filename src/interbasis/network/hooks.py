@@ -28,7 +28,7 @@ NORMED = {
     "mlp_in": "ln2.hook_normalized",
 }
 UNNORMED = {"attn_in": "hook_resid_pre", "mlp_in": "hook_resid_mid"}
-"""Of a block, by the part of a node layer's name before the block's number."""
+"""Hooks of a block, by the part of a node layer's name before the block's number."""
 FINAL = {"ln_final_out": "ln_final.hook_scale", "unembed": "ln_final.hook_normalized"}
 NORMS = ("ln1", "ln1_out", "ln2", "ln2_out", "ln_final", "ln_final_out")
 

@@ -150,7 +150,7 @@ class StencilSection(Section):
 
     @cached_property
     def copies(self) -> tuple[Tensor, Tensor]:
-        """None: the positions of source and target differ."""
+        """No coordinates: the positions of source and target differ."""
         empty = torch.zeros(0, dtype=torch.int64, device=self.skip.device)
         return empty, empty
 

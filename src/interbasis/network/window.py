@@ -14,7 +14,7 @@ Grid = tuple[int, ...]
 """The shape of a grid of positions, (length,), (height, width) or (depth, height, width), the last dimension
 fastest; () is a single position."""
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular", "inside"]
-"""What a window reads outside the grid: nothing, or another pixel. ``inside`` is for maxima: a pixel of the
+"""Pixel that a window reads outside the grid: none, or another one. ``inside`` is for maxima: a pixel of the
 same window that exists, which changes no maximum."""
 
 

@@ -23,7 +23,7 @@ from interbasis.analysis.ablation import bootstrap
 from interbasis.analysis.ablation.evaluation import Score
 
 STRIDE = 2**0.25
-"""How far from the count the first masks lie on either side; every further one is a stride longer."""
+"""Ratio of the first masks on either side to the count; every further one is a stride longer."""
 FINE = 0.05
 """A gap around an end of the interval is narrow if it is at most this part of the count, or one edge."""
 ROUNDING = 1e-9

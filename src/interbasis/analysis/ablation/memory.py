@@ -37,9 +37,9 @@ BYTES_PER_EDGE = 48
 COPIES_OF_LOGITS = 4
 """The logits, with a constant in front, and those of their log-sum-exp."""
 COPIES_OF_PATTERNS = 3
-"""Of attention whose patterns are written down."""
+"""Copies of the patterns of attention where they are written down."""
 SHARE_OF_SAMPLES = 0.5
-"""Of the room, what samples that are taken at once may use; the rest is for the cache."""
+"""Share of the room that samples taken at once may use; the rest is for the cache."""
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ from interbasis.network.network import Section
 
 STEPS = 12
 STARTS = 3
-"""From 0 (the plain ablation), from ρ/2, and from random numbers."""
+"""Number of ascents: from 0 (the plain ablation), from ρ/2, and from random numbers."""
 FIRST_STEP = 0.4
-"""Of the level; steps shrink linearly to a tenth of it."""
+"""First step as a share of the level; steps shrink linearly to a tenth of it."""
 ASCENT_SAMPLES = 128
 """Samples on which a mask is sought; what a common mask costs is measured on all data."""
 MAX_BLOCK_ELEMENTS = 2**23

@@ -118,7 +118,7 @@ def logarithmic(largest: int, also: int = 1) -> Iterator[int]:
 
 
 DEFAULT_TOLERANCE: dict[Metric, float] = {"accuracy": 0.001, "cross_entropy": 0.1}
-"""The paper's."""
+"""Tolerances of the paper, by metric."""
 
 
 class ToleranceError(InterbasisError):

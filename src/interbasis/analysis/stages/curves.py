@@ -46,7 +46,7 @@ class CurvesResult(Result):
     """The metric at each fraction with the worst mask found within the edges left out, by section."""
 
     @model_validator(mode="after")
-    def _every_curve_has_its_sparsity(self) -> Self:
+    def _check_sparsity_names(self) -> Self:
         require(self.sparsity.keys() >= self.curves.sections.keys(), "the sparsity of a section is missing")
         lengths = {len(values) for values in self.worst.values()}
         require(lengths <= {len(self.curves.fractions)}, "worst lacks the value of a fraction")

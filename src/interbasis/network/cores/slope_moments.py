@@ -18,7 +18,7 @@ from interbasis.numerics.linalg import symmetric_product
 MAX_DENSE_WIDTH = 2048
 """Most read-outs for which both matrices are made."""
 ROWS_PER_TILE = 1024
-"""Of a tile, and its columns."""
+"""Rows of a tile, and its columns."""
 PRODUCTS = "slope_products"
 
 

@@ -23,11 +23,11 @@ Function = Callable[[Tensor], Tensor]
 
 GAUSS = rule("quadrature", 8)
 CHECKS = np.concatenate([[0.0], (np.array(GAUSS.nodes[1:]) + np.array(GAUSS.nodes[:-1])) / 2, [1.0]])
-"""Where in a panel the polynomial through the nodes is held against the function: in between, at the ends."""
+"""Points of a panel at which the polynomial is compared with the function: between nodes, at the ends."""
 MAX_ROUNDINGS = 64
 """Roundings by which the two may differ, of act and of its argument."""
 MAX_PANELS = 2**14
-"""Where a function is noisier than that, halving ends here."""
+"""Largest number of panels; where a function is noisier than that, halving ends here."""
 
 
 class StraightLine:

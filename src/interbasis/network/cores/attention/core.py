@@ -17,13 +17,13 @@ MAX_QUERIES_PER_BLOCK = 128
 """Queries handled at once: bounds the memory, and lets causal attention skip keys that none of them sees."""
 
 MIN_QUERIES_PER_BLOCK = 16
-"""Of queries that are sampled: fewer skip more keys, and run slower."""
+"""Sampled queries handled at once, at least: fewer skip more keys, and run slower."""
 
 MAX_QUERIES_PER_SUM = 512
 """Queries summed with signs at once: more share what is done per key, fewer skip more keys."""
 
 MAX_TURNED_QUERIES_PER_SUM = 4096
-"""The same with rotary positions, where much more is done per key."""
+"""Queries summed with signs at once with rotary positions, where much more is done per key."""
 
 MAX_BLOCK_ELEMENTS = 2**22
 """Elements that the covariances, or the patterns, of the queries handled at once may hold."""
