@@ -22,7 +22,7 @@ from pydantic import Field
 
 import interbasis
 from common import peak_gigabytes
-from interbasis.analysis.ablation.controls import own_answers, reinitialised, shuffled
+from interbasis.analysis.ablation.controls import reinitialised, shuffled, with_predicted_labels
 from interbasis.analysis.ablation.search import Search
 from interbasis.base.files import write_text_atomically
 from interbasis.base.progress import silent
@@ -119,7 +119,7 @@ def measure(name: str, folder: Folder, data: Samples, edge_data: Samples, test: 
         network = scramble(network)
     graph = graph_of(network, folder, basis, data, edge_data)
     if scramble is not None:
-        test = own_answers(network.to(graph.config.torch_dtype), test)
+        test = with_predicted_labels(network.to(graph.config.torch_dtype), test)
     with folder.timed("ablation"):
         search = Search.from_graph(network, graph, test, "accuracy")
         folder.update(baseline=search.evaluation.baseline.value)

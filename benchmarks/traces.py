@@ -18,7 +18,7 @@ from statistics import median
 import torch
 
 import interbasis
-from interbasis.analysis.prompts import Prompt, named_output, prompt_of
+from interbasis.analysis.prompts import Prompt, named_output, open_prompt
 from interbasis.analysis.traces.checks import check_agreement
 from interbasis.analysis.traces.records import Trace, TraceSettings
 from interbasis.analysis.traces.targets import TargetRequest
@@ -52,7 +52,7 @@ Chosen = tuple[str, Prompt, TargetRequest]
 
 def repeated(opened: interbasis.Run) -> Chosen:
     """A random sequence twice without its last token, which is the answer."""
-    known = prompt_of(opened, "a", None)
+    known = open_prompt(opened, "a", None)
     assert known.names is not None
     generator = torch.Generator().manual_seed(0)
     some = torch.randint(len(known.names) // 2 + 10, len(known.names), (REPEATED,), generator=generator)
@@ -65,12 +65,12 @@ def chosen(opened: interbasis.Run, which: str) -> Iterator[Chosen]:
     """The prompts with their targets."""
     if which in PROMPTS:
         for kind, text, output, minus in PROMPTS[which]:
-            prompt = prompt_of(opened, text, None)
+            prompt = open_prompt(opened, text, None)
             target = TargetRequest(output=named_output(prompt, output), minus=named_output(prompt, minus))
             yield kind, prompt, target
         yield repeated(opened)
         return
-    known = prompt_of(opened, "a", None)
+    known = open_prompt(opened, "a", None)
     assert known.names is not None
     for k, (_, inputs) in enumerate(Batches(opened.data(which, "test")).chunks(1)):
         text = "".join(known.names[token] for token in inputs[0].tolist())

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from interbasis import build, from_hf
-from interbasis.analysis.ablation.controls import own_answers
+from interbasis.analysis.ablation.controls import with_predicted_labels
 from interbasis.analysis.ablation.curves import sparsity_curves
 from interbasis.analysis.ablation.search import edges_required
 from interbasis.data.batches import Batches
@@ -132,7 +132,7 @@ def test_scores_count_real_tokens():
     data, network = ragged((3, 5, 5, 8, 2, 8, 4) * 4), from_hf(random_model("gpt2"))
     graph = build(network, data, dtype="float64").graph
     alone = single_documents(data)
-    answers = own_answers(network, data)
+    answers = with_predicted_labels(network, data)
     _, rows = answers.all()
     assert (rows != -100).sum() == data.lengths.sum()
     for row, document in zip(rows, alone, strict=True):

@@ -173,7 +173,7 @@ def test_a_shortcut_through_an_average_overlaps_with_the_kernel():
     )
     stencil, where = Stencil.sliding((5, 6), EXAMPLE.window).with_taps(average)
     assert stencil.target == average.target
-    width = section.taps_of(section.read).shape[2]
+    width = section.by_tap(section.read).shape[2]
     read, skip = (patch_matrix(stencil, rows, width, section.read) for rows in (4, 6))
     read[:, 1:] = normal(4, read.shape[1] - 1, seed=3)
     skip[1:, 1:] = normal(5, skip.shape[1] - 1, seed=4)

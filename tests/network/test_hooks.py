@@ -4,7 +4,7 @@ import pytest
 
 from cases import modular_addition
 from interbasis.base.errors import InterbasisError
-from interbasis.network.hooks import hook_names, node_layer, own_name
+from interbasis.network.hooks import hook_names, layer_name, node_layer
 
 PARTS = ("ln1", "ln1_out", "attn_in", "ln2", "ln2_out", "mlp_in")
 LAYERS = [f"{part}.{k}" for k in (4, 5) for part in PARTS] + ["ln_final", "ln_final_out", "unembed", "output"]
@@ -19,9 +19,9 @@ def test_every_place_of_a_block_has_its_hook():
     assert hooks["ln_final"] == "blocks.5.hook_resid_post"
     assert hooks["unembed"] == "ln_final.hook_normalized"
     assert "output" not in hooks
-    assert {own_name(hook, LAYERS): hook for hook in hooks.values()} == hooks
-    assert own_name("blocks.4.hook_resid_post", LAYERS) == "ln1.5"
-    assert own_name("blocks.5.hook_resid_post", LAYERS) == "ln_final"
+    assert {layer_name(hook, LAYERS): hook for hook in hooks.values()} == hooks
+    assert layer_name("blocks.4.hook_resid_post", LAYERS) == "ln1.5"
+    assert layer_name("blocks.5.hook_resid_post", LAYERS) == "ln_final"
 
 
 def test_parts_of_a_network_are_named_as_in_the_whole():

@@ -8,7 +8,7 @@ import pytest
 import small_runs
 from interbasis.analysis.run_record import read_run
 from interbasis.analysis.stages.trace import TraceResult
-from interbasis.analysis.stored_results import names_of
+from interbasis.analysis.stored_results import result_names
 from interbasis.show.report.record import read_runs
 from interbasis.show.viewer.payload import MAX_TRACES, run_payload
 
@@ -57,7 +57,7 @@ def test_the_page_holds_the_newest_and_counts_the_others(traced):
     assert payload.unreadable == ()
     assert [one.name for one in payload.traces] == [f"t{k:05d}" for k in range(TRACES - MAX_TRACES, TRACES)]
     assert payload.traces_left_out == TRACES + 1 - MAX_TRACES
-    assert names_of(traced, TraceResult)[0] == f"t{TRACES - 1:05d}"
+    assert result_names(traced, TraceResult)[0] == f"t{TRACES - 1:05d}"
 
 
 def test_a_damaged_trace_costs_itself_alone(tmp_path):

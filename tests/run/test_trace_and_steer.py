@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import interbasis
-from interbasis.analysis.prompts import feature_of
+from interbasis.analysis.prompts import parse_feature
 from interbasis.analysis.stages.trace import TraceResult
 from interbasis.analysis.stored_results import load_named
 from interbasis.analysis.traces.targets import TargetRequest
@@ -72,7 +72,7 @@ def test_transformer_lens_names_stand_beside_ours(run, cli, monkeypatch):
     assert "blocks.0.ln2.hook_normalized" in cli("show", run).out
     opened = interbasis.open_run(run)
     assert opened.section_indices(["blocks.0.hook_resid_mid"]) == [opened.graph.layer_names.index("ln2.0")]
-    basis, number = feature_of(opened.graph, "blocks.0.hook_resid_mid:3")
+    basis, number = parse_feature(opened.graph, "blocks.0.hook_resid_mid:3")
     assert (basis.name, number) == ("ln2.0", 3)
     named = TargetRequest(layer="blocks.0.hook_resid_mid", feature=3)
     _, inputs = next(Batches(opened.data(None, "train")).chunks(1, 2))

@@ -22,10 +22,10 @@ class ComparedRun(Record):
     """One of the two runs."""
 
     run: str
-    """Its folder."""
+    """Folder of the run."""
     summary: RunSummary
     modules: int | None
-    """None where they have not been looked for."""
+    """Number of modules; None where they have not been looked for."""
     modularity: float | None
 
 
@@ -36,7 +36,7 @@ class ComparedLayer(Record):
     width: int
     summaries: tuple[LayerSummary, LayerSummary]
     shared_subspace: float
-    """How much of the space that the smaller set of features reads is read by the other, too, 0 to 1."""
+    """Share of the space read by the smaller set of features that the other reads, too, 0 to 1."""
     nodes_required: tuple[int | None, int | None]
     """None where the run was not ablated there."""
 
@@ -64,11 +64,11 @@ class Comparison(Record):
     """Why edges and nodes required are left out; None where both runs were ablated alike."""
 
 
-def compare(one: str | Path, other: str | Path) -> Comparison:
-    """What is known of two runs of the same model, side by side.
+def compare(run: str | Path, other: str | Path) -> Comparison:
+    """Compare two runs of the same model, side by side.
 
     Args:
-        one: Folder of a run.
+        run: Folder of a run.
         other: Folder of another run.
 
     Returns:
@@ -77,11 +77,11 @@ def compare(one: str | Path, other: str | Path) -> Comparison:
     Raises:
         InterbasisError: The runs are of different models or have different node layers.
     """
-    graphs = load(one), load(other)
-    _require_same_model(one, other, *graphs)
+    graphs = load(run), load(other)
+    _require_same_model(run, other, *graphs)
     a, b = summarise(graphs[0]), summarise(graphs[1])
     ablated = [
-        load_result(run, AblationResult, graph) for run, graph in zip((one, other), graphs, strict=True)
+        load_result(folder, AblationResult, graph) for folder, graph in zip((run, other), graphs, strict=True)
     ]
     not_compared = _difference(*ablated)
     if not_compared:
@@ -106,7 +106,7 @@ def compare(one: str | Path, other: str | Path) -> Comparison:
         if source in b.sections
     }
     return Comparison(
-        runs=(_run(one, graphs[0], a), _run(other, graphs[1], b)),
+        runs=(_run(run, graphs[0], a), _run(other, graphs[1], b)),
         model=a.model,
         same_data=graphs[0].provenance.data_fingerprints == graphs[1].provenance.data_fingerprints,
         different_settings=_differences(*graphs),
@@ -152,16 +152,16 @@ def _edges(ablation: AblationResult | None, source: str) -> int | None:
     return row.count if row else None
 
 
-def _require_same_model(one: str | Path, other: str | Path, a: InteractionGraph, b: InteractionGraph) -> None:
+def _require_same_model(run: str | Path, other: str | Path, a: InteractionGraph, b: InteractionGraph) -> None:
     if a.provenance.model_fingerprint != b.provenance.model_fingerprint:
         raise InterbasisError(
-            f"{one} and {other} are runs of different models ({a.provenance.model or a.provenance.family} "
+            f"{run} and {other} are runs of different models ({a.provenance.model or a.provenance.family} "
             f"and {b.provenance.model or b.provenance.family}, whose weights differ); compare two runs of "
             "one model"
         )
     if a.layer_names != b.layer_names:
         raise InterbasisError(
-            f"{one} and {other} have different node layers ({', '.join(a.layer_names)} and "
+            f"{run} and {other} have different node layers ({', '.join(a.layer_names)} and "
             f"{', '.join(b.layer_names)}); build them with the same ones"
         )
 
@@ -171,12 +171,12 @@ def _differences(a: InteractionGraph, b: InteractionGraph) -> dict[str, tuple[An
     return {name: (first[name], second[name]) for name in first if first[name] != second[name]}
 
 
-def _overlap(one: LayerBasis, other: LayerBasis) -> float:
+def _overlap(basis: LayerBasis, other: LayerBasis) -> float:
     """‖Q₁Q₂ᵀ‖² / min(r₁, r₂) for orthonormal bases Q of the rows of C, the constant left out of both."""
-    if one.identity or other.identity:  # reads everything, at a vocabulary's width too
-        return float(min(one.features, other.features) > 0)
+    if basis.identity or other.identity:  # reads everything, at a vocabulary's width too
+        return float(min(basis.features, other.features) > 0)
     spaces = []
-    for transform in (one.transform, other.transform):
+    for transform in (basis.transform, other.transform):
         rows = transform[1:, 1:] if transform[0, 1:].abs().sum() == 0 else transform
         rows = rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-300)
         spaces.append(torch.linalg.qr(rows.T.double()).Q)

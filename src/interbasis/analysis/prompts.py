@@ -11,7 +11,7 @@ from torch import Tensor
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.network.hooks import own_name
+from interbasis.network.hooks import layer_name
 
 if TYPE_CHECKING:
     from interbasis.analysis.workspace import Workspace
@@ -26,14 +26,14 @@ class Prompt:
     names: Sequence[str] | None = None
     encode: Callable[[str], list[int]] | None = None
 
-    def name_of(self, output: int) -> str:
-        """What an output is called; its number where it has no name."""
+    def output_name(self, output: int) -> str:
+        """Return the name of an output; its number where it has no name."""
         known = self.names is not None and 0 <= output < len(self.names)
         return self.names[output] if known and self.names is not None else str(output)
 
 
-def prompt_of(opened: "Workspace", text: str | None, sample: int | None, data: str | None = None) -> Prompt:
-    """The sample that a prompt or a sample's number names, of the run's data or of those named.
+def open_prompt(opened: "Workspace", text: str | None, sample: int | None, data: str | None = None) -> Prompt:
+    """Return the sample that a prompt or a sample's number names, of the run's data or of those named.
 
     Raises:
         InterbasisError: Both or neither are given, there is no tokenizer, or no such sample.
@@ -51,7 +51,7 @@ def prompt_of(opened: "Workspace", text: str | None, sample: int | None, data: s
 def _from_text(opened: "Workspace", text: str) -> Prompt:
     from interbasis.data.text import open_tokenizer
 
-    folder = _tokenizer_of(opened)
+    folder = _tokenizer_folder(opened)
     if not folder:
         raise InterbasisError(
             "a prompt requires a tokenizer, and this run's model and data have none; name a sample of the "
@@ -78,7 +78,7 @@ def _from_sample(opened: "Workspace", sample: int, spec: str | None) -> Prompt:
     if sample >= len(batches):
         raise InterbasisError(f"the data have samples 0 to {len(batches) - 1}, received {sample}")
     _, inputs = next(batches.chunks(1, sample))
-    folder = _tokenizer_of(opened)
+    folder = _tokenizer_folder(opened)
     names = _names(opened, folder) or tuple(getattr(data, "classes", ())) or None
     row = inputs[0]
     tokens = not row.is_floating_point() and names is not None and opened.network.predicts_next
@@ -86,7 +86,7 @@ def _from_sample(opened: "Workspace", sample: int, spec: str | None) -> Prompt:
     return Prompt(text, row, names)
 
 
-def _tokenizer_of(opened: "Workspace") -> str:
+def _tokenizer_folder(opened: "Workspace") -> str:
     if opened.model is not None and opened.model.tokenizer:
         return opened.model.tokenizer
     return str(getattr(opened.train_data, "tokenizer", None) or "")
@@ -104,7 +104,7 @@ def _names(opened: "Workspace", folder: str) -> Sequence[str] | None:
 
 
 def named_output(prompt: Prompt, word: str | None) -> int | None:
-    """The output that a user names: its text, or its number.
+    """Return the output that a user names: its text, or its number.
 
     Raises:
         InterbasisError: The text is not one token or class.
@@ -116,7 +116,7 @@ def named_output(prompt: Prompt, word: str | None) -> int | None:
             return list(prompt.names).index(candidate)
     tokens = prompt.encode(word) if prompt.encode is not None else []
     # a tokenizer may have a token for all that it does not know
-    if len(tokens) == 1 and prompt.name_of(tokens[0]).strip() == word.strip():
+    if len(tokens) == 1 and prompt.output_name(tokens[0]).strip() == word.strip():
         return tokens[0]
     if word.isdecimal():
         return int(word)
@@ -125,14 +125,14 @@ def named_output(prompt: Prompt, word: str | None) -> int | None:
     )
 
 
-def feature_of(graph: InteractionGraph, text: str) -> tuple[LayerBasis, int]:
-    """`mlp_in.3:17`, or `blocks.3.ln2.hook_normalized:17`, as the basis of a layer and a number.
+def parse_feature(graph: InteractionGraph, text: str) -> tuple[LayerBasis, int]:
+    """Return `mlp_in.3:17`, or `blocks.3.ln2.hook_normalized:17`, as the basis of a layer and a number.
 
     Raises:
         InterbasisError: It is not of this form, or there is no such layer or feature.
     """
     named, colon, number = text.rpartition(":")
-    layer = own_name(named, graph.layer_names)
+    layer = layer_name(named, graph.layer_names)
     if not colon or not number.isdecimal() or layer not in graph.layer_names:
         names = ", ".join(graph.layer_names)
         raise InterbasisError(

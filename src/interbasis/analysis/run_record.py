@@ -12,7 +12,7 @@ from interbasis.analysis.stages.curves import CurvesResult
 from interbasis.analysis.stages.features import ExamplesResult, FeaturesResult
 from interbasis.analysis.stages.modules import ModulesResult
 from interbasis.analysis.stages.trace import TraceResult
-from interbasis.analysis.stored_results import Result, load_named, names_of
+from interbasis.analysis.stored_results import Result, load_named, result_names
 from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
@@ -38,7 +38,7 @@ class RunRecord:
     features: FeaturesResult | None = None
     examples: ExamplesResult | None = None
     traces: dict[str, TraceResult] = field(default_factory=dict)
-    """By name; those that were asked for."""
+    """Traces that were asked for, by name."""
     traces_left_out: int = 0
     """Older traces that were not read."""
     unreadable: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ def read_results(
         InterbasisError: One of the results cannot be read.
     """
     reader = _Reader(run, skip_unreadable)
-    names = [] if run.folder is None else names_of(run.folder, TraceResult)
+    names = [] if run.folder is None else result_names(run.folder, TraceResult)
     ablation = reader.read(AblationResult)
     return RunRecord(
         graph=run.graph,

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class Result(Record):
-    """What a stage returns."""
+    """Result of a stage."""
 
     file: ClassVar[str]
     """Name of the file it is stored in, without its suffix."""
-    made_by: ClassVar[str]
+    command: ClassVar[str]
     """The command that makes it."""
 
     def stem(self) -> str:
@@ -43,8 +43,8 @@ class Result(Record):
 
     @classmethod
     def remedy(cls, run: str | Path) -> str:
-        """What to do about a stored result that cannot be read."""
-        return f"run 'interbasis {cls.made_by} {run}' again"
+        """Return advice about a stored result that cannot be read."""
+        return f"run 'interbasis {cls.command} {run}' again"
 
 
 def unknown_layer(names: Iterable[str], known: Sequence[str]) -> str:
@@ -66,7 +66,7 @@ class DataUsed(Record):
     """The data that a result was measured on."""
 
     spec: str
-    """Their name; empty where data were given as tensors."""
+    """Name of the data; empty where they were given as tensors."""
     samples: int
     fingerprint: str
     """SHA-256 of the inputs."""
@@ -96,7 +96,7 @@ R = TypeVar("R", bound=Result)
 
 
 class ResultHeader(Record):
-    """What a result's file says before the result itself."""
+    """Header of a result's file, before the result itself."""
 
     format: str
     schema_version: int
@@ -141,7 +141,7 @@ def save_result(
 
 
 def check_same_graph(run: Path, graph: str) -> None:
-    """The run holds the graph that was loaded from it.
+    """Check that the run holds the graph that was loaded from it.
 
     Raises:
         InterbasisError: It was built again since.
@@ -174,7 +174,7 @@ def load_result(
     return _load(run, kind, kind.file, digest or graph_digest(run), graph)
 
 
-def names_of(run: str | Path, kind: type[Result]) -> list[str]:
+def result_names(run: str | Path, kind: type[Result]) -> list[str]:
     """Names of results of a kind of which several are kept, the newest first; none of them is read."""
     try:
         with os.scandir(inside(Path(run), kind.file)) as entries:
@@ -214,7 +214,7 @@ def load_named(
     """
     run = Path(run)
     digest, loaded = digest or graph_digest(run), {}
-    for name in sorted(names_of(run, kind) if names is None else names):
+    for name in sorted(result_names(run, kind) if names is None else names):
         try:
             result = _load(run, kind, f"{kind.file}/{name}", digest, graph)
         except InterbasisError as error:

@@ -20,7 +20,7 @@ class LayerSummary(Record):
 
     name: str
     hook: str | None
-    """What TransformerLens calls the place; None where it has no name for it."""
+    """TransformerLens' name of the place; None where it has none."""
     width: int
     """Coordinates before any were dropped, the constant among them."""
     features: int
@@ -29,7 +29,7 @@ class LayerSummary(Record):
     dropped_as_unused: int
     """Directions without effect on the next layer."""
     last_kept_over_floor: float | None
-    """How many times the noise floor the last kept value is; near 1, the cut runs through a continuum."""
+    """The last kept value in multiples of the noise floor; near 1, the cut runs through a continuum."""
     effective_features: float
     """Participation ratio of what ranks the features, (Σλ)² / Σλ²."""
     largest: float | None
@@ -47,10 +47,10 @@ class SectionSummary(Record):
     edges: int
     largest: float | None
     edges_for_90_percent: int
-    """How many of the largest edges carry 90 % of Ê²."""
+    """Number of the largest edges that carry 90 % of Ê²."""
     edges_for_99_percent: int
     median_relative_error: float | None
-    """Of Ê; None where edges are exact."""
+    """Median relative error of Ê; None where edges are exact."""
 
     @property
     def name(self) -> str:
@@ -58,14 +58,14 @@ class SectionSummary(Record):
 
 
 class RunSummary(Record):
-    """What a run holds; layers by name, sections by the name of their source layer."""
+    """Contents of a run in a few numbers; layers by name, sections by the name of their source layer."""
 
     model: str
     family: str
     basis: Basis
     edge_method: Method | None
     samples: dict[str, int]
-    """Of data, jacobian_data and edge_data."""
+    """Number of samples of data, jacobian_data and edge_data."""
     skip_positions: int
     """First positions that do not count in sums over the data."""
     norm_limit: float | None
@@ -73,7 +73,7 @@ class RunSummary(Record):
     isolate_largest: bool
     """Whether the largest direction of every layer is a feature of its own."""
     token_texts: dict[int, str]
-    """What the tokens that carry largest directions are called, where a tokenizer says so."""
+    """Texts of the tokens that carry largest directions, where there is a tokenizer."""
     seconds: dict[str, float]
     """Per phase of the build."""
     versions: dict[str, str]
@@ -82,7 +82,7 @@ class RunSummary(Record):
 
 
 def summarise(graph: InteractionGraph) -> RunSummary:
-    """What a graph holds, in a few numbers."""
+    """Summarise a graph in a few numbers."""
     widths, directions = graph.provenance.widths, graph.provenance.largest_directions
     hooks = hook_names(graph.layer_names)
     errors: Sequence[Tensor | None] = graph.edge_errors or [None] * len(graph.edges)
@@ -127,8 +127,8 @@ def _tokenizer(request: BuildRequest | None) -> Path | None:
     if request is None:
         return None
     for spec, option in ((request.data or "", "tokenizer"), (request.model, "")):
-        family, _, rest = spec.partition(":")
-        name, options = split_options(rest)
+        family, _, value = spec.partition(":")
+        name, options = split_options(value)
         folder = Path(options.get(option, name if family == "hf" else ""))
         if (folder / "tokenizer.json").is_file():
             return folder
@@ -171,7 +171,7 @@ def _section(edges: Tensor, error: Tensor | None, source: LayerBasis, target: La
     shares = squares.cumsum(0) / squares.sum()
 
     def carrying(share: float) -> int:
-        """How many of the largest edges; none where all are 0."""
+        """Number of the largest edges that carry the share; 0 where all are 0."""
         return int((shares < share).sum()) + 1 if squares.numel() and squares[0] > 0 else 0
 
     median = None
@@ -194,7 +194,7 @@ def _dropped(cut: SpectrumCut | None) -> int:
 
 
 def _margin(cut: SpectrumCut | None) -> float | None:
-    """How many times the floor the last kept value is; near 1 means the cut runs through a continuum."""
+    """The last kept value in multiples of the floor; near 1 means the cut runs through a continuum."""
     return cut.smallest_kept / cut.floor if cut and cut.smallest_kept and cut.floor else None
 
 

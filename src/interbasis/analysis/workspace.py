@@ -29,7 +29,7 @@ from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_sources import NamedSources
 from interbasis.graph.store import graph_digest
 from interbasis.graph.trust import require_same_data, require_trust
-from interbasis.network.hooks import own_name
+from interbasis.network.hooks import layer_name
 from interbasis.network.network import Network
 
 if TYPE_CHECKING:
@@ -127,9 +127,9 @@ class Workspace:
         """
         if device is None:
             return self
-        where, dtype = torch_device(device), self.graph.config.torch_dtype
-        require_dtype(where, dtype)
-        network = self.network.to(where) if has_float64(where) else self.network.to(where, dtype)
+        target, dtype = torch_device(device), self.graph.config.torch_dtype
+        require_dtype(target, dtype)
+        network = self.network.to(target) if has_float64(target) else self.network.to(target, dtype)
         return replace(self, given_network=network, given_model=self.model)
 
     def data(self, spec: str | None = None, split: Split = "test") -> Data:
@@ -167,7 +167,7 @@ class Workspace:
         """Return the indices of sections by the names of their source layers; None is all of them."""
         known = self.graph.section_names
         chosen = {
-            own_name(name, self.graph.layer_names): name for name in (known if names is None else names)
+            layer_name(name, self.graph.layer_names): name for name in (known if names is None else names)
         }
         for layer, name in chosen.items():
             if layer not in known:

@@ -44,20 +44,20 @@ from interbasis.network.network import Network, Section
 
 MIN_CHUNK_BYTES = 2**20
 MAX_CHUNK_BYTES = 2**26
-"""What the activations of a chunk may weigh, by the limit on memory."""
+"""Bytes that the activations of a chunk may take, by the limit on memory."""
 COPIES_OF_A_CHUNK = 6
 """Temporaries beside a chunk's activations, some of them float64."""
 MIN_WORKSPACE, MAX_WORKSPACE = 2**22, 2**28
 """Bytes of one temporary of attention's sums."""
 COPIES_OF_WORKSPACE = 5
 RESERVE = 0.02
-"""Of the limit: estimates are within 2 % of measured peaks."""
+"""Share of the limit that is not planned with: estimates are within 2 % of measured peaks."""
 READING_A_BLOCK = 0.45
-"""What a block's weights take as they are read, beside the block."""
+"""Memory of a block's weights as they are read, beside the block, in multiples of the block."""
 GRAMS_OF_A_CHUNK = 2.5
-"""While the scatter of a chunk is made and added."""
+"""Grams held while the scatter of a chunk is made and added."""
 MATRICES_OF_TILES = 5
-"""Of ROWS_PER_TILE² numbers, while tiles are multiplied out."""
+"""Matrices of ROWS_PER_TILE² numbers held while tiles are multiplied out."""
 PARTS_OF_HEADS = 23
 """Matrices c_out² of attention: sums by pairs of heads (5), the Gram (9), ΣN_ss (6), temporaries."""
 SQUARES_IN_CLOSED_FORM = 10

@@ -25,7 +25,7 @@ MAX_CARRIERS = 5
 MAX_DECOMPOSED = 2048
 """Width up to which a Gram is decomposed as a whole."""
 DIRECTIONS, ITERATIONS = 6, 6
-"""Of the randomised decomposition of larger ones."""
+"""Directions and iterations of the randomised decomposition of wider Grams."""
 
 
 @dataclass(frozen=True)

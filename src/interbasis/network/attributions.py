@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from interbasis.network.cores import Counted, SamplesQueries
-from interbasis.network.cores.core import into_groups, positions_of
+from interbasis.network.cores.core import into_groups, take_positions
 from interbasis.numerics.integration import Rule
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def signed_attributions(section: "Section", f: Tensor, integral: Rule, tokens: S
     f = f if tokens.inputs is None else f * tokens.inputs[..., None]
     if tokens.positions is not None and isinstance(core, SamplesQueries):
         inner = core.signed_attributions_at(u, f, section.read, tokens.positions, integral, signs)
-        skipped = positions_of(f, tokens.positions)
+        skipped = take_positions(f, tokens.positions)
     else:
         outputs = section.outputs(f)
         inner = core.signed_attributions(u, f, section.read, outputs, integral, signs)

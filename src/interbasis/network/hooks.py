@@ -28,13 +28,13 @@ NORMED = {
     "mlp_in": "ln2.hook_normalized",
 }
 UNNORMED = {"attn_in": "hook_resid_pre", "mlp_in": "hook_resid_mid"}
-"""Of a block, by the part of a node layer's name before the block's number."""
+"""Hooks of a block, by the part of a node layer's name before the block's number."""
 FINAL = {"ln_final_out": "ln_final.hook_scale", "unembed": "ln_final.hook_normalized"}
 NORMS = ("ln1", "ln1_out", "ln2", "ln2_out", "ln_final", "ln_final_out")
 
 
 def hook_names(layers: Sequence[str]) -> dict[str, str]:
-    """What TransformerLens calls the node layers of a transformer; layers without such a name are left out.
+    """TransformerLens' names of the node layers of a transformer; layers without such a name are left out.
 
     Args:
         layers: Names of node layers.
@@ -45,7 +45,7 @@ def hook_names(layers: Sequence[str]) -> dict[str, str]:
     numbered = {name: match.groups() for name in layers if (match := re.fullmatch(r"(\w+)\.(\d+)", name))}
     blocks = [int(number) for part, number in numbered.values() if part in NORMED]
     normed = any(name.partition(".")[0] in NORMS for name in layers)
-    known = _of_blocks(layers, {part for part, _ in numbered.values()}) if normed else UNNORMED
+    known = _block_hooks(layers, {part for part, _ in numbered.values()}) if normed else UNNORMED
     hooks = {name: f"blocks.{k}.{known[part]}" for name, (part, k) in numbered.items() if part in known}
     post = f"blocks.{max(blocks)}.hook_resid_post" if blocks else None
     stream_at_the_end = "ln_final" if normed else "unembed"
@@ -56,16 +56,16 @@ def hook_names(layers: Sequence[str]) -> dict[str, str]:
     return {name: hooks[name] for name in layers if name in hooks}
 
 
-def _of_blocks(layers: Sequence[str], parts: set[str]) -> Mapping[str, str]:
-    """Where norms follow the branches alone (OLMo 2), branches read the stream; a short cut may not tell."""
+def _block_hooks(layers: Sequence[str], parts: set[str]) -> Mapping[str, str]:
+    """Hooks of parts of blocks; where norms follow the branches alone (OLMo 2), branches read the stream."""
     if parts & {"ln1", "ln1_out", "ln2", "ln2_out"} or not parts & {"post1", "post2"}:
         return NORMED
     whole = any(name.startswith("attn_in.") and name.replace("attn", "mlp") in layers for name in layers)
     return UNNORMED if whole else {}
 
 
-def own_name(name: str, layers: Sequence[str]) -> str:
-    """The node layer that a name or a hook name means; a name that is neither is returned as it is."""
+def layer_name(name: str, layers: Sequence[str]) -> str:
+    """Return the node layer that a name or a hook name means; a name that is neither is returned as it is."""
     if name in layers:
         return name
     match = re.fullmatch(r"blocks\.(\d+)\.hook_resid_post", name)
@@ -80,9 +80,9 @@ def node_layer(name: str, layers: Sequence[str]) -> str:
     Raises:
         InterbasisError: There is no such node layer.
     """
-    own = own_name(name, layers)
-    if own in layers:
-        return own
+    layer = layer_name(name, layers)
+    if layer in layers:
+        return layer
     near = get_close_matches(name, [*layers, *hook_names(layers).values()], n=1, cutoff=0)
     raise InterbasisError(
         f"there is no node layer {name!r}; did you mean {near[0]!r}? The network has {', '.join(layers)}"

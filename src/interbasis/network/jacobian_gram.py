@@ -38,10 +38,10 @@ class JacobianGram:
     X: Tensor | None  # [k, w]; None is the identity
     K: Tensor  # [k, k]
     noise: Tensor | None = None  # [k, k]
-    """How far K may be off where query positions were sampled, here or in layers after this one: the scaled
+    """Error of K where query positions were sampled, here or in layers after this one: the scaled
     difference of two independent estimates, each made from half of the queries in all of these layers."""
     terms: tuple[Terms, ...] = ()
-    """What M′ was summed from where X has been multiplied into K: rows Y = [ĈP; A] and the mean squares of
+    """Terms of M′ where X has been multiplied into K: rows Y = [ĈP; A] and the mean squares of
     the Jacobian by each of them. They are X and the diagonal of K otherwise."""
 
     @property
@@ -71,7 +71,7 @@ class JacobianGram:
         return (inner @ self.K * inner).sum(1)
 
     def magnitudes_along(self, directions: Tensor) -> Tensor:  # [r, w] -> [r]
-        """What x M′ xᵀ is the sum of before anything cancels, Σ_i (Y x)_i² size_i.
+        """Magnitude of x M′ xᵀ before anything cancels, Σ_i (Y x)_i² size_i.
 
         An entry ij of a Gram summed in rounded numbers is off by a few ε √(size_i size_j); where these errors
         are independent, x M′ xᵀ is off by as many ε times this.
@@ -79,22 +79,24 @@ class JacobianGram:
         return self._sum_of_squares(directions, lambda x: x)
 
     def products_along(self, directions: Tensor) -> Tensor:  # [r, w] -> [r]
-        """The same before anything cancels within Y x either, Σ_i (|Y| |x|)_i² size_i.
+        """Magnitude of x M′ xᵀ before anything cancels within Y x either, Σ_i (|Y| |x|)_i² size_i.
 
         M′ is multiplied out in float64, so that x M′ xᵀ is off by width · ε times this.
         """
         return self._sum_of_squares(directions, torch.abs)
 
-    def _sum_of_squares(self, directions: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:  # [r, w] -> [r]
+    def _sum_of_squares(
+        self, directions: Tensor, function: Callable[[Tensor], Tensor]
+    ) -> Tensor:  # [r, w] -> [r]
         total = directions.new_zeros(len(directions))
-        for terms in self.terms or (self._own_terms,):
-            some = of(directions[:, terms.columns])
+        for terms in self.terms or (self._default_terms,):
+            restricted = function(directions[:, terms.columns])
             for rows, sizes in terms.blocks():
-                total += (some @ of(rows).T).square() @ sizes
+                total += (restricted @ function(rows).T).square() @ sizes
         return total
 
     @property
-    def _own_terms(self) -> Terms:
+    def _default_terms(self) -> Terms:
         rows = torch.eye(len(self.K), dtype=torch.float64) if self.X is None else self.X
         return Terms(slice(None), rows, self.K.diagonal())
 

@@ -48,10 +48,10 @@ def written_rows(section: "Section", mask: Tensor) -> Iterator[tuple[Tensor, Ten
 
 def equal_masks(mask: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield (kept columns, rows) for every different row of a mask [r_out, r_in] that keeps any column."""
-    different, which = mask.unique(dim=0, return_inverse=True)
+    different, number = mask.unique(dim=0, return_inverse=True)
     for k, row in enumerate(different):
         if row.any():
-            yield row.nonzero()[:, 0], (which == k).nonzero()[:, 0]
+            yield row.nonzero()[:, 0], (number == k).nonzero()[:, 0]
 
 
 @dataclass(frozen=True, eq=False)

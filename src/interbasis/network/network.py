@@ -37,7 +37,7 @@ from interbasis.network.cores import (
     SamplesQueries,
     StatisticsCore,
     Sums,
-    positions_of,
+    take_positions,
 )
 from interbasis.network.cores.squares import Squares
 from interbasis.network.hooks import node_layer
@@ -97,7 +97,7 @@ class LayerMap(ABC):
 
     @abstractmethod
     def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:  # [d_in], [..., d_in]
-        """Along the path that no core bends: where f comes out, and how small changes of it do."""
+        """Return f and small changes of it along the direct path, which no core bends."""
 
     @property
     def one_by_one(self) -> bool:
@@ -155,10 +155,10 @@ class Section(LayerMap):
 
     def at(self, f: Tensor, positions: Tensor) -> Tensor:  # [n, T, d_in], [n, S] -> [n, S, d_out]
         """The outputs at some positions, each sample's own; the core samples queries or mixes none."""
-        own = positions_of(f, positions)
+        at_positions = take_positions(f, positions)
         if not isinstance(self.core, SamplesQueries):
-            return self(own)
-        return self._apply_skip(own) + self._apply_write(self.core.at(self.read_outs(f), positions))
+            return self(at_positions)
+        return self._apply_skip(at_positions) + self._apply_write(self.core.at(self.read_outs(f), positions))
 
     def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:  # [d_in], [..., d_in]
         """P f and P δ."""
@@ -180,9 +180,9 @@ class Section(LayerMap):
     @cached_property
     def copies(self) -> tuple[Tensor, Tensor]:
         """Coordinates of the target that are coordinates of the source, and which: [c], [c]."""
-        one = (self.skip != 0).sum(1) == 1
+        single = (self.skip != 0).sum(1) == 1
         largest, source = self.skip.max(1)
-        target = (one & (largest == 1) & ~self.write.any(1)).nonzero()[:, 0]
+        target = (single & (largest == 1) & ~self.write.any(1)).nonzero()[:, 0]
         return target, source[target]
 
     @cached_property
@@ -210,7 +210,7 @@ class Section(LayerMap):
         return self.positions_out(f.shape[1])
 
     def positions_out(self, positions: int) -> slice:
-        """Those that come out of so many."""
+        """Positions that come out of a number of input positions."""
         return slice(positions - 1 if self.last_only else 0, positions)
 
     @property
@@ -220,7 +220,7 @@ class Section(LayerMap):
 
     @property
     def shapes(self) -> Shapes:
-        """Of P, A and B."""
+        """Shapes of P, A and B."""
         return Shapes(*(tuple(matrix.shape) for matrix in (self.skip, self.read, self.write)))
 
     @property
@@ -228,12 +228,12 @@ class Section(LayerMap):
         return self.skip[:0, :0]
 
     def count_out(self, positions: int) -> int:
-        """How many positions come out of so many."""
+        """Number of positions that come out of a number of input positions."""
         here = self.positions_out(positions)
         return here.stop - here.start
 
     def in_basis(self, inverse: Tensor | None, transform: Tensor | None) -> "Section":
-        """The same map from source features to target features, F̂(f̂) = C_out F(C_in⁺ f̂).
+        """Return the map from source features to target features, F̂(f̂) = C_out F(C_in⁺ f̂).
 
         inverse C_in⁺ [d_in, r_in], transform C_out [r_out, d_out]; None is the identity.
         """
@@ -280,7 +280,7 @@ class Section(LayerMap):
         """The part of f that outputs at these positions depend on; f may hold these Q < T alone."""
         if positions is None or self.core.mixes_positions or f.shape[1] == positions.shape[1]:
             return f
-        return positions_of(f, positions)
+        return take_positions(f, positions)
 
     @property
     def exact_is_cheapest(self) -> bool:
@@ -292,7 +292,7 @@ class Section(LayerMap):
         return self.core.squares(self, integral) if isinstance(self.core, ClosedFormSquares) else None
 
     def aligned(self) -> "Section":
-        """The same section with features that are 0 everywhere behind its own, where that is quicker."""
+        """Return the section padded with features that are 0 everywhere, where that is quicker."""
         more = -self.features_in % ALIGNED_FEATURES
         if not more or self.features_in < MIN_ALIGNED_WIDTH:
             return self
@@ -336,15 +336,15 @@ class Network:
     rotate_last: bool = True
     """Whether the last node layer is rotated (PCA) when nothing else is said."""
     build_dtype: Dtype = "float64"
-    """What a build computes in when nothing else is said."""
+    """Dtype that a build computes in by default."""
     predicts_next: bool = False
     """Whether it takes tokens and its outputs at every position are about the token that follows."""
     token_names: tuple[str, ...] = ()
-    """What its tokens are called, if it knows; a tokenizer says so otherwise."""
+    """Texts of its tokens, if it knows them; a tokenizer says so otherwise."""
     modulus: int | None = None
     """p, if it adds two numbers modulo p: then features are functions of two numbers with Fourier labels."""
     arrange: Callable[[Tensor], Tensor] | None = None
-    """How the model arranges its outputs where that is not [samples, positions, channels], as images."""
+    """Function that arranges outputs as the model does where that is not [samples, positions, channels]."""
     remake: "Callable[[Change], Network] | None" = None
     """Converts the model that this network was made from again, with change(W) in place of every weight
     matrix W. Sections do not tell: their matrices hold structure (identities, residual paths, norms) too."""
@@ -375,7 +375,7 @@ class Network:
 
     @property
     def output_layer(self) -> NodeLayer:
-        """What the model puts out: the last node layer, or the end of the tail."""
+        """Layer that the model puts out: the last node layer, or the end of the tail."""
         return (*self.sections, *self.tail)[-1].target
 
     @property
@@ -399,7 +399,7 @@ class Network:
         return output if self.arrange is None else self.arrange(output)
 
     def finish(self, f: Tensor, inputs: Tensor) -> Tensor:  # [n, S, width]
-        """The same as [samples, positions, channels]; inputs say if it has positions."""
+        """Return the model's output as [samples, positions, channels]; inputs say if it has positions."""
         for step in self.tail:
             f = step(f)
         output = f[..., self.output_layer.first_coordinate :]
@@ -421,7 +421,7 @@ class Network:
         return f
 
     def between(self, layers: Sequence[str]) -> "Network":
-        """The same network with fewer node layers.
+        """Return the network with fewer node layers.
 
         Args:
             layers: Names of at least two neighbouring node layers, in order, or TransformerLens' names.
@@ -498,7 +498,7 @@ class Head(Prefix):
 
 
 def sections_before(network: Network) -> tuple[Section, ...]:
-    """What a cut that begins inside a network left before its first node layer."""
+    """Sections that a cut that begins inside a network left before its first node layer."""
     return network.prefix.sections if isinstance(network.prefix, Head) else ()
 
 

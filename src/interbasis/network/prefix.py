@@ -1,11 +1,11 @@
-"""What leads from inputs to the first node layer."""
+"""Prefix of a network, from inputs to the first node layer."""
 
 import torch
 from torch import Tensor, nn
 
 
 class Prefix(nn.Module):
-    """What comes before the first node layer: inputs -> [n, T, width], the constant in front."""
+    """Map from inputs to the first node layer, [n, T, width], the constant in front."""
 
     def has_positions(self, inputs: Tensor) -> bool:
         """Whether these inputs are sequences; rows without positions are treated as sequences of one."""

@@ -1,4 +1,4 @@
-"""Which part of the input every position of a node layer depends on."""
+"""Receptive fields: the part of the input that every position of a node layer depends on."""
 
 import torch
 from torch import Tensor
@@ -22,8 +22,8 @@ def receptive_fields(network: Network, index: int) -> Tensor | None:  # [positio
     last = first + 1
     for section in network.sections[:index]:
         if isinstance(section, StencilSection):
-            used = (section.taps_of(section.skip) != 0).any(2).any(0)
-            used |= (section.taps_of(section.read) != 0).any(2).any(0)
+            used = (section.by_tap(section.skip) != 0).any(2).any(0)
+            used |= (section.by_tap(section.read) != 0).any(2).any(0)
             first, last = _through(section.stencil, used.cpu(), first, last)
         elif section.core.mixes_positions or section.last_only:
             return None

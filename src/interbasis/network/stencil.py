@@ -1,4 +1,4 @@
-"""Which positions of one grid every position of another reads: convolutions, pooling, flattening, resizing.
+"""Stencils: the positions of one grid that every position of another reads, as in convolutions and pooling.
 
 A stencil has K taps. Tap k of output s reads Σ_t W_k[s, t] f_t; for a convolution that is one pixel at an
 offset, or nothing beyond the border, for an average all pixels of a window. The patch of output s is
@@ -47,9 +47,9 @@ class Stencil:
     index: Tensor  # int64 [S, K, L]
     """The pixels of every tap; L = 1 for all but averages."""
     weight: Tensor  # float64 [S, K, L]
-    """Their weights; 0 where there is no pixel."""
+    """Weights of the pixels; 0 where there is no pixel."""
     window: SlidingWindow | None = None
-    """Of the first taps, where they are those of a convolution."""
+    """Sliding window of the first taps, where they are those of a convolution."""
 
     def __post_init__(self) -> None:
         if self.index.shape != self.weight.shape or len(self.index) != math.prod(self.target):
@@ -77,8 +77,8 @@ class Stencil:
     @classmethod
     def pointwise(cls, grid: Grid) -> "Stencil":
         """One tap: every output reads its own pixel."""
-        own = torch.arange(math.prod(grid))[:, None, None]
-        return cls(grid, grid, own, torch.ones(own.shape, dtype=torch.float64))
+        positions = torch.arange(math.prod(grid))[:, None, None]
+        return cls(grid, grid, positions, torch.ones(positions.shape, dtype=torch.float64))
 
     @classmethod
     def flattened(cls, grid: Grid) -> "Stencil":
@@ -173,19 +173,19 @@ class Stencil:
             raise InterbasisError(f"expected stencils between the same grids, received {self} and {other}")
         depth = max(self.index.shape[2], other.index.shape[2])
         index, weight = _deepened(self, depth)
-        where: list[int] = []
+        places: list[int] = []
         for k in range(other.taps):
             extra_index, extra_weight = (part[:, k : k + 1] for part in _deepened(other, depth))
             same = (
                 ((weight == extra_weight) & ((index == extra_index) | (weight == 0))).flatten(2).all(2).all(0)
             )
-            found = same.nonzero()[:, 0].tolist()
-            if found:
-                where.append(found[0])
+            matches = same.nonzero()[:, 0].tolist()
+            if matches:
+                places.append(matches[0])
                 continue
-            where.append(index.shape[1])
+            places.append(index.shape[1])
             index, weight = torch.cat([index, extra_index], 1), torch.cat([weight, extra_weight], 1)
-        return replace(self, index=index, weight=weight), where
+        return replace(self, index=index, weight=weight), places
 
     def tap(self, f: Tensor, k: int) -> Tensor:  # [n, T, d] -> [n, S, d]
         """W_k f."""
@@ -210,36 +210,38 @@ class Stencil:
 
     @cached_property
     def _whole(self) -> list[bool]:
-        """For every tap, whether it is one pixel with weight 1 at every output."""
+        """Whether each tap is one pixel with weight 1 at every output."""
         single = (self.weight[..., 1:] == 0).all(2).all(0)
         return ((self.weight[..., 0] == 1).all(0) & single).tolist()
 
     @cached_property
     def _untouched(self) -> list[bool]:
-        """For every tap, whether it is the identity."""
+        """Whether each tap is the identity."""
         if self.source != self.target:
             return [False] * self.taps
-        own = torch.arange(self.positions)[:, None]
-        return [whole and bool((self.index[:, k, :1] == own).all()) for k, whole in enumerate(self._whole)]
+        positions = torch.arange(self.positions)[:, None]
+        return [
+            whole and bool((self.index[:, k, :1] == positions).all()) for k, whole in enumerate(self._whole)
+        ]
 
     @cached_property
     def classes(self) -> tuple[OutputClass, ...]:
         """Output positions with equal overlaps, the largest class first."""
         patterns = self._single_patterns() if self.index.shape[2] == 1 else self._overlaps()
-        different, which = patterns.flatten(1).unique(dim=0, return_inverse=True)
+        different, class_number = patterns.flatten(1).unique(dim=0, return_inverse=True)
         classes = []
         for number, pattern in enumerate(different):
-            members = (which == number).nonzero()[:, 0]
+            members = (class_number == number).nonzero()[:, 0]
             if self.index.shape[2] == 1:
                 pairs = _single_pairs(pattern.view(self.taps, 2))
             else:
                 matrix = pattern.view(self.taps, self.taps)
                 pairs = tuple((k, other, matrix[k, other].item()) for k, other in matrix.nonzero().tolist())
             classes.append(OutputClass(members, pairs))
-        return tuple(sorted(classes, key=lambda one: -len(one.positions)))
+        return tuple(sorted(classes, key=lambda output_class: -len(output_class.positions)))
 
     def _single_patterns(self) -> Tensor:  # [S, K, 2]
-        """For taps of one pixel: the weight, and the first tap that reads the same pixel."""
+        """Weight of every tap of one pixel, and the first tap that reads the same pixel."""
         weight = self.weight[..., 0]
         index = torch.where(weight == 0, -1, self.index[..., 0])
         order = index.argsort(dim=1, stable=True)
@@ -269,7 +271,7 @@ def _single_pairs(pattern: Tensor) -> tuple[tuple[int, int, float], ...]:  # [K,
     for k, (weight, first) in enumerate(pattern.tolist()):
         if weight:
             together.setdefault(int(first), []).append((k, weight))
-    return tuple((k, other, a * b) for some in together.values() for k, a in some for other, b in some)
+    return tuple((k, other, a * b) for taps in together.values() for k, a in taps for other, b in taps)
 
 
 def _deepened(stencil: Stencil, depth: int) -> tuple[Tensor, Tensor]:

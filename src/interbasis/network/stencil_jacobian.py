@@ -40,7 +40,7 @@ class StencilJacobian(SectionJacobian):
         if transform is not None:
             skip, write = transform.cpu() @ skip, transform.cpu() @ write
         first = section.source.first_coordinate
-        by_tap = [section.taps_of(matrix)[..., first:].movedim(1, 0) for matrix in (skip, read)]
+        by_tap = [section.by_tap(matrix)[..., first:].movedim(1, 0) for matrix in (skip, read)]
         return cls(section, by_tap[0], by_tap[1], write)
 
     def gram_from_sums(
@@ -78,7 +78,7 @@ class StencilJacobian(SectionJacobian):
     def _blocks(
         self, moments: Sequence[Moments], samples: int, weight: Tensor | None
     ) -> dict[tuple[int, int], Tensor]:
-        """For every pair of taps that overlap, Σ_c o_kk′(c) [[n_c G, GB ΣN], [(GB ΣN)ᵀ, ΣNᵀQN]]."""
+        """Blocks of every pair of taps that overlap, Σ_c o_kk′(c) [[n_c G, GB ΣN], [(GB ΣN)ᵀ, ΣNᵀQN]]."""
         blocks: dict[tuple[int, int], Tensor] = {}
         identity = torch.eye(len(self.write), dtype=torch.float64)
         middle = identity if weight is None else weight.cpu()

@@ -27,7 +27,7 @@ def stencil_applier(stencil: Stencil, matrix: Tensor) -> Apply:  # M [c, 1 + K·
     for k in (used & ~several).any(1).nonzero()[:, 0].tolist():
         steps.append(_one_tap(stencil, k, taps[:, k] * ~several))
     if several.any():
-        steps.append(_many_taps(stencil, taps * several))
+        steps.append(_several_taps(stencil, taps * several))
 
     def apply(f: Tensor) -> Tensor:
         result = f[:, :1, :1] * bias
@@ -43,7 +43,7 @@ def _one_tap(stencil: Stencil, k: int, matrix: Tensor) -> Apply:
     return lambda f: multiply(stencil.tap(f, k))
 
 
-def _many_taps(stencil: Stencil, taps: Tensor) -> Apply:  # [c, K, d]
+def _several_taps(stencil: Stencil, taps: Tensor) -> Apply:  # [c, K, d]
     used = taps != 0
     left, right = _range(used.any(0).any(0))
     top, bottom = _range(used.any(1).any(1))
@@ -73,9 +73,11 @@ def _convolution(stencil: Stencil, block: Tensor) -> Apply:  # [rows, K, columns
     size = block.shape[2] // groups
     within = torch.arange(len(block)) * groups // len(block) * size  # where a row's own columns begin
     columns = within[:, None] + torch.arange(size)
-    own = block.gather(2, columns[:, None].expand(-1, block.shape[1], -1).to(block.device))
+    grouped = block.gather(2, columns[:, None].expand(-1, block.shape[1], -1).to(block.device))
     offsets = int(torch.tensor(window.kernel).prod())
-    weight = own[:, :offsets].mT.unflatten(2, window.kernel).contiguous()  # [rows, columns / groups, kernel…]
+    weight = (
+        grouped[:, :offsets].mT.unflatten(2, window.kernel).contiguous()
+    )  # [rows, columns / groups, kernel…]
     same = window.mode == "zeros" and all(before == after for before, after in window.padding)
     pads = [pad for pair in reversed(window.padding) for pad in pair]
     mode = "constant" if window.mode == "zeros" else window.mode
@@ -93,7 +95,7 @@ def _convolution(stencil: Stencil, block: Tensor) -> Apply:  # [rows, K, columns
 
 
 def _groups(block: Tensor) -> int:  # [rows, K, columns]
-    """Into how many equal diagonal blocks a matrix falls."""
+    """Number of equal diagonal blocks that a matrix falls into."""
     filled = (block != 0).any(1)  # [rows, columns]
     rows, columns = filled.shape
     for groups in sorted(
@@ -121,6 +123,6 @@ def _gathered(stencil: Stencil, block: Tensor) -> Apply:  # [rows, K, columns]
 
 
 def _range(used: Tensor) -> tuple[int, int]:
-    """From the first to the last that is used."""
-    where = used.nonzero()
-    return int(where[0]), int(where[-1]) + 1
+    """First index that is used, and one past the last."""
+    indices = used.nonzero()
+    return int(indices[0]), int(indices[-1]) + 1

@@ -38,7 +38,7 @@ from interbasis.network.cores import (
     PassCore,
     StatisticsCore,
     Sums,
-    positions_of,
+    take_positions,
 )
 from interbasis.network.cores.squares import Squares
 from interbasis.network.masked import written_rows
@@ -90,22 +90,22 @@ class StencilSection(Section):
         """Coordinates or features of the source, at one position."""
         return (self.skip.shape[1] - 1) // self.stencil.taps
 
-    def taps_of(self, matrix: Tensor) -> Tensor:  # [c, 1 + K·d] -> [c, K, d]
+    def by_tap(self, matrix: Tensor) -> Tensor:  # [c, 1 + K·d] -> [c, K, d]
         """A_k or P_k by tap, without the bias."""
         return matrix[:, 1:].unflatten(1, (self.stencil.taps, -1))
 
     def patches(self, f: Tensor) -> Tensor:  # [n, T, d] -> [n, S, 1 + K·d]
         """p, whose constant is that of position 0."""
         inner = self.stencil.patches(f).flatten(2)
-        one = f[:, :1, :1].expand(-1, inner.shape[1], -1)
-        return torch.cat([one, inner], dim=2)
+        constant = f[:, :1, :1].expand(-1, inner.shape[1], -1)
+        return torch.cat([constant, inner], dim=2)
 
     def over_patches(self) -> Section:
-        """The same matrices and core as a section whose positions are patches."""
+        """Return the matrices and core as a section whose positions are patches."""
         return Section(self.source, self.target, self.skip, self.read, self.write, self.core)
 
     def folded(self, values: Tensor) -> Tensor:  # [..., 1 + K·d] -> [..., d]
-        """What belongs to coordinates of patches, summed over taps; the bias belongs to the constant."""
+        """Sum over taps what belongs to coordinates of patches; the bias belongs to the constant."""
         result = values[..., 1:].unflatten(-1, (self.stencil.taps, -1)).sum(-2)
         result[..., 0] += values[..., 0]
         return result
@@ -119,9 +119,9 @@ class StencilSection(Section):
     def direct(self, f: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:  # [d_in], [..., d_in]
         """P p and P δp where f is the same, and moves alike, at all positions."""
         weights = self.stencil.weight.sum(2).mean(0).to(f)  # [K]
-        own = near_sums(self.skip).to(f)
-        skip = torch.einsum("okd,k->od", self.taps_of(own), weights)
-        skip[:, 0] += own[:, 0]
+        matrix = near_sums(self.skip).to(f)
+        skip = torch.einsum("okd,k->od", self.by_tap(matrix), weights)
+        skip[:, 0] += matrix[:, 0]
         return skip @ f, moved @ skip.T
 
     @cached_property
@@ -137,11 +137,11 @@ class StencilSection(Section):
         return slice(0, self.stencil.positions)
 
     def in_basis(self, inverse: Tensor | None, transform: Tensor | None) -> "StencilSection":
-        """The same map between features: every tap of A and P takes C_in⁺."""
+        """Return the map between features: every tap of A and P takes C_in⁺."""
         skip, read, write = self.skip, self.read, self.write
         if inverse is not None:
             skip, read = (
-                torch.cat([matrix[:, :1], (self.taps_of(matrix) @ inverse).flatten(1)], dim=1)
+                torch.cat([matrix[:, :1], (self.by_tap(matrix) @ inverse).flatten(1)], dim=1)
                 for matrix in (skip, read)
             )
         if transform is not None:
@@ -150,7 +150,7 @@ class StencilSection(Section):
 
     @cached_property
     def copies(self) -> tuple[Tensor, Tensor]:
-        """None: the positions of source and target differ."""
+        """No coordinates: the positions of source and target differ."""
         empty = torch.zeros(0, dtype=torch.int64, device=self.skip.device)
         return empty, empty
 
@@ -190,12 +190,12 @@ class StencilSection(Section):
         result = []
         for number in range(len(self.stencil.classes)):
             start = f"{number}."
-            of_class = {
+            class_sums = {
                 name.removeprefix(start): total.to(metric.device)
                 for name, total in sums.items()
                 if name.startswith(start)
             }
-            result.append(self.core.moments(of_class, metric))
+            result.append(self.core.moments(class_sums, metric))
         return result
 
     def jacobian(self, transform: Tensor | None) -> SectionJacobian:
@@ -220,9 +220,9 @@ class StencilSection(Section):
         per_token = self.features_in * (sum(self.write.shape) + self.stencil.taps)
         tokens = max(1, MAX_BLOCK_ELEMENTS // per_token)
         samples = max(1, tokens // outputs)
-        read = self.taps_of(self.read).permute(2, 0, 1)  # [r_in, c_in, K]
-        used = self.taps_of(self.skip).any(2).any(0).nonzero()[:, 0]
-        skip = self.taps_of(self.skip)[:, used].permute(2, 0, 1)  # [r_in, r_out, taps]
+        read = self.by_tap(self.read).permute(2, 0, 1)  # [r_in, c_in, K]
+        used = self.by_tap(self.skip).any(2).any(0).nonzero()[:, 0]
+        skip = self.by_tap(self.skip)[:, used].permute(2, 0, 1)  # [r_in, r_out, taps]
         for start in range(0, len(f), samples):
             chunk = f[start : start + samples]
             patches, constant = self.stencil.patches(chunk), chunk[:, :1, :1]  # [n, S, K, r]
@@ -245,7 +245,7 @@ class StencilSection(Section):
     def signed_attributions(self, f: Tensor, integral: Rule, tokens: SignedTokens) -> Tensor:
         patches = self.patches(f)
         if tokens.positions is not None:
-            patches = positions_of(patches, tokens.positions)
+            patches = take_positions(patches, tokens.positions)
         return self.folded(self.over_patches().signed_attributions(patches, integral, tokens))
 
     def needed_inputs(self, f: Tensor, positions: Tensor | None) -> Tensor:
@@ -262,7 +262,7 @@ class StencilSection(Section):
         return self
 
     def masked(self, f: Tensor, mask: Tensor) -> Tensor:
-        """A feature that is masked is so at all taps."""
+        """Compute masked outputs; a feature that is masked is so at all taps."""
         result = stencil_applier(self.stencil, self._masked_matrix(self.skip, mask))(f).contiguous()
         if isinstance(self.core, Linear):
             return result
@@ -284,13 +284,13 @@ class StencilSection(Section):
 
     def _masked_matrix(self, matrix: Tensor, mask: Tensor) -> Tensor:  # [c, 1 + K·r], [c, r]
         """A matrix over patches whose rows see some of the features; the bias belongs to the constant."""
-        by_tap = self.taps_of(matrix) * mask[:, None]
+        by_tap = self.by_tap(matrix) * mask[:, None]
         return torch.cat([matrix[:, :1] * mask[:, :1], by_tap.flatten(1)], dim=1)
 
     def _masked_read_outs(self, f: Tensor, mask: Tensor) -> Tensor:  # [n, T, r], [r] -> [n, S, c_in]
         """Read-outs of some features; the bias belongs to the constant, feature 0."""
         columns = torch.cat([mask.new_zeros(1, dtype=torch.int64), 1 + mask[1:].nonzero()[:, 0]])
-        by_tap = self.taps_of(self.read)[..., columns]
+        by_tap = self.by_tap(self.read)[..., columns]
         bias = self.read[:, :1]
         if not mask[0]:
             by_tap, bias = by_tap.clone(), torch.zeros_like(bias)
@@ -313,7 +313,7 @@ def patch_matrix(stencil: Stencil, rows: int, width: int, like: Tensor) -> Tenso
 
 
 def add_taps(
-    matrix: Tensor, stencil: Stencil, taps: Tensor, row: int, column: int, where: Sequence[int] | None = None
+    matrix: Tensor, stencil: Stencil, taps: Tensor, row: int, column: int, places: Sequence[int] | None = None
 ) -> None:
     """Add taps [c, k, d] to a matrix over patches, at a row and at a column of the node layer.
 
@@ -323,10 +323,10 @@ def add_taps(
         taps: Matrices by tap; `kernel_taps`, `flattened_taps` and `one_tap` make them.
         row: The first row; 1 of a target with a constant.
         column: Where the stream begins in the source node layer; 1 is after the constant.
-        where: The numbers of the taps in the stencil; default: the first ones.
+        places: The numbers of the taps in the stencil; default: the first ones.
     """
     by_tap = matrix[:, 1:].unflatten(1, (stencil.taps, -1))
-    numbers = list(where) if where is not None else list(range(taps.shape[1]))
+    numbers = list(places) if places is not None else list(range(taps.shape[1]))
     by_tap[row : row + len(taps), numbers, column : column + taps.shape[2]] += taps
 
 

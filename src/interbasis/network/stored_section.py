@@ -22,20 +22,20 @@ class StoredBlocks:
         self._converted: dict[str, StoredBlocks] = {}
 
     def sections(self, block: int) -> tuple[Section, ...]:
-        """Of one block; those of another are released first."""
+        """Return the sections of one block; those of another are released first."""
         if self._held is None or self._held[0] != block:
             self.release()
             self._held = block, self._load(block)
         return self._held[1]
 
     def release(self) -> None:
-        """Let go of the block that is in memory."""
+        """Free the block that is in memory."""
         if self._held is not None:
             self._held = None
             release_memory()
 
     def to(self, *args: Any, **kwargs: Any) -> "StoredBlocks":
-        """The same blocks in another dtype or on another device, converted as they are read."""
+        """Return the blocks in another dtype or on another device, converted as they are read."""
 
         def load(block: int) -> tuple[Section, ...]:
             waiting = list(reversed(self.sections(block)))

@@ -18,16 +18,16 @@ def applier(matrix: Tensor) -> Callable[[Tensor], Tensor]:  # M [d_out, d_in]; x
     """The quickest way to apply a matrix; column 0, the constant's, may be full in any case."""
     if matrix.numel() < MIN_STRUCTURED_ELEMENTS or matrix.shape[1] < 2 or len(matrix) == 0:
         return lambda x: x @ matrix.T
-    constant, rest = matrix[:, 0], matrix[:, 1:]
-    filled = rest != 0
+    constant, linear = matrix[:, 0], matrix[:, 1:]
+    filled = linear != 0
     if filled.sum(1).max() <= 1:
-        return _carrying(constant, rest)
-    if (centring := _Centring.from_rows(rest)) is not None:
+        return _carrying(constant, linear)
+    if (centring := _Centring.from_rows(linear)) is not None:
         return centring.applier(matrix)
     left, right = _range(filled.any(0))
     top, bottom = _range(filled.any(1) | (constant != 0))
     whole = (right - left) * (bottom - top) > 0.7 * matrix.numel()
-    rows, block, below = matrix[top:bottom], rest[top:bottom, left:right], len(matrix) - bottom
+    rows, block, below = matrix[top:bottom], linear[top:bottom, left:right], len(matrix) - bottom
 
     def apply(x: Tensor) -> Tensor:
         if whole:  # 769 rows of which the constant's is zero take half as long again as the other 768
@@ -40,7 +40,7 @@ def applier(matrix: Tensor) -> Callable[[Tensor], Tensor]:  # M [d_out, d_in]; x
 
 
 def multiplications(matrix: Tensor) -> int:
-    """How many there are when `applier` applies a matrix to a vector."""
+    """Number of multiplications when `applier` applies a matrix to a vector."""
     if matrix.numel() < MIN_STRUCTURED_ELEMENTS or matrix.shape[1] < 2 or len(matrix) == 0:
         return matrix.numel()
     filled = matrix[:, 1:] != 0
@@ -54,12 +54,12 @@ def multiplications(matrix: Tensor) -> int:
     return matrix.numel() if size > 0.7 * matrix.numel() else size
 
 
-def _carrying(constant: Tensor, rest: Tensor) -> Callable[[Tensor], Tensor]:
-    """For rows with one entry at most beside the constant's; a stream in one piece is carried as such."""
-    index = (rest != 0).int().argmax(1)
-    weight = rest.gather(1, index[:, None])[:, 0]
+def _carrying(constant: Tensor, linear: Tensor) -> Callable[[Tensor], Tensor]:
+    """Apply rows with one entry at most beside the constant's; a stream in one piece is carried as such."""
+    index = (linear != 0).int().argmax(1)
+    weight = linear.gather(1, index[:, None])[:, 0]
     top, bottom = _range(weight != 0)
-    left, count, below = 1 + int(index[top]) if bottom else 1, bottom - top, len(rest) - bottom
+    left, count, below = 1 + int(index[top]) if bottom else 1, bottom - top, len(linear) - bottom
     steps = torch.arange(count, device=index.device)
     if not (index[top:bottom] == index[top : top + 1] + steps).all() or not (weight[top:bottom] == 1).all():
         return lambda x: x[..., 1:][..., index] * weight + x[..., :1] * constant
@@ -87,31 +87,31 @@ class _Centring(NamedTuple):
 
     @classmethod
     def from_rows(cls, matrix: Tensor) -> "_Centring | None":
-        """Such rows, if all rows with more than one entry are among them."""
-        many = (matrix != 0).sum(1) > 1
-        top, bottom = _range(many)
+        """Find such rows; None unless all rows with more than one entry are among them."""
+        several = (matrix != 0).sum(1) > 1
+        top, bottom = _range(several)
         left, right = _range((matrix[top:bottom] != 0).any(0))
         block = matrix[top:bottom, left:right]
         if len(block) < 2 or len(block) != right - left:
             return None
         shared, scale = block[0, 1], block[0, 0] - block[0, 1]
-        rest = block - block.diagonal().diag()
-        same = (rest == shared * (1 - torch.eye(len(block)).to(block))).all()
+        off_diagonal = block - block.diagonal().diag()
+        same = (off_diagonal == shared * (1 - torch.eye(len(block)).to(block))).all()
         if not same or not (block.diagonal() == block[0, 0]).all():
             return None
         return cls(top, bottom, slice(1 + left, 1 + right), scale, shared)
 
     def applier(self, matrix: Tensor) -> Callable[[Tensor], Tensor]:
-        """How to apply the matrix that holds these rows, its first column the constant's."""
+        """Return a function that applies the matrix with these rows, its first column the constant's."""
         above, below = (
-            applier(some) if len(some) else None for some in (matrix[: self.top], matrix[self.bottom :])
+            applier(rows) if len(rows) else None for rows in (matrix[: self.top], matrix[self.bottom :])
         )
         constant = matrix[self.top : self.bottom, 0]
         biased = bool(constant.any())
 
         def apply(x: Tensor) -> Tensor:
-            some = x[..., self.columns]
-            inner = self.scale * some + self.shared * some.sum(-1, keepdim=True)
+            x_part = x[..., self.columns]
+            inner = self.scale * x_part + self.shared * x_part.sum(-1, keepdim=True)
             if biased:
                 inner = inner + x[..., :1] * constant
             parts = [inner]
@@ -125,6 +125,6 @@ class _Centring(NamedTuple):
 
 
 def _range(used: Tensor) -> tuple[int, int]:
-    """From the first to the last that is used."""
-    where = used.nonzero()
-    return (int(where[0]), int(where[-1]) + 1) if len(where) else (0, 0)
+    """First index that is used, and one past the last; (0, 0) where none is."""
+    indices = used.nonzero()
+    return (int(indices[0]), int(indices[-1]) + 1) if len(indices) else (0, 0)

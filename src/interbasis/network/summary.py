@@ -1,4 +1,4 @@
-"""What a network is made of, before anything is built: what comes first, its sections and what they cost."""
+"""Summary of a network before anything is built: what comes first, its sections and what they cost."""
 
 from math import prod
 
@@ -13,7 +13,7 @@ class SectionDescription(Record):
 
     source: str
     hook: str | None
-    """What TransformerLens calls the source; None where it has no name for it."""
+    """TransformerLens' name of the source; None where it has none."""
     target: str
     inputs: int
     """Coordinates of the source, the constant among them."""
@@ -22,18 +22,18 @@ class SectionDescription(Record):
     """The positions of the source; "any" for sequences of any length."""
     core: str
     cost: str
-    """How its Jacobians are computed."""
+    """Method by which its Jacobians are computed, in words."""
 
 
 class NetworkSummary(Record):
-    """What a model becomes."""
+    """A network in words, from the prefix to the tail."""
 
     family: str
     before: str
-    """What comes before the first node layer."""
+    """Modules before the first node layer, in words."""
     sections: tuple[SectionDescription, ...]
     after: tuple[str, ...]
-    """What follows the last node layer."""
+    """Modules after the last node layer, in words."""
 
 
 def describe(network: Network) -> NetworkSummary:

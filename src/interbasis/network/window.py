@@ -14,7 +14,7 @@ Grid = tuple[int, ...]
 """The shape of a grid of positions, (length,), (height, width) or (depth, height, width), the last dimension
 fastest; () is a single position."""
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular", "inside"]
-"""What a window reads outside the grid: nothing, or another pixel. ``inside`` is for maxima: a pixel of the
+"""Pixel that a window reads outside the grid: none, or another one. ``inside`` is for maxima: a pixel of the
 same window that exists, which changes no maximum."""
 
 
@@ -43,7 +43,7 @@ class SlidingWindow:
         padding: int | Sequence[int] | Sequence[tuple[int, int]] = 0,
         mode: PaddingMode = "zeros",
     ) -> "SlidingWindow":
-        """From the arguments of a convolution; a single number is for all dimensions.
+        """Read the arguments of a convolution; a single number is for all dimensions.
 
         Args:
             kernel: Size of the window in every dimension.
@@ -97,7 +97,7 @@ class SlidingWindow:
         return combined([self._line(d, size, target[d]) for d, size in enumerate(grid)], grid)
 
     def _line(self, d: int, size: int, outputs: int) -> Tensor:  # [outputs, kernel]
-        """The same along one dimension."""
+        """Place that every output reads at every offset along one dimension; −1 where there is none."""
         starts = torch.arange(outputs) * self.stride[d] - self.padding[d][0]
         places = starts[:, None] + torch.arange(self.kernel[d]) * self.dilation[d]
         outside = (places < 0) | (places >= size)

@@ -18,7 +18,7 @@ from interbasis.numerics.linalg import symmetric_product
 
 Function = Callable[[Tensor], Tensor]  # [n, T, c_in] -> [n, S, c_out]
 Weights = tuple[Tensor, Tensor]
-"""Of the input positions [n, T] and the output positions [n, S]: 1 for those that count in a sum, else 0."""
+"""Weights of input positions [n, T] and output positions [n, S]: 1 for those that count in a sum, else 0."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How a build is carried out: device, processes, blocks, memory, the folder of unfinished work."""
+"""Execution of a build: device, processes, blocks, memory, the folder of unfinished work."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -124,15 +124,15 @@ def _decisive(
 
 def _computing(network: Network, config: BuildConfig, device: str | None) -> Network:
     """The network in the dtype and on the device that it computes in."""
-    where = network.device if device is None else torch_device(device)
-    require_dtype(where, config.torch_dtype)
-    if (where, config.torch_dtype) == (network.device, network.dtype):
+    target = network.device if device is None else torch_device(device)
+    require_dtype(target, config.torch_dtype)
+    if (target, config.torch_dtype) == (network.device, network.dtype):
         return network
-    return network.to(where, config.torch_dtype)
+    return network.to(target, config.torch_dtype)
 
 
 def _memory_plan(network: Network, data: BuildData, config: BuildConfig, limit: int | None) -> MemoryPlan:
-    """How the build is cut to fit the memory."""
+    """Plan that fits the build into the memory."""
     if limit is None:
         return MemoryPlan.whole(network)
     positions = network.prefix(data.data.first().to(network.device)).shape[1]

@@ -1,4 +1,4 @@
-"""From names of a model and data to a run's folder: what `interbasis build` does."""
+"""Build from names of a model and data to a run's folder, as `interbasis build` does."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,11 +90,11 @@ def _is_run(folder: Path, team: Team) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What a request names, opened."""
+    """Model, network and data that a request names, opened."""
 
     model: Model
     network: Network
-    """Between the layers that were asked for."""
+    """The network between the layers that were asked for."""
     data: BuildData
     request: BuildRequest
     """The request with all that was left open."""
@@ -122,14 +122,16 @@ def prepare(request: BuildRequest, memory: int | None = None, team: Team = ALONE
         return_freed_memory()
     model = open_model(request.model, memory)
     data = _open(model, request.data, team)
-    others = {
+    other_data = {
         name: None if (spec := getattr(request, name)) is None else _open(model, spec, team)
         for name in ("jacobian_data", "edge_data")
     }
-    specs = {"data": data.spec} | {name: other.spec for name, other in others.items() if other is not None}
+    specs = {"data": data.spec} | {
+        name: other.spec for name, other in other_data.items() if other is not None
+    }
     resolved = request.model_copy(update=specs | {"threads": torch.get_num_threads()})
     network = model.network.between(request.layers) if request.layers else model.network
-    return Prepared(model, network, BuildData.from_data(data, **others), resolved)
+    return Prepared(model, network, BuildData.from_data(data, **other_data), resolved)
 
 
 def _open(model: Model, spec: str | None, team: Team) -> Samples:
@@ -149,7 +151,7 @@ def _built_already(
 
 
 def _difference(graph: InteractionGraph, request: BuildRequest, model: str) -> str:
-    """How a run was built otherwise than is asked for; threads count where their number was given."""
+    """Difference between a run and what is asked for, in words; threads count if their number was given."""
     if graph.provenance.model_fingerprint != model:
         return "from other weights"
     built = graph.provenance.request

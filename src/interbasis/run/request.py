@@ -1,4 +1,4 @@
-"""What a build was asked for by name: model, data and all settings, in a file that builds it again.
+"""Requests of builds by name: model, data and all settings, in a file that builds the run again.
 
     model = "modadd"
     basis = "lib"
@@ -22,29 +22,29 @@ from interbasis.graph.trust import require_same_data, require_trust, trust
 
 
 def make_request(values: dict[str, Any]) -> BuildRequest:
-    """A request of these values, all others at their defaults."""
+    """Make a request of these values, all others at their defaults."""
     if not values.get("model"):
         raise InterbasisError("expected a model: name one, or a config that does (model = …)")
     return BuildRequest.validated(**values)
 
 
 def read_request(path: Path) -> dict[str, Any]:
-    """The values in a file of settings (TOML, YAML or JSON), or those a run was built with."""
+    """Return the values in a file of settings (TOML, YAML or JSON), or those a run was built with."""
     values = _read(path)
-    return values if isinstance(values, dict) else _values_of(values, path)
+    return values if isinstance(values, dict) else _header_values(values, path)
 
 
 def requested(
-    given: Mapping[str, object],
+    settings: Mapping[str, object],
     config: Path | None = None,
     *,
     trusted: bool = False,
     same_data: bool = False,
 ) -> BuildRequest:
-    """Settings that were given, completed by those of a config or a run.
+    """Make a request of settings, completed by those of a config or a run.
 
     Args:
-        given: Settings by name.
+        settings: Settings by name.
         config: A file of settings, or a run.
         trusted: Trust whoever built the run, from now on.
         same_data: Open the data that the run names, and compare them with those that it was built on.
@@ -57,20 +57,20 @@ def requested(
     if isinstance(read, dict):
         if trusted:
             raise InterbasisError("--trust is for the names that a run holds; add --config RUN")
-        return make_request({**read, **given})
+        return make_request({**read, **settings})
     assert config is not None
-    run, values = config if config.is_dir() else config.parent, _values_of(read, config)
+    run, values = config if config.is_dir() else config.parent, _header_values(read, config)
     if trusted:
         trust(run)
     sources = NamedSources.from_provenance(read.provenance, read.tensors.sha256)
-    open_by_name = [name for name in DATA if name not in given and values.get(name)]
-    require_trust(run, sources, [*open_by_name, *([] if "model" in given else ["request.model"])])
+    open_by_name = [name for name in DATA if name not in settings and values.get(name)]
+    require_trust(run, sources, [*open_by_name, *([] if "model" in settings else ["request.model"])])
     for name in open_by_name if same_data else ():
         require_same_data(open_data(values[name]), read.provenance, run, kind=name)
-    return make_request({**values, **given})
+    return make_request({**values, **settings})
 
 
-def _values_of(header: GraphHeader, run: Path) -> dict[str, Any]:
+def _header_values(header: GraphHeader, run: Path) -> dict[str, Any]:
     request = header.provenance.request
     if request is None:
         raise InterbasisError(f"{run} was built from Python and does not name its model and data")

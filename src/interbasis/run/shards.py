@@ -203,7 +203,7 @@ def _rounds(prepared: Prepared) -> int:
 
 
 def _check_unfinished(folder: Path) -> None:
-    """The folder is new, or holds unfinished work only."""
+    """Check that the folder is new, or holds unfinished work only."""
     check_is_free(folder)
     check_writable(folder)
     inside(folder, SHARDS)

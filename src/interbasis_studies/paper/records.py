@@ -23,7 +23,7 @@ class JobTimes(Result):
     """Times of the stages of a job; stored in its run as they end."""
 
     file: ClassVar[str] = "times"
-    made_by: ClassVar[str] = "reproduce"
+    command: ClassVar[str] = "reproduce"
 
     stages: dict[str, Seconds] = Field(default_factory=dict)
     peak_bytes: int | None = None
@@ -37,7 +37,7 @@ class JobResult(Result):
     """One model in one basis: what is known of every task's jobs. Stored last, it says that all is done."""
 
     file: ClassVar[str] = "reproduction"
-    made_by: ClassVar[str] = "reproduce"
+    command: ClassVar[str] = "reproduce"
 
     basis: Basis
     seed: int | None

@@ -11,7 +11,7 @@ from torch import nn
 import interbasis
 from cases import CASES, mlp
 from interbasis.analysis.ablation import bootstrap
-from interbasis.analysis.ablation.controls import own_answers, reinitialised, shuffled, stress
+from interbasis.analysis.ablation.controls import reinitialised, shuffled, stress, with_predicted_labels
 from interbasis.analysis.ablation.curves import interaction_sparsity, normalised, sparsity_curves
 from interbasis.analysis.ablation.evaluation import Evaluation, Score
 from interbasis.analysis.ablation.masked_pass import ablate_edges, top_edges
@@ -150,7 +150,7 @@ def test_controls_in_one_call(solved):
     ]  # fmt: skip
     assert [len(row.required) for row in rows] == [3, 0, 0, 3, 3]  # scrambled networks, too
     assert [len(row.stress) for row in rows] == [3, 0, 0, 0, 0]
-    own = own_answers(shuffled(network), data)
+    own = with_predicted_labels(shuffled(network), data)
     assert (
         Evaluation(shuffled(network), interbasis.build(shuffled(network), data[0]).graph, own).baseline.value
         == 1

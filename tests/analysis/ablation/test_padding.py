@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import interbasis
-from interbasis.analysis.ablation.controls import own_answers
+from interbasis.analysis.ablation.controls import with_predicted_labels
 from interbasis.analysis.ablation.curves import sparsity_curves
 from interbasis.analysis.ablation.masked_pass import ablate_edges
 from interbasis.analysis.ablation.search import edges_required
@@ -94,5 +94,5 @@ def test_robust_counts_take_samples_of_different_lengths(padded):
 
 def test_a_networks_own_answers_are_those_to_samples_alone(padded):
     network, _, data = padded
-    own = own_answers(network, data)
+    own = with_predicted_labels(network, data)
     assert torch.equal(own.read(0, SAMPLES)[1], data.read(0, SAMPLES)[1])

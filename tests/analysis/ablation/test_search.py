@@ -292,11 +292,11 @@ def test_tokens_as_their_own_labels_are_refused(language):
 
 
 def test_a_network_that_repeats_its_input_is_still_measured_against_its_own_answers(language):
-    from interbasis.analysis.ablation.controls import own_answers
+    from interbasis.analysis.ablation.controls import with_predicted_labels
     from interbasis.data.samples import Samples
 
     network, graph, tokens = language
-    own = own_answers(network, tokens)
+    own = with_predicted_labels(network, tokens)
     repeated = Samples(len(tokens), lambda a, b: (tokens[a:b], tokens[a:b]))
     for data in (own, repeated):
         assert Evaluation(network, graph, data).baseline.counts.tolist() == [9] * 12

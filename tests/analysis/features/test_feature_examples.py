@@ -258,7 +258,7 @@ def test_a_resumed_pass_over_documents_of_different_lengths():
     whole, resumed = ExampleSums(PLAN, TOKENS), ExampleSums(PLAN, TOKENS)
     for k, length in enumerate(lengths):
         inputs = tokens[k : k + 1, :length]
-        chunk = activations.Chunk(k, inputs, None, source(inputs))
+        chunk = activations.FeatureChunk(k, inputs, None, source(inputs))
         whole.add(chunk)
         again = ExampleSums(PLAN, TOKENS)
         again.restore(resumed.state())

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from interbasis.analysis.features import explained_variance
-from interbasis.analysis.features.activations import Chunk
+from interbasis.analysis.features.activations import FeatureChunk
 from interbasis.analysis.features.labels import MAX_TEXT, MIN_SHARE, evidence, label
 from interbasis.analysis.features.records import (
     Effects,
@@ -42,7 +42,7 @@ def sums_of(tokens, values, cuts) -> tuple[TokenSums, TokenIndex]:
     sums, index = TokenSums(), TokenIndex()
     for start in range(0, len(tokens), cuts):
         some = tokens[start : start + cuts]
-        sums.add(Chunk(start, some, None, values[start : start + cuts]), index.groups(some))
+        sums.add(FeatureChunk(start, some, None, values[start : start + cuts]), index.groups(some))
     return sums, index
 
 
@@ -107,7 +107,7 @@ def test_chunks_and_resumed_passes_give_the_same(text):
     half, known = sums_of(tokens[:30], values[:30], 30)
     resumed.restore(half.state())
     again.restore(known.tokens)
-    resumed.add(Chunk(30, tokens[30:], None, values[30:]), again.groups(tokens[30:]))
+    resumed.add(FeatureChunk(30, tokens[30:], None, values[30:]), again.groups(tokens[30:]))
     for kind, expected in whole.shares(index).items():
         for one in (cut.shares(other), resumed.shares(again)):
             assert [s.tokens for s in one[kind]] == [s.tokens for s in expected]

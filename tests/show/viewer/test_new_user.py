@@ -197,7 +197,7 @@ def test_module_numbers_are_those_of_the_result(browser, lib, server):
     with opened(browser, server.url + "#nodes=60") as page:
         shown = page.locator("button.swatch").all_inner_texts()
         assert [int(text.split()[0]) for text in shown] == list(range(len(shown)))
-        module = stored.module_of("mlp_in.0", 1)
+        module = stored.find_module("mlp_in.0", 1)
         page.locator(".column").nth(1).locator(".node").first.click()
         assert re.search(rf"Module\s+{module}\b", page.locator(".panel .facts").first.inner_text())
 

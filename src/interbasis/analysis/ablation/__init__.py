@@ -1,1 +1,1 @@
-"""Which edges matter: masked passes, metrics, the search for the fewest edges, curves and controls."""
+"""Ablation of edges and nodes: masked passes, metrics, search for the fewest edges, curves and controls."""

@@ -1,4 +1,4 @@
-"""How far a number would move with other data: resampling the samples that were evaluated.
+"""Bootstrap: variation of a number over samples drawn again from those that were evaluated.
 
 All numbers of one comparison are resampled with the same draws, so differences between them are paired.
 """
@@ -43,7 +43,7 @@ def resampled(scores: list[Score], draws: int, seed: int) -> Iterator[Tensor]:
 def required_counts(
     tried: Sequence[int], scores: Sequence[Score], baseline: Score, tolerance: float, seed: int = 0
 ) -> Tensor:  # [draws]
-    """How much has to be kept on samples drawn again: a number per draw, as a fraction where it lies between.
+    """Counts required on samples drawn again: a number per draw, a fraction where it lies between two counts.
 
     ``scores`` belong to the rising numbers ``tried``; every draw has its own baseline, and what passes is
     that ± the tolerance. A draw's number lies between the largest of ``tried`` that fails and the next one,

@@ -53,7 +53,7 @@ def reinitialised(network: Network, seed: int = 0) -> Network:
 
 
 def require_remake(network: Network) -> Callable[[Change], Network]:
-    """What makes the network again with other weights, if it does make this network with its own ones."""
+    """Return the network's ``remake``, after checking that it reproduces the network from its own weights."""
     if network.remake is None:
         raise InterbasisError(
             "expected a network that can be made again with other weights, received one put together from "
@@ -106,9 +106,9 @@ def stress(
     values: list[float] = []
 
     def value(gone: Tensor, counts: bool = True) -> float:
-        kept = torch.ones(mask.numel(), dtype=torch.bool)
-        kept[gone.cpu()] = False
-        metric = evaluation.edges({section: kept.view_as(mask)}).value
+        remaining = torch.ones(mask.numel(), dtype=torch.bool)
+        remaining[gone.cpu()] = False
+        metric = evaluation.edges({section: remaining.view_as(mask)}).value
         if counts:
             values.append(metric)
         progress(f"stress, section {section}", min(len(values) + 1, total), total)
@@ -149,24 +149,24 @@ def _search(
     generator: torch.Generator,
     higher_is_better: bool,
 ) -> None:
-    """Tells ``value`` of ever worse halves."""
+    """Call ``value`` on ever worse halves."""
     groups: Sequence[Tensor] = unneeded[torch.randperm(len(unneeded), generator=generator)].chunk(GROUPS)
     sign = 1 if higher_is_better else -1
     alone = [sign * value(group, False) for group in groups]
     order = sorted(range(len(groups)), key=alone.__getitem__)
-    chosen, rest = order[: len(groups) // 2], order[len(groups) // 2 :]
+    chosen, remaining = order[: len(groups) // 2], order[len(groups) // 2 :]
 
-    def badness(which: list[int]) -> float:
-        return sign * value(torch.cat([groups[k] for k in which]), True)
+    def badness(numbers: list[int]) -> float:
+        return sign * value(torch.cat([groups[k] for k in numbers]), True)
 
     best = badness(chosen) if chosen else 0.0
     for _ in range(EXCHANGES if chosen else 0):
-        out, into = (int(torch.randint(len(x), (1,), generator=generator)) for x in (chosen, rest))
-        changed, other = chosen.copy(), rest.copy()
-        changed[out], other[into] = rest[into], chosen[out]
+        out, into = (int(torch.randint(len(x), (1,), generator=generator)) for x in (chosen, remaining))
+        changed, other = chosen.copy(), remaining.copy()
+        changed[out], other[into] = remaining[into], chosen[out]
         metric = badness(changed)
         if metric < best:
-            best, chosen, rest = metric, changed, other
+            best, chosen, remaining = metric, changed, other
 
 
 BASES: tuple[Basis, ...] = tuple(BASIS_KINDS)
@@ -176,7 +176,7 @@ SCRAMBLES: dict[Scramble, Callable[..., Network]] = {"shuffled": shuffled, "rein
 
 @dataclass(frozen=True)
 class ControlSettings:
-    """Which controls, and how their graphs are built."""
+    """Settings of the controls and of their graphs."""
 
     bases: Sequence[Basis] = BASES
     stressed: Sequence[Basis] = ("lib", "pca")
@@ -214,7 +214,7 @@ class ControlPlan:
         return self.settings.build.seed
 
     def rows(self, progress: Progress) -> Iterator[tuple[str, Callable[[], Control]]]:
-        """(name, what makes the row), one after the other, so that rows that are known can be left out."""
+        """Yield (name, function that makes the row), so that rows that are known can be left out."""
         bases, scrambles = self.settings.bases, self.settings.scrambles
         for basis in bases:
             graph = _Once(partial(self._graph, self.network, basis, progress))
@@ -255,14 +255,14 @@ class ControlPlan:
     ) -> Control:
         other, basis = scramble(self.network), self.settings.bases[0]
         graph = self._graph(other, basis, progress)
-        own = own_answers(other.to(graph.config.torch_dtype), self.data)
-        curves = sparsity_curves(other, graph, own, self.metric, seed=self.seed, progress=progress)
+        answers = with_predicted_labels(other.to(graph.config.torch_dtype), self.data)
+        curves = sparsity_curves(other, graph, answers, self.metric, seed=self.seed, progress=progress)
         row = Control(
             name=title, basis=basis, network=kind, ranking="Ê", curves=curves, sparsity=_sparsity(graph)
         )
         if basis not in self.settings.stressed:
             return row
-        search = Search.from_graph(other, graph, own, self.metric, self.settings.tolerance)
+        search = Search.from_graph(other, graph, answers, self.metric, self.settings.tolerance)
         try:
             return row.model_copy(update={"required": _counts(search.all_edges(progress=progress))})
         except ToleranceError:  # directions that its basis dropped decide some of its answers
@@ -298,8 +298,8 @@ class _Once:
         return self._graph
 
 
-def own_answers(network: Network, data: Data) -> Samples:
-    """The same inputs with the network's own answers as labels, which may well be the inputs themselves.
+def with_predicted_labels(network: Network, data: Data) -> Samples:
+    """Return the inputs with the network's predictions as labels, which may well be the inputs themselves.
 
     Padding has no answer.
     """

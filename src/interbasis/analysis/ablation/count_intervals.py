@@ -1,4 +1,4 @@
-"""How far a count would move with other samples: the count on samples drawn again, as whole numbers.
+"""Bootstrap intervals of counts: the count on samples drawn again, as whole numbers.
 
 Every draw has its own metric for each mask that was looked at in full, and so its own count. It lies above
 the largest mask that fails on the draw, and not above the next one, which passes as all larger ones do. Three
@@ -23,7 +23,7 @@ from interbasis.analysis.ablation import bootstrap
 from interbasis.analysis.ablation.evaluation import Score
 
 STRIDE = 2**0.25
-"""How far from the count the first masks lie on either side; every further one is a stride longer."""
+"""Ratio of the first masks on either side to the count; every further one is a stride longer."""
 FINE = 0.05
 """A gap around an end of the interval is narrow if it is at most this part of the count, or one edge."""
 ROUNDING = 1e-9
@@ -31,14 +31,14 @@ ROUNDING = 1e-9
 
 
 class Masks(Protocol):
-    """What can be looked at: `required.Trial`."""
+    """Masks of one section that can be evaluated, such as `search.SectionTrials`."""
 
     candidates: int
 
     @property
     def losses(self) -> Mapping[int, Tensor]: ...
 
-    def whole(self, kept: int) -> None: ...
+    def whole(self, count: int) -> None: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,28 +52,28 @@ class CountOnDraws:
 
 
 def count_on_draws(masks: Masks, count: int, baseline: Score, tolerance: float) -> CountOnDraws:
-    """The count on samples drawn again; masks are looked at in full where the draws need them."""
+    """Compute the count on samples drawn again; masks are evaluated in full where the draws need them."""
 
     def crossings() -> tuple[list[int], Tensor]:
-        kept = sorted(masks.losses)
-        scores = [Score(baseline.metric, masks.losses[one], baseline.counts) for one in kept]
-        return kept, bootstrap.required_counts(kept, scores, baseline, tolerance)
+        tried = sorted(masks.losses)
+        scores = [Score(baseline.metric, masks.losses[number], baseline.counts) for number in tried]
+        return tried, bootstrap.required_counts(tried, scores, baseline, tolerance)
 
     masks.whole(max(count - 1, 0))
     masks.whole(count)
-    kept, draws = _widened(masks, count, crossings)
-    while wide := [gap for gap in _end_gaps(kept, draws) if _is_wide(*gap)]:
+    tried, draws = _widened(masks, count, crossings)
+    while wide := [gap for gap in _end_gaps(tried, draws) if _is_wide(*gap)]:
         for fails, passes in wide:
             masks.whole((fails + passes) // 2)
-        kept, draws = crossings()
-    (fails, _), (_, high) = _end_gaps(kept, draws)
+        tried, draws = crossings()
+    (fails, _), (_, high) = _end_gaps(tried, draws)
     return CountOnDraws(_forgiving(draws).ceil(), (fails + 1, high))
 
 
 def _widened(
     masks: Masks, count: int, crossings: Callable[[], tuple[list[int], Tensor]]
 ) -> tuple[list[int], Tensor]:
-    """Masks are added on either side until few draws lie beyond them."""
+    """Add masks on either side until few draws lie beyond them."""
     low, high, stride = float(count), float(max(count, 1)), STRIDE
     widen_low = widen_high = True
     while widen_low or widen_high:
@@ -84,19 +84,19 @@ def _widened(
             high *= stride
             masks.whole(min(math.ceil(high), masks.candidates))
         stride *= STRIDE
-        kept, draws = crossings()
+        tried, draws = crossings()
         few = bootstrap.TAIL_PROBABILITY
-        widen_low = kept[0] > 0 and (draws <= kept[0]).double().mean().item() > few
-        widen_high = kept[-1] < masks.candidates and (draws >= kept[-1]).double().mean().item() > few
-    return kept, draws
+        widen_low = tried[0] > 0 and (draws <= tried[0]).double().mean().item() > few
+        widen_high = tried[-1] < masks.candidates and (draws >= tried[-1]).double().mean().item() > few
+    return tried, draws
 
 
-def _end_gaps(kept: list[int], crossings: Tensor) -> list[tuple[int, int]]:
+def _end_gaps(tried: list[int], crossings: Tensor) -> list[tuple[int, int]]:
     """(largest that fails, next one) at both ends of 95 % of the draws; −1 where none is known to fail."""
     left_out = int(bootstrap.TAIL_PROBABILITY * len(crossings))
     ends = _forgiving(crossings).sort().values[[left_out, len(crossings) - 1 - left_out]]
-    places = torch.searchsorted(torch.tensor(kept, dtype=ends.dtype), ends).tolist()
-    return [(kept[place - 1] if place else -1, kept[place]) for place in places]
+    places = torch.searchsorted(torch.tensor(tried, dtype=ends.dtype), ends).tolist()
+    return [(tried[place - 1] if place else -1, tried[place]) for place in places]
 
 
 def _forgiving(crossings: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""How the metric falls as edges go: curves without a threshold, and the two areas under them.
+"""Curves of the metric against the fraction of edges kept, without a threshold, and their areas.
 
 With m(k) the metric when the fraction k of the edges is kept, m(∅) with none but the constant's and m the
 untouched model's, the faithfulness is F(k) = (m(k) − m(∅)) / (m − m(∅)). The areas are those of the MIB
@@ -171,10 +171,10 @@ class _Tracer:
         losses, counts = checkpoint.tensors, []
         labelled = self.evaluation.baseline.counts
         for step, fraction in enumerate((0.0, *self.fractions)):
-            kept = {k: round(fraction * self.possible(k)) for k in sections}
-            counts.append(sum(min(count, self.candidates(k)) for k, count in kept.items()))
+            numbers = {k: round(fraction * self.possible(k)) for k in sections}
+            counts.append(sum(min(count, self.candidates(k)) for k, count in numbers.items()))
             if f"losses.{step}" not in losses:
-                masks = {k: self.mask(k, count) for k, count in kept.items()}
+                masks = {k: self.mask(k, count) for k, count in numbers.items()}
                 losses[f"losses.{step}"] = self.evaluation.edges(masks).losses
                 checkpoint.save(step + 1, lambda: (losses, {}))
             done(step + 1)

@@ -100,8 +100,8 @@ def sample_losses(metric: Metric, outputs: Tensor, labels: Tensor) -> tuple[Tens
     if metric == "accuracy":
         losses = double(outputs.argmax(-1) != labels)
     else:
-        where = labels.masked_fill(~counted, 0)[..., None]
-        losses = double(outputs.logsumexp(-1) - outputs.gather(-1, where)[..., 0])
+        index = labels.masked_fill(~counted, 0)[..., None]
+        losses = double(outputs.logsumexp(-1) - outputs.gather(-1, index)[..., 0])
     losses = torch.where(near_sums(counted), losses, 0.0)
     return losses.view(len(labels), -1).sum(1).cpu(), counted.view(len(labels), -1).sum(1).cpu().double()
 
@@ -139,7 +139,7 @@ class Evaluation:
         if metric not in ("accuracy", "cross_entropy"):
             raise InterbasisError(f"the metric is accuracy or cross_entropy, not {metric!r}")
         self.plan = plan
-        self.masked = MaskedNetwork.of(network, graph, all_tokens, one_by_one=plan is not None)
+        self.masked = MaskedNetwork.from_graph(network, graph, all_tokens, one_by_one=plan is not None)
         self.network = self.masked.network
         self.graph = graph
         self.metric: Metric = metric
@@ -149,7 +149,7 @@ class Evaluation:
 
     @cached_property
     def baseline(self) -> Score:
-        """The untouched model's."""
+        """Score of the untouched model."""
         score = self._score(self._untouched())
         if not score.counts.sum():
             raise InterbasisError("the data have no usable label; at least one is required")
@@ -159,22 +159,22 @@ class Evaluation:
         """Outputs and labels; inputs or outputs that are not finite would count as wrong answers."""
         for first, inputs, labels in self._numbered_chunks():
             outputs = self.network(inputs)
-            for what, values in (("inputs", inputs), ("the model's outputs", outputs)):
+            for name, values in (("inputs", inputs), ("the model's outputs", outputs)):
                 bad = ~values.isfinite().flatten(1).all(1)
                 if bad.any():
                     sample = first + int(bad.int().argmax())
                     raise InterbasisError(
-                        f"{what} are not finite (NaN or infinite), first for sample {sample} of the "
+                        f"{name} are not finite (NaN or infinite), first for sample {sample} of the "
                         f"{self.batches.name}; look at that input or at the model's weights"
                     )
             yield outputs, labels
 
     def edges(self, masks: Mapping[int, Tensor], limit: float | None = None) -> Score:
-        """With the masks of some sections in force, broken off once ``limit`` is missed for certain."""
+        """Score with the masks of some sections in force, broken off once ``limit`` is missed for certain."""
         return self._score(self._through_edges(masks), limit)
 
     def nodes(self, layer: int, keep: int | Tensor) -> Score:
-        """With some features of a layer kept only."""
+        """Score with some features of a layer kept only."""
         return self._score(self._through_nodes(layer, keep))
 
     @property
@@ -205,7 +205,7 @@ class Evaluation:
         return Score(self.metric, torch.cat(losses), torch.cat(counts))
 
     def _broken_off(self, losses: list[Tensor]) -> Score:
-        """As if all that was not looked at were perfect; it cannot be better than that."""
+        """Score as if all that was not evaluated were perfect; it cannot be better than that."""
         counts = self.baseline.counts
         known = torch.cat(losses)
         padded = torch.nn.functional.pad(known, (0, len(counts) - len(known)))

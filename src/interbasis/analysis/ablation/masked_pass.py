@@ -78,7 +78,7 @@ def _hashes(rows: Tensor) -> Tensor:  # [m, width] -> [m]
 
 @dataclass(frozen=True, eq=False)
 class WholeTokens:
-    """Which tokens at the ends of a section are not masked, and what it computes from them."""
+    """Tokens at the ends of a section that are not masked, and what it computes from them."""
 
     inputs: Tensor  # [n, T, 1], bool
     outputs: Tensor  # [n, S, 1], bool
@@ -88,10 +88,10 @@ class WholeTokens:
     following: Tensor  # F(f) [n, S, d_out]
 
     @classmethod
-    def of(
+    def from_activations(
         cls, section: Section, target: LayerBasis, f: Tensor, counted: tuple[Tensor, Tensor]
     ) -> "WholeTokens":
-        """From the activations f [n, T, d_in] and the tokens that count at both ends, [n, T] and [n, S]."""
+        """Compute them from f [n, T, d_in] and the tokens ``counted`` at both ends, [n, T] and [n, S]."""
         inputs, outputs = (~counts[..., None] for counts in counted)
         here = section.outputs(f)
         read = section.read_outs(f)
@@ -111,11 +111,11 @@ class WholeTokens:
         return torch.where(inputs, read, u)
 
     def among_skipped(self, skipped: Tensor) -> Tensor:  # [n, S, r_out]
-        """The same for what the skip passes on."""
+        """Skips of masked features, with those of whole tokens as they are."""
         return torch.where(self.skipped_inputs, self.skipped, skipped)
 
     def among_outputs(self, following: Tensor) -> Tensor:  # [n, S, d_out]
-        """The same for the activations that come out."""
+        """Outputs of masked features, with those of whole tokens as they are."""
         return torch.where(self.outputs, self.following, following)
 
 
@@ -142,7 +142,7 @@ def ablate_edges(network: Network, graph: InteractionGraph, inputs: Tensor, mask
     Raises:
         InterbasisError: A mask is not boolean, has another shape, or belongs to no section.
     """
-    masked = MaskedNetwork.of(network, graph)
+    masked = MaskedNetwork.from_graph(network, graph)
     chosen = _by_section(masks, masked.network, graph)
     if not chosen:
         return masked.network(inputs.to(masked.network.device))
@@ -169,7 +169,7 @@ def ablate_nodes(
     Raises:
         InterbasisError: There is no such node layer.
     """
-    masked = MaskedNetwork.of(network, graph)
+    masked = MaskedNetwork.from_graph(network, graph)
     chosen = {_layer_index(key, network.layers): value for key, value in keep.items()}
     if not chosen:
         return masked.network(inputs.to(masked.network.device))
@@ -217,24 +217,24 @@ class MaskedNetwork:
     network: Network
     layers: Sequence[LayerBasis]
     sections: Sequence[Section]
-    """In the coordinates of the bases."""
+    """Sections in the coordinates of the bases."""
     counted: CountedTokens = ALL_TOKENS
     """The tokens that masks act on."""
 
     @classmethod
-    def of(
+    def from_graph(
         cls, network: Network, graph: InteractionGraph, all_tokens: bool = False, one_by_one: bool = False
     ) -> "MaskedNetwork":
-        """The network in the dtype of the graph's build, in its bases, every feature counted from its mean.
+        """Convert to the dtype of the graph's build and to its bases, every feature counted from its mean.
 
         Masks act on the tokens that counted in the build, or on all of them. Sections are taken to their
         bases now or, ``one_by_one``, when they are ablated, and then one is held.
         """
         network = network.to(graph.config.torch_dtype)
         counted = ALL_TOKENS if all_tokens else CountedTokens.from_graph(network, graph)
-        made = OneInBases if one_by_one else sections_in_bases
+        in_bases = OneInBases if one_by_one else sections_in_bases
         layers = graph.centred_layers()
-        return cls(network, layers, made(network, layers), counted)
+        return cls(network, layers, in_bases(network, layers), counted)
 
     def before(self, layer: int, inputs: Tensor, tabulated: bool = False) -> Before:
         """A node layer, untouched; as a table of its different tokens where that is asked for and shorter."""
@@ -257,7 +257,7 @@ class MaskedNetwork:
         return f
 
     def counted_tokens(self, f: Tensor | None, first: int, last: int) -> dict[int, Tensor]:
-        """By node layer from ``first`` to ``last``, the tokens that masks act on [n, T]; {} is all of them.
+        """Tokens that masks act on [n, T], by node layer from ``first`` to ``last``; {} is all of them.
 
         Which tokens are massive is a matter of the untouched network, which has f at the first layer.
         """
@@ -273,7 +273,9 @@ class MaskedNetwork:
         """The tokens that are not masked in section k, before which is f; None where there are none."""
         if f is None or not counted or (counted[k].all() and counted[k + 1].all()):
             return None
-        return WholeTokens.of(self.network.sections[k], self.layers[k + 1], f, (counted[k], counted[k + 1]))
+        return WholeTokens.from_activations(
+            self.network.sections[k], self.layers[k + 1], f, (counted[k], counted[k + 1])
+        )
 
     def _through_mask(self, k: int, before: Before, mask: Tensor, counted: Mapping[int, Tensor]) -> Tensor:
         """Section k in the bases, and back to the network's coordinates."""
@@ -298,8 +300,12 @@ class MaskedNetwork:
     def _only(self, k: int, before: Before, keep: int | Tensor, counted: Mapping[int, Tensor]) -> Tensor:
         """Layer k with some of its features, in the network's coordinates."""
         assert isinstance(before.features, Tensor)
-        some = self.layers[k].from_features(only(before.features, keep))
-        return some if not counted or before.f is None else torch.where(counted[k][..., None], some, before.f)
+        masked = self.layers[k].from_features(only(before.features, keep))
+        return (
+            masked
+            if not counted or before.f is None
+            else torch.where(counted[k][..., None], masked, before.f)
+        )
 
 
 def only(features: Tensor, keep: int | Tensor) -> Tensor:  # [n, T, features]
@@ -331,14 +337,14 @@ def ablated(section: Section, f: Tensor | Table, mask: Tensor, whole: WholeToken
     for _, rows in written_rows(section, mask):
         write, u = section.write[rows], read_outs.through(mask[rows[0]])
         if isinstance(f, Table):
-            part = _of_table(section.core, Table(u, f.index), outputs, write)
+            part = _written_from_table(section.core, Table(u, f.index), outputs, write)
         else:
             part = section.core(u if whole is None else whole.among_read_outs(u), outputs) @ write.T
         result[..., rows] += part
     return result
 
 
-def _of_table(core: Core, u: Table, outputs: slice, write: Tensor) -> Tensor:
+def _written_from_table(core: Core, u: Table, outputs: slice, write: Tensor) -> Tensor:
     """B · core(u) for read-outs u, some rows B of the write matrix."""
     if isinstance(core, FastAblation):
         result = core.written_from_table(u.rows, u.index, outputs, write)

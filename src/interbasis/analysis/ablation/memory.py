@@ -1,4 +1,4 @@
-"""What an ablation takes in memory, from shapes alone, and how many samples it takes at once to fit a limit.
+"""Memory that an ablation takes, from shapes alone, and the number of samples at once that fits a limit.
 
 Beside the process with its model:
 
@@ -37,19 +37,19 @@ BYTES_PER_EDGE = 48
 COPIES_OF_LOGITS = 4
 """The logits, with a constant in front, and those of their log-sum-exp."""
 COPIES_OF_PATTERNS = 3
-"""Of attention whose patterns are written down."""
+"""Copies of the patterns of attention where they are written down."""
 SHARE_OF_SAMPLES = 0.5
-"""Of the room, what samples that are taken at once may use; the rest is for the cache."""
+"""Share of the room that samples taken at once may use; the rest is for the cache."""
 
 
 @dataclass(frozen=True)
 class AblationPlan:
-    """How an ablation fits a limit."""
+    """Sizes with which an ablation fits a limit."""
 
     samples: int
-    """That are taken at once, at most."""
+    """Samples that are taken at once, at most."""
     cache_bytes: int = MAX_CACHE_BYTES
-    """What the cache may weigh."""
+    """Bytes that the cache may take."""
     peak: int = 0
     """Bytes that the process is expected to hold at most, the cache being full."""
 
@@ -57,7 +57,7 @@ class AblationPlan:
     def within(
         cls, limit: int, network: Network, graph: InteractionGraph, batches: Batches, sections: Sequence[int]
     ) -> "AblationPlan":
-        """For ablations of some sections, as many samples as fit.
+        """Plan ablations of some sections with as many samples at once as fit.
 
         Raises:
             InterbasisError: Not even one sample fits.
@@ -91,7 +91,7 @@ UNLIMITED = AblationPlan(samples=2**62)
 
 
 def copied_bytes(network: Network, dtype: torch.dtype) -> int:
-    """What computing in a dtype adds to a network that is open: copies, and a block that is read."""
+    """Bytes that computing in a dtype adds to an open network: copies, and a block that is read."""
     prefix = sum(tensor.numel() for tensor in network.prefix.tensors()) * dtype.itemsize
     block = int((1 + READING_A_BLOCK) * block_bytes(network))
     if network.dtype == dtype:
@@ -101,7 +101,7 @@ def copied_bytes(network: Network, dtype: torch.dtype) -> int:
 
 
 def section_bytes(network: Network, graph: InteractionGraph, k: int) -> int:
-    """What is held or made once while a section is ablated: the section in its bases, edges, two bases."""
+    """Bytes held or made once while a section is ablated: the section in its bases, edges, two bases."""
     section, itemsize = network.sections[k], graph.config.torch_dtype.itemsize
     r_in, r_out = graph.layers[k].features, graph.layers[k + 1].features
     (_, w), (c_in, _), (d, c_out) = section.shapes.skip, section.shapes.read, section.shapes.write
@@ -116,7 +116,7 @@ def section_bytes(network: Network, graph: InteractionGraph, k: int) -> int:
 
 
 def sample_bytes(network: Network, graph: InteractionGraph, positions: int) -> int:
-    """What one sample takes, where it takes most."""
+    """Bytes that one sample takes, where it takes most."""
     itemsize, most = graph.config.torch_dtype.itemsize, 0
     for k, section in enumerate(network.sections):
         after = section.count_out(positions)
@@ -143,7 +143,7 @@ def _numbers(section: Section, positions: int, after: int, features: tuple[int, 
 
 
 def _remedy(once: int, sample: int) -> str:
-    """What else makes the larger part smaller."""
+    """Advice that makes the larger part smaller."""
     if once > sample:
         return "choose narrower sections with --sections"
     return "shorter samples (--data …,context=N)"

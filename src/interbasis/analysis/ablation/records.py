@@ -1,4 +1,4 @@
-"""What ablations measure, as records; reading them imports nothing that computes."""
+"""Records of what ablations measure; reading them imports nothing that computes."""
 
 from typing import Annotated, Literal, Self
 
@@ -23,7 +23,7 @@ class Trial(Record):
 
 
 class RobustCount(Record):
-    """How many edges must be kept so that no mask found within the rest costs more than the tolerance."""
+    """Number of edges to keep so that no mask found within the others costs more than the tolerance."""
 
     level: float
     """ρ: how far unneeded edges may be switched back on, from 0, not at all, to 1, fully."""
@@ -34,11 +34,11 @@ class RobustCount(Record):
     worst_at_plain: float
     """The metric with the worst mask found within what the plain count leaves out, over all data."""
     worst_per_input: float
-    """The same with a mask of its own for every input, over the samples on which masks were sought."""
+    """The metric with a mask of its own for every input, over the samples on which masks were sought."""
     worst_at_count: float
     """The metric with the worst mask found within what ``count`` leaves out."""
     limit: float
-    """What the metric had to meet."""
+    """Limit that the metric had to meet."""
     starts: int
     steps: int
     ascent_samples: int
@@ -87,7 +87,7 @@ class NodesRequired(Record):
 
     layer: str
     count: int | None
-    """None where even all of them do not."""
+    """Features required; None where even all of them miss the limit."""
     features: int
     trials: tuple[Trial, ...]
 
@@ -127,7 +127,7 @@ class Curves(Record):
     baseline: float
     fractions: Annotated[tuple[Fraction, ...], Field(min_length=1)]
     sections: dict[str, Curve]
-    """By the name of the section's source layer."""
+    """Curve of every section, by the name of its source layer."""
     whole: Curve
     """All sections ablated at once, each to the same fraction."""
     all_tokens: bool = True
@@ -141,7 +141,7 @@ class Curves(Record):
 
 
 class Sparsity(Record):
-    """How sparse the edges of one section are, without a threshold."""
+    """Sparsity of the edges of one section, without a threshold."""
 
     source: str
     target: str
@@ -154,18 +154,18 @@ class Sparsity(Record):
 
 
 class Stress(Record):
-    """What ablating parts of the unneeded edges of one section does."""
+    """Metric with parts of the unneeded edges of one section ablated."""
 
     unneeded: int
     """Edges of the graph that the accepted mask leaves out."""
     all_ablated: float
     """The metric with all of them ablated: the accepted mask."""
     halves: tuple[float, ...]
-    """With random halves of them ablated."""
+    """The metric with random halves of them ablated."""
     worst_half: float
-    """With the worst half that the search met."""
+    """The metric with the worst half that the search met ablated."""
     limit: float
-    """What the metric had to meet."""
+    """Limit that the metric had to meet."""
     failed: int
     """Halves tried, random or not, that do not meet it."""
     tried: int

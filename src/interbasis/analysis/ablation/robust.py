@@ -27,9 +27,9 @@ from interbasis.network.network import Section
 
 STEPS = 12
 STARTS = 3
-"""From 0 (the plain ablation), from ρ/2, and from random numbers."""
+"""Number of ascents: from 0 (the plain ablation), from ρ/2, and from random numbers."""
 FIRST_STEP = 0.4
-"""Of the level; steps shrink linearly to a tenth of it."""
+"""First step as a share of the level; steps shrink linearly to a tenth of it."""
 ASCENT_SAMPLES = 128
 """Samples on which a mask is sought; what a common mask costs is measured on all data."""
 MAX_BLOCK_ELEMENTS = 2**23
@@ -42,7 +42,7 @@ Chunks = list[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Attack:
-    """What the search for a bad mask may do."""
+    """Settings of the search for a bad mask."""
 
     level: float = 1.0
     steps: int = STEPS
@@ -76,14 +76,14 @@ def soft_ablated(
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
-    """Where one ascent ended."""
+class _Ascent:
+    """Result of one ascent."""
 
     mask: Tensor
     entropy: float
-    """Summed over the samples of the ascent."""
+    """Cross-entropy, summed over the samples of the ascent."""
     losses: Tensor
-    """Of every sample, the largest met on the way, [samples]."""
+    """Largest loss of every sample met on the way, [samples]."""
 
 
 class RobustSearch:
@@ -106,11 +106,11 @@ class RobustSearch:
         worst: dict[int, float] = {}
 
         def passed(place: int) -> bool:
-            kept = grid[place]
-            if kept not in worst:
-                worst[kept] = self.worst_common(mask(kept))
+            number = grid[place]
+            if number not in worst:
+                worst[number] = self.worst_common(mask(number))
                 progress(f"robust edges of section {self.index}", len(worst), len(grid))
-            return passes(self.evaluation.metric, worst[kept], self.limit)
+            return passes(self.evaluation.metric, worst[number], self.limit)
 
         low, high = -1, len(grid) - 1  # all edges leave nothing to attack
         if passed(0):
@@ -132,30 +132,30 @@ class RobustSearch:
             ascent_samples=sum(len(f) for f, _ in self._ascent()),
         )
 
-    def worst_common(self, kept: Tensor) -> float:
+    def worst_common(self, keep: Tensor) -> float:
         """The metric over all data with the worst mask found, the same for all inputs."""
-        if kept.all():
+        if keep.all():
             return self.evaluation.baseline.value
         samples = self._ascent()
-        free = ~kept.to(samples[0][0].device)
+        free = ~keep.to(samples[0][0].device)
         ascents = [self._ascend(free, samples, start, common=True) for start in range(self.attack.starts)]
         a = max(ascents, key=lambda ascent: ascent.entropy).mask
         rounded = torch.where(a > self.attack.level / 2, self.attack.level, 0.0).to(a) * free
         worse = max(a, rounded, key=lambda mask: self._entropy(free, mask, samples))
-        values = self._value(kept, worse), self.evaluation.edges({self.index: kept}).value
+        values = self._value(keep, worse), self.evaluation.edges({self.index: keep}).value
         return min(values) if self.evaluation.metric == "accuracy" else max(values)
 
-    def worst_per_input(self, kept: Tensor) -> float:
+    def worst_per_input(self, keep: Tensor) -> float:
         """The metric over the ascent's samples where every input has the worst mask found for it."""
         worst, counts = [], []
         for f, labels in self._ascent():  # every input has a mask of its own, so lengths are independent
-            free, starts = ~kept.to(f.device), range(self.attack.starts)
+            free, starts = ~keep.to(f.device), range(self.attack.starts)
             ascents = [self._ascend(free, [(f, labels)], start, common=False) for start in starts]
             worst.append(torch.stack([ascent.losses for ascent in ascents]).amax(0))
-            counts.append(sample_losses(self.evaluation.metric, self._outputs(f, kept.to(f)), labels)[1])
+            counts.append(sample_losses(self.evaluation.metric, self._outputs(f, keep.to(f)), labels)[1])
         return Score(self.evaluation.metric, torch.cat(worst), torch.cat(counts)).value
 
-    def _ascend(self, free: Tensor, samples: Chunks, start: int, *, common: bool) -> "_Found":
+    def _ascend(self, free: Tensor, samples: Chunks, start: int, *, common: bool) -> "_Ascent":
         """The numbers a with the largest cross-entropy met, and the largest loss of every sample."""
         number = sum(len(f) for f, _ in samples)
         level, shape = self.attack.level, free.shape if common else (number, *free.shape)
@@ -177,7 +177,7 @@ class RobustSearch:
             (slope,) = torch.autograd.grad(total, a)
             size = level * FIRST_STEP * (1 - 0.9 * step / self.attack.steps)
             a = (a.detach() + size * slope.sign()).clamp(0, level) * free
-        return _Found(best, best_loss, worst)
+        return _Ascent(best, best_loss, worst)
 
     @torch.no_grad()
     def _entropy(self, free: Tensor, a: Tensor, samples: Chunks) -> float:
@@ -203,15 +203,17 @@ class RobustSearch:
         return masked.network.finish(following, self._inputs)
 
     @torch.no_grad()
-    def _value(self, kept: Tensor, a: Tensor) -> float:
+    def _value(self, keep: Tensor, a: Tensor) -> float:
         """The metric over all data with one mask."""
-        mask = torch.where(kept.to(a.device), 1.0, a)
+        mask = torch.where(keep.to(a.device), 1.0, a)
         losses, counts = [], []
         section = self.evaluation.masked.sections[self.index]
         for f, labels, _ in self._chunks:
             size = max(1, MAX_BLOCK_ELEMENTS // (f.shape[1] * len(mask) * max(1, len(section.read))))
-            for rows, own in zip(f.split(size), labels.split(size), strict=True):
-                loss, count = sample_losses(self.evaluation.metric, self._outputs(rows, mask.to(rows)), own)
+            for rows, row_labels in zip(f.split(size), labels.split(size), strict=True):
+                loss, count = sample_losses(
+                    self.evaluation.metric, self._outputs(rows, mask.to(rows)), row_labels
+                )
                 losses.append(loss)
                 counts.append(count)
         return Score(self.evaluation.metric, torch.cat(losses), torch.cat(counts)).value

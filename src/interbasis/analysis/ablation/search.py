@@ -1,4 +1,4 @@
-"""How few edges, how few nodes: the fewest that keep a model's accuracy or cross-entropy.
+"""Search for the fewest edges or nodes that keep a model's accuracy or cross-entropy.
 
 Edges are ranked by Ê and the largest are kept. The count is the paper's: bisection on the number of ablated
 edges, by midpoints of the whole range 0 … d_in·d_out of the untruncated widths; where one edge is enough,
@@ -36,7 +36,7 @@ GRID_POINTS_PER_OCTAVE = 2
 
 
 class SectionTrials:
-    """Keeping the largest edges of one section, each number of them tried once."""
+    """Trials that keep the largest edges of one section, each number of them tried once."""
 
     def __init__(
         self,
@@ -44,60 +44,60 @@ class SectionTrials:
         constant: bool,
         score: Callable[[Tensor, bool], Score],
         passes: Callable[[float], bool],
-        memory: "Memory",
+        log: "TrialLog",
     ):
         self.edges = edges
         self.free = int(constant)
         self.candidates = edges[:, self.free :].numel()
-        self._memory = memory
+        self._log = log
         self._score = score
         self._passes = passes
 
-    def mask(self, kept: int) -> Tensor:
-        return top_edges(self.edges, kept, bool(self.free))
+    def mask(self, count: int) -> Tensor:
+        return top_edges(self.edges, count, bool(self.free))
 
-    def smallest(self, kept: int) -> float:
-        """The smallest edge among the ``kept`` largest; of none of them, the largest edge there is."""
+    def smallest(self, count: int) -> float:
+        """The smallest edge among the ``count`` largest; of none of them, the largest edge there is."""
         ranked = self.edges[:, self.free :].flatten().sort(descending=True).values
-        return ranked[max(kept - 1, 0)].item() if len(ranked) else 0.0
+        return ranked[max(count - 1, 0)].item() if len(ranked) else 0.0
 
-    def __call__(self, kept: int) -> Trial:
-        kept = min(kept, self.candidates)
-        if kept not in self.visited:
-            self._try(kept, whole=False)
-        return self.visited[kept]
+    def __call__(self, count: int) -> Trial:
+        count = min(count, self.candidates)
+        if count not in self.visited:
+            self._try(count, whole=False)
+        return self.visited[count]
 
-    def whole(self, kept: int) -> None:
-        """Look at all samples, however badly it goes."""
-        if kept not in self.losses:
-            self._try(kept, whole=True)
+    def whole(self, count: int) -> None:
+        """Evaluate all samples, even once the limit is missed for certain."""
+        if count not in self.losses:
+            self._try(count, whole=True)
 
-    def _try(self, kept: int, whole: bool) -> None:
-        score = self._score(self.mask(kept), whole)
+    def _try(self, count: int, whole: bool) -> None:
+        score = self._score(self.mask(count), whole)
         visited = Trial(
-            kept=kept, value=score.value, passed=self._passes(score.value), complete=score.complete
+            kept=count, value=score.value, passed=self._passes(score.value), complete=score.complete
         )
-        self._memory.add(visited, score.losses)
+        self._log.add(visited, score.losses)
 
     @property
     def losses(self) -> dict[int, Tensor]:
-        """Of the masks that were looked at in full, by the number kept, [samples] each."""
-        return self._memory.losses
+        """Losses of the masks that were evaluated in full, by the number kept, [samples] each."""
+        return self._log.losses
 
     @property
     def visited(self) -> dict[int, Trial]:
-        return self._memory.visited
+        return self._log.visited
 
 
-class Memory:
-    """What was tried, by the number kept; written to unfinished work where there is a place for it."""
+class TrialLog:
+    """Trials by the number kept; written to unfinished work where there is a place for it."""
 
     def __init__(self, checkpoint: Checkpoint | None = None, losses: bool = False):
         self._checkpoint = checkpoint or Checkpoint()
         self._keeps_losses = losses
         rows = self._checkpoint.values.get("visited", [])
         self.visited = {row["kept"]: Trial(**row) for row in rows}
-        self.losses = {int(kept): losses for kept, losses in self._checkpoint.tensors.items()}
+        self.losses = {int(count): losses for count, losses in self._checkpoint.tensors.items()}
 
     def add(self, visited: Trial, losses: Tensor | None = None) -> None:
         self.visited[visited.kept] = visited
@@ -106,7 +106,7 @@ class Memory:
         self._checkpoint.save(len(self.visited), self._state)
 
     def _state(self) -> State:
-        tensors = {str(kept): losses for kept, losses in self.losses.items()}
+        tensors = {str(count): losses for count, losses in self.losses.items()}
         return tensors, {"visited": [row.model_dump() for row in self.visited.values()]}
 
 
@@ -118,7 +118,7 @@ def logarithmic(largest: int, also: int = 1) -> Iterator[int]:
 
 
 DEFAULT_TOLERANCE: dict[Metric, float] = {"accuracy": 0.001, "cross_entropy": 0.1}
-"""The paper's."""
+"""Tolerances of the paper, by metric."""
 
 
 class ToleranceError(InterbasisError):
@@ -270,7 +270,7 @@ class Search:
         warn_below_one_sample(baseline.metric, self.tolerance, int(baseline.counts.sum()))
 
     def with_intervals(self) -> "Search":
-        """The same search, whose counts come with draws."""
+        """Return the search with draws of its counts."""
         return replace(self, intervals=True)
 
     def all_edges(
@@ -371,12 +371,12 @@ class Search:
         )
 
     def _stable_count(self, trial: SectionTrials, count: int) -> int:
-        """Down the grid, with the bisection's count in it, as long as everything passes."""
+        """Smallest count down the grid, the bisection's count in it, as long as everything passes."""
         smallest = trial.candidates
-        for kept in logarithmic(trial.candidates, count):
-            if not trial(kept).passed:
+        for number in logarithmic(trial.candidates, count):
+            if not trial(number).passed:
                 break
-            smallest = kept
+            smallest = number
         return smallest
 
     def nodes(
@@ -394,13 +394,13 @@ class Search:
                 f"layer {basis.name!r} has {basis.features} features; expected counts from {fewest} to that, "
                 f"received {list(tried)}"
             )
-        memory = Memory(checkpoint)
+        log = TrialLog(checkpoint)
         trials = []
         for done, first in enumerate(tried, 1):
-            if first not in memory.visited:
+            if first not in log.visited:
                 value = self.evaluation.nodes(layer, first).value
-                memory.add(Trial(kept=first, value=value, passed=self.passes(value)))
-            trials.append(memory.visited[first])
+                log.add(Trial(kept=first, value=value, passed=self.passes(value)))
+            trials.append(log.visited[first])
             progress(f"nodes of {basis.name}", done, len(tried))
         count = next((visited.kept for visited in trials if visited.passed), None)
         return NodesRequired(layer=basis.name, count=count, features=basis.features, trials=tuple(trials))
@@ -417,5 +417,5 @@ class Search:
             return self.evaluation.edges({k: mask}, None if whole else hopeless)
 
         constant = self.graph.layers[k].constant
-        memory = Memory(checkpoint, losses=self.intervals)
-        return SectionTrials(self.graph.edges[k], constant, score, self.passes, memory)
+        log = TrialLog(checkpoint, losses=self.intervals)
+        return SectionTrials(self.graph.edges[k], constant, score, self.passes, log)

@@ -229,7 +229,7 @@ class Workload:
     def _brackets(self, shape: AttentionShape) -> float:
         """Multiplications of k,k per query, key and pair of groups."""
         keys = min(self.positions, rotary_moments.KEYS_PER_BLOCK)
-        kind = rotary_moments.angles_of(shape), keys, shape.shared, self.config.torch_dtype
+        kind = rotary_moments.pair_frequencies(shape), keys, shape.shared, self.config.torch_dtype
         return rotary_moments.operations(*kind, rotary_moments.level_bounds(*kind)) / keys
 
     def jacobian_by_chunk(self, section: Section) -> Operations:

@@ -61,7 +61,7 @@ class FeatureReader:
 
 
 @dataclass(frozen=True, eq=False)
-class Chunk:
+class FeatureChunk:
     """Consecutive samples with the values of all features."""
 
     first: int
@@ -78,12 +78,12 @@ def chunks(
     labelled: bool = False,
     progress: Progress = silent,
     phase: str = "features",
-) -> Iterator[Chunk]:
+) -> Iterator[FeatureChunk]:
     """Pass once over the data, in chunks whose values weigh at most `CHUNK_BYTES`."""
     batches = data if isinstance(data, Batches) else Batches(data)
     samples = input_chunks(batches, chunk_size(source, batches), labelled)
     for first, inputs, labels in batches.tracked(samples, phase, progress):
-        yield Chunk(first, inputs, labels, read_values(source, inputs, batches.name, first))
+        yield FeatureChunk(first, inputs, labels, read_values(source, inputs, batches.name, first))
 
 
 def input_chunks(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from interbasis.analysis.features import records
 from interbasis.analysis.features.activations import (
-    Chunk,
+    FeatureChunk,
     FeatureReader,
     chunk_size,
     input_chunks,
@@ -128,7 +128,7 @@ class Analysis:
             groups = index.groups(inputs) if text else None
             for layer, values in zip(layers, self._values(layers, inputs), strict=True):
                 values = validated_values(values, inputs, batches.name, first)
-                layer.add(Chunk(first, inputs, labels, values), groups)
+                layer.add(FeatureChunk(first, inputs, labels, values), groups)
             done = first + len(inputs) - batches.offset
             checkpoint.save(done, state)
             progress("features", done, len(batches))
@@ -215,7 +215,7 @@ class LayerAnalysis:
         self.classes: GroupMoments | None = None
         self.probed: list[tuple[Tensor, Tensor]] = []  # values [n, chosen], labels [n]
 
-    def add(self, chunk: Chunk, groups: Tensor | None = None) -> None:
+    def add(self, chunk: FeatureChunk, groups: Tensor | None = None) -> None:
         """Add samples; ``groups`` [n, T] are the numbers of their tokens, where they are text."""
         columns = self.chosen or [0]  # a layer of the constant alone has nothing to show, but has a column
         values = chunk.values[:, :, columns]

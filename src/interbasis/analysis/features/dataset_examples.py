@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interbasis.analysis.features.activations import Chunk, Source, chunks
+from interbasis.analysis.features.activations import FeatureChunk, Source, chunks
 from interbasis.analysis.features.contexts import (
     Occurrence,
     Rendering,
@@ -232,7 +232,7 @@ class ExampleSums:
         self.samples: dict[int, tuple[Tensor, int | None]] = {}
         """(inputs, label) of the samples that hold examples, by index."""
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, chunk: FeatureChunk) -> None:
         if self.rendering is None:
             self.rendering = default_rendering(chunk.inputs)
         held = self._places(chunk, self.rendering.kind)
@@ -255,7 +255,7 @@ class ExampleSums:
             return TokenWindow(self.rendering.before, self.rendering.after)
         return TokenWindow()
 
-    def _places(self, chunk: Chunk, kind: ExampleKind) -> HeldPlaces:
+    def _places(self, chunk: FeatureChunk, kind: ExampleKind) -> HeldPlaces:
         values, window, k = chunk.values, self.window, self.plan.ends
         n, S, _ = values.shape
         positions = (chunk.inputs.shape[1] if kind == "tokens" else S) - S + torch.arange(S)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interbasis.analysis.features.activations import Chunk
+from interbasis.analysis.features.activations import FeatureChunk
 from interbasis.analysis.features.records import Histogram
 
 BINS = 64
@@ -24,7 +24,7 @@ class HistogramSums:
         self.low = self.high = np.zeros(0)  # [features]
         self.counts = np.zeros((0, BINS), dtype=np.int64)  # [features, bins] from the bin of ``low`` on
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, chunk: FeatureChunk) -> None:
         values = chunk.values.flatten(0, 1).numpy()  # [N, features]
         low, high, features = values.min(0), values.max(0), values.shape[1]
         if not len(self.low):

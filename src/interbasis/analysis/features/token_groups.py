@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from interbasis.analysis.features.activations import Chunk
+from interbasis.analysis.features.activations import FeatureChunk
 from interbasis.analysis.features.moments import adjusted_share
 
 WINDOW = 12
@@ -79,7 +79,7 @@ class TokenSums:
         self.totals: dict[TokenKind, Tensor] = {}
         """[3, features]: count, sum and sum of squares, over positions that have such a token."""
 
-    def add(self, chunk: Chunk, groups: Tensor) -> None:
+    def add(self, chunk: FeatureChunk, groups: Tensor) -> None:
         """Values [n, S, features] of the last S positions of ``groups`` [n, T]."""
         values, pad = chunk.values, torch.nn.functional.pad
         known = max(int(groups.max()) + 1, len(self.counts["token"]))

@@ -59,7 +59,7 @@ class Conditions(NamedTuple):
     tolerance: float
     all_tokens: bool
     inputs: str
-    """SHA-256, as that of the labels."""
+    """SHA-256 of the inputs."""
     labels: str
 
 
@@ -67,7 +67,7 @@ class AblationResult(Result):
     """Edges and nodes required, by the names of source layers and layers."""
 
     file: ClassVar[str] = "ablation"
-    made_by: ClassVar[str] = "ablate"
+    command: ClassVar[str] = "ablate"
 
     metric: Metric
     tolerance: float
@@ -186,7 +186,7 @@ def _check_robust(opened: "Workspace", request: AblateRequest, sections: list[in
 def _plan(
     opened: "Workspace", request: AblateRequest, data: "Data", sections: list[int]
 ) -> "AblationPlan | None":
-    """How the work fits the limit on memory; None where there is none."""
+    """Plan that fits the work into the limit on memory; None where there is no limit."""
     from interbasis.analysis.ablation.memory import AblationPlan
     from interbasis.data.batches import Batches
 
@@ -208,16 +208,16 @@ def _edges(
     checkpoints: "Checkpoints",
     advance: Progress,
 ) -> "dict[str, State]":
-    """The sections that were asked for, each by one process: masks and draws, and the record."""
+    """Measure the sections that were asked for, each by one process: masks and draws, and the record."""
     from interbasis.analysis.ablation.search import ToleranceError
     from interbasis.compute.checkpoints import UNKNOWN_TOTAL
 
     chosen, team = opened.section_indices(request.sections), opened.team
-    own = chosen[team.rank :: team.size]
+    assigned = chosen[team.rank :: team.size]
     try:
         file = f"edges.all{f'.{team.rank}' if team.rank else ''}"
-        reached = checkpoints.checkpoint(file, len(own), "metric with all edges")
-        search.check_tolerance_is_reachable(own, reached)
+        reached = checkpoints.checkpoint(file, len(assigned), "metric with all edges")
+        search.check_tolerance_is_reachable(assigned, reached)
     except ToleranceError:
         checkpoints.finish()  # nothing can be resumed
         raise
@@ -234,14 +234,14 @@ def _edges(
 
     names = opened.graph.section_names
     longest_first = sorted(chosen, key=lambda k: not opened.network.sections[k].core.mixes_positions)
-    found = team.collect([names[k] for k in longest_first], section)
-    return {names[k]: found[names[k]] for k in chosen}
+    collected = team.collect([names[k] for k in longest_first], section)
+    return {names[k]: collected[names[k]] for k in chosen}
 
 
 def _nodes(
     opened: "Workspace", search: "Search", checkpoints: "Checkpoints", advance: Progress
 ) -> "dict[str, State]":
-    """All layers but the last, each by one process."""
+    """Measure all layers but the last, each by one process."""
     from interbasis.compute.checkpoints import UNKNOWN_TOTAL
 
     def layer(name: str) -> "State":
@@ -256,7 +256,7 @@ def _nodes(
 def _stored(
     opened: "Workspace", settings: AblationResult
 ) -> "tuple[dict[str, EdgesRequired], dict[str, NodesRequired], dict[str, Tensor]]":
-    """What is stored already, where metric, tolerance, tokens and data are the same."""
+    """Results stored already, where metric, tolerance, tokens and data are the same."""
     try:
         stored = opened.stored(AblationResult)
     except InterbasisError:  # damaged, or of another version: this run takes its place
@@ -285,8 +285,10 @@ def _robust(
 
     def measured() -> "State":
         robust = RobustSearch(search.evaluation, k, search.limit, Attack(request.level))
-        found = robust.count(edges.count, lambda kept: top_edges(ranked, kept, constant), candidates, advance)
-        return {}, found.model_dump()
+        result = robust.count(
+            edges.count, lambda count: top_edges(ranked, count, constant), candidates, advance
+        )
+        return {}, result.model_dump()
 
     called = f"robust edges from {opened.graph.section_names[k]}"
     _, values = checkpoints.remember(f"robust.{k}", measured, called)

@@ -39,7 +39,7 @@ class ControlsResult(Result):
     """The table of controls, by the names of its rows."""
 
     file: ClassVar[str] = "controls"
-    made_by: ClassVar[str] = "controls"
+    command: ClassVar[str] = "controls"
 
     data: DataUsed
     rows: dict[str, Control]

@@ -36,17 +36,17 @@ class CurvesResult(Result):
     """Curves of every section and of all at once, with the sparsity of the edges."""
 
     file: ClassVar[str] = "curves"
-    made_by: ClassVar[str] = "curves"
+    command: ClassVar[str] = "curves"
 
     data: DataUsed
     curves: Curves
     sparsity: dict[str, Sparsity]
-    """By the name of the section's source layer."""
+    """Sparsity of every section, by the name of its source layer."""
     worst: dict[str, tuple[float, ...]] = Field(default_factory=dict)
-    """By section, the metric at each fraction with the worst mask found within the edges left out."""
+    """The metric at each fraction with the worst mask found within the edges left out, by section."""
 
     @model_validator(mode="after")
-    def _every_curve_has_its_sparsity(self) -> Self:
+    def _check_sparsity_names(self) -> Self:
         require(self.sparsity.keys() >= self.curves.sections.keys(), "the sparsity of a section is missing")
         lengths = {len(values) for values in self.worst.values()}
         require(lengths <= {len(self.curves.fractions)}, "worst lacks the value of a fraction")
@@ -107,16 +107,16 @@ def _worst(
         search = RobustSearch(evaluation, k, limit=curves.baseline)
         values = []
         for count in curves.sections[name].counts:
-            _, found = checkpoints.remember(
+            _, measured = checkpoints.remember(
                 f"worst.{k}.{count}",
                 partial(_attacked, search, top_edges(graph.edges[k], count, graph.layers[k].constant)),
             )
-            values.append(found["value"])
+            values.append(measured["value"])
         return {}, {"values": values}
 
-    found = opened.team.collect(graph.section_names, section)
-    return {name: tuple(values["values"]) for name, (_, values) in found.items()}
+    collected = opened.team.collect(graph.section_names, section)
+    return {name: tuple(values["values"]) for name, (_, values) in collected.items()}
 
 
-def _attacked(search: "RobustSearch", kept: "Tensor") -> "State":
-    return {}, {"value": search.worst_common(kept)}
+def _attacked(search: "RobustSearch", keep: "Tensor") -> "State":
+    return {}, {"value": search.worst_common(keep)}

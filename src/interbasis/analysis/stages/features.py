@@ -40,7 +40,7 @@ class FeaturesResult(Result):
     """Labels, statistics and direct effects of features, by layer."""
 
     file: ClassVar[str] = "features"
-    made_by: ClassVar[str] = "features"
+    command: ClassVar[str] = "features"
 
     data: DataUsed
     layers: dict[str, LayerFeatures]
@@ -55,14 +55,14 @@ class ExamplesResult(Result):
     """Dataset examples of features, by layer."""
 
     file: ClassVar[str] = "examples"
-    made_by: ClassVar[str] = "features"
+    command: ClassVar[str] = "features"
 
     kind: ExampleKind
     layers: dict[str, tuple[FeatureExamples, ...]]
 
     def misfit(self, graph: "InteractionGraph") -> str:
         problems = (
-            unknown_feature(name, [one.index for one in examples], graph)
+            unknown_feature(name, [example.index for example in examples], graph)
             for name, examples in self.layers.items()
         )
         return next(filter(None, problems), "")
@@ -95,7 +95,7 @@ def _run(opened: "Workspace", request: FeaturesRequest) -> FeaturesResult:
 
 
 def analyse(opened: "Workspace", request: FeaturesRequest) -> tuple[FeaturesResult, ExamplesResult]:
-    """The results without storing them, of some layers by each process, in one pass over the data."""
+    """Compute the results without storing them, some layers in each process, in one pass over the data."""
     from interbasis.analysis.features.analysis import Analysis, Presentation
     from interbasis.analysis.features.dataset_examples import ExamplePlan
     from interbasis.data.batches import Batches
@@ -112,7 +112,7 @@ def analyse(opened: "Workspace", request: FeaturesRequest) -> tuple[FeaturesResu
     if team.size > 1:
         checkpoints = checkpoints.within(f"{team.rank}.of.{team.size}")
 
-    def of_layers(numbers: Sequence[int]) -> "State":
+    def describe_layers(numbers: Sequence[int]) -> "State":
         described = analysis.run(batches, advance, checkpoints, numbers)
         shown = analysis.examples(numbers)
         return {}, {
@@ -121,7 +121,7 @@ def analyse(opened: "Workspace", request: FeaturesRequest) -> tuple[FeaturesResu
         }
 
     with progress_bar(opened.progress) as advance:
-        _, values = team.share("features", len(opened.graph.layers), of_layers)
+        _, values = team.share("features", len(opened.graph.layers), describe_layers)
     layers = {name: _Described.model_validate(values[name]) for name in opened.graph.layer_names}
     examples = {name: layer.examples for name, layer in layers.items()}
     return (

@@ -50,12 +50,12 @@ class NullModularity(Record):
     mean: float
     deviation: float
     z: float
-    """How many standard deviations the graph's own modularity lies above their mean."""
+    """Standard deviations that the graph's own modularity lies above their mean."""
     graphs: int
 
 
 class CrossCheck(Record):
-    """What leidenalg found on the same graph."""
+    """Partition that leidenalg found on the same graph."""
 
     modularity: float
     agreement: float
@@ -74,7 +74,7 @@ class ModulesResult(Result):
     """A partition of all features, and how far it can be trusted."""
 
     file: ClassVar[str] = "modules"
-    made_by: ClassVar[str] = "modules"
+    command: ClassVar[str] = "modules"
 
     resolution: float
     seed: int
@@ -107,8 +107,8 @@ class ModulesResult(Result):
                 return f"the modules of {short_repr(name)} are not those of its {size} features"
         return ""
 
-    def module_of(self, layer: str, feature: int) -> int | None:
-        """The module of a feature; None for those in none."""
+    def find_module(self, layer: str, feature: int) -> int | None:
+        """Return the module of a feature; None for those in none."""
         members = self.layers.get(layer, ())
         module = members[feature] if feature < len(members) else -1
         return None if module < 0 else module

@@ -45,25 +45,25 @@ class SteeredOutput(Record):
 
 
 class SteerResult(Result):
-    """What a change of one feature does to the next token and to the text that follows."""
+    """Effect of a change of one feature on the next token and on the text that follows."""
 
     file: ClassVar[str] = "steer"
-    made_by: ClassVar[str] = "steer"
+    command: ClassVar[str] = "steer"
 
     prompt: str
     layer: str
     feature: int
     label: str
     by: float
-    """In standard deviations."""
+    """Change of the feature, in standard deviations."""
     unit: float
     """One standard deviation of the feature; 1 where it is not known."""
     outputs: tuple[SteeredOutput, ...]
-    """Those whose logit changes most, counted from the mean change; the largest rise first."""
+    """Outputs whose logit changes most, counted from the mean change; the largest rise first."""
     continuation: str | None = None
-    """Without the change."""
+    """Text that follows without the change."""
     steered: str | None = None
-    """With it."""
+    """Text that follows with the change."""
 
 
 def run(opened: "Workspace", request: SteerRequest) -> SteerResult:
@@ -79,13 +79,13 @@ def run(opened: "Workspace", request: SteerRequest) -> SteerResult:
     Raises:
         InterbasisError: There is no such feature, no tokenizer for a prompt, or no such position.
     """
-    from interbasis.analysis.prompts import feature_of, prompt_of
+    from interbasis.analysis.prompts import open_prompt, parse_feature
     from interbasis.analysis.stages.features import FeaturesResult
     from interbasis.analysis.traces.steering import Steering
 
-    basis, feature = feature_of(opened.graph, request.feature)
+    basis, feature = parse_feature(opened.graph, request.feature)
     layer = basis.name
-    prompt = prompt_of(opened, request.prompt, request.sample, request.data)
+    prompt = open_prompt(opened, request.prompt, request.sample, request.data)
     unit = basis.deviation(feature)
     network = opened.network.to(opened.graph.config.torch_dtype)
     steering = Steering(network, basis, feature, request.by * unit, request.start)
@@ -94,15 +94,15 @@ def run(opened: "Workspace", request: SteerRequest) -> SteerResult:
     most = change.abs().topk(min(request.top, len(change))).indices
     chosen = most[change[most].argsort(descending=True)].tolist()
     shares = before.softmax(0), after.softmax(0)
-    told = opened.stored(FeaturesResult)
-    labelled = told.layers[layer].by_index() if told and layer in told.layers else {}
+    described = opened.stored(FeaturesResult)
+    labelled = described.layers[layer].by_index() if described and layer in described.layers else {}
     texts: tuple[str | None, str | None] = (None, None)
     if network.predicts_next and request.tokens and prompt.names is not None:
         left = request.tokens
         if opened.model is not None and opened.model.context is not None:
             left = min(left, opened.model.context + 1 - len(prompt.inputs))
         plain, steered = steering.continuations(prompt.inputs, max(0, left))
-        texts = "".join(map(prompt.name_of, plain)), "".join(map(prompt.name_of, steered))
+        texts = "".join(map(prompt.output_name, plain)), "".join(map(prompt.output_name, steered))
     return SteerResult(
         prompt=prompt.text,
         layer=layer,
@@ -113,7 +113,7 @@ def run(opened: "Workspace", request: SteerRequest) -> SteerResult:
         outputs=tuple(
             SteeredOutput(
                 index=k,
-                name=prompt.name_of(k),
+                name=prompt.output_name(k),
                 before=before[k].item(),
                 after=after[k].item(),
                 probability_before=shares[0][k].item(),

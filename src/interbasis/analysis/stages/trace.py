@@ -45,7 +45,7 @@ class TraceResult(Result):
     """A trace, with the run's labels and modules."""
 
     file: ClassVar[str] = "traces"
-    made_by: ClassVar[str] = "trace"
+    command: ClassVar[str] = "trace"
 
     name: str
     trace: Trace
@@ -81,13 +81,13 @@ def run(opened: "Workspace", request: TraceRequest) -> TraceResult:
 
 
 def _run(opened: "Workspace", request: TraceRequest) -> TraceResult:
-    from interbasis.analysis.prompts import feature_of, named_output, prompt_of
+    from interbasis.analysis.prompts import named_output, open_prompt, parse_feature
     from interbasis.analysis.traces.targets import TargetRequest
     from interbasis.analysis.traces.trace import trace
 
-    prompt = prompt_of(opened, request.prompt, request.sample, request.data)
+    prompt = open_prompt(opened, request.prompt, request.sample, request.data)
     if request.feature is not None:
-        basis, number = feature_of(opened.graph, request.feature)
+        basis, number = parse_feature(opened.graph, request.feature)
         target = TargetRequest(layer=basis.name, feature=number, position=request.position)
     else:
         output, minus = (named_output(prompt, word) for word in (request.output, request.minus))
@@ -125,7 +125,7 @@ def _groups(nodes: Sequence[TraceNode], modules: ModulesResult | None) -> tuple[
         return ()
     members: dict[int, list[str]] = {}
     for node in nodes:
-        module = modules.module_of(node.layer, node.feature)
+        module = modules.find_module(node.layer, node.feature)
         if module is not None:
             members.setdefault(module, []).append(node.name)
     return tuple(NodeGroup(name=f"module {m}", nodes=tuple(members[m])) for m in sorted(members))

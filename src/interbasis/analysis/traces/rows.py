@@ -222,7 +222,7 @@ class AttentionEdges(IncomingEdges):
             edges = paths.on_vectors(u)
             skipped = (self.skip_gradient[block] * dropped[queries]).sum(1)
             here = torch.arange(len(edges), device=edges.device)
-            edges[here, queries] += skipped + paths.on_own_vectors(u[queries])
+            edges[here, queries] += skipped + paths.on_query_vectors(u[queries])
             parts.append(edges)
         return torch.cat(parts)
 

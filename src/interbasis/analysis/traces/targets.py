@@ -11,7 +11,7 @@ from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Record
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.network.hooks import own_name
+from interbasis.network.hooks import layer_name
 from interbasis.network.network import Network, Section
 from interbasis.numerics.integration import Rule
 
@@ -110,7 +110,7 @@ def resolve(
 
 def _feature(network: Network, graph: InteractionGraph, request: TargetRequest, position: int) -> Target:
     names, feature = graph.layer_names, request.feature
-    layer = None if request.layer is None else own_name(request.layer, names)
+    layer = None if request.layer is None else layer_name(request.layer, names)
     if (
         layer is None
         or layer not in names[1:]

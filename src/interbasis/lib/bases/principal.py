@@ -12,7 +12,7 @@ from interbasis.network.network import NodeLayer
 from interbasis.numerics.linalg import EPSILON, Floor, SpectrumCut, eigenbasis, right_singular_basis
 
 MASSIVE_RATIO = 1000
-"""How many times the next variance the largest of a layer is where it is called massive."""
+"""Ratio of a layer's largest variance to the next one from which it is called massive."""
 
 
 @dataclass(frozen=True)

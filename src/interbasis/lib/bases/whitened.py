@@ -29,8 +29,8 @@ from interbasis.network.jacobian_gram import JacobianGram
 from interbasis.network.network import NodeLayer
 from interbasis.numerics.linalg import Floor
 
-GramOfLayer = Callable[[int, LayerBasis, Tensor | None], JacobianGram]
-"""(index of a node layer, features of the one after it, how far these may be off) to the layer's M′."""
+LayerGram = Callable[[int, LayerBasis, Tensor | None], JacobianGram]
+"""Function of a node layer's index, the features of the next one and their error that returns M′."""
 
 
 class WhitenedBasis(FeatureBasis):
@@ -46,7 +46,7 @@ class WhitenedBasis(FeatureBasis):
     ) -> LayerBasis:
         """The features of one layer; ``key`` (seed, layer) is for whatever is random."""
 
-    def grams(self, jacobians: JacobianSource, last: LayerBasis) -> GramOfLayer:
+    def grams(self, jacobians: JacobianSource, last: LayerBasis) -> LayerGram:
         """Return the function that computes M′, here of Jacobians to the features of the next layer."""
         return lambda index, following, deviation: jacobians.to_next(
             index, None if following.identity else following.transform, deviation

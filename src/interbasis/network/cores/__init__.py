@@ -9,7 +9,7 @@ from interbasis.network.cores.core import (
     PassCore,
     StatisticsCore,
     Sums,
-    positions_of,
+    take_positions,
 )
 from interbasis.network.cores.elementwise import Elementwise
 from interbasis.network.cores.gated import Gated
@@ -41,5 +41,5 @@ __all__ = [
     "StatisticsCore",
     "Sums",
     "Variance",
-    "positions_of",
+    "take_positions",
 ]

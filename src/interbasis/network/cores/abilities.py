@@ -1,4 +1,4 @@
-"""What only some cores can do, each an interface of its own: ask for it with ``isinstance``."""
+"""Optional abilities of cores, each an interface of its own: check for them with ``isinstance``."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ class ClosedFormSquares(ABC):
 
 
 class SamplesQueries(ABC):
-    """Outputs at some of the positions and sums over them, which other positions have their say in."""
+    """Outputs at some of the positions and sums over them, which depend on other positions too."""
 
     @abstractmethod
     def at(self, u: Tensor, positions: Tensor) -> Tensor:
@@ -44,8 +44,8 @@ class FastAblation(ABC):
 
     @abstractmethod
     def written_from(self, f: Tensor, read: Tensor, outputs: slice, write: Tensor) -> Tensor | None:
-        """For u = A f with few input features, f [n, T, r] and read [c_in, r] -> [n, S, rows]."""
+        """B · core(A f) for few input features, f [n, T, r] and read A [c_in, r] -> [n, S, rows]."""
 
     @abstractmethod
     def written_from_table(self, rows: Tensor, index: Tensor, outputs: slice, write: Tensor) -> Tensor | None:
-        """For u = rows[index], rows [U, c_in] and index [n, T] -> [n, S, rows]: few different tokens."""
+        """B · core(rows[index]) for few different tokens, rows [U, c_in] and index [n, T] -> [n, S, rows]."""

@@ -17,7 +17,7 @@ class TanhGELU(nn.Module):
 
 
 def bare(activation: nn.Module) -> nn.Module:
-    """The same function without hooks: what they do need not act on every coordinate by itself."""
+    """Return the function without hooks, which need not act on every coordinate by itself."""
     if not any(_hooks(part) for part in activation.modules()):
         return activation
     activation = deepcopy(activation)
@@ -34,7 +34,7 @@ def _hooks(module: nn.Module) -> list[dict]:
 
 
 def fused(activation: nn.Module) -> nn.Module:
-    """The same function by one kernel, forward and backward, where there is one."""
+    """Return the function as one kernel, forward and backward, where there is one."""
     kind = type(activation)
     slow = kind.__name__ == "NewGELUActivation" and kind.__module__.startswith("transformers.")
     return TanhGELU() if slow else activation

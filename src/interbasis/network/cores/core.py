@@ -1,4 +1,4 @@
-"""What a section's non-linear core has to answer.
+"""Interface of a section's non-linear core.
 
 A section is F(f) = P f + B · core(A f). With N_st = ∂core_s/∂u_t, u = A f, the basis needs two sums over
 the data, Σ N_ss and Σ_st N_stᵀ Q N_st, and the edges need Σ_t N_st A_j f_jt for every input feature j.
@@ -40,12 +40,12 @@ class Moments:
         return read.T @ self.gram.cpu() @ read
 
     def diagonal(self) -> Tensor:  # [c_in], on the CPU
-        """Of Σ NᵀQN."""
+        """Diagonal of Σ NᵀQN."""
         return self.gram.diagonal().cpu()
 
 
 class Counted(NamedTuple):
-    """Which tokens of a batch count in sums over the data, as numbers 0 and 1; all of them are computed."""
+    """Masks, as numbers 0 and 1, of the tokens of a batch that count in sums; all of them are computed."""
 
     inputs: Tensor  # [n, T]
     outputs: Tensor  # [n, T], of the positions that come out
@@ -104,7 +104,7 @@ class Core(ABC):
         return sums
 
     def pull_back(self, u: Tensor, cotangents: Tensor, rule: Rule) -> Tensor:
-        """g ↦ N̄ᵀg, token by token, for a core that does not mix positions: how u has its say in g · core(u).
+        """g ↦ N̄ᵀg, token by token, for a core that does not mix positions: effect of u on g · core(u).
 
         u [tokens, c_in], cotangents g [tokens, c_out] -> [tokens, c_in]. Closed forms where a core has them;
         here, backward passes at the nodes of the rule.
@@ -122,7 +122,7 @@ class Core(ABC):
         return self
 
     def at_zero(self, like: Tensor) -> Tensor:  # [] or [c_out]
-        """What was taken away so that core(0) = 0, in the dtype and on the device of ``like``."""
+        """Value subtracted so that core(0) = 0, in the dtype and on the device of ``like``."""
         return like.new_zeros(())
 
     def tensors(self) -> list[Tensor]:
@@ -174,6 +174,6 @@ def into_groups(tokens: Tensor, size: int) -> Tensor:  # [tokens, …] -> [group
     return torch.nn.functional.pad(tokens, padding).unflatten(0, (groups, size))
 
 
-def positions_of(f: Tensor, positions: Tensor) -> Tensor:  # [n, T, r], [n, Q] -> [n, Q, r]
-    """f at some positions, each sample's own."""
+def take_positions(f: Tensor, positions: Tensor) -> Tensor:  # [n, T, r], [n, Q] -> [n, Q, r]
+    """Return f at positions of every sample."""
     return f.gather(1, positions[..., None].expand(-1, -1, f.shape[2]))

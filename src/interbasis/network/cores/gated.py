@@ -50,7 +50,7 @@ class Gated(StatisticsCore):
         return torch.cat([Elementwise(self.activation).slope(g) * w, self.activation(g)], dim=-1)
 
     def mean_slopes(self, u: Tensor, integral: Rule) -> Tensor:
-        """The same, averaged along the line from 0 to u."""
+        """d = [d₁ | d₂], averaged along the line from 0 to u."""
         if not integral.closed_form:
             nodes = zip(integral.nodes, integral.weights, strict=True)
             return torch.stack([weight * self.slopes(node * u) for node, weight in nodes]).sum(0)

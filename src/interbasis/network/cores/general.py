@@ -78,7 +78,7 @@ class General(PassCore):
     def signed_attributions(
         self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule, signs: Tensor
     ) -> Tensor:
-        """Where a group is one sample's positions, the signs go into R backward passes per coordinate."""
+        """Compute signed sums: R backward passes per coordinate where a group is one sample's positions."""
         if not self.mixes_positions or signs.shape[:2] != u[:, outputs].shape[:2]:
             return super().signed_attributions(u, f, read, outputs, rule, signs)
         return autograd.attributions(lambda u: self(u, outputs), u, f, read, rule, signs)

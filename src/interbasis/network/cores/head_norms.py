@@ -42,7 +42,7 @@ class HeadNorm(PassCore):
         signs: Tensor | None,
         counted: Counted | None = None,
     ) -> Sums:
-        """Exact, whatever the signs."""
+        """Compute exact sums, whatever the signs."""
         heads = self._heads(u, outputs)  # [tokens, H, h]
         r = (_mean_square(heads) + self.epsilon).rsqrt()  # [tokens, H, 1]
         n, r = heads * r, r[..., 0]

@@ -53,5 +53,5 @@ class Largest(StatisticsCore):
     def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
         chosen = self.selected(u[:, outputs]).flatten(0, 1).T  # [c, tokens]
         channel = torch.arange(len(chosen), device=u.device)[:, None]
-        own = self._by_tap(read.T).permute(1, 2, 0)[chosen, channel]  # [c, tokens, r]
-        return own * f[:, outputs].flatten(0, 1)
+        chosen_read = self._by_tap(read.T).permute(1, 2, 0)[chosen, channel]  # [c, tokens, r]
+        return chosen_read * f[:, outputs].flatten(0, 1)

@@ -120,19 +120,19 @@ class NormalizeSquares(Squares):
     def at_columns(self, f: Tensor, weights: Tensor) -> Tensor:
         v, u = self._read(f, slice(None))
         a, b = (double(slope) for slope in self.slopes(v))  # [n, T, 1]
-        some = self.columns
-        A_v, D, δ = self.A_v[some], self.D[:, some], a - self.c
-        E = double(self.section.skip[:, some.to(f.device)]) + self.c * D
+        columns = self.columns
+        A_v, D, δ = self.A_v[columns], self.D[:, columns], a - self.c
+        E = double(self.section.skip[:, columns.to(f.device)]) + self.c * D
         y = b * double(u @ self.section.write.T)  # [n, T, r_out]
-        square = double(f[..., some.to(f.device)]).square()  # [n, T, c]
+        square = double(f[..., columns.to(f.device)]).square()  # [n, T, c]
 
         def over_tokens(y: Tensor, square: Tensor) -> Tensor:  # -> [n, k, r_out, c]
             weighted = weights[..., None] * square[:, None]  # [n, k, T, c]
             return y.mT[:, None] @ weighted
 
         ones = torch.ones_like(y[..., :1])
-        own = [over_tokens(ones, δ**m * square) for m in range(3)]  # [n, k, 1, c]
-        total = E.square() * own[0] + 2 * E * D * own[1] + D.square() * own[2]
+        powers = [over_tokens(ones, δ**m * square) for m in range(3)]  # [n, k, 1, c]
+        total = E.square() * powers[0] + 2 * E * D * powers[1] + D.square() * powers[2]
         mixed = E * over_tokens(y, square) + D * over_tokens(y, δ * square)
         return total + 2 * A_v * mixed + A_v.square() * over_tokens(y.square(), square)
 

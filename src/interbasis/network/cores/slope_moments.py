@@ -18,7 +18,7 @@ from interbasis.numerics.linalg import symmetric_product
 MAX_DENSE_WIDTH = 2048
 """Most read-outs for which both matrices are made."""
 ROWS_PER_TILE = 1024
-"""Of a tile, and its columns."""
+"""Rows of a tile, and its columns."""
 PRODUCTS = "slope_products"
 
 
@@ -41,7 +41,7 @@ def _tiled_rows(d: Tensor) -> Tensor:  # [tokens, c] -> [at most ROWS_PER_TILE, 
 
 
 class SlopeMoments(Moments):
-    """From `slope_sums` of d [tokens, c_in] and Q [c_out, c_out]; c_in is a multiple of c_out."""
+    """Moments from `slope_sums` of d [tokens, c_in] and Q [c_out, c_out]; c_in is a multiple of c_out."""
 
     def __init__(self, sums: Sums, metric: Tensor):
         object.__setattr__(self, "_sums", sums)
@@ -65,7 +65,7 @@ class SlopeMoments(Moments):
     @property
     def local(self) -> Tensor:  # [c_out, c_in]
         slopes, metric = self._parts
-        return torch.cat([torch.diag(some) for some in slopes.split(len(metric))], dim=1)
+        return torch.cat([torch.diag(part) for part in slopes.split(len(metric))], dim=1)
 
     @property
     def gram(self) -> Tensor:  # [c_in, c_in]
@@ -82,7 +82,7 @@ class SlopeMoments(Moments):
         slopes, metric = self._parts
         if self._products is not None:
             return super().written(write)
-        return torch.cat([write * some for some in slopes.split(len(metric))], dim=1).cpu()
+        return torch.cat([write * part for part in slopes.split(len(metric))], dim=1).cpu()
 
     def between(self, read: Tensor) -> Tensor:
         if self._products is not None:
@@ -91,12 +91,12 @@ class SlopeMoments(Moments):
         half = torch.zeros(read.shape[1], read.shape[1], dtype=torch.float64)
         for first, rows in self._tiled_rows():
             inner = half.new_zeros(len(rows), read.shape[1])
-            own = torch.arange(first, first + len(rows), device=metric.device) % len(metric)
+            outputs = torch.arange(first, first + len(rows), device=metric.device) % len(metric)
             for start in range(first, len(slopes), len(rows)):
                 tile = rows[:, start - first : start - first + len(rows)]
                 columns = torch.arange(start, start + tile.shape[1], device=metric.device) % len(metric)
                 weight = 0.5 if start == first else 1.0  # the transpose is added below
-                block = (metric[own[:, None], columns] * tile).cpu()
+                block = (metric[outputs[:, None], columns] * tile).cpu()
                 inner.addmm_(block, read[start : start + tile.shape[1]].double(), alpha=weight)
             half.addmm_(read[first : first + len(rows)].double().T, inner)
         return half + half.T

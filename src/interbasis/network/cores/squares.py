@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Squares(ABC):
-    """For every token A_ij² = Σ_m K_m,ij s_mj, with factors K that are the same for all tokens.
+    """Squares A_ij² = Σ_m K_m,ij s_mj of every token, with factors K that are the same for all tokens.
 
     Sums over tokens are then a few vectors [r_in]. Some columns j may have no such form: for these the sums
     are [r_out] each. All of it is in float64, in the coordinates of two bases.
     """
 
     count: int
-    """How many terms there are."""
+    """Number of terms."""
     columns: Tensor
     """The features j that have no such form, [c]."""
 

@@ -23,11 +23,11 @@ Function = Callable[[Tensor], Tensor]
 
 GAUSS = rule("quadrature", 8)
 CHECKS = np.concatenate([[0.0], (np.array(GAUSS.nodes[1:]) + np.array(GAUSS.nodes[:-1])) / 2, [1.0]])
-"""Where in a panel the polynomial through the nodes is held against the function: in between, at the ends."""
+"""Points of a panel at which the polynomial is compared with the function: between nodes, at the ends."""
 MAX_ROUNDINGS = 64
 """Roundings by which the two may differ, of act and of its argument."""
 MAX_PANELS = 2**14
-"""Where a function is noisier than that, halving ends here."""
+"""Largest number of panels; where a function is noisier than that, halving ends here."""
 
 
 class StraightLine:
@@ -50,9 +50,9 @@ class StraightLine:
         edge, level = self.edges[panel], self.levels[panel]
         zero = g.abs() < torch.finfo(g.dtype).tiny
         divisor = torch.where(zero, 1.0, g)
-        rest = g - edge
-        mean = _mean_change(self.activation, edge, rest, level)
-        share = torch.where(zero, 1.0, rest / divisor)
+        length = g - edge
+        mean = _mean_change(self.activation, edge, length, level)
+        share = torch.where(zero, 1.0, length / divisor)
         whole = self.areas[panel] / divisor + share * (level + mean)
         weighted = self.moments[panel] / divisor + (self.activation(g) - level) - share * mean
         return whole, weighted / divisor
@@ -73,11 +73,11 @@ class StraightLine:
 
     def _side(self, edges: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(edges, act, ∫act, ∫x act′) from 0 outwards."""
-        level, rest = self.activation(edges), edges.diff()
-        mean = double(_mean_change(self.activation, edges[:-1], rest, level[:-1]))
-        values, ends, rest = double(level), double(edges[1:]), double(rest)
-        areas = rest * (values[:-1] + mean)
-        moments = ends * values.diff() - rest * mean
+        level, lengths = self.activation(edges), edges.diff()
+        mean = double(_mean_change(self.activation, edges[:-1], lengths, level[:-1]))
+        values, ends, lengths = double(level), double(edges[1:]), double(lengths)
+        areas = lengths * (values[:-1] + mean)
+        moments = ends * values.diff() - lengths * mean
         start = values.new_zeros(1)
         return (
             double(edges),
@@ -87,11 +87,11 @@ class StraightLine:
         )
 
 
-def _mean_change(act: Function, edge: Tensor, rest: Tensor, level: Tensor) -> Tensor:
-    """The mean of act − act(edge) between ``edge`` and ``edge + rest``."""
-    total = torch.zeros_like(rest)
+def _mean_change(act: Function, edge: Tensor, length: Tensor, level: Tensor) -> Tensor:
+    """The mean of act − act(edge) between ``edge`` and ``edge + length``."""
+    total = torch.zeros_like(length)
     for node, weight in zip(GAUSS.nodes, GAUSS.weights, strict=True):
-        total += weight * (act(edge + node * rest) - level)
+        total += weight * (act(edge + node * length) - level)
     return total
 
 
@@ -117,9 +117,9 @@ def panel_edges(act: Function, end: float, like: Tensor) -> Tensor:
 
 
 def _interpolation(nodes: np.ndarray, points: np.ndarray) -> np.ndarray:  # [points, nodes]
-    """What the polynomial through values at the nodes is at the points, as a matrix (Lagrange's)."""
+    """Matrix that interpolates from values at the nodes to the points (Lagrange's polynomial)."""
     columns = []
     for k, node in enumerate(nodes):
-        others = np.delete(nodes, k)
-        columns.append(np.prod((points[:, None] - others) / (node - others), axis=1))
+        other_nodes = np.delete(nodes, k)
+        columns.append(np.prod((points[:, None] - other_nodes) / (node - other_nodes), axis=1))
     return np.stack(columns, axis=1)

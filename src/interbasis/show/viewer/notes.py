@@ -55,7 +55,7 @@ class Notes(Result):
     model_config = ConfigDict(strict=True)
 
     file: ClassVar[str] = "notes"
-    made_by: ClassVar[str] = "view"
+    command: ClassVar[str] = "view"
 
     pinned: list[FeatureKey] = Field(default_factory=list, max_length=10_000)
     names: list[FeatureName] = Field(default_factory=list, max_length=10_000)

@@ -14,8 +14,8 @@ POSITIONS_PER_BLOCK = 128
 class FeatureColumns(NamedTuple):
     """Features of one sample and how one head reads them, a column per feature."""
 
-    own: Tensor  # f_js of the queries [S, r]
-    seen: Tensor  # f_jt of the keys [T, r]
+    at_queries: Tensor  # f_js of the queries [S, r]
+    at_keys: Tensor  # f_jt of the keys [T, r]
     read_q: Tensor  # W_Q c_j [h, r]
     read_k: Tensor  # W_K c_j [h, r]
 
@@ -26,8 +26,8 @@ class CausalBlocks:
     def __init__(self, x: Heads, weights: Tensor):
         self.weights = weights
         queries, keys = (_cut(length) for length in weights.shape)
-        self.by_queries = [(some, x.keys_seen_by(some)) for some in queries]
-        self.by_keys = [(x.queries_that_see(some), some) for some in keys]
+        self.by_queries = [(block, x.keys_seen_by(block)) for block in queries]
+        self.by_keys = [(x.queries_that_see(block), block) for block in keys]
 
     def over_queries(self, pairs: Tensor, factors: Tensor | None = None) -> Tensor:  # [S, ...] -> [T, ...]
         """Σ_s w_st factor_s pairs_s."""

@@ -17,13 +17,13 @@ MAX_QUERIES_PER_BLOCK = 128
 """Queries handled at once: bounds the memory, and lets causal attention skip keys that none of them sees."""
 
 MIN_QUERIES_PER_BLOCK = 16
-"""Of queries that are sampled: fewer skip more keys, and run slower."""
+"""Sampled queries handled at once, at least: fewer skip more keys, and run slower."""
 
 MAX_QUERIES_PER_SUM = 512
 """Queries summed with signs at once: more share what is done per key, fewer skip more keys."""
 
 MAX_TURNED_QUERIES_PER_SUM = 4096
-"""The same with rotary positions, where much more is done per key."""
+"""Queries summed with signs at once with rotary positions, where much more is done per key."""
 
 MAX_BLOCK_ELEMENTS = 2**22
 """Elements that the covariances, or the patterns, of the queries handled at once may hold."""
@@ -103,14 +103,14 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         signs: Tensor | None,
         counted: Counted | None = None,
     ) -> Sums:
-        """Exact, whatever the signs: the closed form needs no sources."""
+        """Compute exact sums, whatever the signs: the closed form needs no sources."""
         return self.sums_at(u, _positions(u, outputs), metric, counted)
 
     def moments(self, sums: Sums, metric: Tensor) -> Moments:
         return HeadSums(**sums).assemble(metric, self.shape)
 
     def sums_at(self, u: Tensor, positions: Tensor, metric: Tensor, counted: Counted | None = None) -> Sums:
-        """Over the queries at ``positions`` [n, S], each sample's own, and over all keys.
+        """Compute sums over the queries at ``positions`` [n, S], each sample's own, and over all keys.
 
         Of ``counted`` tokens: N_st of queries that count as outputs and keys that count as inputs, with
         patterns over all keys.
@@ -141,7 +141,7 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         return max(1, min(room, few, positions.shape[1]))
 
     def _whole(self, u: Tensor, positions: Tensor, counted: Counted | None, samples: slice) -> Heads:
-        """Some samples, with values about their mean."""
+        """Return heads of a few samples, with values about their mean."""
         whole = _centred(Heads.from_read_outs(self.shape, u[samples], positions[samples]))
         if counted is None:
             return whole
@@ -150,7 +150,7 @@ class Attention(PassCore, SamplesQueries, FastAblation):
     def _add_turned_key_terms(
         self, sums: HeadSums, u: Tensor, positions: Tensor, metric: Tensor, counted: Counted | None
     ) -> None:
-        """For as many samples, and queries of them, at once as fit in memory."""
+        """Add the terms for as many samples, and queries of them, at once as fit in memory."""
         width = self.shape.width
         most = elements_within(MAX_PATTERN_ELEMENTS, u.element_size())
         # elements per query: of patterns, and of what all pairs of heads of two groups have
@@ -164,11 +164,11 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         for first in range(0, len(u), samples):
             whole = self._whole(u, positions, counted, slice(first, first + samples))
             for start in range(0, positions.shape[1], queries):
-                some = whole.queries(start, start + queries, rotary_moments.KEYS_PER_BLOCK)
-                rotary_moments.add_key_terms(sums, some, metric, block)
+                part = whole.queries(start, start + queries, rotary_moments.KEYS_PER_BLOCK)
+                rotary_moments.add_key_terms(sums, part, metric, block)
 
     def attributions(self, u: Tensor, f: Tensor, read: Tensor, outputs: slice, rule: Rule) -> Tensor:
-        """Gradient or quadrature; attention has no closed form along the line."""
+        """Compute attributions by gradient or quadrature; attention has no closed form along the line."""
         total = u.new_zeros(())
         for node, weight in zip(rule.nodes, rule.weights, strict=True):
             x = _centred(self._heads(node * u, outputs)).queries(0, outputs.stop - outputs.start)
@@ -193,14 +193,14 @@ class Attention(PassCore, SamplesQueries, FastAblation):
         result = f.new_zeros(self.shape.heads * self.shape.width, groups, sources, f.shape[2])
         for node, weight in zip(rule.nodes, rule.weights, strict=True):
             for sample in range(len(u)):
-                one = slice(sample, sample + 1)
-                x = _centred(Heads.from_read_outs(self.shape, node * u[one], positions[one]))
+                samples = slice(sample, sample + 1)
+                x = _centred(Heads.from_read_outs(self.shape, node * u[samples], positions[samples]))
                 token, end = sample * count, (sample + 1) * count
                 while token < end:
                     group = token // size
                     stop = min((group + 1) * size, end, token + longest)
-                    some = x.queries(token - sample * count, stop - sample * count)
-                    result[:, group] += weight * edges.signed(some, f[sample], read, by_token[token:stop])
+                    part = x.queries(token - sample * count, stop - sample * count)
+                    result[:, group] += weight * edges.signed(part, f[sample], read, by_token[token:stop])
                     token = stop
         return result.flatten(1, 2)
 

@@ -22,32 +22,32 @@ def by_query(x: Heads, f: Tensor, read: Tensor) -> Tensor:
     heads, width = x.shape.heads, x.shape.width
     result = f.new_empty(heads, width, *x.positions.shape, f.shape[2])
     for h in range(heads):
-        result[h] = _by_query(x.head(h), f, _of_head(read, x, h)).permute(2, 0, 1, 3)
+        result[h] = _by_query(x.head(h), f, _head_reads(read, x, h)).permute(2, 0, 1, 3)
     return result.flatten(0, 1).flatten(1, 2)
 
 
 def _by_query(x: Heads, f: Tensor, read: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """The same for one head, read W_Q c_j, W_K c_j, W_V c_j [h, r] each -> [n, S, h, r]."""
+    """`by_query` of one head, read W_Q c_j, W_K c_j, W_V c_j [h, r] each -> [n, S, h, r]."""
     shape, (read_q, read_k, read_v) = x.shape, read
     a, b = (pattern[0] for pattern in x.pattern())
     z = a @ x.v[0]
-    own = f.gather(1, x.positions[..., None].expand(-1, -1, f.shape[2]))  # f_js [n, S, r]
-    seen = f[:, x.first : x.first + x.k.shape[2]]  # f_jt [n, T, r]
+    at_queries = f.gather(1, x.positions[..., None].expand(-1, -1, f.shape[2]))  # f_js [n, S, r]
+    at_keys = f[:, x.first : x.first + x.k.shape[2]]  # f_jt [n, T, r]
     weighted = b[:, :, None, :] * (x.v[0].mT[:, None] - z[..., None])  # b_st (v_t − z_s)_i [n, S, h, T]
     flat = weighted.flatten(1, 2)  # [n, S·h, T]
     cov = (flat @ x.k[0]).view(*z.shape, shape.width)  # [n, S, h, h]
     if shape.rotary is None:
         pulled = shape.sigma * (x.q[0] @ read_k)  # σ q_sᵀW_K c_j, [n, S, r]
-        moved = (flat @ seen).view(*z.shape, -1) * pulled[..., None, :]
+        moved = (flat @ at_keys).view(*z.shape, -1) * pulled[..., None, :]
     else:
-        moved = moved_by_keys(x, weighted, seen, shape.sigma * read_k)
+        moved = moved_by_keys(x, weighted, at_keys, shape.sigma * read_k)
         cov = shape.rotary.turn(cov, x.positions[..., None], back=True)
-    moved.addcmul_(cov @ read_q, own[:, :, None], value=shape.sigma)
-    return moved.addcmul_(read_v, (a @ seen)[:, :, None])
+    moved.addcmul_(cov @ read_q, at_queries[:, :, None], value=shape.sigma)
+    return moved.addcmul_(read_v, (a @ at_keys)[:, :, None])
 
 
 def signed(x: Heads, f: Tensor, read: Tensor, signs: Tensor) -> Tensor:
-    """The same summed over the queries of one sample with signs [S, R]; f [T', r] -> [H·h, R, r].
+    """`by_query` summed over the queries of one sample with signs [S, R]; f [T', r] -> [H·h, R, r].
 
     The sum over queries goes inside. With p_sj = σ q_sᵀW_K c_j and k_tj = σ k_tᵀW_Q c_j,
 
@@ -60,18 +60,18 @@ def signed(x: Heads, f: Tensor, read: Tensor, signs: Tensor) -> Tensor:
     """
     shape, features = x.shape, f.shape[1]
     f, read = (torch.nn.functional.pad(part, (0, -features % ALIGNED)) for part in (f, read))
-    own, seen = f[x.positions[0]], f[x.first : x.first + x.k.shape[2]]  # [S, r], [T, r]
+    at_queries, at_keys = f[x.positions[0]], f[x.first : x.first + x.k.shape[2]]  # [S, r], [T, r]
     few = are_few(shape, x.positions.shape[1])
     result = f.new_zeros(shape.heads, signs.shape[1], shape.width, f.shape[1])
     for h in range(shape.heads):
         head = x.head(h)
-        read_q, read_k, read_v = _of_head(read, x, h)
+        read_q, read_k, read_v = _head_reads(read, x, h)
         a, b = (pattern[0, 0] for pattern in head.pattern())  # [S, T]
         z = a @ head.v[0, 0]
-        columns = FeatureColumns(own, seen, read_q, read_k)
+        columns = FeatureColumns(at_queries, at_keys, read_q, read_k)
         sums = (FewQueries if few else _ManyQueries)(head, shape.sigma * b, z, columns)
         for r, total in enumerate(result[h]):  # [h, r]
-            total.addcmul_(read_v, (signs[:, r] @ a)[None] @ seen)
+            total.addcmul_(read_v, (signs[:, r] @ a)[None] @ at_keys)
             sums.add(total, signs[:, r])
     return result.transpose(1, 2).flatten(0, 1)[..., :features]
 
@@ -80,7 +80,7 @@ class _ManyQueries:
     """Signed sums over the queries of one head and one sample."""
 
     def __init__(self, x: Heads, weights: Tensor, z: Tensor, columns: FeatureColumns):
-        """For weights w_st = σ b_st [S, T] and z [S, h]."""
+        """Take weights w_st = σ b_st [S, T] and z [S, h]."""
         self.x, self.weights, self.z, self.columns = x, weights, z, columns
         self.blocks = CausalBlocks(x, weights)
         still = slice(x.shape.turned, None)  # coordinates that are not turned
@@ -97,16 +97,16 @@ class _ManyQueries:
     @cached_property
     def _by_query(self) -> Tensor:  # [S, r]
         """Factors of −z_s without signs, q_sᵀW_K c_j (w f)_sj + f_js (w k)_sᵀW_Q c_j."""
-        total = self.columns.own * (self.blocks.over_keys(self.k) @ self.read_q)
-        return total.addcmul_(self.q @ self.read_k, self.blocks.over_keys(self.columns.seen))
+        total = self.columns.at_queries * (self.blocks.over_keys(self.k) @ self.read_q)
+        return total.addcmul_(self.q @ self.read_k, self.blocks.over_keys(self.columns.at_keys))
 
     def _by_key(self, sign: Tensor) -> Tensor:  # [S] -> [T, r]
         """Factors of v_t, k_tᵀW_Q c_j (wᵀφf)_tj + f_jt (wᵀφq)_tᵀW_K c_j."""
-        total = self.columns.seen * (self.blocks.over_queries(self.q, sign) @ self.read_k)
-        return total.addcmul_(self.k @ self.read_q, self.blocks.over_queries(self.columns.own, sign))
+        total = self.columns.at_keys * (self.blocks.over_queries(self.q, sign) @ self.read_k)
+        return total.addcmul_(self.k @ self.read_q, self.blocks.over_queries(self.columns.at_queries, sign))
 
 
-def _of_head(read: Tensor, x: Heads, head: int) -> tuple[Tensor, Tensor, Tensor]:  # [h, r] each
+def _head_reads(read: Tensor, x: Heads, head: int) -> tuple[Tensor, Tensor, Tensor]:  # [h, r] each
     """W_Q c_j, W_K c_j and W_V c_j of one head."""
     q, k, v = x.shape.rows(head)
     return read[q], read[k], read[v]

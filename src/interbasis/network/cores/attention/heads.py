@@ -1,4 +1,4 @@
-"""What a batch looks like to every head: queries at some positions, the keys and values, and the pattern."""
+"""A batch as every head sees it: queries at some positions, the keys and values, and the pattern."""
 
 from dataclasses import dataclass, replace
 
@@ -12,14 +12,14 @@ from interbasis.network.cores.core import Counted
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """What kind of attention it is."""
+    """Shape and kind of an attention layer."""
 
     heads: int
     width: int
     """Coordinates of one head."""
     causal: bool = True
     scale: float | None = None
-    """What scores are multiplied by; None is 1/√width."""
+    """Factor of the scores; None is 1/√width."""
     window: int | None = None
     """Keys a query sees at most, its own position the last of them."""
     cap: float | None = None
@@ -57,7 +57,7 @@ class AttentionShape:
         return q, self.for_all_heads(k, dim), self.for_all_heads(v, dim)
 
     def for_all_heads(self, x: Tensor, dim: int = 0) -> Tensor:
-        """What groups share, in dimension ``dim`` ≥ 0, repeated for each of their heads."""
+        """Repeat a tensor that has an entry per group, in dimension ``dim`` ≥ 0, for each of their heads."""
         return x if self.shared == 1 else x.repeat_interleave(self.shared, dim)
 
     def rows(self, head: int) -> tuple[slice, slice, slice]:
@@ -78,7 +78,7 @@ class AttentionShape:
         return 0 if self.rotary is None else 2 * len(self.rotary.frequencies)
 
     def visible(self, queries: Tensor, keys: Tensor) -> Tensor:  # [..., S], [T] -> [..., S, T]
-        """Which key positions a query position sees where attention is causal."""
+        """Mask of the key positions that a query position sees where attention is causal."""
         distance = queries[..., None] - keys
         if self.window is None:
             return distance >= 0
@@ -97,11 +97,11 @@ class Heads:
     v: Tensor  # [heads, n, T, h]
     first: int = 0
     counted: Counted | None = None
-    """Which positions of the whole batch count in sums; None is all of them."""
+    """Masks of the positions of the whole batch that count in sums; None is all of them."""
 
     @classmethod
     def from_read_outs(cls, shape: AttentionShape, u: Tensor, positions: Tensor) -> "Heads":
-        """From read-outs u [n, T, (heads + 2·groups)·h] = [q | k | v] and query positions [n, S]."""
+        """Split read-outs u [n, T, (heads + 2·groups)·h] = [q | k | v], with query positions [n, S]."""
         q, k, v = (part.permute(2, 0, 1, 3).contiguous() for part in shape.parts(u, 2))  # [heads, n, T, h]
         q = q.gather(2, positions[None, :, :, None].expand(shape.heads, -1, -1, shape.width))
         if shape.rotary is None:
@@ -112,7 +112,7 @@ class Heads:
         return cls(shape, positions, seen, turned, shape.rotary.turn(k, keys), v)
 
     def queries(self, start: int, stop: int, multiple: int = 1) -> "Heads":
-        """Some of the queries, with the keys and values that any of them sees.
+        """Return a range of the queries, with the keys and values that any of them sees.
 
         Keys begin and end at multiples of so many positions, or where there are no more.
         """
@@ -135,9 +135,9 @@ class Heads:
         )
 
     def head(self, number: int) -> "Heads":
-        """One of the heads."""
-        one = slice(number, number + 1)
-        return replace(self, q=self.q[one], turned_q=self.turned_q[one], k=self.k[one], v=self.v[one])
+        """Return a single head."""
+        part = slice(number, number + 1)
+        return replace(self, q=self.q[part], turned_q=self.turned_q[part], k=self.k[part], v=self.v[part])
 
     def queries_that_see(self, keys: slice) -> slice:
         """The queries of one sample, in order, from the first to the last that sees any of these keys."""
@@ -174,7 +174,7 @@ class Heads:
         return a, a if slope is None else a * slope
 
     def visible(self) -> Tensor:
-        """Which keys a query sees, [n or 1, S, T]."""
+        """Mask of the keys that a query sees, [n or 1, S, T]."""
         same_for_all = self.positions.stride(0) == 0
         return self.shape.visible(self.positions[:1] if same_for_all else self.positions, self.keys)
 
@@ -205,12 +205,12 @@ class Heads:
         keys = inputs[:, self.first : self.first + self.k.shape[2]]
         return queries[:, :, None] * keys[:, None], queries * inputs.gather(1, self.positions)
 
-    def own_weights(self, pattern: Tensor) -> Tensor:  # [heads, n, S, T] -> [heads, n, S]
-        """a_ss: what every query gives to its own position."""
+    def diagonal_weights(self, pattern: Tensor) -> Tensor:  # [heads, n, S, T] -> [heads, n, S]
+        """a_ss, the weight that every query gives to its own position."""
         positions = (self.positions - self.first)[None, :, :, None].expand(len(pattern), -1, -1, 1)
         return pattern.gather(3, positions)[..., 0]
 
-    def own_values(self) -> Tensor:  # [heads, n, S, h]
+    def query_values(self) -> Tensor:  # [heads, n, S, h]
         """v_s at the positions of the queries."""
         positions = (self.positions - self.first)[None, :, :, None]
         return self.v.gather(2, positions.expand(len(self.v), -1, -1, self.v.shape[-1]))

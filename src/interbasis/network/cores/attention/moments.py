@@ -75,8 +75,8 @@ class HeadSums:
         gram[v, k] = shape.sigma * matrix(over(blocks @ self.vk, 0, 1))
         gram[v, q] = matrix(over(blocks @ self.vq, 0))
         gram[k, q] = shape.sigma * matrix(self.kq)
-        for one, other in ((q, k), (q, v), (k, v)):
-            gram[one, other] = gram[other, one].T
+        for rows, columns in ((q, k), (q, v), (k, v)):
+            gram[rows, columns] = gram[columns, rows].T
         identity = torch.eye(width, dtype=torch.float64, device=metric.device)
         local_v = diagonal(self.diagonal[:, None, None] * identity, groups)
         local = [diagonal(self.local_q, heads), diagonal(self.local_k, groups), local_v]
@@ -90,16 +90,16 @@ def add_block(sums: HeadSums, x: Heads, metric: Tensor, value_products: Tensor) 
     """
     a, b = x.pattern()  # [H, n, S, T]
     z = a @ x.v  # [H, n, S, h]
-    pairs, own = x.counted_pairs()
+    pairs, counted = x.counted_pairs()
     cov = _covariances(x, b, z)  # [H, i, n·S, j]
-    if pairs is not None and own is not None:  # the sums below skip what does not count, z and Cov do not
-        cov *= own.flatten()[:, None]
+    if pairs is not None and counted is not None:  # the sums below skip what does not count, z and Cov do not
+        cov *= counted.flatten()[:, None]
         a, b = (a * pairs,) * 2 if a is b else (a * pairs, b * pairs)
     sums.pattern += a.flatten(1) @ a.flatten(1).T
     if x.shape.rotary is None:  # else `rotary_moments`
         _add_key_terms(sums, x, (a, b, z), metric, value_products)
-    diagonal = x.own_weights(a)  # a_ss, [H, n, S]
-    deviation = x.own_weights(b)[..., None] * (x.own_values() - z)  # b_ss (v_s − z_s)
+    diagonal = x.diagonal_weights(a)  # a_ss, [H, n, S]
+    deviation = x.diagonal_weights(b)[..., None] * (x.query_values() - z)  # b_ss (v_s − z_s)
     sums.diagonal += diagonal.sum((1, 2))
     sums.local_k += x.shape.sigma * (deviation.flatten(1, 2).mT @ x.q.flatten(1, 2))
     sums.local_q += cov.sum(2)
@@ -133,19 +133,19 @@ def _add_key_terms(
         return centred.flatten(1, 2).mT @ queries
 
     for h in range(heads):
-        one = torch.ones_like(x.v[h:, ..., :1])
-        right = torch.cat([x.v[h:], x.v[h].expand_as(x.v[h:]), products[h, h:, ..., None], one], dim=-1)
+        ones = torch.ones_like(x.v[h:, ..., :1])
+        right = torch.cat([x.v[h:], x.v[h].expand_as(x.v[h:]), products[h, h:, ..., None], ones], dim=-1)
         mixed = (b[h] * b[h:]) @ right  # Σ_t bb_st [v^g_t, v^h_t, v^hᵀQv^g, 1], [g, n, S, 2h + 2]
-        values, others, weighted, rows = mixed.split([width, width, 1, 1], dim=-1)
+        values, other_values, weighted, rows = mixed.split([width, width, 1, 1], dim=-1)
         seen = torch.einsum("nsi,igj->gnsj", z[h], Q[h, :, h:])  # z^hᵀQ^{hg}
         spread = z[h:] @ Q[h, :, h:].permute(1, 2, 0)[:, None]  # Q^{hg}z^g
-        inner = (seen * (rows * z[h:] - values) - others * spread).sum(-1, keepdim=True)
+        inner = (seen * (rows * z[h:] - values) - other_values * spread).sum(-1, keepdim=True)
         kk = ((weighted + inner) * x.q[h]).flatten(1, 2).mT @ queries[h:]
         kk[0] /= 2  # its transpose is the other half
         sums.kk[h // x.shape.shared].index_add_(0, groups[h:], kk.to(sums.kk))
         if a is b:
             sums.vk[h, h:] += by_values(values, rows, z[h:], queries[h:])
-            sums.vk[h + 1 :, h] += by_values(others[1:], rows[1:], z[h], queries[h])
+            sums.vk[h + 1 :, h] += by_values(other_values[1:], rows[1:], z[h], queries[h])
         else:  # soft-capped scores: v,k goes with a^h b^g
             mixed = (a[h] * b) @ torch.cat([x.v, torch.ones_like(x.v[..., :1])], dim=-1)
             sums.vk[h] += by_values(mixed[..., :width], mixed[..., width:], z, queries)
@@ -202,8 +202,8 @@ def _add_query_pairs(sums: HeadSums, cov: Tensor, metric: Tensor) -> None:
     """q,q for h ≤ g: Cov^hᵀ (Q Cov^g), contracted over value coordinate and token at once."""
     heads, width, _, _ = cov.shape
     totals = [cov.new_zeros(g + 1, width, width) for g in range(heads)]
-    for some in cov.split(max(1, MAX_COVARIANCE_ELEMENTS // (heads * width**2)), dim=2):
-        flat = some.reshape(heads, -1, width)  # [H, i·tokens, j]
+    for part in cov.split(max(1, MAX_COVARIANCE_ELEMENTS // (heads * width**2)), dim=2):
+        flat = part.reshape(heads, -1, width)  # [H, i·tokens, j]
         for g in range(heads):
             rows = metric[: (g + 1) * width, g * width : (g + 1) * width] @ flat[g].view(width, -1)
             totals[g].baddbmm_(flat[: g + 1].mT, rows.view(g + 1, -1, width))

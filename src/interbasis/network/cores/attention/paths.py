@@ -1,4 +1,4 @@
-"""What decides the outputs of single queries: by values, by keys, by the query itself.
+"""Contributions to the outputs of single queries: through values, through keys, through the query itself.
 
 For a cotangent g on the output z_s of one query, with b_st the pattern times cap′ and σ the scale, the
 Jacobian of `Attention` gives
@@ -56,7 +56,7 @@ class QueryPaths:
         return cls(shape, g, moved, attended, whole.turned_q[:, 0], query)
 
     def onto(self, read: Tensor) -> "PathCoefficients":  # A [c_in, r]
-        """How much each of r input features has its say, at every key."""
+        """Return the coefficients of each of r input features, at every key."""
         return PathCoefficients(self, *self.shape.parts(read, 0))
 
     def key_directions(self, positions: Tensor) -> Tensor:  # [K] -> [H, k, K, h]
@@ -67,7 +67,7 @@ class QueryPaths:
         return self.attended[..., positions, None] * q
 
     def gradients(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Summed over queries: on values and on keys, [groups, T, h] each; and on each query [H, k, h]."""
+        """Gradients summed over queries: on values and keys [groups, T, h], and on each query [H, k, h]."""
         values, keys = self.moved.mT @ self.cotangents, self.attended.mT @ self.turned_q
         if self.shape.rotary is not None:
             positions = torch.arange(keys.shape[1], device=keys.device)
@@ -76,15 +76,15 @@ class QueryPaths:
         return values.unflatten(0, groups).sum(1), keys.unflatten(0, groups).sum(1), self.query
 
     def on_vectors(self, u: Tensor) -> Tensor:  # [T, c_in] -> [k, T]
-        """The same for one vector of read-outs at every key; the query's own counts at its position."""
+        """Contributions of a vector of read-outs at every key; the query's own counts at its position."""
         _, k, v = (part.transpose(0, 1) for part in self.shape.parts(u, 1))  # [H, T, h]
         if self.shape.rotary is not None:
             k = self.shape.rotary.turn(k, torch.arange(k.shape[1], device=k.device))
         total = (self.moved * (self.cotangents @ v.mT)).sum(0)
         return total + (self.attended * (self.turned_q @ k.mT)).sum(0)
 
-    def on_own_vectors(self, u: Tensor) -> Tensor:  # [k, c_in] at the queries' positions -> [k]
-        """The query's part."""
+    def on_query_vectors(self, u: Tensor) -> Tensor:  # [k, c_in] at the queries' positions -> [k]
+        """Contributions through the queries, of read-outs at their positions."""
         q = self.shape.parts(u, 1)[0].transpose(0, 1)  # [H, k, h]
         return (self.query * q).sum((0, 2))
 
@@ -99,7 +99,7 @@ class PathCoefficients:
     read_v: Tensor
 
     def query(self) -> Tensor:  # [k, r]
-        """At the queries' own positions."""
+        """Coefficients at the queries' own positions."""
         return torch.einsum("hki,hij->kj", self.paths.query, self.read_q)
 
     def value_at(self, features: Tensor, positions: Tensor) -> Tensor:  # [K], [K] -> [k, K]

@@ -29,8 +29,8 @@ class Rotary:
         cos, sin = self.waves(positions, x)
         if back:
             sin = -sin
-        first, second, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
-        return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)
+        first, second, unturned = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
+        return torch.cat([first * cos - second * sin, second * cos + first * sin, unturned], dim=-1)
 
     def waves(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin of all angles, stretched, in the dtype of ``like``; [..., p] for positions [...]."""

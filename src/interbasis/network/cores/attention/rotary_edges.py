@@ -63,7 +63,7 @@ def add_brackets(result: Tensor, x: Heads, weights: Tensor, z: Tensor, columns: 
     """
     assert x.shape.rotary is not None
     order = torch.arange(x.shape.turned).view(2, -1).T.flatten()  # the two coordinates of a pair side by side
-    own, seen = columns.own.T.contiguous(), columns.seen.T.contiguous()
+    at_queries, at_keys = columns.at_queries.T.contiguous(), columns.at_keys.T.contiguous()
     read_q, read_k = columns.read_q[order].T.contiguous(), columns.read_k[order].T.contiguous()
     k, q, v = x.k[0, 0][:, order], x.turned_q[0, 0][:, order], x.v[0, 0]
     pulled, pushed = weights.T @ q, weights @ k  # Σ_s w_st q̃_s [T, 2p], Σ_t w_st k̃_t [S, 2p]
@@ -72,15 +72,15 @@ def add_brackets(result: Tensor, x: Heads, weights: Tensor, z: Tensor, columns: 
         for cos, sin in (x.shape.rotary.waves(positions, v) for positions in (x.positions[0], x.keys))
     )
     blocks = CausalBlocks(x, weights)
-    rows = max(1, MAX_PRODUCT_ELEMENTS // (len(order) * max(len(v), len(own))))
+    rows = max(1, MAX_PRODUCT_ELEMENTS // (len(order) * max(len(v), len(at_queries))))
     for start in range(0, len(result), rows):
         values, mixed = v[:, start : start + rows, None], z[:, start : start + rows, None]
         by_key = blocks.over_queries(mixed * q[:, None]).addcmul_(values, pulled[:, None], value=-1)  # −X_t
         _turn_back(by_key, key_waves)
-        result[start : start + rows] -= _contract(by_key, seen, read_k)
+        result[start : start + rows] -= _contract(by_key, at_keys, read_k)
         by_query = blocks.over_keys(values * k[:, None]).addcmul_(mixed, pushed[:, None], value=-1)  # Y_s
         _turn_back(by_query, query_waves)
-        result[start : start + rows] += _contract(by_query, own, read_q)
+        result[start : start + rows] += _contract(by_query, at_queries, read_q)
 
 
 def _turn_back(x: Tensor, waves: Tensor) -> None:
@@ -106,7 +106,7 @@ class FewQueries:
     """Signed sums over few queries of one head and one sample."""
 
     def __init__(self, x: Heads, weights: Tensor, z: Tensor, columns: FeatureColumns):
-        """For weights w_st [S, T] and z [S, h]."""
+        """Take weights w_st [S, T] and z [S, h]."""
         assert x.shape.rotary is not None
         self.rotary, self.x, self.weights, self.z, self.columns = x.shape.rotary, x, weights, z, columns
         self.blocks = CausalBlocks(x, weights)
@@ -119,12 +119,12 @@ class FewQueries:
         """
         columns = self.columns
         pulled = self.rotary.turn(self.blocks.over_queries(self.q, sign), self.x.keys, back=True)
-        result += self.v.T @ (columns.seen * (pulled @ columns.read_k))
+        result += self.v.T @ (columns.at_keys * (pulled @ columns.read_k))
         result -= (sign[:, None] * self.z).T @ self.by_query
-        own = (columns.own * sign[:, None])[:, None]
+        at_queries = (columns.at_queries * sign[:, None])[:, None]
         for rows in self._value_coordinates():
             moved = self.brackets[:, rows].flatten(0, 1) @ columns.read_q
-            result[rows] += moved.view(len(own), -1, moved.shape[1]).mul_(own).sum(0)
+            result[rows] += moved.view(len(at_queries), -1, moved.shape[1]).mul_(at_queries).sum(0)
 
     @cached_property
     def by_query(self) -> Tensor:  # [S, r]
@@ -133,12 +133,12 @@ class FewQueries:
         functions, matrices = position_functions(self.x.shape, self.x.first + len(self.k), self.q)
         functions = functions[self.x.keys].T.contiguous()  # [N, T]
         turned = torch.einsum("sk,mkl->sml", self.q, matrices)  # q̃_sᵀD_m
-        result = columns.seen.new_empty(len(self.q), columns.seen.shape[1])
+        result = columns.at_keys.new_empty(len(self.q), columns.at_keys.shape[1])
         for start in range(0, len(self.q), QUERIES_PER_PRODUCT):
             queries = slice(start, min(start + QUERIES_PER_PRODUCT, len(self.q)))
             keys = self.x.keys_seen_by(queries)
             products = self.weights[queries, None, keys] * functions[:, keys]  # [s, N, t]
-            sums = products.flatten(0, 1) @ columns.seen[keys]  # [s·N, r]
+            sums = products.flatten(0, 1) @ columns.at_keys[keys]  # [s·N, r]
             pairs = turned[queries].flatten(0, 1) @ columns.read_k
             result[queries] = sums.mul_(pairs).view(*products.shape[:2], -1).sum(1)
         return result
@@ -156,7 +156,7 @@ class FewQueries:
     def _value_coordinates(self) -> list[slice]:
         """Coordinates of the values in runs that stay in the cache."""
         width = self.v.shape[1]
-        step = max(1, MAX_PRODUCT_ELEMENTS // (len(self.q) * max(len(self.v), self.columns.seen.shape[1])))
+        step = max(1, MAX_PRODUCT_ELEMENTS // (len(self.q) * max(len(self.v), self.columns.at_keys.shape[1])))
         return [slice(start, min(start + step, width)) for start in range(0, width, step)]
 
 

@@ -60,12 +60,12 @@ class Level:
     turns: Tensor  # of c conj(c′) and c c′, with c from `first` on and c′ of its own, [2, ·, ·, B or n]
 
     @property
-    def own(self) -> slice:
+    def coordinates(self) -> slice:
         return slice(self.first, self.last)
 
     @property
-    def rest(self) -> slice:
-        """Its own coordinates and slower ones."""
+    def from_first(self) -> slice:
+        """The level's coordinates and slower ones."""
         return slice(self.first, None)
 
     @property
@@ -80,7 +80,7 @@ class KeyTurns:
         assert shape.rotary is not None
         self.shape, self.rotary, self.like = shape, shape.rotary, like
         self.keys = min(keys, KEYS_PER_BLOCK)
-        self.pairs, angles = len(shape.rotary.frequencies), angles_of(shape)
+        self.pairs, angles = len(shape.rotary.frequencies), pair_frequencies(shape)
         angle = torch.tensor(angles, dtype=torch.float64)
         self.order = angle.argsort(descending=True, stable=True)
         cos, sin = shape.rotary.waves(torch.arange(self.keys, device=like.device), like)  # [B, p]
@@ -93,8 +93,8 @@ class KeyTurns:
             functions = band(self.keys, bound, like.dtype).to(like) if bound < math.inf else None
             step = functions if above is None or functions is None else above.T @ functions
             first, last = int((angle > bound).sum()), int((angle > lower).sum())
-            others, own = waves[:, first:, None], waves[:, None, first:last]
-            turns = _coordinates(functions, torch.stack([others * own.conj(), others * own], dim=1))
+            outer, inner = waves[:, first:, None], waves[:, None, first:last]
+            turns = _coordinates(functions, torch.stack([outer * inner.conj(), outer * inner], dim=1))
             self.levels.append(Level(step, first, last, turns))
             above = functions
 
@@ -102,8 +102,8 @@ class KeyTurns:
     def places(self) -> Tensor:  # [h, rounded up to an even number]
         """Coordinates from fast to slow, the two of a pair side by side; those not turned two by two."""
         turned = torch.arange(2 * self.pairs).view(2, -1).T
-        rest = torch.arange(2 * self.pairs, self.shape.width + self.shape.width % 2).view(-1, 2)
-        return torch.cat([turned, rest])[self.order].flatten().to(self.like.device)
+        unturned = torch.arange(2 * self.pairs, self.shape.width + self.shape.width % 2).view(-1, 2)
+        return torch.cat([turned, unturned])[self.order].flatten().to(self.like.device)
 
     def ordered(self, q: Tensor) -> Tensor:  # [..., h] -> [..., 2p′]
         """Coordinates in the order of levels; one without a partner gets 0."""
@@ -111,8 +111,8 @@ class KeyTurns:
 
     def restored(self, products: Tensor) -> Tensor:  # [2, p′, p′] -> [h, h]
         """Back from sums of c conj(c′) and c c′ to those of products of coordinates."""
-        one, other = products
-        real, imaginary = (one + other) / 2, (other - one) / 2  # x x′ + i y x′,  −y y′ + i x y′
+        conjugated, plain = products
+        real, imaginary = (conjugated + plain) / 2, (plain - conjugated) / 2  # x x′ + i y x′,  −y y′ + i x y′
         rows = torch.stack([real.real, imaginary.imag, real.imag, -imaginary.real], dim=-1)  # [p′, p′, 4]
         whole = rows.unflatten(-1, (2, 2)).transpose(1, 2).flatten(2).flatten(0, 1)  # [2p′, 2p′]
         back = self.places.argsort()[: self.shape.width]
@@ -127,7 +127,7 @@ class KeyTurns:
         return both.to(self.levels[0].turns)
 
 
-def angles_of(shape: AttentionShape) -> tuple[float, ...]:
+def pair_frequencies(shape: AttentionShape) -> tuple[float, ...]:
     """Frequencies of a head's pairs of coordinates; 0 for those that are not turned."""
     turned = () if shape.rotary is None else shape.rotary.frequencies
     return (*(abs(angle) for angle in turned), *[0.0] * -(-(shape.width - shape.turned) // 2))
@@ -163,9 +163,9 @@ def operations(
     widths = [2 * sum(angle <= bound for angle in angles) for bound in bounds]
     total = 0.0
     for count, width, slower in zip(functions, widths, (*widths[1:], 0), strict=True):
-        own = width - slower
-        total += shared * count * own * (width + slower + 2 * shared * MULTIPLICATIONS_PER_ENTRY)
-    return total + shared**2 * sum(one * following for one, following in pairwise(functions))
+        level_width = width - slower
+        total += shared * count * level_width * (width + slower + 2 * shared * MULTIPLICATIONS_PER_ENTRY)
+    return total + shared**2 * sum(count * following for count, following in pairwise(functions))
 
 
 @lru_cache(maxsize=256)
@@ -185,38 +185,42 @@ class KeyBrackets:
     """Running sums over queries for two groups of heads and one block of keys."""
 
     def __init__(self, turns: KeyTurns, start: int, keys: int, same: bool):
-        """For keys from position ``start`` on; ``same`` is one group with itself: its sums are symmetric."""
+        """Begin sums over keys from position ``start`` on; with ``same``, one group's, they are symmetric."""
         self.turns, self.start, self.keys, self.same = turns, start, keys, same
-        self.upper = [self._zeros(level, level.rest) for level in turns.levels]
+        self.upper = [self._zeros(level, level.from_first) for level in turns.levels]
         self.lower = [] if same else [self._zeros(level, level.slower) for level in turns.levels]
 
-    def _zeros(self, level: Level, others: slice) -> Tensor:  # [others, B or n, own]
-        rows, columns = (2 * len(range(len(self.turns.order))[part]) for part in (others, level.own))
+    def _zeros(self, level: Level, partners: slice) -> Tensor:  # [partners, B or n, level]
+        rows, columns = (
+            2 * len(range(len(self.turns.order))[part]) for part in (partners, level.coordinates)
+        )
         functions = self.keys if level.step is None else level.step.shape[1]
         return self.turns.like.new_zeros(rows, functions, columns)
 
-    def add(self, weights: Tensor, one: Tensor, other: Tensor) -> None:
+    def add(self, weights: Tensor, q: Tensor, other_q: Tensor) -> None:
         """Add queries: w^hg_st [B, h, g, S], q̃^h [2p′, h, S] and q̃^g [2p′, g, S] in the order of levels."""
         for number, level in enumerate(self.turns.levels):
             if level.step is not None:  # Σ_t U_t w_st [n, h, g, S]
                 weights = (level.step[: len(weights)].T @ weights.flatten(1)).unflatten(1, weights.shape[1:])
-            own, rest, slower = (_real(part) for part in (level.own, level.rest, level.slower))
-            _add_products(self.upper[number], other[rest], one[own], weights)
+            ranges = level.coordinates, level.from_first, level.slower
+            level_part, from_first, slower = (_real(part) for part in ranges)
+            _add_products(self.upper[number], other_q[from_first], q[level_part], weights)
             if not self.same:
-                _add_products(self.lower[number], one[slower], other[own], weights.transpose(1, 2))
+                _add_products(self.lower[number], q[slower], other_q[level_part], weights.transpose(1, 2))
 
     def turned(self) -> Tensor:  # [2, p′, p′]
         """The sums of c conj(c′) and c c′ over the block's keys, turned."""
         count = len(self.turns.order)
         result = self.turns.levels[0].turns.new_zeros(2, count, count)
         for number, level in enumerate(self.turns.levels):
-            own = level.last - level.first
+            width = level.last - level.first
             upper = _dots(self.upper[number], level.turns).mT  # c′ conj(c) and c′ c
-            result[0, level.own, level.rest], result[1, level.own, level.rest] = upper[0].conj(), upper[1]
+            block = level.coordinates, level.from_first
+            result[0, *block], result[1, *block] = upper[0].conj(), upper[1]
             if self.same:
-                result[:, level.slower, level.own] = upper[..., own:].mT
+                result[:, level.slower, level.coordinates] = upper[..., width:].mT
             else:
-                result[:, level.slower, level.own] = _dots(self.lower[number], level.turns[:, own:])
+                result[:, level.slower, level.coordinates] = _dots(self.lower[number], level.turns[:, width:])
         return result * self.turns.block_turns(self.start)
 
 
@@ -233,22 +237,22 @@ def _add_products(total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -
     """
     if not total.numel():
         return
-    (_, heads, others, queries), columns = weights.shape, len(right)
-    right = right[:, :, None].expand(-1, -1, others, -1).contiguous()  # [j, h, g, S]
-    functions = max(1, MAX_FACTOR_ELEMENTS // (columns * others * queries))
-    for some, sums in zip(weights.split(functions), total.split(functions, 1), strict=True):
-        y = some[:, None, 0] * right[:, 0]  # [n, j, g, S]
+    (_, heads, other_heads, queries), columns = weights.shape, len(right)
+    right = right[:, :, None].expand(-1, -1, other_heads, -1).contiguous()  # [j, h, g, S]
+    functions = max(1, MAX_FACTOR_ELEMENTS // (columns * other_heads * queries))
+    for part, sums in zip(weights.split(functions), total.split(functions, 1), strict=True):
+        y = part[:, None, 0] * right[:, 0]  # [n, j, g, S]
         for head in range(1, heads):
-            y.addcmul_(some[:, None, head], right[:, head])
+            y.addcmul_(part[:, None, head], right[:, head])
         sums.flatten(1).addmm_(left.flatten(1), y.flatten(2).flatten(0, 1).T)
 
 
 def _dots(sums: Tensor, turns: Tensor) -> Tensor:  # [2i, n, 2j], [2, i, j, n or more] -> [2, i, j]
     """Σ_n of c conj(c′) and c c′ times their turns, from sums of products of real coordinates."""
     (xx, xy), (yx, yy) = sums.unflatten(2, (-1, 2)).unflatten(0, (-1, 2)).permute(1, 4, 0, 3, 2)
-    one, other = torch.complex(xx + yy, yx - xy), torch.complex(xx - yy, yx + xy)
+    conjugated, plain = torch.complex(xx + yy, yx - xy), torch.complex(xx - yy, yx + xy)
     turns = turns[..., : sums.shape[1]]
-    return torch.stack([(one * turns[0]).sum(-1), (other * turns[1]).sum(-1)])
+    return torch.stack([(conjugated * turns[0]).sum(-1), (plain * turns[1]).sum(-1)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,9 +290,9 @@ def add_key_terms(sums: HeadSums, x: Heads, metric: Tensor, queries: int) -> Non
     Q = metric.unflatten(0, (heads, width)).unflatten(2, (heads, width))  # [h, i, g, j]
     turns = KeyTurns(x.shape, x.first + x.k.shape[2], x.v)
     groups = [slice(head, head + x.shape.shared) for head in range(0, heads, x.shape.shared)]
-    for G, one in enumerate(groups):
-        for G2, other in enumerate(groups[G:], G):
-            brackets = _GroupPair(x, one, other, Q[one, :, other], turns)
+    for G, group in enumerate(groups):
+        for G2, other_group in enumerate(groups[G:], G):
+            brackets = _GroupPair(x, group, other_group, Q[group, :, other_group], turns)
             for block in blocks:
                 brackets.add(block)
             # the transpose of a group with itself is the other half
@@ -307,8 +311,8 @@ def _add_value_terms(total: Tensor, x: Heads, g: int, blocks: list[_Block]) -> N
         cos, sin = rotary.waves(keys, ab)  # [T, p]
         mixed = torch.cat([cos, sin, torch.ones_like(cos[:, :1])], dim=1).T @ ab  # Σ_t [cos, sin, 1] ab_st
         cos, sin, rows = mixed.split([cos.shape[1], cos.shape[1], 1], dim=-2)  # [h, n, p, S]
-        q, other_q, rest = q.mT.tensor_split([cos.shape[-2], 2 * cos.shape[-2]], dim=-2)
-        by_query = torch.cat([q * cos + other_q * sin, other_q * cos - q * sin, rest * rows], dim=-2)
+        q, other_q, unturned_q = q.mT.tensor_split([cos.shape[-2], 2 * cos.shape[-2]], dim=-2)
+        by_query = torch.cat([q * cos + other_q * sin, other_q * cos - q * sin, unturned_q * rows], dim=-2)
         total -= (block.z[g].mT @ by_query.mT).sum(1)
     total += x.v[g].flatten(0, 1).T @ rotary.turn(pulled, x.keys, back=True).flatten(1, 2)
 
@@ -316,40 +320,44 @@ def _add_value_terms(total: Tensor, x: Heads, g: int, blocks: list[_Block]) -> N
 class _GroupPair:
     """k,k of the pairs of heads of two groups, or of a group with itself."""
 
-    def __init__(self, x: Heads, one: slice, other: slice, Q: Tensor, turns: KeyTurns):
+    def __init__(self, x: Heads, group: slice, other_group: slice, Q: Tensor, turns: KeyTurns):
         """Heads of both groups, and their blocks of the metric Q [h, i, g, j]."""
-        self.x, self.one, self.other, self.Q, self.turns = x, one, other, Q, turns
+        self.x, self.group, self.other_group, self.Q, self.turns = x, group, other_group, Q, turns
         self.brackets: dict[int, KeyBrackets] = {}  # by the position where a block of keys begins
-        v, others = x.v[one.start], x.v[other.start]  # [n, T, h]: the same for all heads of a group
+        v, other_v = x.v[group.start], x.v[other_group.start]  # [n, T, h]: the same for all heads of a group
         spread = torch.einsum("nti,higj->nthgj", v, Q)
-        self.by_key = torch.einsum("nthgj,ntj->nthg", spread, others)  # v_tᵀ Q v′_t
-        self.values = torch.cat([-v, -others, torch.ones_like(v[..., :1])], dim=-1)  # [n, T, 2h + 1]
+        self.by_key = torch.einsum("nthgj,ntj->nthg", spread, other_v)  # v_tᵀ Q v′_t
+        self.values = torch.cat([-v, -other_v, torch.ones_like(v[..., :1])], dim=-1)  # [n, T, 2h + 1]
 
     def add(self, block: _Block) -> None:
-        """Add some queries."""
+        """Add a block of queries."""
         q, other_q = (
             self.turns.ordered(block.x.turned_q[group]).permute(3, 0, 1, 2).flatten(2)
-            for group in (self.one, self.other)
+            for group in (self.group, self.other_group)
         )  # [2p′, h, n·S]
         seen = self._seen(block)
         for start, here in block.key_blocks():
             first = start - self.x.first
-            b, other_b = (block.b[group][:, :, here] for group in (self.one, self.other))  # [h, n, B, S]
+            b, other_b = (
+                block.b[group][:, :, here] for group in (self.group, self.other_group)
+            )  # [h, n, B, S]
             keys = slice(first, first + b.shape[2])
             deviations = (self.values[:, keys] @ seen.flatten(2)).unflatten(2, seen.shape[2:])
             deviations += self.by_key[:, keys, :, :, None]  # (v_t − z^h_s)ᵀ Q (v′_t − z^g_s) [n, B, h, g, S]
             weights = b[:, None] * other_b  # [h, g, n, B, S]
             weights = (weights * deviations.permute(2, 3, 0, 1, 4)).permute(3, 0, 1, 2, 4)
             if start not in self.brackets:
-                self.brackets[start] = KeyBrackets(self.turns, start, b.shape[2], self.one == self.other)
+                self.brackets[start] = KeyBrackets(
+                    self.turns, start, b.shape[2], self.group == self.other_group
+                )
             self.brackets[start].add(weights.flatten(3), q, other_q)
 
     def _seen(self, block: _Block) -> Tensor:  # [n, 2h + 1, h, g, S]
         """Q z^g_s, Qᵀz^h_s and z^h_sᵀ Q z^g_s: what v_t, v′_t and 1 are multiplied with in deviations."""
-        z, others = block.z[self.one], block.z[self.other]  # [h, n, S, i], [g, n, S, j]
-        pushed = torch.einsum("higj,gnsj->nihgs", self.Q, others)
+        z, other_z = block.z[self.group], block.z[self.other_group]  # [h, n, S, i], [g, n, S, j]
+        pushed = torch.einsum("higj,gnsj->nihgs", self.Q, other_z)
         pulled = torch.einsum("hnsi,higj->njhgs", z, self.Q)
-        both = torch.einsum("njhgs,gnsj->nhgs", pulled, others)
+        both = torch.einsum("njhgs,gnsj->nhgs", pulled, other_z)
         return torch.cat([pushed, pulled, both[:, None]], dim=1)
 
     def turned_sum(self) -> Tensor:  # [h, h]

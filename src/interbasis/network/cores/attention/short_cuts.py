@@ -48,12 +48,12 @@ def written_from_table(
     """
     if shape.rotary is not None or shape.window is not None or shape.cap is not None:
         return None
-    asking, which = index[:, outputs].unique(return_inverse=True)  # [n, S]
+    asking, rank = index[:, outputs].unique(return_inverse=True)  # [n, S]
     seen = index[:, : outputs.stop] if shape.causal else index  # [n, T]
-    if len(asking) * len(rows) > which.numel() * seen.shape[1]:
+    if len(asking) * len(rows) > rank.numel() * seen.shape[1]:
         return None
     q, k, v = (part.transpose(0, 1) for part in shape.parts(rows, 1))  # [H, U, h]
-    scores = (shape.sigma * (q[:, asking] @ k.mT))[:, which[:, :, None], seen[:, None]]  # [H, n, S, T]
+    scores = (shape.sigma * (q[:, asking] @ k.mT))[:, rank[:, :, None], seen[:, None]]  # [H, n, S, T]
     if shape.causal:
         query = torch.arange(outputs.start, outputs.stop, device=rows.device)
         key = torch.arange(seen.shape[1], device=rows.device)

@@ -40,7 +40,7 @@ class CombinedAblations(Result):
     """All groups of sections; stored in the run, as it takes a while."""
 
     file: ClassVar[str] = "combined"
-    made_by: ClassVar[str] = "reproduce"
+    command: ClassVar[str] = "reproduce"
 
     data: str
     """Fingerprint of the test windows."""
