@@ -76,7 +76,7 @@ def weights(architecture: str = "standard") -> dict[str, Array]:
 def write_sae_lens(folder: Path, architecture: str, values: dict[str, Array], **config: object) -> Path:
     folder.mkdir(exist_ok=True)
     sizes = {"d_in": WIDTH, "d_sae": FEATURES, "d_out": values["W_dec"].shape[1]}
-    metadata = {"hook_name": "blocks.1.hook_resid_pre", "sae_lens_version": "6.54.12"}
+    metadata = {"hook_name": "blocks.1.hook_resid_pre", "sae_lens_version": "6.54.12", "model_name": "tiny"}
     if "transcoder" in architecture:
         metadata["hook_name_out"] = "blocks.1.hook_mlp_out"
         config = {"apply_b_dec_to_input": False} | config
@@ -142,6 +142,7 @@ def test_autoencoders_of_sae_lens(architecture, subtract, norm, tmp_path):
     dictionary = dictionaries.load(write_sae_lens(tmp_path, architecture, values, **settings))
     assert_equal(dictionary, *sae_lens(values, architecture, subtract=subtract, norm=norm))
     assert (dictionary.hook, dictionary.output_hook) == ("blocks.1.hook_resid_pre", "")
+    assert dictionary.model == "tiny"
 
 
 @pytest.mark.parametrize("architecture", ["topk", "batchtopk", "matryoshka_batchtopk"])
@@ -254,7 +255,7 @@ def test_gemma_scope(site, hooks, tmp_path):
         dictionary = dictionaries.load(path)
         assert_equal(dictionary, *sae_lens(values, "jumprelu", subtract=False))
         assert (dictionary.hook, dictionary.output_hook) == hooks
-        assert dictionary.name == "layer_12/width_16k/average_l0_82"
+        assert (dictionary.name, dictionary.model) == ("layer_12/width_16k/average_l0_82", "gemma-2-2b")
 
 
 def test_gemma_scope_from_a_folder_that_does_not_say_where_it_is_from(tmp_path):
@@ -381,7 +382,7 @@ def test_what_is_saved_is_loaded(architecture, norm, tmp_path):
     x = torch.from_numpy(activations())
     assert torch.equal(first.encode(x), second.encode(x))
     assert torch.equal(first.reconstruct(x), second.reconstruct(x))
-    names = ("hook", "output_hook", "name", "active", "scaling")
+    names = ("hook", "output_hook", "name", "model", "active", "scaling")
     assert [getattr(first, name) for name in names] == [getattr(second, name) for name in names]
 
 

@@ -1,5 +1,6 @@
 """Files that are incomplete, cut, of another width or of a kind without a form: one sentence each."""
 
+import contextlib
 import json
 import pickle
 import re
@@ -168,6 +169,23 @@ def test_numbers_that_are_not_finite(tmp_path):
     assert "expected finite numbers in the tensor b_enc" in refusal(tmp_path)
 
 
+@pytest.mark.parametrize("values", [np.ones((4, 12), dtype=">f4"), np.array([["a"]]), np.ones((2, 2, 2))])
+def test_arrays_of_other_kinds(values, tmp_path):
+    np.savez(tmp_path / "params.npz", **tensors() | {"W_enc": values}, threshold=np.ones(FEATURES))
+    refusal(tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_byte_is_read_or_refused(seed, tmp_path):
+    np.savez(tmp_path / "params.npz", **tensors(), threshold=np.ones(FEATURES))
+    content = bytearray((tmp_path / "params.npz").read_bytes())
+    generator = np.random.default_rng(seed)
+    content[generator.integers(len(content))] = generator.integers(256)
+    (tmp_path / "params.npz").write_bytes(content)
+    with contextlib.suppress(InterbasisError):
+        dictionaries.load(tmp_path)
+
+
 class Exploding:
     def __reduce__(self):
         return pytest.fail, ("a pickle was opened",)
@@ -224,6 +242,7 @@ def test_arguments(tmp_path):
     assert f"norm's gain with {WIDTH} numbers" in refusal(tmp_path, gain=torch.ones(WIDTH + 1))
     assert "gain without zeros" in refusal(tmp_path, gain=torch.zeros(WIDTH))
     sae_lens(tmp_path, normalize_activations="layer_norm")
+    assert "a scale of all activations does nothing" in refusal(tmp_path, scale=0.5)
     assert "rescales every token" in refusal(tmp_path, gain=torch.ones(WIDTH))
 
 

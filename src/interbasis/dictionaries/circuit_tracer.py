@@ -126,7 +126,8 @@ class TranscoderSet:
             skip=tensors.take("W_skip", width_out, width) if "W_skip" in tensors else None,
             hook=f"blocks.{layer}.{self.config.feature_input_hook}",
             output_hook=f"blocks.{layer}.{self.config.feature_output_hook}",
-            name=f"{self.folder.resolve().name}/layer_{layer}",
+            name=f"{self.folder.absolute().name}/layer_{layer}",
+            model=self.config.model_name or "",
             digest=digest(path, self.folder / CONFIG),
         )
 

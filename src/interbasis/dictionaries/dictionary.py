@@ -48,6 +48,8 @@ class Dictionary:
     """Where x̂ belongs, for a transcoder; empty is where x is read."""
     name: str = ""
     """Name of the dictionary, for people to read."""
+    model: str = ""
+    """Name of the model that it was trained on, as its file has it; empty where it has none."""
     digest: str = ""
     """SHA-256 of the file that it was loaded from; of the digests of weights and config where it has both."""
 

@@ -112,12 +112,13 @@ class Tensors:
                 f"expected the tensor {name} of {self.path} to have the shape {list(shape)}, received "
                 f"{list(tensor.shape)}; its config or another tensor belongs to a dictionary of another width"
             )
+        tensor = tensor.to(self.dtype, copy=True)
         if not torch.isfinite(tensor).all():
             raise InterbasisError(
                 f"expected finite numbers in the tensor {name} of {self.path}, received NaN or infinity; "
                 "take another checkpoint of this dictionary"
             )
-        return tensor.to(self.dtype, copy=True)
+        return tensor
 
     def threshold(self, name: str, features: int) -> Tensor:  # [features]
         """A threshold of every feature, or one for all of them; infinite where a feature is never active."""
@@ -138,6 +139,13 @@ class Tensors:
         return self.tensors[name]
 
 
+UNREADABLE = (
+    OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, zipfile.BadZipFile,
+    zlib.error,
+)  # fmt: skip
+"""What the readers of safetensors and numpy raise for bytes that are none of theirs."""
+
+
 @contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
     """Turn whatever a cut or foreign file raises into one sentence."""
@@ -148,15 +156,7 @@ def reading(path: Path, kind: str) -> Iterator[None]:
             f"expected the weights of a dictionary at {path}, but there is no such file; "
             "download or copy the whole folder"
         ) from error
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        KeyError,
-        SafetensorError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except UNREADABLE as error:
         if isinstance(error, InterbasisError):
             raise
         raise InterbasisError(
@@ -171,11 +171,11 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _read_npz(path: Path) -> dict[str, Tensor]:
-    with reading(path, "a numpy archive without pickles"):
-        with open(path, "rb") as file:
-            if not zipfile.is_zipfile(file):
-                raise ValueError("it is not a zip archive")
-        with np.load(path, allow_pickle=False) as archive:
+    with reading(path, "a numpy archive without pickles"), open(path, "rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise ValueError("it is not a zip archive")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:  # which would leave open a file that it opened
             return {name: torch.from_numpy(np.ascontiguousarray(archive[name])) for name in archive.files}
 
 

@@ -68,8 +68,8 @@ def read_before_gain(dictionary: Dictionary, gain: Tensor, bias: Tensor | None =
             "expected a dictionary that reads activations as they are, to fold a norm's gain into it, "
             f"received one that rescales every token ({dictionary.scaling}); load it without the gain"
         )
-    gain = gain.to(dictionary.encoder)
-    shift = gain.new_zeros(width) if bias is None else bias.to(gain)
+    gain = gain.detach().to(dictionary.encoder)
+    shift = gain.new_zeros(width) if bias is None else bias.detach().to(gain)
     read = replace(
         dictionary,
         encoder=dictionary.encoder * gain,

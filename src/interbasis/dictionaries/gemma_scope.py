@@ -59,6 +59,7 @@ def read(path: Path, dtype: torch.dtype | None = None, scale: float | None = Non
         hook=hook,
         output_hook=output_hook,
         name=_name(path),
+        model=_model(path),
         digest=digest(path),
     )
     return dictionary if scale is None else scale_input(dictionary, scale)
@@ -66,12 +67,18 @@ def read(path: Path, dtype: torch.dtype | None = None, scale: float | None = Non
 
 def _hooks(path: Path) -> tuple[str, str]:
     """Hook names as the folders tell; empty where they do not."""
-    folders = "/".join(path.absolute().parts[:-1])
+    folders = path.absolute().parent.as_posix()
     site, layer = SITE.search(folders), LAYER.findall(folders)
     if site is None or not layer:
         return "", ""
     output = f"blocks.{layer[-1]}.{MLP_OUTPUT}" if site["site"] == "transcoders" else ""
     return f"blocks.{layer[-1]}.{HOOKS[site['site']]}", output
+
+
+def _model(path: Path) -> str:
+    """gemma-2-2b of `2b-pt`, gemma-2-9b-it of `9b-it`."""
+    site = SITE.search(path.absolute().as_posix())
+    return f"gemma-2-{site['model'].removesuffix('-pt')}" if site else ""
 
 
 def _name(path: Path) -> str:

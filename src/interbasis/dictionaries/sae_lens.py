@@ -39,6 +39,8 @@ AUTOENCODERS = (
     "standard", "topk", "jumprelu", "gated", "batchtopk", "matryoshka_batchtopk",
 )  # fmt: skip
 TRANSCODERS = ("transcoder", "skip_transcoder", "jumprelu_transcoder", "jumprelu_skip_transcoder")
+FINE_TUNING = ("scaling_factor", "finetuning_scaling_factor")
+"""Factors of activations when they are decoded, in versions 3 to 5."""
 FORMAT_VERSION = "6.0.0"
 """Of SAELens, whose format is written."""
 
@@ -51,7 +53,6 @@ class Metadata(FileConfig):
     hook_name: str | None = None
     hook_name_out: str | None = None
     hook_head_index: int | None = None
-    neuronpedia_id: str | None = None
 
 
 class ActivationArguments(FileConfig):
@@ -115,9 +116,10 @@ def read(folder: Path, dtype: torch.dtype | None = None, scale: float | None = N
     metadata = config.metadata or config
     return replace(
         dictionary,
-        hook=metadata.hook_name or config.hook_point or "",
+        hook=metadata.hook_name or config.hook_name or config.hook_point or "",
         output_hook=metadata.hook_name_out or MLP_OUTPUT if architecture in TRANSCODERS else "",
-        name=metadata.name or metadata.neuronpedia_id or folder.resolve().name,
+        name=metadata.name or folder.absolute().name,
+        model=metadata.model_name or "",
         digest=digest(tensors.path, folder / CONFIG),
     )
 
@@ -182,7 +184,12 @@ def _normalisation(
                 f"{folder} is a transcoder that rescales every token ({setting}), which has no form here; "
                 "choose one that reads activations as they are"
             )
-        return PER_TOKEN[setting], scale
+        if scale is not None:
+            raise InterbasisError(
+                f"{folder} rescales every token ({setting}), so that a scale of all activations does "
+                "nothing; load it without the scale"
+            )
+        return PER_TOKEN[setting], None
     raise InterbasisError(
         "expected activations that are normalised by none, expected_average_only_in, "
         f"{' or '.join(PER_TOKEN)}, received {setting} in {folder / CONFIG}; fold it in SAELens and save the "
@@ -196,10 +203,7 @@ def _matrices(tensors: Tensors, config: SAELensConfig, architecture: str) -> Dic
     width_out = (config.d_out or width) if architecture in TRANSCODERS else width
     encoder = tensors.take("W_enc", width, features).T.contiguous()
     decoder = tensors.take("W_dec", features, width_out)
-    for name in (
-        "scaling_factor",
-        "finetuning_scaling_factor",
-    ):  # versions 3 to 5: of activations, for decoding
+    for name in FINE_TUNING:
         if name in tensors:
             decoder = decoder * tensors.take(name, features)[:, None]
     threshold = None
@@ -255,6 +259,7 @@ def save(dictionary: Dictionary, folder: str | Path) -> Path:
             "sae_lens_version": FORMAT_VERSION,
             "interbasis_version": VERSION,
             "name": dictionary.name,
+            "model_name": dictionary.model or None,
             "hook_name": dictionary.hook or None,
             "hook_name_out": dictionary.output_hook or None,
         },

@@ -86,14 +86,14 @@ def read(folder: Path, dtype: torch.dtype | None = None, scale: float | None = N
         decoder_bias=tensors.take("b_dec", width),
         active=config.k,
         skip=tensors.take("W_skip", width, width) if config.skip_connection else None,
-        name=folder.resolve().name,
+        name=folder.absolute().name,
         digest=digest(tensors.path, folder / CONFIG),
     )
     if scale is not None:
         dictionary = scale_input(dictionary, scale)
     if not config.transcode:
         dictionary = subtract_decoder_bias(dictionary)
-    hook, output_hook = _hooks(folder.resolve().name, config.transcode)
+    hook, output_hook = _hooks(folder.absolute().name, config.transcode)
     return replace(dictionary, hook=hook, output_hook=output_hook)
 
 
