@@ -7,9 +7,10 @@ RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 LENS := .venv-lens
+DICTIONARIES := .venv-dictionaries
 PROCESSES ?= 2
 
-.PHONY: demo test lint docs gallery bench slow lens clean
+.PHONY: demo test lint docs gallery bench slow lens dictionaries clean
 
 demo: $(RUNS)  ## from a trained modular-addition transformer to its graph, a report and a page
 	@echo "Model: the modular-addition transformer that this project trained and ships"
@@ -51,6 +52,15 @@ $(LENS)/.ready: pyproject.toml constraints.txt  # its own environment: Transform
 		'transformer-lens<4' better-abc fancy-einsum
 	touch $(LENS)/.ready
 
+dictionaries: $(DICTIONARIES)/.ready  ## dictionaries that sae-lens and eai-sparsify write: read, encoded, decoded as theirs
+	OMP_NUM_THREADS=1 $(DICTIONARIES)/bin/python -m pytest -q tests/dictionaries/test_packages.py
+
+$(DICTIONARIES)/.ready: pyproject.toml constraints.txt  # its own environment: they bring 100 packages
+	$(PYTHON) -m venv $(DICTIONARIES)
+	$(DICTIONARIES)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . \
+		'sae-lens>=6.54' 'eai-sparsify>=1.3.3' pytest hypothesis
+	touch $(DICTIONARIES)/.ready
+
 $(RUNS): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "interbasis needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
@@ -63,4 +73,4 @@ $(READY): $(RUNS)
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) $(LENS) runs/demo build/site
+	rm -rf $(VENV) $(LENS) $(DICTIONARIES) runs/demo build/site

@@ -9,6 +9,7 @@ from interbasis.base import version as _version
 from interbasis.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from interbasis import dictionaries
     from interbasis.analysis import features
     from interbasis.analysis.compare import compare
     from interbasis.base.errors import InterbasisError
@@ -44,6 +45,7 @@ _HOMES = {
     "Section": "network.network",
     "General": "network.cores",
     "features": "analysis",
+    "dictionaries": "dictionaries",
     "figures": "show",
     "write_figures": "show.report.page",
     "write_report": "show.report.page",

@@ -13,7 +13,8 @@ def lazy_names(
 
     Args:
         package: Its ``__name__``.
-        homes: The module, relative to the package, that holds each name; the name may be a module of it.
+        homes: The module, relative to the package, that holds each name; the name may be a module of it, or
+            its own.
 
     Returns:
         The two functions, to be assigned in the package's ``__init__.py``.
@@ -23,7 +24,10 @@ def lazy_names(
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = import_module(f"{package}.{homes[name]}")
-        value = getattr(module, name) if hasattr(module, name) else import_module(f"{module.__name__}.{name}")
+        if hasattr(module, name):
+            value = getattr(module, name)
+        else:
+            value = module if homes[name] == name else import_module(f"{module.__name__}.{name}")
         setattr(sys.modules[package], name, value)
         return value
 

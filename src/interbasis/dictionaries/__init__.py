@@ -1,1 +1,25 @@
-"""Sparse dictionaries of activations: more features than dimensions, few of them active at a token."""
+"""Sparse dictionaries of activations: more features than dimensions, few of them active at a token.
+
+Sparse autoencoders and transcoders of SAELens, sparsify, Gemma Scope and circuit-tracer are read into one
+form, `Dictionary`, that encodes and decodes as the library that trained them does.
+"""
+
+from typing import TYPE_CHECKING
+
+from interbasis.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from interbasis.dictionaries.circuit_tracer import TranscoderSet
+    from interbasis.dictionaries.dictionary import Dictionary
+    from interbasis.dictionaries.formats import load
+    from interbasis.dictionaries.sae_lens import save
+
+_HOMES = {
+    "load": "formats",
+    "save": "sae_lens",
+    "Dictionary": "dictionary",
+    "TranscoderSet": "circuit_tracer",
+}
+
+__all__ = list(_HOMES)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

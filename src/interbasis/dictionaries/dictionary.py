@@ -3,13 +3,13 @@
 For activations x [d_in] with K features,
 
     u = W_e x + b_e        pre-activations [K]
-    z = u where active     ReLU: u > 0; JumpReLU: u > θ; TopK: the k largest u, if positive
+    z = u where active     ReLU: u > 0; JumpReLU: u > θ; TopK: the k largest u, if above θ or, without it, 0
     x̂ = W_dᵀ z + b_d (+ S x)   reconstruction [d_out]; S is the skip of a transcoder
     e = y − x̂              error; y is x itself, or for a transcoder the output that it stands for
 
 Variants fold into this form exactly when they are loaded: an encoder that subtracts b_d has b_e − W_e b_d;
 scales of inputs and of decoder norms go into both matrices; a gated dictionary, which reads the same rows
-twice, is a JumpReLU with θ = b_mag − b_gate · exp(r_mag).
+twice, is a JumpReLU with θ = b_mag − b_gate · exp(r_mag), or 0 where that is negative.
 """
 
 from dataclasses import dataclass, replace
@@ -35,7 +35,8 @@ class Dictionary:
     decoder_bias: Tensor
     """b_d [d_out]."""
     threshold: Tensor | None = None
-    """θ ≥ 0 [features] of JumpReLU; None is ReLU, or TopK."""
+    """θ [features] of JumpReLU; None is 0. Below 0 only where no ReLU comes first, so that z may be
+    negative."""
     active: int | None = None
     """k of TopK; None is any number."""
     skip: Tensor | None = None
@@ -47,8 +48,10 @@ class Dictionary:
     """Where x̂ belongs, for a transcoder; empty is where x is read."""
     name: str = ""
     """Name of the dictionary, for people to read."""
+    model: str = ""
+    """Name of the model that it was trained on, as its file has it; empty where it has none."""
     digest: str = ""
-    """SHA-256 of the file that it was loaded from."""
+    """SHA-256 of the file that it was loaded from; of the digests of weights and config where it has both."""
 
     @property
     def features(self) -> int:
@@ -71,11 +74,12 @@ class Dictionary:
 
     def is_active(self, u: Tensor) -> Tensor:  # [..., features], bool
         """Which features are active, from pre-activations."""
-        if self.active is not None:
-            kept = torch.zeros_like(u, dtype=torch.bool)
-            kept.scatter_(-1, u.topk(min(self.active, u.shape[-1]), dim=-1).indices, True)
-            return kept & (u > 0)
-        return u > (0.0 if self.threshold is None else self.threshold)
+        above = u > (0.0 if self.threshold is None else self.threshold)
+        if self.active is None:
+            return above
+        kept = torch.zeros_like(u, dtype=torch.bool)
+        kept.scatter_(-1, u.topk(min(self.active, u.shape[-1]), dim=-1).indices, True)
+        return kept & above
 
     def encode(self, x: Tensor) -> Tensor:  # [..., d_in] -> [..., features]
         """z, the activations of the features."""
@@ -96,11 +100,15 @@ class Dictionary:
         return y * size + mean
 
     def scaled(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(x − mean)/size with the mean and the size of every token, [..., d], [..., 1], [..., 1]."""
+        """(x − mean)/size with the mean and the size of every token, [..., d], [..., 1], [..., 1].
+
+        SAELens' `layer_norm` divides by size + 1e-5 and multiplies by the size alone when it is undone.
+        """
         mean, size = torch.zeros_like(x[..., :1]), torch.ones_like(x[..., :1])
         if self.scaling == "layer_norm":
             mean = x.mean(-1, keepdim=True)
-            size = (x - mean).std(-1, keepdim=True) + 1e-5
-        elif self.scaling == "constant_norm":
+            size = (x - mean).std(-1, keepdim=True)
+            return (x - mean) / (size + 1e-5), mean, size
+        if self.scaling == "constant_norm":
             size = x.norm(dim=-1, keepdim=True) / x.shape[-1] ** 0.5
         return (x - mean) / size, mean, size
