@@ -1,8 +1,9 @@
 """Edges between the features of two dictionaries at the ends of a section, over data.
 
 At a node layer with a dictionary, f = D f̂ with f̂ = [1; z; e] exactly: z the sparse activations, e the
-error; decoding is linear. For a section F(f) = P f + B · core(A f), target pre-activations u′ = W′ F(f) + b′ and mean
-slopes N̄ along the straight line from 0, the attribution of an active feature i to an active feature j is
+error; decoding is linear. For a section F(f) = P f + B · core(A f), target pre-activations u′ = W′ F(f) + b′
+and mean slopes N̄ along the straight line from 0, the attribution of an active feature i to an active feature
+j is
 
     A_ij = W′_i (P + B N̄ A) W_d,j z_j,
 
