@@ -17,7 +17,7 @@ from interbasis import InterbasisError
 from interbasis.analysis.stages import features
 from interbasis.analysis.stored_results import load_result
 from interbasis.compute import checkpoints
-from interbasis.compute.checkpoints import Checkpoints
+from interbasis.compute.checkpoints import Checkpoint, Checkpoints
 from interbasis.data import Batches
 from interbasis.data.samples import Samples
 from interbasis.graph.store import load
@@ -167,6 +167,28 @@ def test_a_fold_goes_on_behind_what_is_saved(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_results_are_remembered_by_name(tmp_path):
+    calls = []
+
+    def result(number: int):
+        calls.append(number)
+        return {"x": torch.arange(number)}, {"square": number**2}
+
+    for _ in range(2):
+        part = Checkpoints(tmp_path, "search").checkpoint("trials", total=3)
+        for number in (3, 1, 3, 10):
+            tensors, values = part.remember(str(number), lambda n=number: result(n))
+            assert {name: tensor.tolist() for name, tensor in tensors.items()} == {"x": list(range(number))}
+            assert values == {"square": number**2}
+        assert part.remember("nothing but a value", lambda: ({}, {"a": 1})) == ({}, {"a": 1})
+        assert part.remember("1", lambda: ({}, {}))[1] == {"square": 1}
+    assert calls == [3, 1, 10]
+    assert Checkpoints(tmp_path, "search").checkpoint("trials", total=4).complete
+    alone = Checkpoint()
+    for values in ({"b": 2}, {"b": 3}):
+        assert alone.remember("a", lambda values=values: ({}, values)) == ({}, {"b": 2})
+
+
 def test_what_is_read_back_lies_where_a_fresh_tensor_does(tmp_path):
     """BLAS rounds differently elsewhere; see the head of checkpoints.py."""
     part = Checkpoints(tmp_path, "sums").checkpoint("pass", total=9)
@@ -271,7 +293,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_earlier_state(tmp_path):
 import resource, torch
 from interbasis.base.errors import InterbasisError
 from interbasis.compute import checkpoints
-from interbasis.compute.checkpoints import Checkpoints
+from interbasis.compute.checkpoints import Checkpoint, Checkpoints
 from interbasis_studies.training.modadd import Recipe, initial_weights
 part = Checkpoints({str(tmp_path)!r}, "sums").checkpoint("pass", 9)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))

@@ -1,21 +1,19 @@
 """Two runs of one model beside each other: features, edges, ablations and modules."""
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stages.modules import ModulesResult
-from interbasis.analysis.stored_results import Result, load_result
+from interbasis.analysis.stored_results import load_result
 from interbasis.analysis.summary import LayerSummary, RunSummary, SectionSummary, summarise
 from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Record
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.store import load
-
-R = TypeVar("R", bound=Result)
 
 
 class ComparedRun(Record):
@@ -80,19 +78,23 @@ def compare(run: str | Path, other: str | Path) -> Comparison:
     graphs = load(run), load(other)
     _require_same_model(run, other, *graphs)
     a, b = summarise(graphs[0]), summarise(graphs[1])
-    ablated = [
-        load_result(folder, AblationResult, graph) for folder, graph in zip((run, other), graphs, strict=True)
-    ]
+    ablated = [load_result(run, AblationResult, graphs[0]), load_result(other, AblationResult, graphs[1])]
     not_compared = _difference(*ablated)
-    if not_compared:
-        ablated = [None, None]
+    nodes: list[dict[str, int | None]] = [{}, {}]
+    edges: list[dict[str, int]] = [{}, {}]
+    for k, result in enumerate(ablated):
+        if result is not None and not not_compared:
+            nodes[k] = {name: layer.count for name, layer in result.layers.items()}
+            edges[k] = result.counts
+    before, after = (graph.config.model_dump() for graph in graphs)
+    settings = {name: (value, after[name]) for name, value in before.items()}
     layers = {
         name: ComparedLayer(
             name=name,
             width=a.layers[name].width,
             summaries=(a.layers[name], b.layers[name]),
             shared_subspace=_overlap(graphs[0].layers[k], graphs[1].layers[k]),
-            nodes_required=(_nodes(ablated[0], name), _nodes(ablated[1], name)),
+            nodes_required=(nodes[0].get(name), nodes[1].get(name)),
         )
         for k, name in enumerate(a.layers)
     }
@@ -100,7 +102,7 @@ def compare(run: str | Path, other: str | Path) -> Comparison:
         source: ComparedSection(
             name=a.sections[source].name,
             summaries=(a.sections[source], b.sections[source]),
-            edges_required=(_edges(ablated[0], source), _edges(ablated[1], source)),
+            edges_required=(edges[0].get(source), edges[1].get(source)),
         )
         for source in a.sections
         if source in b.sections
@@ -109,7 +111,7 @@ def compare(run: str | Path, other: str | Path) -> Comparison:
         runs=(_run(run, graphs[0], a), _run(other, graphs[1], b)),
         model=a.model,
         same_data=graphs[0].provenance.data_fingerprints == graphs[1].provenance.data_fingerprints,
-        different_settings=_differences(*graphs),
+        different_settings={name: pair for name, pair in settings.items() if pair[0] != pair[1]},
         layers=layers,
         sections=sections,
         not_compared=not_compared,
@@ -120,16 +122,18 @@ def _difference(a: AblationResult | None, b: AblationResult | None) -> str | Non
     """Sentence about how the conditions of two ablations differ; None where their counts can be compared."""
     if a is None or b is None or a.conditions == b.conditions:
         return None
-    metrics = [result.metric.replace("_", "-") for result in (a, b)]
-    pairs = {
-        "metric": (metrics[0], metrics[1]),
-        "tolerance": (f"{a.tolerance:g}", f"{b.tolerance:g}"),
-        "tokens masked": tuple("all" if result.all_tokens else "counted" for result in (a, b)),
-        "samples": (f"{a.data.samples:,}", f"{b.data.samples:,}"),
-        "inputs": (a.data.fingerprint[:8], b.data.fingerprint[:8]),
-        "labels": (a.data.labels[:8] or "as the data say", b.data.labels[:8] or "as the data say"),
-    }
-    different = ", ".join(f"{name} {x} / {y}" for name, (x, y) in pairs.items() if x != y)
+    first, second = (
+        {
+            "metric": result.metric.replace("_", "-"),
+            "tolerance": f"{result.tolerance:g}",
+            "tokens masked": "all" if result.all_tokens else "counted",
+            "samples": f"{result.data.samples:,}",
+            "inputs": result.data.fingerprint[:8],
+            "labels": result.data.labels[:8] or "as the data say",
+        }
+        for result in (a, b)
+    )
+    different = ", ".join(f"{name} {x} / {second[name]}" for name, x in first.items() if x != second[name])
     return (
         f"edges and nodes required are not compared, since the runs were ablated differently ({different}); "
         "ablate both with the same tolerance and data"
@@ -140,16 +144,6 @@ def _run(folder: str | Path, graph: InteractionGraph, summary: RunSummary) -> Co
     partition = load_result(folder, ModulesResult, graph)
     modules, modularity = (None, None) if partition is None else (partition.modules, partition.modularity)
     return ComparedRun(run=str(folder), summary=summary, modules=modules, modularity=modularity)
-
-
-def _nodes(ablation: AblationResult | None, layer: str) -> int | None:
-    row = ablation and ablation.layers.get(layer)
-    return row.count if row else None
-
-
-def _edges(ablation: AblationResult | None, source: str) -> int | None:
-    row = ablation and ablation.sections.get(source)
-    return row.count if row else None
 
 
 def _require_same_model(run: str | Path, other: str | Path, a: InteractionGraph, b: InteractionGraph) -> None:
@@ -164,11 +158,6 @@ def _require_same_model(run: str | Path, other: str | Path, a: InteractionGraph,
             f"{run} and {other} have different node layers ({', '.join(a.layer_names)} and "
             f"{', '.join(b.layer_names)}); build them with the same ones"
         )
-
-
-def _differences(a: InteractionGraph, b: InteractionGraph) -> dict[str, tuple[Any, Any]]:
-    first, second = a.config.model_dump(), b.config.model_dump()
-    return {name: (first[name], second[name]) for name in first if first[name] != second[name]}
 
 
 def _overlap(basis: LayerBasis, other: LayerBasis) -> float:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from interbasis.analysis.features.contexts import vocabulary
 from interbasis.base.errors import InterbasisError
+from interbasis.data.batches import Batches
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.network.hooks import layer_name
@@ -28,11 +30,13 @@ class Prompt:
 
     def output_name(self, output: int) -> str:
         """Return the name of an output; its number where it has no name."""
-        known = self.names is not None and 0 <= output < len(self.names)
-        return self.names[output] if known and self.names is not None else str(output)
+        names = self.names or ()
+        return names[output] if 0 <= output < len(names) else str(output)
 
 
-def open_prompt(opened: "Workspace", text: str | None, sample: int | None, data: str | None = None) -> Prompt:
+def open_prompt(
+    workspace: "Workspace", text: str | None, sample: int | None, data: str | None = None
+) -> Prompt:
     """Return the sample that a prompt or a sample's number names, of the run's data or of those named.
 
     Raises:
@@ -42,16 +46,25 @@ def open_prompt(opened: "Workspace", text: str | None, sample: int | None, data:
         raise InterbasisError("expected either a prompt or the number of a sample: --prompt or --sample")
     if text is not None and data is not None:
         raise InterbasisError("--data is where a --sample is taken from; leave it out, or name a sample")
+    folder = workspace.model.tokenizer if workspace.model is not None else ""
+    folder = folder or str(getattr(workspace.train_data, "tokenizer", None) or "")
     if text is not None:
-        return _from_text(opened, text)
+        return _from_text(workspace, text, folder)
     assert sample is not None
-    return _from_sample(opened, sample, data)
+    samples = workspace.data(data, "train")
+    batches = samples if isinstance(samples, Batches) else Batches(samples)
+    if sample >= len(batches):
+        raise InterbasisError(f"the data have samples 0 to {len(batches) - 1}, received {sample}")
+    row = next(batches.chunks(1, sample))[1][0]
+    names = _names(workspace, folder) or tuple(getattr(samples, "classes", ())) or None
+    is_text = not row.is_floating_point() and names is not None and workspace.network.predicts_next
+    text = "".join(names[int(token)] for token in row) if is_text and names else f"sample {sample}"
+    return Prompt(text, row, names)
 
 
-def _from_text(opened: "Workspace", text: str) -> Prompt:
+def _from_text(workspace: "Workspace", text: str, folder: str) -> Prompt:
     from interbasis.data.text import open_tokenizer
 
-    folder = _tokenizer_folder(opened)
     if not folder:
         raise InterbasisError(
             "a prompt requires a tokenizer, and this run's model and data have none; name a sample of the "
@@ -67,40 +80,15 @@ def _from_text(opened: "Workspace", text: str) -> Prompt:
         raise InterbasisError("the prompt is empty; expected at least one token")
     if tokenizer.bos is not None and tokens[0] != tokenizer.bos:
         tokens = [tokenizer.bos, *tokens]
-    return Prompt(text, torch.tensor(tokens), _names(opened, folder), encode)
+    return Prompt(text, torch.tensor(tokens), _names(workspace, folder), encode)
 
 
-def _from_sample(opened: "Workspace", sample: int, spec: str | None) -> Prompt:
-    from interbasis.data.batches import Batches
-
-    data = opened.data(spec, "train")
-    batches = data if isinstance(data, Batches) else Batches(data)
-    if sample >= len(batches):
-        raise InterbasisError(f"the data have samples 0 to {len(batches) - 1}, received {sample}")
-    _, inputs = next(batches.chunks(1, sample))
-    folder = _tokenizer_folder(opened)
-    names = _names(opened, folder) or tuple(getattr(data, "classes", ())) or None
-    row = inputs[0]
-    tokens = not row.is_floating_point() and names is not None and opened.network.predicts_next
-    text = "".join(names[int(token)] for token in row) if tokens and names else f"sample {sample}"
-    return Prompt(text, row, names)
-
-
-def _tokenizer_folder(opened: "Workspace") -> str:
-    if opened.model is not None and opened.model.tokenizer:
-        return opened.model.tokenizer
-    return str(getattr(opened.train_data, "tokenizer", None) or "")
-
-
-def _names(opened: "Workspace", folder: str) -> Sequence[str] | None:
-    from interbasis.analysis.features.contexts import vocabulary
-
-    names = opened.network.token_names or (vocabulary(Path(folder)) if folder else [])
-    outputs = opened.network.output_layer.width - opened.network.output_layer.first_coordinate
-    if not names:
-        return None
+def _names(workspace: "Workspace", folder: str) -> Sequence[str] | None:
+    names = workspace.network.token_names or (vocabulary(Path(folder)) if folder else [])
+    output = workspace.network.output_layer
     # a model may have more outputs than its tokenizer has tokens
-    return [*names, *(str(k) for k in range(len(names), outputs))]
+    more = range(len(names), output.width - output.first_coordinate)
+    return [*names, *map(str, more)] if names else None
 
 
 def named_output(prompt: Prompt, word: str | None) -> int | None:

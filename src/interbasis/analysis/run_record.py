@@ -70,65 +70,59 @@ def read_results(
     Raises:
         InterbasisError: One of the results cannot be read.
     """
-    reader = _Reader(run, skip_unreadable)
-    names = [] if run.folder is None else result_names(run.folder, TraceResult)
-    ablation = reader.read(AblationResult)
+    problems: list[str] = []
+
+    def report(error: InterbasisError) -> None:
+        if not skip_unreadable:
+            raise error
+        problems.append(str(error))
+
+    def read(kind: type[R]) -> R | None:
+        try:
+            return run.stored(kind)
+        except InterbasisError as error:
+            report(error)
+            return None
+
+    ablation, masks = read(AblationResult), {}
+    try:
+        masks = {} if ablation is None else _edge_masks(run, ablation)
+    except InterbasisError as error:
+        report(error)
+    if run.folder is None:
+        names = []
+        traces = {result.name: result for result in run.results.values() if isinstance(result, TraceResult)}
+    else:
+        names = result_names(run.folder, TraceResult)
+        traces = load_named(run.folder, TraceResult, names[:max_traces], run.graph, run.digest, report)
     return RunRecord(
         graph=run.graph,
         folder=run.folder,
         digest=run.digest,
         ablation=ablation,
-        edge_masks={} if ablation is None else reader.edge_masks(ablation),
-        curves=reader.read(CurvesResult),
-        controls=reader.read(ControlsResult),
-        modules=reader.read(ModulesResult),
-        features=reader.read(FeaturesResult),
-        examples=reader.read(ExamplesResult),
-        traces=reader.traces(names[:max_traces]),
+        edge_masks=masks,
+        curves=read(CurvesResult),
+        controls=read(ControlsResult),
+        modules=read(ModulesResult),
+        features=read(FeaturesResult),
+        examples=read(ExamplesResult),
+        traces=traces,
         traces_left_out=len(names[len(names) if max_traces is None else max_traces :]),
-        unreadable=tuple(reader.problems),
+        unreadable=tuple(problems),
     )
 
 
-class _Reader:
-    def __init__(self, run: Workspace, skip_unreadable: bool) -> None:
-        self.run, self.skip_unreadable = run, skip_unreadable
-        self.problems: list[str] = []
-
-    def read(self, kind: type[R]) -> R | None:
-        try:
-            return self.run.stored(kind)
-        except InterbasisError as error:
-            self._problem(error)
-            return None
-
-    def traces(self, names: list[str]) -> dict[str, TraceResult]:
-        run = self.run
-        if run.folder is None:
-            return {result.name: result for result in run.results.values() if isinstance(result, TraceResult)}
-        return load_named(run.folder, TraceResult, names, run.graph, run.digest, self._problem)
-
-    def edge_masks(self, ablation: AblationResult) -> dict[str, Tensor]:
-        try:
-            tensors = self.run.stored_tensors(AblationResult)
-            return {name: self._edge_mask(tensors, name) for name in ablation.sections}
-        except InterbasisError as error:
-            self._problem(error)
-            return {}
-
-    def _edge_mask(self, tensors: dict[str, Tensor], section: str) -> Tensor:
-        mask, graph = tensors.get(f"edge_mask.{section}"), self.run.graph
-        expected = graph.edges[graph.section_names.index(section)].shape
+def _edge_masks(run: Workspace, ablation: AblationResult) -> dict[str, Tensor]:
+    tensors, masks = run.stored_tensors(AblationResult), {}
+    for section in ablation.sections:
+        mask = tensors.get(f"edge_mask.{section}")
+        expected = run.graph.edges[run.graph.section_names.index(section)].shape
         if mask is None or mask.shape != expected:
-            folder = self.run.folder or Path(".")
+            folder = run.folder or Path(".")
             received = "is missing" if mask is None else f"has shape {list(mask.shape)}"
             raise InterbasisError(
                 f"{folder / AblationResult.file}.safetensors is damaged: the mask of the section from "
                 f"{section!r} {received}, expected {list(expected)}; {AblationResult.remedy(folder)}"
             )
-        return mask
-
-    def _problem(self, error: InterbasisError) -> None:
-        if not self.skip_unreadable:
-            raise error
-        self.problems.append(str(error))
+        masks[section] = mask
+    return masks

@@ -73,18 +73,19 @@ class DataUsed(Record):
     labels: str = ""
     """SHA-256 of labels that were given as tensors; empty where they follow from the data's name."""
 
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        return {"fingerprint": self.fingerprint, "labels": self.labels}
+
     @classmethod
     def from_data(cls, data: "Data") -> "DataUsed":
         """Count and fingerprint data."""
         from interbasis.data.batches import Batches
 
         batches = data if isinstance(data, Batches) else Batches(data)
-        spec = getattr(data, "spec", "")
+        fingerprint, labels = batches.fingerprint(), batches.labels_fingerprint()
         return cls(
-            spec=spec,
-            samples=len(batches),
-            fingerprint=batches.fingerprint(),
-            labels=batches.labels_fingerprint(),
+            spec=getattr(data, "spec", ""), samples=len(batches), fingerprint=fingerprint, labels=labels
         )
 
 
@@ -154,7 +155,11 @@ def check_same_graph(run: Path, graph: str) -> None:
 
 
 def load_result(
-    run: str | Path, kind: type[R], graph: "InteractionGraph | None" = None, digest: str | None = None
+    run: str | Path,
+    kind: type[R],
+    graph: "InteractionGraph | None" = None,
+    digest: str | None = None,
+    stem: str | None = None,
 ) -> R | None:
     """A result of this run; None where there is none, or one of another graph.
 
@@ -163,6 +168,7 @@ def load_result(
         kind: Which result.
         graph: The run's graph; if given, a result that does not fit it is refused.
         digest: SHA-256 of that graph's tensors; default: of the graph in the folder.
+        stem: The file's path in the run, without its suffix; default: the result's name.
 
     Returns:
         The result.
@@ -170,8 +176,19 @@ def load_result(
     Raises:
         InterbasisError: The result is damaged, or of another version.
     """
-    run = Path(run)
-    return _load(run, kind, kind.file, digest or graph_digest(run), graph)
+    run, stem = Path(run), stem or kind.file
+    header = _header(run, kind, stem, digest)
+    if header is None:
+        return None
+    try:
+        result = kind.model_validate(header.result)
+    except ValidationError as error:
+        problem = first_problem(error)
+    else:
+        problem = "" if graph is None else result.misfit(graph)
+        if not problem:
+            return result
+    raise InterbasisError(f"{run / stem}.json is damaged: {problem}; {kind.remedy(run)}")
 
 
 def result_names(run: str | Path, kind: type[Result]) -> list[str]:
@@ -212,11 +229,10 @@ def load_named(
     Raises:
         InterbasisError: A result is damaged, or of another version.
     """
-    run = Path(run)
-    digest, loaded = digest or graph_digest(run), {}
+    loaded = {}
     for name in sorted(result_names(run, kind) if names is None else names):
         try:
-            result = _load(run, kind, f"{kind.file}/{name}", digest, graph)
+            result = load_result(run, kind, graph, digest, f"{kind.file}/{name}")
         except InterbasisError as error:
             if on_problem is None:
                 raise
@@ -227,27 +243,10 @@ def load_named(
     return loaded
 
 
-def _load(
-    run: Path, kind: type[R], stem: str, digest: str, graph: "InteractionGraph | None" = None
-) -> R | None:
-    header = _header(run, kind, stem, digest)
-    if header is None:
-        return None
-    try:
-        result = kind.model_validate(header.result)
-    except ValidationError as error:
-        problem = first_problem(error)
-    else:
-        problem = "" if graph is None else result.misfit(graph)
-        if not problem:
-            return result
-    raise InterbasisError(f"{run / stem}.json is damaged: {problem}; {kind.remedy(run)}")
-
-
 def load_tensors(run: str | Path, kind: type[Result], digest: str | None = None) -> dict[str, Tensor]:
     """The tensors that go with a result; none where it has none."""
     run = Path(run)
-    header = _header(run, kind, kind.file, digest or graph_digest(run))
+    header = _header(run, kind, kind.file, digest)
     if header is None or header.tensors is None:
         return {}
     path = inside(run, f"{kind.file}.safetensors")
@@ -259,8 +258,8 @@ def load_tensors(run: str | Path, kind: type[Result], digest: str | None = None)
     raise InterbasisError(f"{path} does not belong to {kind.file}.json beside it; {kind.remedy(run)}")
 
 
-def _header(run: Path, kind: type[Result], stem: str, digest: str) -> ResultHeader | None:
-    path = inside(run, f"{stem}.json")
+def _header(run: Path, kind: type[Result], stem: str, digest: str | None) -> ResultHeader | None:
+    path, digest = inside(run, f"{stem}.json"), digest or graph_digest(run)
     if not path.is_file():
         return None
     try:

@@ -10,9 +10,7 @@ from interbasis.base.records import Basis, Method, Record
 from interbasis.graph.interaction_graph import InteractionGraph, LargestDirection
 from interbasis.graph.layer_basis import LayerBasis
 from interbasis.graph.named_sources import split_options
-from interbasis.graph.settings import BuildRequest
 from interbasis.network.hooks import hook_names
-from interbasis.numerics.linalg import SpectrumCut
 
 
 class LayerSummary(Record):
@@ -111,42 +109,37 @@ def summarise(graph: InteractionGraph) -> RunSummary:
 
 
 def _token_texts(graph: InteractionGraph) -> dict[int, str]:
-    directions = graph.provenance.largest_directions.values()
-    tokens = {carrier.index for direction in directions for carrier in direction.tokens}
-    folder = _tokenizer(graph.provenance.request)
-    if not tokens or folder is None:
-        return {}
-    from interbasis.analysis.features.contexts import vocabulary
-
-    texts = vocabulary(folder)
-    return {token: texts[token] for token in sorted(tokens) if token < len(texts)}
-
-
-def _tokenizer(request: BuildRequest | None) -> Path | None:
-    """The folder of the tokenizer that the data or the model name."""
-    if request is None:
-        return None
-    for spec, option in ((request.data or "", "tokenizer"), (request.model, "")):
+    """Texts of the tokens that carry largest directions, by the tokenizer that the data or the model name."""
+    directions, request = graph.provenance.largest_directions.values(), graph.provenance.request
+    tokens = sorted({carrier.index for direction in directions for carrier in direction.tokens})
+    named = () if request is None else ((request.data or "", "tokenizer"), (request.model, ""))
+    for spec, option in named if tokens else ():
         family, _, value = spec.partition(":")
         name, options = split_options(value)
         folder = Path(options.get(option, name if family == "hf" else ""))
         if (folder / "tokenizer.json").is_file():
-            return folder
-    return None
+            from interbasis.analysis.features.contexts import vocabulary
+
+            texts = vocabulary(folder)
+            return {token: texts[token] for token in tokens if token < len(texts)}
+    return {}
 
 
 def _layer(layer: LayerBasis, width: int, hook: str | None, largest: LargestDirection | None) -> LayerSummary:
-    first = layer.first_feature
-    ranking = layer.eigenvalues[first:] if layer.eigenvalues is not None else torch.zeros(0)
+    ranking = torch.zeros(0) if layer.eigenvalues is None else layer.eigenvalues[layer.first_feature :]
+    positive = ranking.clamp_min(0)
+    noise, unused = layer.variance_cut, layer.jacobian_cut
+    cut = unused or noise
+    margin = cut.smallest_kept / cut.floor if cut and cut.smallest_kept and cut.floor else None
     return LayerSummary(
         name=layer.name,
         hook=hook,
         width=width,
         features=layer.features,
-        dropped_as_noise=_dropped(layer.variance_cut),
-        dropped_as_unused=_dropped(layer.jacobian_cut),
-        last_kept_over_floor=_margin(layer.jacobian_cut or layer.variance_cut),
-        effective_features=_participation(ranking),
+        dropped_as_noise=noise.dropped if noise else 0,
+        dropped_as_unused=unused.dropped if unused else 0,
+        last_kept_over_floor=margin,
+        effective_features=(positive.sum().square() / positive.square().sum().clamp_min(1e-300)).item(),
         largest=ranking.max().item() if len(ranking) else None,
         eigenvalue_error=_eigenvalue_error(layer),
         largest_direction=largest,
@@ -187,18 +180,3 @@ def _section(edges: Tensor, error: Tensor | None, source: LayerBasis, target: La
         edges_for_99_percent=carrying(0.99),
         median_relative_error=median,
     )
-
-
-def _dropped(cut: SpectrumCut | None) -> int:
-    return cut.dropped if cut else 0
-
-
-def _margin(cut: SpectrumCut | None) -> float | None:
-    """The last kept value in multiples of the floor; near 1 means the cut runs through a continuum."""
-    return cut.smallest_kept / cut.floor if cut and cut.smallest_kept and cut.floor else None
-
-
-def _participation(values: Tensor) -> float:
-    """(Σλ)² / Σλ²: how many features there would be if all were as important as each other."""
-    values = values.clamp_min(0)
-    return (values.sum().square() / values.square().sum().clamp_min(1e-300)).item()

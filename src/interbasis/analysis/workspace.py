@@ -1,14 +1,15 @@
 """A graph with its network, its data and its results: what every analysis works on."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from torch import Tensor
 
+from interbasis.analysis.ablation.records import ToleranceError
 from interbasis.analysis.stored_results import (
     Result,
     check_same_graph,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from interbasis.graph.named_models import Model
 
 R = TypeVar("R", bound=Result)
+Rec = TypeVar("Rec", bound=Record)
 
 
 @dataclass(eq=False, kw_only=True, repr=False)
@@ -188,17 +190,28 @@ class Workspace:
                 check_same_graph(self.folder, self.digest)
             yield
 
-    def checkpoints(self, stage: str, request: Record, **decisive: Any) -> Checkpoints:
-        """Return the unfinished work of a stage, bound to its request, the graph and decisive values."""
-        if self.folder is None:
-            return NO_CHECKPOINTS
-        settings = request.model_dump(mode="json") | {"graph": self.digest or graph_digest(self.folder)}
-        checkpoints = Checkpoints(self.folder, stage, settings | decisive | environment())
+    @contextmanager
+    def unfinished(self, *kinds: type[Result], request: Record, **decisive: object) -> Iterator[Checkpoints]:
+        """Unfinished work of the stage that makes results, bound to its request, the graph, decisive values.
+
+        It is removed at the end of the block, when the results are stored; all processes end together.
+        """
+        checkpoints = NO_CHECKPOINTS
+        if self.folder is not None:
+            settings = request.model_dump(mode="json") | {"graph": self.digest or graph_digest(self.folder)}
+            checkpoints = Checkpoints(self.folder, kinds[0].file, settings | decisive | environment())
         if self.team.size > 1:
             if self.team.is_first:
                 checkpoints.begin()
             self.team.wait_for_all()
-        return checkpoints
+        try:
+            yield checkpoints
+        except ToleranceError:
+            checkpoints.finish()  # nothing can be resumed
+            raise
+        if self.team.is_first:
+            checkpoints.finish(*(kind.file for kind in kinds))
+        self.team.wait_for_all()
 
     def stored(self, kind: type[R]) -> R | None:
         """Return a result of the graph that a stage has stored; None where there is none."""
@@ -221,12 +234,6 @@ class Workspace:
         elif self.team.is_first:
             save_result(self.folder, result, tensors, self.digest)
 
-    def finish(self, checkpoints: Checkpoints, *results: str) -> None:
-        """Remove the unfinished work of a stage whose results are stored; all processes end together."""
-        if self.team.is_first:
-            checkpoints.finish(*results)
-        self.team.wait_for_all()
-
     def _require_trust(self, kind: str) -> None:
         """Refuse to open a model or data that a run of somebody else names."""
         provenance = self.graph.provenance
@@ -234,3 +241,11 @@ class Workspace:
             return
         digest = self.digest or ("" if self.folder is None else graph_digest(self.folder))
         require_trust(self.folder, NamedSources.from_provenance(provenance, digest), [kind])
+
+
+def collect_records(
+    team: Team, tasks: Sequence[str], compute: Callable[[str], Rec], kind: type[Rec]
+) -> dict[str, Rec]:
+    """Return compute(task) of every task, each done by whichever process of a team is free."""
+    states = team.collect(tasks, lambda task: ({}, compute(task).model_dump(mode="json")))
+    return {task: kind.model_validate(values) for task, (_, values) in states.items()}

@@ -14,6 +14,11 @@ same bits. State belongs to settings; with others it is refused.
     …
     checkpoints.finish()  # after the result is written
 
+Work that is no sum over data, such as a search, remembers its results by name: each is computed once.
+
+    checkpoint = checkpoints.checkpoint("edges.3", UNKNOWN_TOTAL)
+    _, trial = checkpoint.remember("17", lambda: ({}, {"value": evaluate(17)}))
+
 What is read back lies in memory as a fresh tensor does, at a multiple of 64 bytes. In a safetensors file it
 lies at a multiple of 8, and there a BLAS product of a matrix and a vector rounds differently: what comes
 before the first multiple of 16 is taken by itself, so that the sum has another order. A mean that was used
@@ -99,6 +104,15 @@ class Checkpoint:
         write_atomically(self._path, lambda temporary: write_tensors(temporary, entries, metadata))
         self._saved = time.monotonic()
         self._cost = self._saved - begun
+
+    def remember(self, name: str, make: Callable[[], State]) -> State:
+        """Return the result that is stored under a name, or make it, which is a step."""
+        if name not in self.values:
+            tensors, self.values[name] = make()
+            self.tensors |= {f"{name}/{key}": tensor for key, tensor in tensors.items()}
+            self.save(len(self.values), lambda: (self.tensors, self.values))
+        parts = ((key.partition("/"), tensor) for key, tensor in self.tensors.items())
+        return {key: tensor for (owner, _, key), tensor in parts if owner == name}, self.values[name]
 
     def _read(self, path: Path) -> None:
         try:

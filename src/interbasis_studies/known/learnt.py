@@ -7,7 +7,6 @@ absolute correlation of their values on the same inputs; modules are compared ov
 
 import math
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_mutual_info_score
 from torch import Tensor
 
-from interbasis.analysis.ablation.masked_pass import top_edges
+from interbasis.analysis.ablation.evaluation import Evaluation
 from interbasis.analysis.ablation.robust import Attack, RobustSearch
 from interbasis.analysis.ablation.search import Search
 from interbasis.analysis.modules.modules import NO_MODULE, Modules, find_modules
@@ -110,15 +109,11 @@ def edge_counts(
     attack: Attack | None = None,
 ) -> EdgeCounts:
     """Plain and robust edges required, summed over the sections."""
-    search = Search.from_graph(network, graph, data, "accuracy", tolerance)
+    search = Search(Evaluation(network, graph, data, "accuracy"), tolerance)
     plain, robust, pairs = 0, 0, 0
     for required in search.all_edges(stable=False, progress=False):
         k = graph.section_names.index(required.source)
-        edges, constant = graph.edges[k], graph.layers[k].constant
-        attacks = RobustSearch(search.evaluation, k, search.limit, attack)
-        candidates = edges[:, int(constant) :].numel()
-        masks = partial(top_edges, edges, constant=constant)
         plain += required.count
-        robust += attacks.count(required.count, masks, candidates).count
+        robust += RobustSearch(search.evaluation, k, search.limit, attack).count(required.count).count
         pairs += math.prod(graph.provenance.widths[k : k + 2])
     return EdgeCounts(plain=plain / pairs, robust=robust / pairs)

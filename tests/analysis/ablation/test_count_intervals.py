@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import interbasis
-from interbasis.analysis.ablation.count_intervals import FINE, count_on_draws
+from interbasis.analysis.ablation.bootstrap import FINE, count_on_draws
 from interbasis.analysis.ablation.evaluation import Score
 from interbasis.analysis.ablation.search import edges_required
 
@@ -87,9 +87,9 @@ def test_the_end_of_a_cliff_is_inside(cliff):
     """A tenth of the samples needs exactly so many edges, the others none: no resampling moves the count."""
     masks = Cliffs(torch.where(torch.arange(500) < 50, cliff, 0), candidates=3000)
     baseline = Score("accuracy", torch.zeros(500).double(), torch.ones(500).double())
-    found = count_on_draws(masks, cliff, baseline, tolerance=0.05)
-    assert found.interval == (cliff, cliff)
-    assert set(found.draws.tolist()) == {cliff}
+    draws, interval = count_on_draws(masks, cliff, baseline, tolerance=0.05)
+    assert interval == (cliff, cliff)
+    assert set(draws.tolist()) == {cliff}
     assert len(masks.losses) <= 5
 
 
@@ -99,7 +99,7 @@ def test_far_draws_are_followed():
     baseline = Score("accuracy", torch.zeros(40).double(), torch.ones(40).double())
     for count, tolerance in ((0, 1 / 40), (1000, 0.001)):
         masks = Cliffs(needs, candidates=5000)
-        low, high = count_on_draws(masks, count, baseline, tolerance).interval
+        _, (low, high) = count_on_draws(masks, count, baseline, tolerance)
         assert low == 0
         assert 1000 <= high <= 1000 * (1 + FINE)
         assert len(masks.losses) < 25

@@ -11,7 +11,8 @@ from torch.nn.utils import prune
 import interbasis
 from cases import ACTIVATIONS, CASES, mlp, modular_addition, normal, plain_transformer, seeded
 from interbasis import InterbasisError, Network
-from interbasis.analysis.ablation.controls import ControlPlan, ControlSettings, reinitialised, shuffled
+from interbasis.analysis.ablation.controls import ControlPlan, reinitialised, shuffled
+from interbasis.analysis.stages.controls import ControlsRequest
 from interbasis.models import modadd
 from small_runs import control_rows
 
@@ -211,10 +212,9 @@ def test_a_network_put_together_by_hand_says_how_or_is_refused():
             change(network)
     with pytest.raises(InterbasisError, match="leave scrambled networks out with scrambles=0"):
         control_rows(network, inputs, (inputs, network(inputs).argmax(-1)))
-    plan = ControlPlan(
-        network, inputs, (inputs, network(inputs).argmax(-1)), "accuracy", ControlSettings(scrambles=0)
-    )
-    assert all("weights" not in name for name, _ in plan.rows(lambda *_: None))
+    request = ControlsRequest(metric="accuracy", scrambles=0)
+    plan = ControlPlan(network, inputs, (inputs, network(inputs).argmax(-1)), request)
+    assert all("weights" not in name for name, _ in plan.rows())
     told = replace(network, remake=by_hand)
     generator = seeded(4)
     order = torch.randperm(54, generator=generator)

@@ -10,7 +10,7 @@ from torch import nn
 import interbasis
 from cases import mlp, normal
 from interbasis import features
-from interbasis.analysis.stages.features import ExamplesResult, FeaturesRequest, FeaturesResult, analyse
+from interbasis.analysis.stages.features import ExamplesResult, FeaturesResult
 from interbasis.analysis.stored_results import load_result
 from interbasis.data.samples import Samples
 from interbasis.graph.store import load
@@ -84,7 +84,8 @@ def test_labelled_rows_are_probed():
         "rows",
         classes=("low", "high", "higher", "highest"),
     )
-    described, shown = analyse(open_run(graph, case.network, data), FeaturesRequest())
+    opened = open_run(graph, case.network, data)
+    described, shown = opened.features(), opened.stored(ExamplesResult)
     layer = features.FeatureReader(case.network, graph.layers[1])
     values = features.collect(layer, case.inputs)
     feature = described.layers[graph.layers[1].name].features[0]
@@ -104,14 +105,15 @@ def test_images_given_as_arrays_are_shown_as_thumbnails():
     network = interbasis.from_torch(module, images[:2])
     graph = interbasis.build(network, images).graph
     data = Samples(24, lambda a, b: (images[a:b], labels[a:b]), "rows", classes=("ant", "bee", "cat"))
-    described, shown = analyse(open_run(graph, network, (images, labels)), FeaturesRequest(top=3, bands=0))
+    opened = open_run(graph, network, (images, labels))
+    described, shown = opened.features(top=3, bands=0), opened.stored(ExamplesResult)
     assert shown.kind == "images"
     example = shown.layers[graph.layer_names[-1]][0].bands[0].examples[0]
     header, _, picture = example.image.partition(",")
     assert header == "data:image/png;base64"
     assert base64.b64decode(picture).startswith(b"\x89PNG")
     assert example.label == str(int(labels[example.sample]))
-    named, _ = analyse(open_run(graph, network, data), FeaturesRequest(top=3, bands=0))
+    named = open_run(graph, network, data).features(top=3, bands=0)
     last = named.layers[graph.layer_names[-1]].features[0]
     assert last.classes.names == ("ant", "bee", "cat")
     assert {push.name for push in last.effects.up} == {"ant", "bee", "cat"}
@@ -204,9 +206,8 @@ def test_documents_of_different_lengths_are_described(documents, cli):
     opened = open_run(documents)
     lengths = opened.data(None, "train").lengths
     assert lengths.min() == 1 < lengths.max()
-    described, examples = analyse(
-        open_run(opened.graph, opened.network, opened.data(None, "train")), FeaturesRequest(top=3)
-    )
+    again = open_run(opened.graph, opened.network, opened.data(None, "train"))
+    described, examples = again.features(top=3), again.stored(ExamplesResult)
     assert {k: v.features for k, v in stored.layers.items()} == {
         k: v.features for k, v in described.layers.items()
     }

@@ -20,7 +20,7 @@ gets worse.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Literal
 
 import torch
@@ -28,12 +28,12 @@ from torch import Tensor
 
 from interbasis.analysis.ablation.curves import interaction_sparsity, sparsity_curves
 from interbasis.analysis.ablation.evaluation import Evaluation, passes
-from interbasis.analysis.ablation.records import Control, RequiredCount, Sparsity, Stress
-from interbasis.analysis.ablation.search import EdgesWithMask, Search, ToleranceError
+from interbasis.analysis.ablation.records import Control, RequiredCount, Stress, ToleranceError
+from interbasis.analysis.ablation.search import Search
+from interbasis.analysis.stages.controls import ControlsRequest
 from interbasis.base.devices import double
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress, silent
-from interbasis.base.records import Basis, Metric
 from interbasis.data.batches import Batches, Data
 from interbasis.data.samples import IGNORED_LABEL, Samples
 from interbasis.graph.interaction_graph import InteractionGraph
@@ -115,30 +115,19 @@ def stress(
         return metric
 
     all_ablated = value(unneeded, counts=False)
-    if len(unneeded) < 2:
-        return Stress(
-            unneeded=len(unneeded),
-            all_ablated=all_ablated,
-            halves=(),
-            worst_half=all_ablated,
-            limit=limit,
-            failed=0,
-            tried=0,
-        )
-    for _ in range(RANDOM_HALVES):
-        order = torch.randperm(len(unneeded), generator=generator)
-        value(unneeded[order[: len(unneeded) // 2]])
-    random_halves = tuple(values)
-    _search(unneeded, value, generator, evaluation.metric == "accuracy")
-    worst = min(values) if evaluation.metric == "accuracy" else max(values)
-    failed = sum(not passes(evaluation.metric, v, limit) for v in values)
+    if len(unneeded) > 1:
+        for _ in range(RANDOM_HALVES):
+            order = torch.randperm(len(unneeded), generator=generator)
+            value(unneeded[order[: len(unneeded) // 2]])
+        _search(unneeded, value, generator, evaluation.metric == "accuracy")
+    worst = min if evaluation.metric == "accuracy" else max
     return Stress(
         unneeded=len(unneeded),
         all_ablated=all_ablated,
-        halves=random_halves,
-        worst_half=worst,
+        halves=tuple(values[:RANDOM_HALVES]),
+        worst_half=worst(values or [all_ablated]),
         limit=limit,
-        failed=failed,
+        failed=sum(not passes(evaluation.metric, v, limit) for v in values),
         tried=len(values),
     )
 
@@ -169,30 +158,10 @@ def _search(
             best, chosen, remaining = metric, changed, other
 
 
-BASES: tuple[Basis, ...] = tuple(BASIS_KINDS)
-Scramble = Literal["shuffled", "reinitialised"]
-SCRAMBLES: dict[Scramble, Callable[..., Network]] = {"shuffled": shuffled, "reinitialised": reinitialised}
-
-
-@dataclass(frozen=True)
-class ControlSettings:
-    """Settings of the controls and of their graphs."""
-
-    bases: Sequence[Basis] = BASES
-    stressed: Sequence[Basis] = ("lib", "pca")
-    tolerance: float | None = None
-    scrambles: int = 1
-    build: BuildConfig = field(default_factory=BuildConfig)
-    """Settings of all graphs, apart from the basis; its seed is that of everything random."""
-
-    def __post_init__(self) -> None:
-        if not self.bases:
-            raise InterbasisError(f"expected at least one basis of {', '.join(BASES)}, received none")
-        odd = [name for name in (*self.bases, *self.stressed) if name not in BASES]
-        if odd:
-            raise InterbasisError(f"expected bases of {', '.join(BASES)}, received {', '.join(odd)}")
-        if self.scrambles < 0:
-            raise InterbasisError(f"scrambles is a number of networks, at least 0, not {self.scrambles}")
+SCRAMBLES: dict[Literal["shuffled", "reinitialised"], Callable[..., Network]] = {
+    "shuffled": shuffled,
+    "reinitialised": reinitialised,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,100 +171,81 @@ class ControlPlan:
     network: Network
     fit_data: Data
     data: Data
-    metric: Metric | None
-    settings: ControlSettings
+    request: ControlsRequest
+    build: BuildConfig = field(default_factory=BuildConfig)
+    """Settings of all graphs, apart from the basis and the seed."""
+    progress: Progress = silent
 
     def __post_init__(self) -> None:
-        if self.settings.scrambles:
+        odd = [name for name in (*self.request.bases, *self.request.stressed) if name not in BASIS_KINDS]
+        if odd:
+            raise InterbasisError(f"expected bases of {', '.join(BASIS_KINDS)}, received {', '.join(odd)}")
+        if self.request.scrambles:
             require_remake(self.network)  # before the minutes of work that come first
 
-    @property
-    def seed(self) -> int:
-        return self.settings.build.seed
-
-    def rows(self, progress: Progress) -> Iterator[tuple[str, Callable[[], Control]]]:
+    def rows(self) -> Iterator[tuple[str, Callable[[], Control]]]:
         """Yield (name, function that makes the row), so that rows that are known can be left out."""
-        bases, scrambles = self.settings.bases, self.settings.scrambles
+        bases, scrambles, first = self.request.bases, self.request.scrambles, self.request.seed
         for basis in bases:
-            graph = _Once(partial(self._graph, self.network, basis, progress))
-            yield basis, partial(self._trained, basis, graph, progress)
+            evaluated = cache(partial(self._evaluated, basis))  # for two rows
+            yield basis, partial(self._row, basis, "trained", evaluated)
             if basis == bases[0]:
-                yield f"{basis}, edges ranked at random", partial(self._random, basis, graph, progress)
+                title = f"{basis}, edges ranked at random"
+                yield title, partial(self._row, title, "trained", evaluated, random=True)
         for kind, scramble in SCRAMBLES.items():
-            for seed in range(self.seed, self.seed + scrambles):
-                numbered = f", seed {seed}" if scrambles > 1 else ""
-                title = f"{bases[0]}, {kind} weights{numbered}"
-                yield title, partial(self._scrambled, title, kind, partial(scramble, seed=seed), progress)
+            for seed in range(first, first + scrambles):
+                title = f"{bases[0]}, {kind} weights{f', seed {seed}' if scrambles > 1 else ''}"
+                scrambled = partial(self._evaluated, bases[0], partial(scramble, seed=seed))
+                yield title, partial(self._row, title, kind, scrambled)
 
-    def _graph(self, network: Network, basis: Basis, progress: Progress) -> InteractionGraph:
-        settings = self.settings.build.model_copy(update={"basis": basis})
-        return build_alone(network, self.fit_data, settings, progress)
+    def _evaluated(
+        self, basis: str, scramble: Callable[[Network], Network] | None = None
+    ) -> tuple[Network, InteractionGraph, Data]:
+        """The network, its graph, and data; those of a scrambled network have its own answers as labels."""
+        network = scramble(self.network) if scramble else self.network
+        settings = self.build.model_copy(update={"basis": basis, "seed": self.request.seed})
+        graph = build_alone(network, self.fit_data, settings, self.progress)
+        if scramble is None:
+            return network, graph, self.data
+        return network, graph, with_predicted_labels(network.to(graph.config.torch_dtype), self.data)
 
-    def _trained(self, basis: Basis, once: "_Once", progress: Progress) -> Control:
-        graph = once()
-        curves = sparsity_curves(
-            self.network, graph, self.data, self.metric, seed=self.seed, progress=progress
-        )
-        row = Control(
-            name=basis, basis=basis, network="trained", ranking="Ê", curves=curves, sparsity=_sparsity(graph)
-        )
-        return self._stressed(row, graph, progress) if basis in self.settings.stressed else row
-
-    def _random(self, basis: Basis, once: "_Once", progress: Progress) -> Control:
-        graph = once()
-        ranking = _random_ranking(graph, self.seed)
-        curves = sparsity_curves(
-            self.network, graph, self.data, self.metric, ranking=ranking, seed=self.seed, progress=progress
-        )
-        name = f"{basis}, edges ranked at random"
-        return Control(name=name, basis=basis, network="trained", ranking="random", curves=curves)
-
-    def _scrambled(
-        self, title: str, kind: Scramble, scramble: Callable[[Network], Network], progress: Progress
+    def _row(
+        self,
+        name: str,
+        kind: Literal["trained", "shuffled", "reinitialised"],
+        evaluated: Callable[[], tuple[Network, InteractionGraph, Data]],
+        random: bool = False,
     ) -> Control:
-        other, basis = scramble(self.network), self.settings.bases[0]
-        graph = self._graph(other, basis, progress)
-        answers = with_predicted_labels(other.to(graph.config.torch_dtype), self.data)
-        curves = sparsity_curves(other, graph, answers, self.metric, seed=self.seed, progress=progress)
-        row = Control(
-            name=title, basis=basis, network=kind, ranking="Ê", curves=curves, sparsity=_sparsity(graph)
+        request, progress, (network, graph, data) = self.request, self.progress, evaluated()
+        ranking = None
+        if random:
+            generator = torch.Generator().manual_seed(request.seed)
+            ranking = [torch.rand(edges.shape, generator=generator) for edges in graph.edges]
+        control = Control(
+            name=name,
+            basis=graph.config.basis,
+            network=kind,
+            ranking="random" if random else "Ê",
+            curves=sparsity_curves(
+                network, graph, data, request.metric, ranking=ranking, seed=request.seed, progress=progress
+            ),
+            sparsity={} if random else {row.source: row for row in interaction_sparsity(graph)},
         )
-        if basis not in self.settings.stressed:
-            return row
-        search = Search.from_graph(other, graph, answers, self.metric, self.settings.tolerance)
+        if random or control.basis not in request.stressed:
+            return control
+        search = Search(Evaluation(network, graph, data, request.metric), request.tolerance)
         try:
-            return row.model_copy(update={"required": _counts(search.all_edges(progress=progress))})
-        except ToleranceError:  # directions that its basis dropped decide some of its answers
-            return row
-
-    def _stressed(self, row: Control, graph: InteractionGraph, progress: Progress) -> Control:
-        search = Search.from_graph(self.network, graph, self.data, self.metric, self.settings.tolerance)
-        required = search.all_edges(progress=progress)
-        stressed = [
-            stress(search.evaluation, k, edges.mask, search.limit, self.seed, progress)
-            for k, edges in enumerate(required)
-        ]
-        stress_by_section = dict(zip(graph.section_names, stressed, strict=True))
-        return row.model_copy(update={"required": _counts(required), "stress": stress_by_section})
-
-
-def _counts(required: Sequence[EdgesWithMask]) -> dict[str, RequiredCount]:
-    return {
-        edges.source: RequiredCount(count=edges.count, stable_count=edges.stable_count) for edges in required
-    }
-
-
-class _Once:
-    """A graph that two rows share: built when the first of them asks for it."""
-
-    def __init__(self, make: Callable[[], InteractionGraph]):
-        self._make = make
-        self._graph: InteractionGraph | None = None
-
-    def __call__(self) -> InteractionGraph:
-        if self._graph is None:
-            self._graph = self._make()
-        return self._graph
+            required = search.all_edges(progress=progress)
+        except ToleranceError:
+            if kind == "trained":
+                raise
+            return control  # directions that its basis dropped decide some of its answers
+        counts = {r.source: RequiredCount(count=r.count, stable_count=r.stable_count) for r in required}
+        stressed = {
+            edges.source: stress(search.evaluation, k, edges.mask, search.limit, request.seed, progress)
+            for k, edges in enumerate(required if kind == "trained" else ())
+        }
+        return control.model_copy(update={"required": counts, "stress": stressed})
 
 
 def with_predicted_labels(network: Network, data: Data) -> Samples:
@@ -320,12 +270,3 @@ def with_predicted_labels(network: Network, data: Data) -> Samples:
     return Samples(
         len(inputs), lambda first, last: (inputs[first:last], labels[first:last]), lengths=batches.lengths
     )
-
-
-def _random_ranking(graph: InteractionGraph, seed: int) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.rand(edges.shape, generator=generator) for edges in graph.edges]
-
-
-def _sparsity(graph: InteractionGraph) -> dict[str, Sparsity]:
-    return {section.source: section for section in interaction_sparsity(graph)}

@@ -21,10 +21,8 @@ scale count alike; edges of the constant are left out. Per section:
     kurtosis       of all e_ij about 0, E[e⁴] / E[e²]²: 1 if all are equal, large if a few stand out.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -33,6 +31,7 @@ from interbasis.analysis.ablation import bootstrap
 from interbasis.analysis.ablation.evaluation import Evaluation, Score
 from interbasis.analysis.ablation.masked_pass import top_edges
 from interbasis.analysis.ablation.records import Curve, Curves, Sparsity
+from interbasis.analysis.workspace import collect_records
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress, progress_bar
 from interbasis.base.records import Metric
@@ -60,18 +59,9 @@ def normalised(edges: Tensor) -> Tensor:  # [r_out, r_in] -> [rows that are not 
 
 
 def _measure(source: str, target: str, e: Tensor) -> Sparsity:
+    """Measures of a section's edges e [r_out, r_in]; NaN where there are none."""
     values = e.flatten().sort().values
     count = len(values)
-    if not count:
-        return Sparsity(
-            source=source,
-            target=target,
-            participation=math.nan,
-            gini=math.nan,
-            hoyer=math.nan,
-            share_above=(math.nan,) * len(LEVELS),
-            kurtosis=math.nan,
-        )
     ranks = torch.arange(1, count + 1, dtype=torch.float64)
     squares = values.square()
     spread = count**0.5 - (values.sum() / squares.sum().sqrt()).item()
@@ -80,7 +70,7 @@ def _measure(source: str, target: str, e: Tensor) -> Sparsity:
         target=target,
         participation=(1 / e.pow(4).sum(1)).mean().item(),
         gini=((2 * ranks - count - 1) @ values / (count * values.sum())).item(),
-        hoyer=spread / (count**0.5 - 1) if count > 1 else 1.0,
+        hoyer=spread / (count**0.5 - 1) if count != 1 else 1.0,
         share_above=tuple((values > level).double().mean().item() for level in LEVELS),
         kurtosis=(squares.square().mean() / squares.mean().square()).item(),
     )
@@ -122,30 +112,25 @@ def sparsity_curves(
     Raises:
         InterbasisError: The graph has no edges, or fractions do not rise within (0, 1].
     """
-    if not graph.edges:
-        raise InterbasisError("the graph has no edges to ablate; build it with an edge_method")
     fractions = tuple(fractions)
-    if (
-        not fractions
-        or list(fractions) != sorted(set(fractions))
-        or not 0 < fractions[0] <= fractions[-1] <= 1
-    ):
+    rising = list(fractions) == sorted(set(fractions))
+    if not fractions or not rising or not 0 < fractions[0] <= fractions[-1] <= 1:
         raise InterbasisError(f"expected fractions that rise within (0, 1], received {list(fractions)}")
     evaluation = Evaluation(network, graph, data, metric)
-    tracer = _Tracer(evaluation, ranking or graph.edges, fractions, seed)
+    tracer = _CurveTracer(evaluation, ranking or graph.edges, fractions, seed)
     everything = tuple(range(len(graph.edges)))
-    ablated = [*((k,) for k in everything), everything]
+    ablated = {str(k): (k,) for k in everything} | {str(len(everything)): everything}
     points = len(fractions) + 1
     with progress_bar(progress) as advance:
 
-        def curve(name: str) -> State:
-            number = int(name)
-            done = partial(_advance, advance, number * points, len(ablated) * points)
-            checkpoint = checkpoints.checkpoint(f"curve.{number}", total=points)
-            return {}, tracer.curve(ablated[number], checkpoint, done).model_dump(mode="json")
+        def curve(number: str) -> Curve:
+            def step(done: int) -> None:
+                advance("curves", int(number) * points + done, len(ablated) * points)
 
-        states = team.collect([str(k) for k in range(len(ablated))], curve)
-    curves = [Curve.model_validate(values) for _, values in states.values()]
+            checkpoint = checkpoints.checkpoint(f"curve.{number}", total=points)
+            return tracer.curve(ablated[number], checkpoint, step)
+
+        curves = list(collect_records(team, list(ablated), curve, Curve).values())
     return Curves(
         metric=evaluation.metric,
         baseline=evaluation.baseline.value,
@@ -156,43 +141,38 @@ def sparsity_curves(
     )
 
 
-def _advance(advance: Progress, before: int, steps: int, step: int) -> None:
-    advance("curves", before + step, steps)
-
-
 @dataclass(frozen=True, eq=False)
-class _Tracer:
+class _CurveTracer:
     evaluation: Evaluation
     ranking: Sequence[Tensor]
     fractions: tuple[float, ...]
     seed: int
 
-    def curve(self, sections: tuple[int, ...], checkpoint: Checkpoint, done: Callable[[int], None]) -> Curve:
-        losses, counts = checkpoint.tensors, []
-        labelled = self.evaluation.baseline.counts
-        for step, fraction in enumerate((0.0, *self.fractions)):
-            numbers = {k: round(fraction * self.possible(k)) for k in sections}
-            counts.append(sum(min(count, self.candidates(k)) for k, count in numbers.items()))
-            if f"losses.{step}" not in losses:
-                masks = {k: self.mask(k, count) for k, count in numbers.items()}
-                losses[f"losses.{step}"] = self.evaluation.edges(masks).losses
-                checkpoint.save(step + 1, lambda: (losses, {}))
-            done(step + 1)
-        scores = [Score(self.evaluation.metric, losses[f"losses.{k}"], labelled) for k in range(len(counts))]
+    def curve(self, sections: tuple[int, ...], checkpoint: Checkpoint, step: Callable[[int], None]) -> Curve:
+        """The curve of sections that are ablated at once; losses at every fraction are remembered."""
+        graph, baseline = self.evaluation.graph, self.evaluation.baseline
+
+        def point(fraction: float) -> tuple[int, Score]:
+            kept = {}
+            for k in sections:  # of all edges between the untruncated widths, the constant's left out
+                width_in, width_out = graph.provenance.widths[k : k + 2]
+                kept[k] = round(fraction * (width_out * (width_in - graph.layers[k].first_feature)))
+
+            def evaluate() -> State:
+                masks = {k: top_edges(self.ranking[k], kept[k], graph.layers[k].constant) for k in sections}
+                return {"losses": self.evaluation.edges(masks).losses}, {}
+
+            tensors, _ = checkpoint.remember(str(fraction), evaluate)
+            count = sum(min(count, graph.inner_edges(k).numel()) for k, count in kept.items())
+            return count, Score(baseline.metric, tensors["losses"], baseline.counts)
+
+        counts, scores = [], []
+        for done, fraction in enumerate((0.0, *self.fractions), 1):
+            count, score = point(fraction)
+            counts.append(count)
+            scores.append(score)
+            step(done)
         return self._assemble(sections, counts[1:], scores)
-
-    def possible(self, k: int) -> int:
-        """Edges of the untruncated widths, the constant's left out."""
-        graph = self.evaluation.graph
-        width_in, width_out = graph.provenance.widths[k : k + 2]
-        return width_out * (width_in - graph.layers[k].first_feature)
-
-    def candidates(self, k: int) -> int:
-        """Edges that there are between the features kept, the constant's left out."""
-        return self.evaluation.graph.inner_edges(k).numel()
-
-    def mask(self, k: int, count: int) -> Tensor:
-        return top_edges(self.ranking[k], count, self.evaluation.graph.layers[k].constant)
 
     def _assemble(self, sections: tuple[int, ...], counts: list[int], scores: list[Score]) -> Curve:
         baseline = self.evaluation.baseline
@@ -210,7 +190,7 @@ class _Tracer:
 
         measured = [*scores, baseline]
         values = torch.tensor([[score.value for score in measured]], dtype=torch.float64)
-        draws = torch.cat(list(bootstrap.resampled(measured, 1000, self.seed)))
+        draws = torch.cat(list(bootstrap.resampled(measured, bootstrap.DRAWS, self.seed)))
         return Curve(
             sections=tuple(self.evaluation.graph.section_names[k] for k in sections),
             counts=tuple(counts),

@@ -8,15 +8,16 @@ all of it.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from interbasis.analysis.ablation.masked_pass import Before, MaskedNetwork, Table
+from interbasis.analysis.ablation.masked_pass import Before, MaskedNetwork
 from interbasis.analysis.ablation.memory import UNLIMITED, AblationPlan
 from interbasis.base.devices import double, near_sums
 from interbasis.base.errors import InterbasisError
@@ -26,6 +27,8 @@ from interbasis.data.batches import Batches, Data
 from interbasis.data.samples import IGNORED_LABEL
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
+
+Number = TypeVar("Number", float, Tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +50,7 @@ class Score:
 
     def resampled(self, weights: Tensor) -> Tensor:  # [draws, samples] -> [draws]
         """The metric on samples drawn again and again, ``weights`` saying how often each was drawn."""
-        mean = (weights @ self.losses) / (weights @ self.counts)
-        return 1 - mean if self.metric == "accuracy" else mean
+        return as_metric(self.metric, (weights @ self.losses) / (weights @ self.counts))
 
 
 def default_metric(network: Network) -> Metric:
@@ -56,7 +58,8 @@ def default_metric(network: Network) -> Metric:
     return "cross_entropy" if network.predicts_next else "accuracy"
 
 
-def as_metric(metric: Metric, mean_loss: float) -> float:
+def as_metric(metric: Metric, mean_loss: Number) -> Number:
+    """The metric of a mean loss, or of several."""
     return 1 - mean_loss if metric == "accuracy" else mean_loss
 
 
@@ -106,19 +109,10 @@ def sample_losses(metric: Metric, outputs: Tensor, labels: Tensor) -> tuple[Tens
     return losses.view(len(labels), -1).sum(1).cpu(), counted.view(len(labels), -1).sum(1).cpu().double()
 
 
-@dataclass(frozen=True, eq=False)
-class _Chunk:
-    """A chunk of data, and a node layer at it."""
-
-    inputs: Tensor
-    labels: Tensor
-    before: Before
-
-
 class Evaluation:
     """Scores of one network, graph, data set and metric, over one ablation after another.
 
-    Without a metric it is the network's (`metrics.default_metric`). Language models take tokens alone.
+    Without a metric it is the network's (`default_metric`). Language models take tokens alone.
     Data are passed over in chunks; a pass stops as soon as a limit cannot be met any more. The features of
     the layer where ablations begin are held in memory, as a table of different tokens where these repeat.
     Scores are over all tokens; masks act on those that the graph describes, or with ``all_tokens`` on all.
@@ -135,29 +129,31 @@ class Evaluation:
         all_tokens: bool = False,
         plan: AblationPlan | None = None,
     ):
+        if not graph.edges:
+            raise InterbasisError("the graph has no edges to ablate; build it with an edge_method")
         metric = default_metric(network) if metric is None else metric
         if metric not in ("accuracy", "cross_entropy"):
             raise InterbasisError(f"the metric is accuracy or cross_entropy, not {metric!r}")
-        self.plan = plan
+        self.plan = plan or UNLIMITED
         self.masked = MaskedNetwork.from_graph(network, graph, all_tokens, one_by_one=plan is not None)
         self.network = self.masked.network
         self.graph = graph
         self.metric: Metric = metric
         self.batches = Batches(data, predicts_next=network.predicts_next)
         self._cached_layer = -1
-        self._cached: list[_Chunk] = []
+        self._cached: list[tuple[Tensor, Tensor, Before]] = []
 
     @cached_property
     def baseline(self) -> Score:
         """Score of the untouched model."""
-        score = self._score(self._untouched())
+        score = self.score(self._untouched())
         if not score.counts.sum():
             raise InterbasisError("the data have no usable label; at least one is required")
         return score
 
     def _untouched(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Outputs and labels; inputs or outputs that are not finite would count as wrong answers."""
-        for first, inputs, labels in self._numbered_chunks():
+        for first, inputs, labels in self._chunks():
             outputs = self.network(inputs)
             for name, values in (("inputs", inputs), ("the model's outputs", outputs)):
                 bad = ~values.isfinite().flatten(1).all(1)
@@ -171,11 +167,14 @@ class Evaluation:
 
     def edges(self, masks: Mapping[int, Tensor], limit: float | None = None) -> Score:
         """Score with the masks of some sections in force, broken off once ``limit`` is missed for certain."""
-        return self._score(self._through_edges(masks), limit)
+        outputs = self._outputs(min(masks), lambda before: self.masked.through_edges(before, masks))
+        return self.score(outputs, limit)
 
     def nodes(self, layer: int, keep: int | Tensor) -> Score:
         """Score with some features of a layer kept only."""
-        return self._score(self._through_nodes(layer, keep))
+        return self.score(
+            self._outputs(layer, lambda before: self.masked.through_nodes(before, {layer: keep}))
+        )
 
     @property
     def all_tokens(self) -> bool:
@@ -185,10 +184,12 @@ class Evaluation:
     def activations_and_labels(self, layer: int) -> list[tuple[Tensor, Tensor, Tensor]]:
         """f of a node layer, labels and inputs of all data, in chunks."""
         return [
-            (self.network.activations_at(layer, inputs), labels, inputs) for inputs, labels in self._chunks()
+            (self.network.activations_at(layer, inputs), labels, inputs)
+            for _, inputs, labels in self._chunks()
         ]
 
-    def _score(self, outputs: Iterator[tuple[Tensor, Tensor]], limit: float | None = None) -> Score:
+    def score(self, outputs: Iterable[tuple[Tensor, Tensor]], limit: float | None = None) -> Score:
+        """Score of outputs with their labels, chunk by chunk."""
         losses: list[Tensor] = []
         counts: list[Tensor] = []
         total, everything = 0.0, 0.0 if limit is None else self.baseline.counts.sum().item()
@@ -200,58 +201,35 @@ class Evaluation:
                 total += loss.sum().item()
                 if limit is not None and not passes(
                     self.metric, as_metric(self.metric, total / everything), limit
-                ):
-                    return self._broken_off(losses)
+                ):  # as if all that was not evaluated were perfect; it cannot be better than that
+                    known, all_counts = torch.cat(losses), self.baseline.counts
+                    padded = torch.nn.functional.pad(known, (0, len(all_counts) - len(known)))
+                    return Score(self.metric, padded, all_counts, complete=len(known) == len(padded))
         return Score(self.metric, torch.cat(losses), torch.cat(counts))
 
-    def _broken_off(self, losses: list[Tensor]) -> Score:
-        """Score as if all that was not evaluated were perfect; it cannot be better than that."""
-        counts = self.baseline.counts
-        known = torch.cat(losses)
-        padded = torch.nn.functional.pad(known, (0, len(counts) - len(known)))
-        return Score(self.metric, padded, counts, complete=len(known) == len(counts))
+    def _outputs(self, layer: int, through: Callable[[Before], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Outputs, from a layer on ``through`` the other layers, and labels.
 
-    def _through_edges(self, masks: Mapping[int, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        for chunk in self._chunks_at(min(masks)):
-            f = self.masked.through_edges(chunk.before, masks)
-            yield self.network.finish(f, chunk.inputs), chunk.labels
-
-    def _through_nodes(self, layer: int, keep: int | Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        for chunk in self._chunks_at(layer):
-            f = self.masked.through_nodes(chunk.before, {layer: keep})
-            yield self.network.finish(f, chunk.inputs), chunk.labels
-
-    def _chunks_at(self, layer: int) -> Iterator[_Chunk]:
-        """The data at a node layer, held in memory for the next ablation there if they fit."""
+        The data at the layer are held in memory for the next ablation there if they fit.
+        """
         if self._cached_layer == layer:
-            yield from self._cached
+            for inputs, labels, before in self._cached:
+                yield self.network.finish(through(before), inputs), labels
             return
         self._cached_layer, self._cached = -1, []
-        cached: list[_Chunk] = []
-        size = 0
+        cached, size, room = [], 0, self.plan.cache_bytes
         per_token = all(section.reads_per_position for section in self.network.sections[layer:][:1])
-        tabulated, room = per_token and self.plan is None, (self.plan or UNLIMITED).cache_bytes
-        for inputs, labels in self._chunks():
-            chunk = _Chunk(inputs, labels, self.masked.before(layer, inputs, tabulated))
-            size += _bytes(chunk.before)
+        for _, inputs, labels in self._chunks():
+            before = self.masked.before(layer, inputs, tabulated=per_token and self.plan is UNLIMITED)
+            size += before.bytes
             if size <= room:
-                cached.append(chunk)
-            yield chunk
+                cached.append((inputs, labels, before))
+            yield self.network.finish(through(before), inputs), labels
         if size <= room:
             self._cached_layer, self._cached = layer, cached
 
-    def _chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for _, inputs, labels in self._numbered_chunks():
-            yield inputs, labels
-
-    def _numbered_chunks(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+    def _chunks(self) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Index of the first sample, inputs, labels; padding stays where no position sees it."""
-        size = min(chunk_size(self.network, self.batches), (self.plan or UNLIMITED).samples)
+        size = min(chunk_size(self.network, self.batches), self.plan.samples)
         for first, inputs, labels in self.batches.labelled_chunks(size, padded=self.network.predicts_next):
             yield first, inputs.to(self.network.device), labels
-
-
-def _bytes(before: Before) -> int:
-    features, tensors = before.features, [] if before.f is None else [before.f]
-    tensors += [features.rows, features.index] if isinstance(features, Table) else [features]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

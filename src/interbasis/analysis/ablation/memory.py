@@ -72,16 +72,18 @@ class AblationPlan:
         sample = sample_bytes(network, graph, positions)
         room = usable - held - once
         if room < sample:
+            remedy = "shorter samples (--data …,context=N)"
+            if once > sample:
+                remedy = "choose narrower sections with --sections"
             needed = int((held + once + sample) / (1 - RESERVE))
             raise InterbasisError(
                 f"--memory {format_bytes(limit)} is too little for this ablation, which requires about "
                 f"{format_bytes(needed)}: {format_bytes(held)} for the process and the model, "
                 f"{format_bytes(once)} for section {graph.section_names[largest]} in its bases, and "
                 f"{format_bytes(sample)} for one sample of {positions} positions; give --memory "
-                f"{sufficient_memory(needed)} or more, or {_remedy(once, sample)}"
+                f"{sufficient_memory(needed)} or more, or {remedy}"
             )
-        samples = max(1, int(SHARE_OF_SAMPLES * room) // sample)
-        samples = min(samples, len(batches))
+        samples = min(max(1, int(SHARE_OF_SAMPLES * room) // sample), len(batches))
         cache = min(MAX_CACHE_BYTES, room - samples * sample)
         return cls(samples, cache, held + once + samples * sample + cache)
 
@@ -140,10 +142,3 @@ def _numbers(section: Section, positions: int, after: int, features: tuple[int, 
         if section.core.shape.cap is not None or section.core.shape.window is not None:
             patterns = COPIES_OF_PATTERNS * section.core.shape.heads * positions * after
     return before + patterns + after * (3 * c_out + 3 * features[1] + 3 * d)
-
-
-def _remedy(once: int, sample: int) -> str:
-    """Advice that makes the larger part smaller."""
-    if once > sample:
-        return "choose narrower sections with --sections"
-    return "shorter samples (--data …,context=N)"

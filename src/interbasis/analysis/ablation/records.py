@@ -4,10 +4,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Basis, Measured, Metric, Record, require
 
 Interval = tuple[Measured, Measured]
 Fraction = Annotated[float, Field(gt=0, le=1)]
+
+
+class ToleranceError(InterbasisError):
+    """A tolerance that cannot be met."""
 
 
 class Trial(Record):

@@ -11,27 +11,22 @@ on all data. One mask for all inputs, or one for every input, which is harder st
 *robust at level ρ* where no mask found costs more than the tolerance. ρ = 0 is the plain ablation.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from interbasis.analysis.ablation.evaluation import Evaluation, Score, passes, sample_losses
-from interbasis.analysis.ablation.masked_pass import WholeTokens
+from interbasis.analysis.ablation.masked_pass import Before, WholeTokens, top_edges
 from interbasis.analysis.ablation.records import RobustCount
 from interbasis.analysis.ablation.search import logarithmic
 from interbasis.base.progress import Progress, silent
 from interbasis.network.cores import Linear
 from interbasis.network.network import Section
 
-STEPS = 12
-STARTS = 3
-"""Number of ascents: from 0 (the plain ablation), from ρ/2, and from random numbers."""
 FIRST_STEP = 0.4
 """First step as a share of the level; steps shrink linearly to a tenth of it."""
-ASCENT_SAMPLES = 128
-"""Samples on which a mask is sought; what a common mask costs is measured on all data."""
 MAX_BLOCK_ELEMENTS = 2**23
 """Read-outs held at once in a pass without gradients."""
 
@@ -45,9 +40,11 @@ class Attack:
     """Settings of the search for a bad mask."""
 
     level: float = 1.0
-    steps: int = STEPS
-    starts: int = STARTS
-    samples: int = ASCENT_SAMPLES
+    steps: int = 12
+    starts: int = 3
+    """Number of ascents: from 0 (the plain ablation), from ρ/2, and from random numbers."""
+    samples: int = 128
+    """Samples on which a mask is sought; what a common mask costs is measured on all data."""
     seed: int = 0
 
 
@@ -75,40 +72,34 @@ def soft_ablated(
     return result.index_add(2, rows, written)
 
 
-@dataclass(frozen=True, eq=False)
-class _Ascent:
-    """Result of one ascent."""
-
-    mask: Tensor
-    entropy: float
-    """Cross-entropy, summed over the samples of the ascent."""
-    losses: Tensor
-    """Largest loss of every sample met on the way, [samples]."""
-
-
 class RobustSearch:
     """Attacks on one section, whose edges are ranked by Ê."""
 
     def __init__(self, evaluation: Evaluation, section: int, limit: float, attack: Attack | None = None):
         self.evaluation, self.index, self.limit = evaluation, section, limit
         self.attack = attack or Attack()
+        self._edges = evaluation.graph.edges[section]
+        self._constant = evaluation.graph.layers[section].constant
         self._chunks = evaluation.activations_and_labels(section)
+        self._samples = self._first_samples()
 
-    def count(
-        self, plain: int, mask: Callable[[int], Tensor], candidates: int, progress: Progress = silent
-    ) -> RobustCount:
+    def mask(self, count: int) -> Tensor:
+        """The mask of the ``count`` largest edges."""
+        return top_edges(self._edges, count, self._constant)
+
+    def count(self, plain: int, progress: Progress = silent) -> RobustCount:
         """The fewest edges that no mask found breaks, on a logarithmic grid from the plain count on.
 
-        ``mask(n)`` keeps the n largest edges of ``candidates``. The grid is bisected, as if more edges were
-        never worse.
+        The grid is bisected, as if more edges were never worse.
         """
+        candidates = self._edges[:, int(self._constant) :].numel()
         grid = [n for n in sorted(logarithmic(candidates, plain)) if n >= plain]
         worst: dict[int, float] = {}
 
         def passed(place: int) -> bool:
             number = grid[place]
             if number not in worst:
-                worst[number] = self.worst_common(mask(number))
+                worst[number] = self.worst_common(self.mask(number))
                 progress(f"robust edges of section {self.index}", len(worst), len(grid))
             return passes(self.evaluation.metric, worst[number], self.limit)
 
@@ -124,22 +115,22 @@ class RobustSearch:
             count=grid[high],
             plain=plain,
             worst_at_plain=worst[plain],
-            worst_per_input=self.worst_per_input(mask(plain)),
+            worst_per_input=self.worst_per_input(self.mask(plain)),
             worst_at_count=worst[grid[high]],
             limit=self.limit,
             starts=self.attack.starts,
             steps=self.attack.steps,
-            ascent_samples=sum(len(f) for f, _ in self._ascent()),
+            ascent_samples=sum(len(f) for f, _ in self._samples),
         )
 
     def worst_common(self, keep: Tensor) -> float:
         """The metric over all data with the worst mask found, the same for all inputs."""
         if keep.all():
             return self.evaluation.baseline.value
-        samples = self._ascent()
+        samples = self._samples
         free = ~keep.to(samples[0][0].device)
         ascents = [self._ascend(free, samples, start, common=True) for start in range(self.attack.starts)]
-        a = max(ascents, key=lambda ascent: ascent.entropy).mask
+        a, _, _ = max(ascents, key=lambda ascent: ascent[1])
         rounded = torch.where(a > self.attack.level / 2, self.attack.level, 0.0).to(a) * free
         worse = max(a, rounded, key=lambda mask: self._entropy(free, mask, samples))
         values = self._value(keep, worse), self.evaluation.edges({self.index: keep}).value
@@ -148,15 +139,17 @@ class RobustSearch:
     def worst_per_input(self, keep: Tensor) -> float:
         """The metric over the ascent's samples where every input has the worst mask found for it."""
         worst, counts = [], []
-        for f, labels in self._ascent():  # every input has a mask of its own, so lengths are independent
+        for f, labels in self._samples:  # every input has a mask of its own, so lengths are independent
             free, starts = ~keep.to(f.device), range(self.attack.starts)
             ascents = [self._ascend(free, [(f, labels)], start, common=False) for start in starts]
-            worst.append(torch.stack([ascent.losses for ascent in ascents]).amax(0))
+            worst.append(torch.stack([losses for _, _, losses in ascents]).amax(0))
             counts.append(sample_losses(self.evaluation.metric, self._outputs(f, keep.to(f)), labels)[1])
         return Score(self.evaluation.metric, torch.cat(worst), torch.cat(counts)).value
 
-    def _ascend(self, free: Tensor, samples: Chunks, start: int, *, common: bool) -> "_Ascent":
-        """The numbers a with the largest cross-entropy met, and the largest loss of every sample."""
+    def _ascend(
+        self, free: Tensor, samples: Chunks, start: int, *, common: bool
+    ) -> tuple[Tensor, float, Tensor]:
+        """The numbers a with the largest cross-entropy met, its sum, and the largest loss of every sample."""
         number = sum(len(f) for f, _ in samples)
         level, shape = self.attack.level, free.shape if common else (number, *free.shape)
         a = self._start(start, shape).to(samples[0][0]) * free
@@ -177,7 +170,7 @@ class RobustSearch:
             (slope,) = torch.autograd.grad(total, a)
             size = level * FIRST_STEP * (1 - 0.9 * step / self.attack.steps)
             a = (a.detach() + size * slope.sign()).clamp(0, level) * free
-        return _Ascent(best, best_loss, worst)
+        return best, best_loss, worst
 
     @torch.no_grad()
     def _entropy(self, free: Tensor, a: Tensor, samples: Chunks) -> float:
@@ -194,31 +187,26 @@ class RobustSearch:
     def _outputs(self, f: Tensor, mask: Tensor) -> Tensor:
         """The model's outputs with this section behind a real mask; gradients flow into the mask."""
         k, masked = self.index, self.evaluation.masked
-        whole = masked.whole_tokens(k, f, masked.counted_tokens(f, k, k + 1))
-        features = soft_ablated(masked.sections[k], masked.layers[k].to_features(f), mask, whole)
-        following = masked.layers[k + 1].from_features(features)
-        following = following if whole is None else whole.among_outputs(following)
+        before, counted = Before(masked.layers[k].to_features(f), f), masked.counted_tokens(f, k, k + 1)
+        f = masked.through_mask(k, before, mask, counted, soft_ablated)
         for section in masked.network.sections[k + 1 :]:
-            following = section(following)
-        return masked.network.finish(following, self._inputs)
+            f = section(f)
+        return masked.network.finish(f, self._chunks[0][2])
 
-    @torch.no_grad()
     def _value(self, keep: Tensor, a: Tensor) -> float:
         """The metric over all data with one mask."""
         mask = torch.where(keep.to(a.device), 1.0, a)
-        losses, counts = [], []
-        section = self.evaluation.masked.sections[self.index]
-        for f, labels, _ in self._chunks:
-            size = max(1, MAX_BLOCK_ELEMENTS // (f.shape[1] * len(mask) * max(1, len(section.read))))
-            for rows, row_labels in zip(f.split(size), labels.split(size), strict=True):
-                loss, count = sample_losses(
-                    self.evaluation.metric, self._outputs(rows, mask.to(rows)), row_labels
-                )
-                losses.append(loss)
-                counts.append(count)
-        return Score(self.evaluation.metric, torch.cat(losses), torch.cat(counts)).value
+        read_outs = max(1, len(self.evaluation.masked.section(self.index).read))
 
-    def _ascent(self) -> Chunks:
+        def outputs() -> Iterator[tuple[Tensor, Tensor]]:
+            for f, labels, _ in self._chunks:
+                size = max(1, MAX_BLOCK_ELEMENTS // (f.shape[1] * len(mask) * read_outs))
+                for rows, row_labels in zip(f.split(size), labels.split(size), strict=True):
+                    yield self._outputs(rows, mask.to(rows)), row_labels
+
+        return self.evaluation.score(outputs()).value
+
+    def _first_samples(self) -> Chunks:
         """The first samples, on which masks are sought, with their labels; those of one length together."""
         chunks: Chunks = []
         left = self.attack.samples
@@ -231,7 +219,3 @@ class RobustSearch:
                 f, labels = (torch.cat(parts) for parts in zip(chunks.pop(), (f, labels), strict=True))
             chunks.append((f, labels))
         return chunks
-
-    @property
-    def _inputs(self) -> Tensor:
-        return self._chunks[0][2]

@@ -7,107 +7,32 @@ path decides; `stable_count` is reported beside it, the smallest count on a loga
 larger one passes too.
 
 How far a count would move with other samples is read off the masks that were tried: their losses sample by
-sample are kept, samples are drawn again, and every draw has its own count (`count_intervals`).
+sample are kept, samples are drawn again, and every draw has its own count (`bootstrap.count_on_draws`).
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from pydantic import ConfigDict, Field
 from torch import Tensor
 
-from interbasis.analysis.ablation.count_intervals import count_on_draws
+from interbasis.analysis.ablation.bootstrap import count_on_draws
 from interbasis.analysis.ablation.evaluation import Evaluation, Score, passes, worst_allowed
 from interbasis.analysis.ablation.masked_pass import top_edges
-from interbasis.analysis.ablation.records import EdgesRequired, NodesRequired, Trial
+from interbasis.analysis.ablation.records import EdgesRequired, NodesRequired, ToleranceError, Trial
 from interbasis.base.errors import InterbasisError
 from interbasis.base.messages import logger
 from interbasis.base.progress import Progress, progress_bar
 from interbasis.base.records import Metric
-from interbasis.compute.checkpoints import Checkpoint, State
+from interbasis.compute.checkpoints import NO_CHECKPOINTS, UNKNOWN_TOTAL, Checkpoint, Checkpoints, State
 from interbasis.data.batches import Data
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.network.network import Network
 
 GRID_POINTS_PER_OCTAVE = 2
 """Counts of the logarithmic grid between n and 2n."""
-
-
-class SectionTrials:
-    """Trials that keep the largest edges of one section, each number of them tried once."""
-
-    def __init__(
-        self,
-        edges: Tensor,
-        constant: bool,
-        score: Callable[[Tensor, bool], Score],
-        passes: Callable[[float], bool],
-        log: "TrialLog",
-    ):
-        self.edges = edges
-        self.free = int(constant)
-        self.candidates = edges[:, self.free :].numel()
-        self._log = log
-        self._score = score
-        self._passes = passes
-
-    def mask(self, count: int) -> Tensor:
-        return top_edges(self.edges, count, bool(self.free))
-
-    def smallest(self, count: int) -> float:
-        """The smallest edge among the ``count`` largest; of none of them, the largest edge there is."""
-        ranked = self.edges[:, self.free :].flatten().sort(descending=True).values
-        return ranked[max(count - 1, 0)].item() if len(ranked) else 0.0
-
-    def __call__(self, count: int) -> Trial:
-        count = min(count, self.candidates)
-        if count not in self.visited:
-            self._try(count, whole=False)
-        return self.visited[count]
-
-    def whole(self, count: int) -> None:
-        """Evaluate all samples, even once the limit is missed for certain."""
-        if count not in self.losses:
-            self._try(count, whole=True)
-
-    def _try(self, count: int, whole: bool) -> None:
-        score = self._score(self.mask(count), whole)
-        visited = Trial(
-            kept=count, value=score.value, passed=self._passes(score.value), complete=score.complete
-        )
-        self._log.add(visited, score.losses)
-
-    @property
-    def losses(self) -> dict[int, Tensor]:
-        """Losses of the masks that were evaluated in full, by the number kept, [samples] each."""
-        return self._log.losses
-
-    @property
-    def visited(self) -> dict[int, Trial]:
-        return self._log.visited
-
-
-class TrialLog:
-    """Trials by the number kept; written to unfinished work where there is a place for it."""
-
-    def __init__(self, checkpoint: Checkpoint | None = None, losses: bool = False):
-        self._checkpoint = checkpoint or Checkpoint()
-        self._keeps_losses = losses
-        rows = self._checkpoint.values.get("visited", [])
-        self.visited = {row["kept"]: Trial(**row) for row in rows}
-        self.losses = {int(count): losses for count, losses in self._checkpoint.tensors.items()}
-
-    def add(self, visited: Trial, losses: Tensor | None = None) -> None:
-        self.visited[visited.kept] = visited
-        if self._keeps_losses and visited.complete and losses is not None:
-            self.losses[visited.kept] = losses
-        self._checkpoint.save(len(self.visited), self._state)
-
-    def _state(self) -> State:
-        tensors = {str(count): losses for count, losses in self.losses.items()}
-        return tensors, {"visited": [row.model_dump() for row in self.visited.values()]}
 
 
 def logarithmic(largest: int, also: int = 1) -> Iterator[int]:
@@ -119,10 +44,6 @@ def logarithmic(largest: int, also: int = 1) -> Iterator[int]:
 
 DEFAULT_TOLERANCE: dict[Metric, float] = {"accuracy": 0.001, "cross_entropy": 0.1}
 """Tolerances of the paper, by metric."""
-
-
-class ToleranceError(InterbasisError):
-    """A tolerance that cannot be met."""
 
 
 class EdgesWithMask(EdgesRequired):
@@ -173,8 +94,8 @@ def edges_required(
     Raises:
         InterbasisError: The graph has no edges, or not even all edges meet the tolerance.
     """
-    search = Search.from_graph(network, graph, data, metric, tolerance, all_tokens)
-    return search.all_edges(sections, stable, intervals, progress)
+    evaluation = Evaluation(network, graph, data, metric, all_tokens)
+    return Search(evaluation, tolerance, intervals).all_edges(sections, stable, progress)
 
 
 def nodes_required(
@@ -211,8 +132,10 @@ def nodes_required(
     Raises:
         InterbasisError: The graph has no edges, or a count is out of range.
     """
-    search = Search.from_graph(network, graph, data, metric, tolerance, all_tokens)
-    return search.all_nodes(layers, counts, progress)
+    search = Search(Evaluation(network, graph, data, metric, all_tokens), tolerance)
+    chosen = range(len(graph.layers) - 1) if layers is None else layers
+    with progress_bar(progress) as advance:
+        return [search.fewest_nodes(k, advance, counts) for k in chosen]
 
 
 def warn_below_one_sample(metric: Metric, tolerance: float, answers: int) -> None:
@@ -225,101 +148,57 @@ def warn_below_one_sample(metric: Metric, tolerance: float, answers: int) -> Non
         )
 
 
-def check_has_edges(graph: InteractionGraph) -> None:
-    """Refuse to ablate the edges of a graph without any."""
-    if not graph.edges:
-        raise InterbasisError("the graph has no edges to ablate; build it with an edge_method")
-
-
-@dataclass(frozen=True, eq=False)
 class Search:
-    """Trying masks against a limit."""
+    """Trials of masks against a limit; how each did is remembered in unfinished work, if there is any."""
 
-    evaluation: Evaluation
-    limit: float
-    tolerance: float
-    intervals: bool = False
-    """Whether counts come with draws; masks that miss the limit by little are looked at in full then."""
-
-    @classmethod
-    def from_graph(
-        cls,
-        network: Network,
-        graph: InteractionGraph,
-        data: Data,
-        metric: Metric | None,
-        tolerance: float | None = None,
-        all_tokens: bool = False,
-    ) -> "Search":
-        check_has_edges(graph)
-        return cls.from_evaluation(Evaluation(network, graph, data, metric, all_tokens), tolerance)
-
-    @classmethod
-    def from_evaluation(cls, evaluation: Evaluation, tolerance: float | None = None) -> "Search":
-        """Judge masks by an evaluation."""
-        metric = evaluation.metric
-        tolerance = DEFAULT_TOLERANCE[metric] if tolerance is None else tolerance
+    def __init__(self, evaluation: Evaluation, tolerance: float | None = None, intervals: bool = False):
+        tolerance = DEFAULT_TOLERANCE[evaluation.metric] if tolerance is None else tolerance
         if not 0 <= tolerance < math.inf:
             raise InterbasisError(f"the tolerance must be at least 0, not {tolerance}")
-        limit = worst_allowed(evaluation.baseline, tolerance)
-        return cls(evaluation, limit, tolerance)
+        self.evaluation, self.graph = evaluation, evaluation.graph
+        self.tolerance, self.intervals = tolerance, intervals
+        self.limit = worst_allowed(evaluation.baseline, tolerance)
+        self.hopeless = worst_allowed(evaluation.baseline, 2 * tolerance) if intervals else self.limit
+        """Limit from which trials are broken off; intervals need those in full that fail by little."""
 
-    def warn_below_one_sample(self) -> None:
-        """Say where the tolerance is finer than the data."""
-        baseline = self.evaluation.baseline
-        warn_below_one_sample(baseline.metric, self.tolerance, int(baseline.counts.sum()))
+    def trial(
+        self, checkpoint: Checkpoint, name: str, kept: int, score: Callable[[], Score], losses: bool = False
+    ) -> tuple[Trial, Tensor | None]:
+        """Try a mask, or recall how it did; ``losses`` of masks that were evaluated in full on request."""
 
-    def with_intervals(self) -> "Search":
-        """Return the search with draws of its counts."""
-        return replace(self, intervals=True)
+        def evaluate() -> State:
+            result = score()
+            passed = passes(result.metric, result.value, self.limit)
+            trial = Trial(kept=kept, value=result.value, passed=passed, complete=result.complete)
+            return {"losses": result.losses} if losses and result.complete else {}, trial.model_dump()
+
+        tensors, values = checkpoint.remember(name, evaluate)
+        return Trial(**values), tensors.get("losses")
 
     def all_edges(
         self,
         sections: Sequence[int] | None = None,
         stable: bool = True,
-        intervals: bool = False,
         progress: Progress | bool | None = None,
     ) -> list[EdgesWithMask]:
         """The edges required of all sections, or of some."""
-        search = self.with_intervals() if intervals else self
         chosen = range(len(self.graph.edges)) if sections is None else sections
-        search.check_tolerance_is_reachable(chosen)
+        self.check_tolerance_is_reachable(chosen)
         with progress_bar(progress) as advance:
-            return [search.edges(k, advance, stable) for k in chosen]
-
-    def all_nodes(
-        self,
-        layers: Sequence[int] | None = None,
-        counts: Sequence[int] | None = None,
-        progress: Progress | bool | None = None,
-    ) -> list[NodesRequired]:
-        """The nodes required of all layers but the last, or of some."""
-        chosen = range(len(self.graph.layers) - 1) if layers is None else layers
-        with progress_bar(progress) as advance:
-            return [self.nodes(k, advance, counts) for k in chosen]
-
-    @property
-    def graph(self) -> InteractionGraph:
-        return self.evaluation.graph
-
-    def passes(self, value: float) -> bool:
-        return passes(self.evaluation.metric, value, self.limit)
+            return [self.fewest_edges(k, advance, stable) for k in chosen]
 
     def check_tolerance_is_reachable(
-        self, sections: Sequence[int], checkpoint: Checkpoint | None = None
+        self, sections: Sequence[int], checkpoints: Checkpoints = NO_CHECKPOINTS, part: str = ""
     ) -> None:
-        """Raise where even all edges miss the limit; ``checkpoint`` remembers those that meet it."""
-        checkpoint = checkpoint or Checkpoint()
-        values = {int(k): value for k, value in checkpoint.values.items()}
-        failing = []
+        """Raise where even all edges miss the limit; ``part`` names the sections of one process."""
+        name, failing = f"edges.all{part}", []
+        checkpoint = checkpoints.checkpoint(name, len(sections), "metric with all edges")
         for k in sections:
-            if k not in values:
-                every = torch.ones_like(self.graph.edges[k], dtype=torch.bool)
-                values[k] = self.evaluation.edges({k: every}).value  # in full: it is told as it is
-            if not self.passes(values[k]):
-                failing.append(f"{self.name(k)} ({values[k]:.6g})")
-            if not failing:
-                checkpoint.save(len(values), lambda: ({}, {str(k): value for k, value in values.items()}))
+            mask = torch.ones_like(self.graph.edges[k], dtype=torch.bool)
+            score = partial(self.evaluation.edges, {k: mask})  # in full: the message names the value
+            trial, _ = self.trial(checkpoint, str(k), mask.numel(), score)
+            if not trial.passed:
+                failing.append(f"{self.name(k)} ({trial.value:.6g})")
         if failing:
             metric = self.evaluation.metric.replace("_", "-")
             raise ToleranceError(
@@ -328,14 +207,15 @@ class Search:
                 "float64"
             )
 
-    def edges(
-        self, k: int, progress: Progress, stable: bool = True, checkpoint: Checkpoint | None = None
+    def fewest_edges(
+        self, k: int, progress: Progress, stable: bool = True, checkpoints: Checkpoints = NO_CHECKPOINTS
     ) -> EdgesWithMask:
-        """Bisection as in the paper, then the logarithmic grid; ``checkpoint`` remembers what was tried."""
-        graph = self.graph
+        """Bisection as in the paper, then the logarithmic grid."""
+        graph, source = self.graph, self.graph.layers[k].name
+        checkpoint = checkpoints.checkpoint(f"edges.{k}", UNKNOWN_TOTAL, f"edges from {source}")
         possible = graph.inner_edges(k).numel()
         most = math.prod(graph.provenance.widths[k : k + 2])  # the paper's bisection begins at d_in · d_out
-        trial = self._trial(k, checkpoint)
+        trial = SectionTrials(self, k, checkpoint)
         steps = math.ceil(math.log2(most))
         done = 0
         passing, failing = 0, most  # numbers of ablated edges
@@ -351,13 +231,16 @@ class Search:
         if count == 1 and trial(0).passed:  # the bisection never asks for the end of its range
             count = 0
         accepted = trial(count)
-        stable_count = self._stable_count(trial, count) if stable else None
+        stable_count = trial.candidates if stable else None
+        for number in logarithmic(trial.candidates, count) if stable else ():
+            if not trial(number).passed:
+                break
+            stable_count = number
         interval, draws = None, None
         if self.intervals:
-            resampled = count_on_draws(trial, count, self.evaluation.baseline, self.tolerance)
-            interval, draws = resampled.interval, resampled.draws
+            draws, interval = count_on_draws(trial, count, self.evaluation.baseline, self.tolerance)
         return EdgesWithMask(
-            source=graph.layers[k].name,
+            source=source,
             target=graph.layers[k + 1].name,
             count=count,
             possible=possible,
@@ -370,23 +253,16 @@ class Search:
             draws=draws,
         )
 
-    def _stable_count(self, trial: SectionTrials, count: int) -> int:
-        """Smallest count down the grid, the bisection's count in it, as long as everything passes."""
-        smallest = trial.candidates
-        for number in logarithmic(trial.candidates, count):
-            if not trial(number).passed:
-                break
-            smallest = number
-        return smallest
-
-    def nodes(
+    def fewest_nodes(
         self,
         layer: int,
         progress: Progress,
         counts: Sequence[int] | None = None,
-        checkpoint: Checkpoint | None = None,
+        checkpoints: Checkpoints = NO_CHECKPOINTS,
     ) -> NodesRequired:
+        """Every number of nodes, or some; the smallest that passes."""
         basis = self.graph.layers[layer]
+        checkpoint = checkpoints.checkpoint(f"nodes.{layer}", UNKNOWN_TOTAL, f"nodes of {basis.name}")
         fewest = basis.first_feature  # the constant counts, and stays
         tried = range(fewest, basis.features + 1) if counts is None else sorted(set(counts))
         if not tried or not fewest <= tried[0] <= tried[-1] <= basis.features:
@@ -394,13 +270,10 @@ class Search:
                 f"layer {basis.name!r} has {basis.features} features; expected counts from {fewest} to that, "
                 f"received {list(tried)}"
             )
-        log = TrialLog(checkpoint)
         trials = []
         for done, first in enumerate(tried, 1):
-            if first not in log.visited:
-                value = self.evaluation.nodes(layer, first).value
-                log.add(Trial(kept=first, value=value, passed=self.passes(value)))
-            trials.append(log.visited[first])
+            score = partial(self.evaluation.nodes, layer, first)
+            trials.append(self.trial(checkpoint, str(first), first, score)[0])
             progress(f"nodes of {basis.name}", done, len(tried))
         count = next((visited.kept for visited in trials if visited.passed), None)
         return NodesRequired(layer=basis.name, count=count, features=basis.features, trials=tuple(trials))
@@ -408,14 +281,40 @@ class Search:
     def name(self, k: int) -> str:
         return f"{self.graph.layers[k].name} → {self.graph.layers[k + 1].name}"
 
-    def _trial(self, k: int, checkpoint: Checkpoint | None = None) -> SectionTrials:
-        hopeless = (
-            worst_allowed(self.evaluation.baseline, 2 * self.tolerance) if self.intervals else self.limit
-        )
 
-        def score(mask: Tensor, whole: bool) -> Score:
-            return self.evaluation.edges({k: mask}, None if whole else hopeless)
+class SectionTrials:
+    """Trials that keep the largest edges of one section, each number of them tried once."""
 
-        constant = self.graph.layers[k].constant
-        log = TrialLog(checkpoint, losses=self.intervals)
-        return SectionTrials(self.graph.edges[k], constant, score, self.passes, log)
+    def __init__(self, search: Search, k: int, checkpoint: Checkpoint):
+        self._search, self._k, self._checkpoint = search, k, checkpoint
+        self._edges, self._constant = search.graph.edges[k], search.graph.layers[k].constant
+        self.candidates = self._edges[:, int(self._constant) :].numel()
+        self.visited: dict[int, Trial] = {}
+        self.losses: dict[int, Tensor] = {}
+        """Losses of the masks that were evaluated in full, by the number kept, [samples] each."""
+
+    def mask(self, count: int) -> Tensor:
+        return top_edges(self._edges, count, self._constant)
+
+    def smallest(self, count: int) -> float:
+        """The smallest edge among the ``count`` largest; of none of them, the largest edge there is."""
+        ranked = self._edges[:, int(self._constant) :].flatten().sort(descending=True).values
+        return ranked[max(count - 1, 0)].item() if len(ranked) else 0.0
+
+    def __call__(self, count: int) -> Trial:
+        count = min(count, self.candidates)
+        if count not in self.visited:
+            self._try(count, self._search.hopeless)
+        return self.visited[count]
+
+    def whole(self, count: int) -> None:
+        """Evaluate all samples, even once the limit is missed for certain."""
+        if count not in self.losses:
+            self._try(count, None)
+
+    def _try(self, count: int, limit: float | None) -> None:
+        search, name = self._search, f"{count} in full" if limit is None else str(count)
+        score = partial(search.evaluation.edges, {self._k: self.mask(count)}, limit)
+        self.visited[count], losses = search.trial(self._checkpoint, name, count, score, search.intervals)
+        if losses is not None:
+            self.losses[count] = losses

@@ -1,4 +1,4 @@
-"""One file per stage: a frozen request, a frozen result, and `run(opened, request) -> Result`.
+"""One file per stage: a frozen request, a frozen result, and `run(workspace, request) -> Result`.
 
 A stage imports what computes when it runs, so that reading its results stays light.
 """

@@ -4,11 +4,11 @@ Stored as `ablation.json`, with the accepted masks, `edge_mask.SOURCE`, beside i
 """
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from interbasis.analysis.ablation.records import EdgesRequired, NodesRequired, RobustCount
+from interbasis.analysis.ablation.records import EdgesRequired, NodesRequired
 from interbasis.analysis.stored_results import DataUsed, Result, unknown_layer
 from interbasis.base.errors import InterbasisError, short_repr
 from interbasis.base.progress import Progress, progress_bar
@@ -17,11 +17,9 @@ from interbasis.base.records import Metric, NonEmptyNames, Record
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from interbasis.analysis.ablation.memory import AblationPlan
     from interbasis.analysis.ablation.search import Search
     from interbasis.analysis.workspace import Workspace
     from interbasis.compute.checkpoints import Checkpoints, State
-    from interbasis.data.batches import Data
     from interbasis.graph.interaction_graph import InteractionGraph
 
 
@@ -52,17 +50,6 @@ class AblateRequest(Record):
     """Mask tokens that the build left out, too; default: they stay as they are."""
 
 
-class Conditions(NamedTuple):
-    """Conditions that edges and nodes were counted under; only counts of equal conditions can be compared."""
-
-    metric: Metric
-    tolerance: float
-    all_tokens: bool
-    inputs: str
-    """SHA-256 of the inputs."""
-    labels: str
-
-
 class AblationResult(Result):
     """Edges and nodes required, by the names of source layers and layers."""
 
@@ -87,11 +74,9 @@ class AblationResult(Result):
         return {name: section.count for name, section in self.sections.items()}
 
     @property
-    def conditions(self) -> "Conditions":
+    def conditions(self) -> tuple[Metric, float, bool, str, str]:
         """Conditions that must agree before counts are compared."""
-        return Conditions(
-            self.metric, self.tolerance, self.all_tokens, self.data.fingerprint, self.data.labels
-        )
+        return self.metric, self.tolerance, self.all_tokens, self.data.fingerprint, self.data.labels
 
     def misfit(self, graph: "InteractionGraph") -> str:
         if self.sections and not graph.edges:
@@ -103,11 +88,11 @@ class AblationResult(Result):
         return unknown_layer(self.layers, graph.section_names)
 
 
-def run(opened: "Workspace", request: AblateRequest) -> AblationResult:
+def run(workspace: "Workspace", request: AblateRequest) -> AblationResult:
     """Find edges and nodes required; sections measured before with the same settings stay in the result.
 
     Args:
-        opened: A run with its network and data.
+        workspace: A run with its network and data.
         request: What to ablate.
 
     Returns:
@@ -117,179 +102,122 @@ def run(opened: "Workspace", request: AblateRequest) -> AblationResult:
         InterbasisError: There are no edges, a section is unknown or unsupported, or no mask can meet the
             tolerance.
     """
-    with opened.working("ablate"):
-        return _run(opened, request)
-
-
-def _run(opened: "Workspace", request: AblateRequest) -> AblationResult:
     from interbasis.analysis.ablation.evaluation import Evaluation
-    from interbasis.analysis.ablation.search import Search, check_has_edges
+    from interbasis.analysis.ablation.memory import AblationPlan
+    from interbasis.analysis.ablation.search import Search, warn_below_one_sample
+    from interbasis.analysis.workspace import collect_records
+    from interbasis.data.batches import Batches
 
-    chosen = opened.section_indices(request.sections)  # unknown ones are refused before anything is computed
-    check_has_edges(opened.graph)
-    _check_robust(opened, request, chosen)
-    data = opened.data(request.data)
-    plan = _plan(opened, request, data, chosen)
-    evaluation = Evaluation(opened.network, opened.graph, data, request.metric, request.all_tokens, plan)
-    search = Search.from_evaluation(evaluation, request.tolerance)
-    search.warn_below_one_sample()
-    search = search.with_intervals() if request.intervals else search
-    result = AblationResult(
-        metric=search.evaluation.metric,
-        tolerance=search.tolerance,
-        baseline=search.evaluation.baseline.value,
-        limit=search.limit,
-        data=DataUsed.from_data(data),
-        all_tokens=search.evaluation.all_tokens,
-        sections={},
-        layers={},
-    )
-    sections, layers, masks = _stored(opened, result)
-    decisive = result.model_dump(include={"metric", "tolerance", "all_tokens"})
-    decisive |= {"fingerprint": result.data.fingerprint, "labels": result.data.labels}
-    if plan is not None:
-        decisive["samples_at_once"] = plan.samples
-    checkpoints = opened.checkpoints("ablation", request, **decisive)
-    with progress_bar(opened.progress) as advance:
-        if request.edges:
-            for name, (tensors, values) in _edges(opened, request, search, checkpoints, advance).items():
-                sections[name] = EdgesRequired.model_validate(values)
-                masks |= {f"{kind}.{name}": tensor for kind, tensor in tensors.items()}
-        if request.nodes:
-            for name, (_, values) in _nodes(opened, search, checkpoints, advance).items():
-                layers[name] = NodesRequired.model_validate(values)
-    result = result.model_copy(
-        update={
-            "sections": {name: sections[name] for name in opened.graph.section_names if name in sections},
-            "layers": {name: layers[name] for name in opened.graph.section_names if name in layers},
-        }
-    )
-    opened.store(result, masks)
-    opened.finish(checkpoints, result.file)
-    return result
+    with workspace.working("ablate"):
+        graph, names = workspace.graph, workspace.graph.section_names
+        chosen = workspace.section_indices(request.sections)  # unknown ones are refused before any work
+        _check_robust(workspace, request, chosen)
+        data, plan = workspace.data(request.data), None
+        if workspace.memory is not None:
+            largest = range(len(names)) if request.nodes else chosen
+            plan = AblationPlan.within(workspace.memory, workspace.network, graph, Batches(data), largest)
+        evaluation = Evaluation(workspace.network, graph, data, request.metric, request.all_tokens, plan)
+        search, baseline = Search(evaluation, request.tolerance, request.intervals), evaluation.baseline
+        warn_below_one_sample(baseline.metric, search.tolerance, int(baseline.counts.sum()))
+        result = AblationResult(
+            metric=baseline.metric,
+            tolerance=search.tolerance,
+            baseline=baseline.value,
+            limit=search.limit,
+            data=DataUsed.from_data(data),
+            all_tokens=evaluation.all_tokens,
+            sections={},
+            layers={},
+        )
+        sections, layers, masks = _stored(workspace, result)
+        decisive = result.model_dump(include={"metric", "tolerance", "all_tokens"}) | result.data.fingerprints
+        if plan is not None:
+            decisive["samples_at_once"] = plan.samples
+        with (
+            workspace.unfinished(AblationResult, request=request, **decisive) as checkpoints,
+            progress_bar(workspace.progress) as advance,
+        ):
+            if request.edges:
+                measured = _edges(workspace, request, search, checkpoints, advance)
+                for name, (tensors, values) in measured.items():
+                    sections[name] = EdgesRequired.model_validate(values)
+                    masks |= {f"{kind}.{name}": tensor for kind, tensor in tensors.items()}
+            if request.nodes:
+                layers |= collect_records(
+                    workspace.team, names,
+                    lambda name: search.fewest_nodes(names.index(name), advance, None, checkpoints),
+                    NodesRequired,
+                )  # fmt: skip
+            result = result.model_copy(
+                update={
+                    "sections": {name: sections[name] for name in names if name in sections},
+                    "layers": {name: layers[name] for name in names if name in layers},
+                }
+            )
+            workspace.store(result, masks)
+            return result
 
 
-def _check_robust(opened: "Workspace", request: AblateRequest, sections: list[int]) -> None:
-    names = [opened.graph.section_names[k] for k in sections]
-    stencils = [
-        name
-        for name, k in zip(names, sections, strict=True)
-        if not opened.network.sections[k].reads_per_position
-    ]
-    if request.robust and stencils:
+def _check_robust(workspace: "Workspace", request: AblateRequest, sections: list[int]) -> None:
+    if not request.robust:
+        return
+    names, network = workspace.graph.section_names, workspace.network
+    stencils = [names[k] for k in sections if not network.sections[k].reads_per_position]
+    if stencils:
         raise InterbasisError(
             f"robust counts do not support convolutions and pooling, received {', '.join(stencils)}; leave "
             "out --robust or choose other --sections"
         )
-
-
-def _plan(
-    opened: "Workspace", request: AblateRequest, data: "Data", sections: list[int]
-) -> "AblationPlan | None":
-    """Plan that fits the work into the limit on memory; None where there is no limit."""
-    from interbasis.analysis.ablation.memory import AblationPlan
-    from interbasis.data.batches import Batches
-
-    if opened.memory is None:
-        return None
-    if request.robust:
+    if workspace.memory is not None:
         raise InterbasisError(
             "--robust holds the activations of all samples, so its memory cannot be limited; leave out "
             "--robust or --memory"
         )
-    chosen = range(len(opened.graph.edges)) if request.nodes else sections
-    return AblationPlan.within(opened.memory, opened.network, opened.graph, Batches(data), chosen)
 
 
 def _edges(
-    opened: "Workspace",
+    workspace: "Workspace",
     request: AblateRequest,
     search: "Search",
     checkpoints: "Checkpoints",
     advance: Progress,
 ) -> "dict[str, State]":
     """Measure the sections that were asked for, each by one process: masks and draws, and the record."""
-    from interbasis.analysis.ablation.search import ToleranceError
-    from interbasis.compute.checkpoints import UNKNOWN_TOTAL
+    from interbasis.analysis.ablation.robust import Attack, RobustSearch
 
-    chosen, team = opened.section_indices(request.sections), opened.team
-    assigned = chosen[team.rank :: team.size]
-    try:
-        file = f"edges.all{f'.{team.rank}' if team.rank else ''}"
-        reached = checkpoints.checkpoint(file, len(assigned), "metric with all edges")
-        search.check_tolerance_is_reachable(assigned, reached)
-    except ToleranceError:
-        checkpoints.finish()  # nothing can be resumed
-        raise
+    chosen, team = workspace.section_indices(request.sections), workspace.team
+    names, part = workspace.graph.section_names, f".{team.rank}" if team.rank else ""
+    search.check_tolerance_is_reachable(chosen[team.rank :: team.size], checkpoints, part)
 
     def section(name: str) -> "State":
-        k = opened.graph.section_names.index(name)
-        checkpoint = checkpoints.checkpoint(f"edges.{k}", UNKNOWN_TOTAL, f"edges from {name}")
-        edges = search.edges(k, advance, request.stable, checkpoint)
+        k = names.index(name)
+        edges = search.fewest_edges(k, advance, request.stable, checkpoints)
         tensors = {"edge_mask": edges.mask}
         if edges.draws is not None:
             tensors["count_draws"] = edges.draws
-        robust = _robust(opened, request, search, edges, checkpoints, advance)
-        return tensors, edges.model_copy(update={"robust": robust}).model_dump(mode="json")
+        values = edges.model_dump(mode="json")
 
-    names = opened.graph.section_names
-    longest_first = sorted(chosen, key=lambda k: not opened.network.sections[k].core.mixes_positions)
+        def attack() -> "State":
+            attacks = RobustSearch(search.evaluation, k, search.limit, Attack(request.level))
+            return {}, attacks.count(edges.count, advance).model_dump()
+
+        if request.robust:
+            _, values["robust"] = checkpoints.remember(f"robust.{k}", attack, f"robust edges from {name}")
+        return tensors, values
+
+    longest_first = sorted(chosen, key=lambda k: not workspace.network.sections[k].core.mixes_positions)
     collected = team.collect([names[k] for k in longest_first], section)
     return {names[k]: collected[names[k]] for k in chosen}
 
 
-def _nodes(
-    opened: "Workspace", search: "Search", checkpoints: "Checkpoints", advance: Progress
-) -> "dict[str, State]":
-    """Measure all layers but the last, each by one process."""
-    from interbasis.compute.checkpoints import UNKNOWN_TOTAL
-
-    def layer(name: str) -> "State":
-        k = opened.graph.section_names.index(name)
-        checkpoint = checkpoints.checkpoint(f"nodes.{k}", UNKNOWN_TOTAL, f"nodes of {name}")
-        nodes = search.nodes(k, advance, None, checkpoint)
-        return {}, nodes.model_dump(mode="json")
-
-    return opened.team.collect(opened.graph.section_names, layer)
-
-
 def _stored(
-    opened: "Workspace", settings: AblationResult
+    workspace: "Workspace", settings: AblationResult
 ) -> "tuple[dict[str, EdgesRequired], dict[str, NodesRequired], dict[str, Tensor]]":
     """Results stored already, where metric, tolerance, tokens and data are the same."""
     try:
-        stored = opened.stored(AblationResult)
+        stored = workspace.stored(AblationResult)
     except InterbasisError:  # damaged, or of another version: this run takes its place
-        return {}, {}, {}
+        stored = None
     if stored is None or stored.conditions != settings.conditions:
         return {}, {}, {}
-    return dict(stored.sections), dict(stored.layers), opened.stored_tensors(AblationResult)
-
-
-def _robust(
-    opened: "Workspace",
-    request: AblateRequest,
-    search: "Search",
-    edges: EdgesRequired,
-    checkpoints: "Checkpoints",
-    advance: Progress,
-) -> RobustCount | None:
-    if not request.robust:
-        return None
-    from interbasis.analysis.ablation.masked_pass import top_edges
-    from interbasis.analysis.ablation.robust import Attack, RobustSearch
-
-    k = opened.graph.section_names.index(edges.source)
-    ranked, constant = opened.graph.edges[k], opened.graph.layers[k].constant
-    candidates = ranked[:, int(constant) :].numel()
-
-    def measured() -> "State":
-        robust = RobustSearch(search.evaluation, k, search.limit, Attack(request.level))
-        result = robust.count(
-            edges.count, lambda count: top_edges(ranked, count, constant), candidates, advance
-        )
-        return {}, result.model_dump()
-
-    called = f"robust edges from {opened.graph.section_names[k]}"
-    _, values = checkpoints.remember(f"robust.{k}", measured, called)
-    return RobustCount(**values)
+    return dict(stored.sections), dict(stored.layers), workspace.stored_tensors(AblationResult)

@@ -53,11 +53,11 @@ class ControlsResult(Result):
         return ""
 
 
-def run(opened: "Workspace", request: ControlsRequest) -> ControlsResult:
+def run(workspace: "Workspace", request: ControlsRequest) -> ControlsResult:
     """Compare a run's model with other bases, scrambled weights, random rankings, and parts of ablations.
 
     Args:
-        opened: A run with its network and data.
+        workspace: A run with its network and data.
         request: Which controls.
 
     Returns:
@@ -67,46 +67,30 @@ def run(opened: "Workspace", request: ControlsRequest) -> ControlsResult:
         InterbasisError: A basis is unknown, the network cannot be made again from changed weights, or a
             tolerance cannot be met.
     """
-    with opened.working("controls"):
-        return _run(opened, request)
-
-
-def _run(opened: "Workspace", request: ControlsRequest) -> ControlsResult:
-    from interbasis.analysis.ablation.controls import ControlPlan, ControlSettings
+    from interbasis.analysis.ablation.controls import ControlPlan
     from interbasis.analysis.ablation.evaluation import default_metric
-    from interbasis.analysis.ablation.search import DEFAULT_TOLERANCE, ToleranceError, warn_below_one_sample
+    from interbasis.analysis.ablation.search import DEFAULT_TOLERANCE, warn_below_one_sample
+    from interbasis.analysis.workspace import collect_records
 
-    data = opened.data(request.data)
-    used = DataUsed.from_data(data)
-    settings = ControlSettings(
-        bases=request.bases,  # type: ignore[arg-type]  # checked there
-        stressed=request.stressed,  # type: ignore[arg-type]
-        tolerance=request.tolerance,
-        scrambles=request.scrambles,
-        build=opened.graph.config.model_copy(update={"seed": request.seed}),
-    )
-    metric = request.metric or default_metric(opened.network)
-    if request.stressed and not opened.network.predicts_next:
-        tolerance = DEFAULT_TOLERANCE[metric] if request.tolerance is None else request.tolerance
-        warn_below_one_sample(metric, tolerance, used.samples)
-    plan = ControlPlan(opened.network, opened.data(None, "train"), data, request.metric, settings)
-    checkpoints = opened.checkpoints("controls", request, fingerprint=used.fingerprint, labels=used.labels)
-    with progress_bar(opened.progress) as advance:
-        planned = dict(plan.rows(advance))
-        numbers = {name: number for number, name in enumerate(planned)}
+    with workspace.working("controls"), progress_bar(workspace.progress) as advance:
+        data, network = workspace.data(request.data), workspace.network
+        used = DataUsed.from_data(data)
+        metric = request.metric or default_metric(network)
+        if request.stressed and not network.predicts_next:
+            tolerance = DEFAULT_TOLERANCE[metric] if request.tolerance is None else request.tolerance
+            warn_below_one_sample(metric, tolerance, used.samples)
+        fit_data = workspace.data(None, "train")
+        planned = dict(ControlPlan(network, fit_data, data, request, workspace.graph.config, advance).rows())
+        files = {name: f"row.{number}" for number, name in enumerate(planned)}
+        with workspace.unfinished(ControlsResult, request=request, **used.fingerprints) as checkpoints:
 
-        def row(name: str) -> "State":
-            try:
-                return checkpoints.remember(
-                    f"row.{numbers[name]}", lambda: ({}, planned.pop(name)().model_dump(mode="json")), name
-                )
-            except ToleranceError:
-                checkpoints.finish()  # nothing can be resumed
-                raise
+            def row(name: str) -> Control:
+                def make() -> "State":
+                    return {}, planned.pop(name)().model_dump(mode="json")
 
-        states = opened.team.collect(list(numbers), row)
-    rows = {name: Control.model_validate(values) for name, (_, values) in states.items()}
-    result = ControlsResult(data=used, rows=rows)
-    opened.store(result)
-    opened.finish(checkpoints, result.file)
-    return result
+                return Control.model_validate(checkpoints.remember(files[name], make, name)[1])
+
+            rows = collect_records(workspace.team, list(files), row, Control)
+            result = ControlsResult(data=used, rows=rows)
+            workspace.store(result)
+            return result

@@ -10,9 +10,6 @@ from interbasis.analysis.stored_results import DataUsed, Result, unknown_layer
 from interbasis.base.records import Metric, Record, require
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from interbasis.analysis.ablation.robust import RobustSearch
     from interbasis.analysis.workspace import Workspace
     from interbasis.compute.checkpoints import Checkpoints, State
     from interbasis.data.batches import Data
@@ -56,11 +53,11 @@ class CurvesResult(Result):
         return unknown_layer([*self.curves.sections, *self.sparsity, *self.worst], graph.section_names)
 
 
-def run(opened: "Workspace", request: CurvesRequest) -> CurvesResult:
+def run(workspace: "Workspace", request: CurvesRequest) -> CurvesResult:
     """Measure the curves of a run.
 
     Args:
-        opened: A run with its network and data.
+        workspace: A run with its network and data.
         request: Metric and data.
 
     Returns:
@@ -69,54 +66,45 @@ def run(opened: "Workspace", request: CurvesRequest) -> CurvesResult:
     Raises:
         InterbasisError: The graph has no edges.
     """
-    with opened.working("curves"):
-        return _run(opened, request)
-
-
-def _run(opened: "Workspace", request: CurvesRequest) -> CurvesResult:
     from interbasis.analysis.ablation.curves import interaction_sparsity, sparsity_curves
 
-    data = opened.data(request.data)
-    used = DataUsed.from_data(data)
-    checkpoints = opened.checkpoints("curves", request, fingerprint=used.fingerprint, labels=used.labels)
-    curves = sparsity_curves(
-        opened.network, opened.graph, data, request.metric,
-        seed=request.seed, checkpoints=checkpoints, progress=opened.progress, team=opened.team,
-    )  # fmt: skip
-    sparsity = {section.source: section for section in interaction_sparsity(opened.graph)}
-    worst = _worst(opened, curves, data, checkpoints) if request.robust else {}
-    result = CurvesResult(data=used, curves=curves, sparsity=sparsity, worst=worst)
-    opened.store(result)
-    opened.finish(checkpoints, result.file)
-    return result
+    with workspace.working("curves"):
+        data = workspace.data(request.data)
+        used = DataUsed.from_data(data)
+        with workspace.unfinished(CurvesResult, request=request, **used.fingerprints) as checkpoints:
+            curves = sparsity_curves(
+                workspace.network, workspace.graph, data, request.metric,
+                seed=request.seed, checkpoints=checkpoints, progress=workspace.progress, team=workspace.team,
+            )  # fmt: skip
+            sparsity = {section.source: section for section in interaction_sparsity(workspace.graph)}
+            worst = _worst(workspace, curves, data, checkpoints) if request.robust else {}
+            result = CurvesResult(data=used, curves=curves, sparsity=sparsity, worst=worst)
+            workspace.store(result)
+            return result
 
 
 def _worst(
-    opened: "Workspace", curves: Curves, data: "Data", checkpoints: "Checkpoints"
+    workspace: "Workspace", curves: Curves, data: "Data", checkpoints: "Checkpoints"
 ) -> dict[str, tuple[float, ...]]:
     """Attacks on what every point of the curves leaves out, section by section."""
     from interbasis.analysis.ablation.evaluation import Evaluation
-    from interbasis.analysis.ablation.masked_pass import top_edges
     from interbasis.analysis.ablation.robust import RobustSearch
 
-    graph = opened.graph
-    evaluation = Evaluation(opened.network, graph, data, curves.metric)
+    evaluation, names = (
+        Evaluation(workspace.network, workspace.graph, data, curves.metric),
+        list(curves.sections),
+    )
 
     def section(name: str) -> "State":
-        k = graph.section_names.index(name)
+        k, counts = names.index(name), curves.sections[name].counts
         search = RobustSearch(evaluation, k, limit=curves.baseline)
-        values = []
-        for count in curves.sections[name].counts:
-            _, measured = checkpoints.remember(
-                f"worst.{k}.{count}",
-                partial(_attacked, search, top_edges(graph.edges[k], count, graph.layers[k].constant)),
-            )
-            values.append(measured["value"])
-        return {}, {"values": values}
+        checkpoint = checkpoints.checkpoint(f"worst.{k}", total=len(set(counts)))
 
-    collected = opened.team.collect(graph.section_names, section)
+        def attack(count: int) -> "State":
+            return {}, {"value": search.worst_common(search.mask(count))}
+
+        attacks = [checkpoint.remember(str(count), partial(attack, count)) for count in counts]
+        return {}, {"values": [values["value"] for _, values in attacks]}
+
+    collected = workspace.team.collect(names, section)
     return {name: tuple(values["values"]) for name, (_, values) in collected.items()}
-
-
-def _attacked(search: "RobustSearch", keep: "Tensor") -> "State":
-    return {}, {"value": search.worst_common(keep)}

@@ -68,11 +68,11 @@ class ExamplesResult(Result):
         return next(filter(None, problems), "")
 
 
-def run(opened: "Workspace", request: FeaturesRequest) -> FeaturesResult:
+def run(workspace: "Workspace", request: FeaturesRequest) -> FeaturesResult:
     """Find out what the features of a run respond to and what they do.
 
     Args:
-        opened: A run with its network and data.
+        workspace: A run with its network and data.
         request: How many features and examples.
 
     Returns:
@@ -81,55 +81,42 @@ def run(opened: "Workspace", request: FeaturesRequest) -> FeaturesResult:
     Raises:
         InterbasisError: The data do not fit the network.
     """
-    with opened.working("features"):
-        return _run(opened, request)
-
-
-def _run(opened: "Workspace", request: FeaturesRequest) -> FeaturesResult:
-    features, examples = analyse(opened, request)
-    opened.store(features)
-    opened.store(examples)
-    checkpoints = opened.checkpoints("features", request, fingerprint=features.data.fingerprint)
-    opened.finish(checkpoints, features.file, examples.file)
-    return features
-
-
-def analyse(opened: "Workspace", request: FeaturesRequest) -> tuple[FeaturesResult, ExamplesResult]:
-    """Compute the results without storing them, some layers in each process, in one pass over the data."""
     from interbasis.analysis.features.analysis import Analysis, Presentation
     from interbasis.analysis.features.dataset_examples import ExamplePlan
     from interbasis.data.batches import Batches
 
-    data, team = opened.data(request.data, "train"), opened.team
-    used = DataUsed.from_data(data)
     plan = ExamplePlan(ends=request.ends, bands=request.bands, per_band=request.per_band, seed=request.seed)
-    batches = data if isinstance(data, Batches) else Batches(data)
-    presentation = Presentation.from_data(opened.network, data, batches)
-    analysis = Analysis(
-        opened.graph, opened.network, request.top, plan, presentation, request.mean_effect_samples
-    )
-    checkpoints = opened.checkpoints("features", request, fingerprint=used.fingerprint)
-    if team.size > 1:
-        checkpoints = checkpoints.within(f"{team.rank}.of.{team.size}")
+    with workspace.working("features"), progress_bar(workspace.progress) as advance:
+        data, team, graph = workspace.data(request.data, "train"), workspace.team, workspace.graph
+        used = DataUsed.from_data(data)
+        batches = data if isinstance(data, Batches) else Batches(data)
+        presentation = Presentation.from_data(workspace.network, data, batches)
+        analysis = Analysis(
+            graph, workspace.network, request.top, plan, presentation, request.mean_effect_samples
+        )
+        unfinished = workspace.unfinished(
+            FeaturesResult, ExamplesResult, request=request, fingerprint=used.fingerprint
+        )
+        with unfinished as checkpoints:
+            if team.size > 1:
+                checkpoints = checkpoints.within(f"{team.rank}.of.{team.size}")
 
-    def describe_layers(numbers: Sequence[int]) -> "State":
-        described = analysis.run(batches, advance, checkpoints, numbers)
-        shown = analysis.examples(numbers)
-        return {}, {
-            name: _Described(features=features, examples=shown[name]).model_dump(mode="json")
-            for name, features in described.items()
-        }
+            def describe_layers(numbers: Sequence[int]) -> "State":
+                described = analysis.run(batches, advance, checkpoints, numbers)
+                shown = analysis.examples(numbers)
+                return {}, {
+                    name: _Described(features=features, examples=shown[name]).model_dump(mode="json")
+                    for name, features in described.items()
+                }
 
-    with progress_bar(opened.progress) as advance:
-        _, values = team.share("features", len(opened.graph.layers), describe_layers)
-    layers = {name: _Described.model_validate(values[name]) for name in opened.graph.layer_names}
-    examples = {name: layer.examples for name, layer in layers.items()}
-    return (
-        FeaturesResult(
-            data=used, layers={name: layer.features for name, layer in layers.items()}, idle=analysis.idle()
-        ),
-        ExamplesResult(kind=presentation.rendering.kind, layers=examples),
-    )
+            _, values = team.share("features", len(graph.layers), describe_layers)
+            layers = {name: _Described.model_validate(values[name]) for name in graph.layer_names}
+            features = {name: layer.features for name, layer in layers.items()}
+            examples = {name: layer.examples for name, layer in layers.items()}
+            result = FeaturesResult(data=used, layers=features, idle=analysis.idle())
+            workspace.store(result)
+            workspace.store(ExamplesResult(kind=presentation.rendering.kind, layers=examples))
+            return result
 
 
 class _Described(Record):

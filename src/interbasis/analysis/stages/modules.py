@@ -10,7 +10,7 @@ from interbasis.base.errors import short_repr
 from interbasis.base.records import Record
 
 if TYPE_CHECKING:
-    from interbasis.analysis.modules.modules import Modules, NullModel
+    from interbasis.analysis.modules.modules import Modules
     from interbasis.analysis.modules.vertex_cuts import MinimumCut
     from interbasis.analysis.workspace import Workspace
     from interbasis.graph.interaction_graph import InteractionGraph
@@ -114,14 +114,14 @@ class ModulesResult(Result):
         return None if module < 0 else module
 
 
-def run(opened: "Workspace", request: ModulesRequest) -> ModulesResult:
+def run(workspace: "Workspace", request: ModulesRequest) -> ModulesResult:
     """Group the features of all layers into modules.
 
     An edge weighs log(Ê/ε), ε being the smallest edge required where all sections have been ablated; without
     that, the edges that carry 99 % of Ê² count.
 
     Args:
-        opened: A graph, saved or not; neither its network nor its data are used.
+        workspace: A graph, saved or not; neither its network nor its data are used.
         request: Resolution, seed and tests.
 
     Returns:
@@ -130,26 +130,22 @@ def run(opened: "Workspace", request: ModulesRequest) -> ModulesResult:
     Raises:
         InterbasisError: The graph has no edges, or leidenalg is asked for and not installed.
     """
-    with opened.working("modules"):
-        return _run(opened, request)
-
-
-def _run(opened: "Workspace", request: ModulesRequest) -> ModulesResult:
     from interbasis.analysis.modules.modules import find_modules
     from interbasis.analysis.modules.vertex_cuts import vertex_cuts
 
-    graph, ablation = opened.graph, opened.stored(AblationResult)
-    epsilons = None
-    if ablation is not None and all(name in ablation.sections for name in graph.section_names):
-        epsilons = [ablation.sections[name].epsilon for name in graph.section_names]
-    modules = find_modules(
-        graph, epsilons, request.resolution, request.seed,
-        null_graphs=request.null_graphs, cross_check=request.cross_check,
-    )  # fmt: skip
-    cuts = vertex_cuts(graph, modules) if request.cuts else []
-    result = _result(modules, cuts, epsilons is not None)
-    opened.store(result)
-    return result
+    with workspace.working("modules"):
+        graph, ablation = workspace.graph, workspace.stored(AblationResult)
+        epsilons = None
+        if ablation is not None and all(name in ablation.sections for name in graph.section_names):
+            epsilons = [ablation.sections[name].epsilon for name in graph.section_names]
+        modules = find_modules(
+            graph, epsilons, request.resolution, request.seed,
+            null_graphs=request.null_graphs, cross_check=request.cross_check,
+        )  # fmt: skip
+        cuts = vertex_cuts(graph, modules) if request.cuts else []
+        result = _result(modules, cuts, epsilons is not None)
+        workspace.store(result)
+        return result
 
 
 def _result(modules: "Modules", cuts: "list[MinimumCut]", from_ablation: bool) -> ModulesResult:
@@ -170,11 +166,8 @@ def _result(modules: "Modules", cuts: "list[MinimumCut]", from_ablation: bool) -
             ResolutionAgreement(resolution=resolution, modules=count, agreement=agreement)
             for resolution, count, agreement in modules.agreement_over_resolutions
         ),
-        null=None if null is None else _null(null),
+        null=null
+        and NullModularity(mean=null.mean, deviation=null.deviation, z=null.z, graphs=len(null.modularities)),
         leidenalg=check and CrossCheck(modularity=check[0], agreement=check[1]),
         cuts=tuple(VertexCut(modules=cut.modules, features=cut.features) for cut in cuts),
     )
-
-
-def _null(null: "NullModel") -> NullModularity:
-    return NullModularity(mean=null.mean, deviation=null.deviation, z=null.z, graphs=len(null.modularities))

@@ -66,11 +66,11 @@ class SteerResult(Result):
     """Text that follows with the change."""
 
 
-def run(opened: "Workspace", request: SteerRequest) -> SteerResult:
+def run(workspace: "Workspace", request: SteerRequest) -> SteerResult:
     """Change a feature on one prompt.
 
     Args:
-        opened: A run with its network.
+        workspace: A run with its network.
         request: Which feature, how far, on which prompt.
 
     Returns:
@@ -83,26 +83,26 @@ def run(opened: "Workspace", request: SteerRequest) -> SteerResult:
     from interbasis.analysis.stages.features import FeaturesResult
     from interbasis.analysis.traces.steering import Steering
 
-    basis, feature = parse_feature(opened.graph, request.feature)
+    basis, feature = parse_feature(workspace.graph, request.feature)
     layer = basis.name
-    prompt = open_prompt(opened, request.prompt, request.sample, request.data)
+    prompt = open_prompt(workspace, request.prompt, request.sample, request.data)
     unit = basis.deviation(feature)
-    network = opened.network.to(opened.graph.config.torch_dtype)
+    network = workspace.network.to(workspace.graph.config.torch_dtype)
     steering = Steering(network, basis, feature, request.by * unit, request.start)
     before, after = (outputs[0, -1].double() for outputs in steering.outputs(prompt.inputs[None]))
     change = (after - before) - (after - before).mean()
     most = change.abs().topk(min(request.top, len(change))).indices
     chosen = most[change[most].argsort(descending=True)].tolist()
     shares = before.softmax(0), after.softmax(0)
-    described = opened.stored(FeaturesResult)
+    described = workspace.stored(FeaturesResult)
     labelled = described.layers[layer].by_index() if described and layer in described.layers else {}
-    texts: tuple[str | None, str | None] = (None, None)
+    plain = steered = None
     if network.predicts_next and request.tokens and prompt.names is not None:
         left = request.tokens
-        if opened.model is not None and opened.model.context is not None:
-            left = min(left, opened.model.context + 1 - len(prompt.inputs))
-        plain, steered = steering.continuations(prompt.inputs, max(0, left))
-        texts = "".join(map(prompt.output_name, plain)), "".join(map(prompt.output_name, steered))
+        if workspace.model is not None and workspace.model.context is not None:
+            left = min(left, workspace.model.context + 1 - len(prompt.inputs))
+        continued = steering.continuations(prompt.inputs, max(0, left))
+        plain, steered = ("".join(map(prompt.output_name, tokens)) for tokens in continued)
     return SteerResult(
         prompt=prompt.text,
         layer=layer,
@@ -121,6 +121,6 @@ def run(opened: "Workspace", request: SteerRequest) -> SteerResult:
             )
             for k in chosen
         ),
-        continuation=texts[0],
-        steered=texts[1],
+        continuation=plain,
+        steered=steered,
     )

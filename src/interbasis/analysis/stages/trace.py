@@ -63,11 +63,11 @@ class TraceResult(Result):
         return next(filter(None, problems), "")
 
 
-def run(opened: "Workspace", request: TraceRequest) -> TraceResult:
+def run(workspace: "Workspace", request: TraceRequest) -> TraceResult:
     """Trace one computation, and name its nodes by what the run knows about features and modules.
 
     Args:
-        opened: A run with its network.
+        workspace: A run with its network.
         request: What to trace.
 
     Returns:
@@ -76,59 +76,45 @@ def run(opened: "Workspace", request: TraceRequest) -> TraceResult:
     Raises:
         InterbasisError: There is no tokenizer for a prompt, or no such output, feature or sample.
     """
-    with opened.working("trace", alone=False):
-        return _run(opened, request)
-
-
-def _run(opened: "Workspace", request: TraceRequest) -> TraceResult:
     from interbasis.analysis.prompts import named_output, open_prompt, parse_feature
     from interbasis.analysis.traces.targets import TargetRequest
     from interbasis.analysis.traces.trace import trace
 
-    prompt = open_prompt(opened, request.prompt, request.sample, request.data)
-    if request.feature is not None:
-        basis, number = parse_feature(opened.graph, request.feature)
-        target = TargetRequest(layer=basis.name, feature=number, position=request.position)
-    else:
-        output, minus = (named_output(prompt, word) for word in (request.output, request.minus))
-        target = TargetRequest(output=output, minus=minus, position=request.position)
-    settings = TraceSettings.model_validate(request.model_dump(include=set(TraceSettings.model_fields)))
-    traced = trace(opened.network, opened.graph, prompt.inputs, target, settings=settings, names=prompt.names)
-    traced = traced.model_copy(
-        update={
-            "prompt": prompt.text,
-            "nodes": _labelled(traced.nodes, opened.stored(FeaturesResult)),
-            "groups": _groups(traced.nodes, opened.stored(ModulesResult)),
-        }
-    )
-    result = TraceResult(name=request.name or _name(prompt.text, request), trace=traced)
-    opened.store(result)
-    return result
+    with workspace.working("trace", alone=False):
+        prompt = open_prompt(workspace, request.prompt, request.sample, request.data)
+        if request.feature is not None:
+            basis, number = parse_feature(workspace.graph, request.feature)
+            target = TargetRequest(layer=basis.name, feature=number, position=request.position)
+        else:
+            output, minus = (named_output(prompt, word) for word in (request.output, request.minus))
+            target = TargetRequest(output=output, minus=minus, position=request.position)
+        settings = TraceSettings.model_validate(request.model_dump(include=set(TraceSettings.model_fields)))
+        traced = trace(
+            workspace.network, workspace.graph, prompt.inputs, target, settings=settings, names=prompt.names
+        )
+        nodes, groups = _described(
+            traced.nodes, workspace.stored(FeaturesResult), workspace.stored(ModulesResult)
+        )
+        traced = traced.model_copy(update={"prompt": prompt.text, "nodes": nodes, "groups": groups})
+        result = TraceResult(name=request.name or _name(prompt.text, request), trace=traced)
+        workspace.store(result)
+        return result
 
 
-def _labelled(nodes: Sequence[TraceNode], features: FeaturesResult | None) -> tuple[TraceNode, ...]:
-    if features is None:
-        return tuple(nodes)
-    labels = {
-        (layer, feature.index): feature.label
-        for layer, described in features.layers.items()
-        for feature in described.features
-    }
-    return tuple(
-        node.model_copy(update={"label": labels.get((node.layer, node.feature), "")}) for node in nodes
-    )
-
-
-def _groups(nodes: Sequence[TraceNode], modules: ModulesResult | None) -> tuple[NodeGroup, ...]:
-    """The modules of the run that occur among the nodes."""
-    if modules is None:
-        return ()
-    members: dict[int, list[str]] = {}
+def _described(
+    nodes: Sequence[TraceNode], features: FeaturesResult | None, modules: ModulesResult | None
+) -> tuple[tuple[TraceNode, ...], tuple[NodeGroup, ...]]:
+    """Return the nodes with the run's labels, and its modules that occur among them."""
+    described = {} if features is None else {k: v.by_index() for k, v in features.layers.items()}
+    labelled, members = [], dict[int, list[str]]()
     for node in nodes:
-        module = modules.find_module(node.layer, node.feature)
+        known = described.get(node.layer, {}).get(node.feature)
+        labelled.append(node.model_copy(update={"label": known.label}) if known else node)
+        module = None if modules is None else modules.find_module(node.layer, node.feature)
         if module is not None:
             members.setdefault(module, []).append(node.name)
-    return tuple(NodeGroup(name=f"module {m}", nodes=tuple(members[m])) for m in sorted(members))
+    groups = tuple(NodeGroup(name=f"module {m}", nodes=tuple(members[m])) for m in sorted(members))
+    return tuple(labelled), groups
 
 
 def _name(text: str, request: TraceRequest) -> str:
