@@ -86,7 +86,7 @@ FREE_FORM_JSON = {
     "run/run.py": 1,  # local variables of a method, before they are validated
     "lib/slices.py": 1,  # a state of a checkpoint
     "run/request.py": 4,  # what a config file says before it is validated
-    "training/state.py": 4,  # the recipe of any training, compared field by field
+    "training/state.py": 2,  # the recipe of any training, compared field by field
     "models/mlp.py": 4,  # arguments of torch modules, which differ by their type
     "models/own_output.py": 2,  # the dictionaries of a torch module
     "show/figures/style.py": 2,  # keywords of matplotlib

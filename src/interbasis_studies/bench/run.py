@@ -4,6 +4,7 @@ import os
 import platform
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -45,19 +46,15 @@ def run(folder: Path, *, quick: bool, scaling: bool, progress: Progress = silent
         parts[name] = lambda: RatioPart(ratios=work())
 
     for name, shape in shapes.items():
-        ratios(f"phases {name}", lambda n=name, s=shape: phase_ratios(n, s, 1 if not quick else 3))  # type: ignore[misc]
-        ratios(f"autograd {name}", lambda n=name, s=shape: autograd_ratios(n, s, repeat))  # type: ignore[misc]
-    for width in WIDTHS if not quick else (192,):
-        for context in CONTEXTS if not quick else (128,):
-            tokens = ROTARY_TOKENS if not quick else 512
-            ratios(
-                f"rotary {width} {context}",
-                lambda w=width, c=context, t=tokens: rotary_ratios(w, c, t, repeat),  # type: ignore[misc]
-            )
+        ratios(f"phases {name}", partial(phase_ratios, name, shape, 3 if quick else 1))
+        ratios(f"autograd {name}", partial(autograd_ratios, name, shape, repeat))
+    tokens = 512 if quick else ROTARY_TOKENS
+    for width, context in product((192,), (128,)) if quick else product(WIDTHS, CONTEXTS):
+        ratios(f"rotary {width} {context}", partial(rotary_ratios, width, context, tokens, repeat))
     for size in FACTORS:
-        parts[f"sweep {size}"] = lambda s=size: sweep(SMALL if quick else LARGE, s)  # type: ignore[misc]
+        parts[f"sweep {size}"] = partial(sweep, SMALL if quick else LARGE, size)
     if scaling:
-        parts["scaling"] = lambda: strong_scaling(SCALED)
+        parts["scaling"] = partial(strong_scaling, SCALED)
     results: dict[str, Record] = {}
     for number, (name, work) in enumerate(parts.items()):
         kind = Scaling if name == "scaling" else Sweep if name.startswith("sweep ") else RatioPart

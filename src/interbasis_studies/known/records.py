@@ -104,10 +104,8 @@ class Scoreboard(Record):
 
     def estimate(self, axis: str, value: str, basis: str, name: str) -> Estimate | None:
         """A number of the board; None where it was not scored."""
-        for row in self.rows:
-            if (row.axis, row.value, row.basis) == (axis, value, basis):
-                return row.scores[name]
-        return None
+        found = (row for row in self.rows if (row.axis, row.value, row.basis) == (axis, value, basis))
+        return next((row.scores[name] for row in found), None)
 
     def crossing(self, axis: str, basis: str, name: str = "modules") -> float | None:
         """Value at which the mean score falls below `BREAKDOWN`, by a straight line between its neighbours.

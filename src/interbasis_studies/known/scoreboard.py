@@ -7,7 +7,7 @@ resumes, and several processes may share the cells.
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,38 +80,35 @@ def run(
     Raises:
         InterbasisError: An axis or a basis is unknown, or the folder cannot be written to.
     """
-    _, bases = _chosen(request)
+    axes, bases = _chosen(request)
     check_writable(out)
     out.mkdir(parents=True, exist_ok=True)
-    settings = request.model_dump() | {"bases": list(bases), **versions()}
+    seeds = range(request.seeds)
     with only_task(out, "scoreboard"):
-        return _score(request, out, settings, progress, processes)
-
-
-def _score(
-    request: ScoreboardRequest, out: Path, settings: dict[str, object], progress: bool | None, processes: int
-) -> Scoreboard:
-    axes, bases = _chosen(request)
-    checkpoints = Checkpoints(out, "scoreboard", settings)
-    checkpoints.begin()
-    every = [_Cell(spec, seed, bases) for _, _, spec in _specs(axes) for seed in range(request.seeds)]
-    cells = {cell.key: cell for cell in every}
-    scores: dict[str, Mapping[str, RecoveryScores]] = {}
-    with progress_bar(progress) as advance, _mapping(processes) as mapping:
-        for key, by_basis in zip(cells, mapping(partial(_stored, checkpoints), cells.values()), strict=True):
-            scores[key] = by_basis
-            advance("networks", len(scores), len(cells))
-    rows = []
-    for axis, value, spec in _specs(axes):
-        over_seeds = [scores[_Cell(spec, seed, bases).key] for seed in range(request.seeds)]
-        rows += [
-            Row(axis=axis, value=value, basis=basis, scores=_estimates(basis, over_seeds))
-            for basis in bases
-            if basis in over_seeds[0]
-        ]
-    board = Scoreboard(request=request, versions=versions(), rows=tuple(rows))
-    write_text_atomically(out / FILE, board.to_json(indent=1) + "\n")
-    checkpoints.finish()
+        settings = request.model_dump() | {"bases": list(bases), **versions()}
+        checkpoints = Checkpoints(out, "scoreboard", settings)
+        checkpoints.begin()
+        cells = [_Cell(spec, seed, bases) for _, _, spec in _specs(axes) for seed in seeds]
+        by_key = {cell.key: cell for cell in cells}
+        scores: dict[str, Mapping[str, RecoveryScores]] = {}
+        with progress_bar(progress) as advance, _mapping(processes) as mapping:
+            computed = mapping(partial(_stored, checkpoints), by_key.values())
+            for key, by_basis in zip(by_key, computed, strict=True):
+                scores[key] = by_basis
+                advance("networks", len(scores), len(by_key))
+        rows = []
+        for axis, value, spec in _specs(axes):
+            over_seeds = [scores[_Cell(spec, seed, bases).key] for seed in seeds]
+            for basis in bases:
+                if basis in over_seeds[0]:
+                    estimates = {
+                        name: Estimate.over_seeds([getattr(cell[basis], name) for cell in over_seeds])
+                        for name in RecoveryScores.model_fields
+                    }
+                    rows.append(Row(axis=axis, value=value, basis=basis, scores=estimates))
+        board = Scoreboard(request=request, versions=versions(), rows=tuple(rows))
+        write_text_atomically(out / FILE, board.to_json(indent=1) + "\n")
+        checkpoints.finish()
     return board
 
 
@@ -161,13 +158,6 @@ def _scores(cell: _Cell) -> Iterator[tuple[ScoredBasis, RecoveryScores]]:
         if basis == "ceiling" and isinstance(spec, PlantedSpec) and spec.crowding > 1:
             continue  # parts that overlap cannot be told apart by any rotation
         yield basis, score(known, fit(known, basis, seed), seed)
-
-
-def _estimates(basis: str, over_seeds: Sequence[Mapping[str, RecoveryScores]]) -> dict[str, Estimate]:
-    return {
-        name: Estimate.over_seeds([getattr(cell[basis], name) for cell in over_seeds])
-        for name in RecoveryScores.model_fields
-    }
 
 
 def _chosen(request: ScoreboardRequest) -> tuple[dict[str, Values], tuple[ScoredBasis, ...]]:

@@ -156,9 +156,8 @@ def _sections(draws: Draws) -> list[Section]:
             _matrix(h, {"token": token}), _matrix(h, {"token": zero_token}),
         ]
     )  # fmt: skip
-    write = torch.zeros(true + 1, 2 * h, dtype=torch.float64)
-    write[1 + _where("previous").start : 1 + _where("previous").stop, :TOKENS] = torch.eye(TOKENS)
-    write[1 + _where("count").start, h] = 1
+    one_token = torch.eye(TOKENS, dtype=torch.float64)
+    write = _matrix(2 * h, {"previous": one_token, "count": torch.eye(h + 1)[:, -1:]}).T.contiguous()
     attention = Attention(AttentionShape(2, h, scale=1.0))
     sections = [Section(nodes[0], nodes[1], identity, first, write, attention)]
     second = torch.cat(
@@ -167,25 +166,15 @@ def _sections(draws: Draws) -> list[Section]:
             _matrix(h, {"token": token}),
         ]
     )  # fmt: skip
-    copied = torch.zeros(true + 1, h, dtype=torch.float64)
-    copied[1 + _where("copied").start : 1 + _where("copied").stop, :TOKENS] = torch.eye(TOKENS)
+    copied = _matrix(h, {"copied": one_token}).T.contiguous()
     induction = Attention(AttentionShape(1, h, scale=1.0))
     sections.append(Section(nodes[1], nodes[2], identity, second, copied, induction))
     rows = 2 * TOKENS
     read = _matrix(rows, {"copied": draws.normal("table read", 0, rows, TOKENS),
                           "constant": draws.normal("table bias", 0, rows, 1) / 2})  # fmt: skip
-    table = torch.zeros(true + 1, rows, dtype=torch.float64)
-    table[1 + _where("looked up").start : 1 + _where("looked up").stop] = draws.normal(
-        "table", 0, TABLE, rows
-    )
+    table = _matrix(rows, {"looked up": draws.normal("table", 0, TABLE, rows).T}).T.contiguous()
     sections.append(Section(nodes[2], nodes[3], identity, read, table, Elementwise(nn.ReLU())))
-    unembed = torch.zeros(outputs + 1, true + 1, dtype=torch.float64)
-    unembed[0, 0] = 1
-    place = 1
-    for name in OUTPUTS:
-        own = range(1 + _where(name).start, 1 + _where(name).stop)
-        for column in own:
-            unembed[place, column] = 1
-            place += 1
+    shown = [1 + column for name in OUTPUTS for column in range(true)[_where(name)]]
+    unembed = identity[[0, *shown]]
     sections.append(Section(nodes[3], nodes[4], unembed, unembed[:0], unembed[:, :0], Linear()))
     return sections

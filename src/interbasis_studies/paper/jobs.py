@@ -13,6 +13,7 @@ import torch
 from interbasis.analysis.stages import ablate
 from interbasis.analysis.stages.ablate import AblateRequest, AblationResult
 from interbasis.analysis.stored_results import DataUsed, load_result, save_result
+from interbasis.base.memory import peak_bytes
 from interbasis.base.records import Basis
 from interbasis.lib.counted_tokens import CountedTokens
 from interbasis.run.run import Run
@@ -62,23 +63,14 @@ class JobClock:
         return load_result(self.run, JobTimes) or JobTimes()
 
 
-def peak_bytes() -> int | None:
-    """Most memory that this process had at once, if the system tells."""
-    try:
-        import resource
-        import sys
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
-
-
 def ablate_missing(opened: Run, request: AblateRequest) -> bool:
     """Ablate what is not stored yet with these settings and data; whether there was anything."""
     names = list(request.sections or opened.graph.section_names)
     nodes = request.nodes
-    stored = opened.stored(AblationResult)
-    if stored is not None and _same_settings(stored, opened, request):
+    used, stored = DataUsed.from_data(opened.data(request.data)), opened.stored(AblationResult)
+    all_tokens = request.all_tokens or CountedTokens.from_graph(opened.network, opened.graph).all
+    wanted = request.metric, request.tolerance, all_tokens, used.fingerprint, used.labels
+    if stored is not None and stored.conditions == wanted:
         done = {
             name for name, section in stored.sections.items()
             if not (request.stable and section.stable_count is None)
@@ -90,13 +82,6 @@ def ablate_missing(opened: Run, request: AblateRequest) -> bool:
         changes = {"edges": bool(names), "nodes": nodes, "sections": tuple(names) or None}
         ablate.run(opened, request.model_copy(update=changes))
     return bool(names or nodes)
-
-
-def _same_settings(stored: AblationResult, opened: Run, request: AblateRequest) -> bool:
-    used = DataUsed.from_data(opened.data(request.data))
-    all_tokens = request.all_tokens or CountedTokens.from_graph(opened.network, opened.graph).all
-    wanted = request.metric, request.tolerance, all_tokens, used.fingerprint, used.labels
-    return stored.conditions == wanted
 
 
 def common_result(job: Job, opened: Run, settings: Settings) -> JobResult:

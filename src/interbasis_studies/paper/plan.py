@@ -30,6 +30,7 @@ HUB = {
 """The paper's models, and its data: tokens, by their names on the Hugging Face Hub."""
 TOKENS = {"tinystories": (1_000_000, 200_000, 20_480), "gpt2": (512_000, 512_000, 20_480)}
 """Tokens of the basis, of the edges, and of the test set."""
+TOKEN_OPTIONS = ("tokens", "edge_tokens", "test_tokens")
 QUICK_TOKENS = (16_384, 2_048, 2_048)
 
 
@@ -91,14 +92,14 @@ class LanguageSettings(Record):
     """Of the basis: the first windows of the training set that hold so many."""
     edge_tokens: int
     test_tokens: int
-    tolerance: float
+    tolerance: float = 0.1
     norms: bool
     """Edges required of the layer norms, too."""
     quick: bool
     """Edges required in the middle block alone."""
     jacobian_queries: int | None
-    edge_group: int | None
-    edge_positions: int | None
+    edge_group: int | None = None
+    edge_positions: int | None = None
     skip_positions: int = 0
     norm_limit: float = 0
     """All tokens count where it is 0, as in the paper."""
@@ -213,17 +214,9 @@ def _seeds(given: tuple[str, ...] | None) -> tuple[int, ...] | None:
 
 
 def _language_settings(task: str, request: ReproduceRequest) -> LanguageSettings:
-    tokens, edge_tokens, test_tokens = QUICK_TOKENS if request.quick else TOKENS[task]
-    return LanguageSettings(
-        tokens=request.tokens or tokens,
-        edge_tokens=request.edge_tokens or edge_tokens,
-        test_tokens=request.test_tokens or test_tokens,
-        tolerance=0.1 if request.tolerance is None else request.tolerance,
-        norms=not request.quick if request.norms is None else request.norms,
-        quick=request.quick,
-        jacobian_queries=request.queries,
-        edge_group=request.edge_group,
-        edge_positions=request.edge_positions,
-        skip_positions=request.skip_positions or 0,
-        norm_limit=request.norm_limit or 0,
-    )
+    """The request's settings, and those of the paper where it has none."""
+    tokens = zip(TOKEN_OPTIONS, QUICK_TOKENS if request.quick else TOKENS[task], strict=True)
+    usual = dict(tokens) | {"norms": not request.quick, "jacobian_queries": request.queries}
+    known = LanguageSettings.model_fields
+    given = {name: value for name, value in request if name in known and value is not None}
+    return LanguageSettings.model_validate(usual | given)

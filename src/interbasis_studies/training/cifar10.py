@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from interbasis.base.errors import InterbasisError
 from interbasis.data.samples import Samples
 from interbasis.models import mlp
-from interbasis_studies.training.state import discard_state, restore_state, save_state
+from interbasis_studies.training.state import TrainingState, discard_state
 
 if TYPE_CHECKING:
     from interbasis_studies.training.cifar10_conv import ConvRecipe
@@ -94,10 +94,11 @@ def train_epochs(
     The state is stored beside ``path`` as ``path.state``; a run that was killed resumes there and ends with
     the weights of an uninterrupted one.
     """
-    (module, optimizer, batch_loss), state = model, path.with_suffix(".state")
-    state.parent.mkdir(parents=True, exist_ok=True)
+    module, optimizer, batch_loss = model
+    path.parent.mkdir(parents=True, exist_ok=True)
     weights, buffers = dict(module.named_parameters()), dict(module.named_buffers())
-    step = restore_state(state, asdict(recipe), weights, optimizer, {"step": 0}, buffers)["step"]
+    state = TrainingState(path.with_suffix(".state"), asdict(recipe), weights, optimizer, buffers)
+    step = state.restore(step=0)["step"]
     per_epoch = -(-len(data[0]) // recipe.batch)
     steps = per_epoch * recipe.epochs
     started, first, accuracy, order = time.monotonic(), step, 0.0, None
@@ -113,7 +114,7 @@ def train_epochs(
         if step % save_every == 0 or step % per_epoch == 0:
             if step % per_epoch == 0:
                 accuracy = measure_accuracy(module, data[1])
-            save_state(state, asdict(recipe), weights, optimizer, {"step": step}, buffers)
+            state.save(step=step)
             if report:
                 report(step, steps, loss.item(), accuracy)
     rate = (step - first) / max(time.monotonic() - started, 1e-9)

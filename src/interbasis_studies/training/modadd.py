@@ -23,7 +23,7 @@ from torch import Tensor
 from interbasis.base.files import write_atomically
 from interbasis.data.modadd import split
 from interbasis.models.modadd import FAMILY
-from interbasis_studies.training.state import discard_state, restore_state, save_state
+from interbasis_studies.training.state import TrainingState, discard_state
 
 Weights = dict[str, Tensor]
 Report = Callable[[int, float, float], None]
@@ -113,9 +113,8 @@ def train(recipe: Recipe, path: Path, report: Report | None = None) -> Path:
         weights.values(), lr=recipe.learning_rate, betas=recipe.betas, weight_decay=recipe.weight_decay,
         fused=True,
     )  # fmt: skip
-    state = path.with_suffix(".state")
-    counters = restore_state(state, asdict(recipe), weights, optimizer, {"step": 0, "solved": -1})
-    step, solved = counters["step"], counters["solved"]
+    state = TrainingState(path.with_suffix(".state"), asdict(recipe), weights, optimizer)
+    step, solved = state.restore(step=0, solved=-1).values()
     x, y, labels = train_set.inputs[:, 0], train_set.inputs[:, 1], train_set.labels
     started, first, accuracy = time.monotonic(), step, 0.0
     while step < recipe.steps and not (solved >= 0 and step >= solved + recipe.stop_after):
@@ -133,7 +132,7 @@ def train(recipe: Recipe, path: Path, report: Report | None = None) -> Path:
                 solved = -1
             elif solved < 0:
                 solved = step
-            save_state(state, asdict(recipe), weights, optimizer, {"step": step, "solved": solved})
+            state.save(step=step, solved=solved)
             if report:
                 report(step, loss.item(), accuracy)
     rate = (step - first) / max(time.monotonic() - started, 1e-9)
@@ -148,7 +147,7 @@ def train(recipe: Recipe, path: Path, report: Report | None = None) -> Path:
     }  # fmt: skip
     tensors = {name: weight.detach().contiguous() for name, weight in weights.items()}
     write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
-    discard_state(state)
+    discard_state(state.path)
     return path
 
 

@@ -1,13 +1,13 @@
 """Figures that both tasks over seeds have."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from matplotlib.figure import Figure
 
 from interbasis import figures
-from interbasis.analysis.ablation.records import Trial
+from interbasis.analysis.ablation.records import EdgesRequired, NodesRequired
 from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stored_results import load_tensors
 from interbasis.base.records import Basis
@@ -54,44 +54,36 @@ def range_in_words(r: Reproduction[C]) -> str:
 
 def edges_tried(r: Reproduction[C], names: Mapping[str, str]) -> Iterator[Picture]:
     """Accuracy against the number of edges, as far as the search went; ``names`` by source layer."""
-
-    def tried(job: C) -> list[figures.Tried | None]:
-        rows = [job.ablation.sections.get(source) for source in names]
-        return [_tried(row.trials, row.count, job.ablation) if row else None for row in rows]
-
-    if figure := _all_tried(r, tried, names.values(), "edges"):
-        yield Picture(
-            "Edges required", "edges-tried",
-            "Test accuracy against the number of edges kept, for every count that the search tried.", figure,
-        )  # fmt: skip
+    caption = "Test accuracy against the number of edges kept, for every count that the search tried."
+    about = ("Edges required", "edges-tried", caption)
+    yield from _tried(r, names, "edges", about, lambda job: job.ablation.sections)
 
 
 def nodes_tried(r: Reproduction[C], names: Mapping[str, str]) -> Iterator[Picture]:
     """Accuracy against the number of features; ``names`` by layer."""
-
-    def tried(job: C) -> list[figures.Tried | None]:
-        rows = [job.ablation.layers.get(layer) for layer in names]
-        return [_tried(row.trials, row.count, job.ablation) if row else None for row in rows]
-
-    if figure := _all_tried(r, tried, names.values(), "features"):
-        yield Picture(
-            "Nodes required", "nodes-curves",
-            "Test accuracy when a layer keeps its first features only (the paper's ablation curves).", figure,
-        )  # fmt: skip
+    caption = "Test accuracy when a layer keeps its first features only (the paper's ablation curves)."
+    about = ("Nodes required", "nodes-curves", caption)
+    yield from _tried(r, names, "features", about, lambda job: job.ablation.layers)
 
 
-def _tried(trials: Sequence[Trial], count: int | None, ablation: AblationResult) -> figures.Tried:
-    return figures.Tried(trials, count, ablation.baseline - ablation.tolerance)
-
-
-def _all_tried(
-    r: Reproduction[C], tried: Callable[[C], list[figures.Tried | None]], places: Iterable[str], what: str
-) -> Figure | None:
+def _tried(
+    r: Reproduction[C],
+    names: Mapping[str, str],
+    what: str,
+    about: tuple[str, str, str],
+    required: Callable[[C], Mapping[str, EdgesRequired | NodesRequired]],
+) -> Iterator[Picture]:
     rows: dict[str, dict[str, list[figures.Tried | None]]] = {}
     for job in by_seed_and_basis(r):
-        if any(trials := tried(job)):
-            rows.setdefault(f"seed {job.seed}", {})[BASIS_LABELS[job.basis]] = trials
-    return figures.tried_counts(rows, list(places), "accuracy", what) if rows else None
+        found, least = required(job), job.ablation.baseline - job.ablation.tolerance
+        tried = [
+            figures.Tried(found[name].trials, found[name].count, least) if name in found else None
+            for name in names
+        ]
+        if any(tried):
+            rows.setdefault(f"seed {job.seed}", {})[BASIS_LABELS[job.basis]] = tried
+    if rows:
+        yield Picture(*about, figures.tried_counts(rows, list(names.values()), "accuracy", what))
 
 
 def by_seed_and_basis(r: Reproduction[C]) -> list[C]:
