@@ -3,6 +3,7 @@
 import json
 import re
 import resource
+from functools import partial
 
 import pytest
 import torch
@@ -179,6 +180,38 @@ def test_an_interrupted_ablation_goes_on(cli, folder, monkeypatch):
     again = cli("ablate", folder, "--tolerance", 0.02, "--json")
     assert json.loads(again.out) == whole
     assert re.fullmatch(r"resuming ablation: edges from \S+, \d+ steps\n", again.err)
+
+
+def test_interrupted_curves_go_on_at_the_fraction_they_were_at(cli, folder, monkeypatch):
+    from interbasis.analysis.ablation import robust
+    from interbasis.analysis.ablation.evaluation import Evaluation
+    from interbasis.analysis.ablation.robust import RobustSearch
+
+    monkeypatch.setenv("INTERBASIS_SAVE_EVERY", "0")
+    monkeypatch.setattr(robust, "Attack", partial(robust.Attack, steps=1, starts=1, samples=8))
+    whole = cli("curves", folder, "--robust", "--json").json
+    (folder / "curves.json").unlink()
+    calls = []
+
+    def interrupted(original):
+        def call(*arguments):
+            calls.append(original.__name__)
+            if len(calls) in (15, 60):  # within the second curve, and among the attacks
+                raise KeyboardInterrupt
+            return original(*arguments)
+
+        return call
+
+    monkeypatch.setattr(Evaluation, "edges", interrupted(Evaluation.edges))
+    monkeypatch.setattr(RobustSearch, "worst_common", interrupted(RobustSearch.worst_common))
+    assert cli("curves", folder, "--robust").code == 130
+    ended = cli("curves", folder, "--robust")
+    assert (ended.code, ended.err.splitlines()[0]) == (130, "resuming curves: curve 1, 3 of 11")
+    assert calls.count("edges") >= 4 * 11 + 1  # every point once, and the one that was interrupted
+    again = cli("curves", folder, "--robust", "--json")
+    assert json.loads(again.out) == whole
+    assert re.fullmatch(r"resuming curves: worst \d, \d of \d+\n", again.err)
+    assert not (folder / ".resume").exists()
 
 
 def test_a_tolerance_below_one_sample_is_pointed_out(cli, folder):

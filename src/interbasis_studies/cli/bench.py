@@ -9,7 +9,7 @@ from interbasis.cli import common
 
 
 class BenchOptions(Record):
-    """What is measured, and what it is compared with."""
+    """Request for a benchmark: measurements and a baseline."""
 
     out: Path = Path("bench")
     """Folder for bench.json, bench.md and pictures."""

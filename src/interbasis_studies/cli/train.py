@@ -17,7 +17,7 @@ from interbasis.cli import common
 
 
 class TrainRequest(Record):
-    """What is trained, and how long."""
+    """Request for a training run."""
 
     seed: int = Field(default=0, ge=0)
     """Seed of the initial weights and of the order of the data."""

@@ -25,7 +25,7 @@ def judged_by(board: Scoreboard, axis: str) -> str:
 
 
 def row_conclusion(board: Scoreboard, axis: str, value: str) -> str:
-    """Which bases find the parts at one value of an axis, and whether LIB is one of them."""
+    """Sentences about the bases that find the parts at one value of an axis, and about LIB."""
     name = judged_by(board, axis)
     estimates = {basis: board.estimate(axis, value, basis, name) for basis in board.bases}
     fitted: dict[ScoredBasis, Estimate] = {

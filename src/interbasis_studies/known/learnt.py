@@ -95,7 +95,7 @@ def _leading(
 
 
 def halves(network: Network, inputs: Tensor, test_inputs: Tensor, basis: Basis = "lib") -> Shared:
-    """How far graphs of two halves of the data are the same."""
+    """Agreement of the graphs of two halves of the data."""
     graphs = [build(network, inputs[start::2], basis=basis, progress=False).graph for start in (0, 1)]
     modules = [find_modules(graph, seeds=0, null_graphs=0, resolutions=()) for graph in graphs]
     return shared((network, network), graphs, test_inputs, modules)

@@ -26,7 +26,7 @@ PICTURED = {
 }
 TABULATED = ("modules", "modules_counted", "features", "matched", "edge_precision", "false_mass", "effects")
 OWN_COLOURS = {"ceiling": INK, "unwhitened": GREY}
-"""Of the series that the palette has no colour left for."""
+"""Colours of the series that the palette has no colour left for."""
 FILE, MARKDOWN = "scoreboard.html", "scoreboard.md"
 DPI = 130
 

@@ -8,7 +8,7 @@ from interbasis_studies.known.transformers import PlantedTransformerSpec
 
 Spec = PlantedSpec | PlantedTransformerSpec | ModularAdditionSpec
 Values = tuple[tuple[str, Spec], ...]
-"""What a value is called, and the network that it makes."""
+"""Names of values, each with the network that it makes."""
 
 QUICK_SAMPLES = 1000
 COUNTS = (250, 1000, 4000, 16000, 64000)

@@ -41,7 +41,7 @@ READS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"looked up": ("copied",)},
     {},
 )
-"""What each section newly writes, and from what; every subspace also passes on to itself."""
+"""Subspaces that each section writes anew, with those it reads; every one also passes on to itself."""
 OUTPUTS = ("previous", "count", "copied", "looked up")
 
 
@@ -131,8 +131,8 @@ def _matrix(rows: int, blocks: dict[str, Tensor]) -> Tensor:  # [rows, true + 1]
     """A matrix that reads some subspaces; the constant's column is 0 unless a block is called constant."""
     matrix = torch.zeros(rows, sum(SUBSPACES.values()) + 1, dtype=torch.float64)
     for name, block in blocks.items():
-        own = slice(0, 1) if name == "constant" else slice(_where(name).start + 1, _where(name).stop + 1)
-        matrix[: len(block), own] = block
+        where = slice(0, 1) if name == "constant" else slice(_where(name).start + 1, _where(name).stop + 1)
+        matrix[: len(block), where] = block
     return matrix
 
 

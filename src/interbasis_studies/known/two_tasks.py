@@ -80,7 +80,7 @@ class TwoTaskScores(Record):
     """Mean over features of |a − b| / (a + b) for the variances a and b that both tasks lose without the
     feature, weighted by a + b; mean over layers."""
     effects: Measured
-    """What ablating a module costs its own task, minus the other, as on the scoreboard."""
+    """Cost of ablating a module for its own task, minus that for the other, as on the scoreboard."""
     modules: int
     modularity_z: Measured
     """Standard deviations of the modularity above that of rewired graphs."""

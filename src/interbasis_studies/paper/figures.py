@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FOLDER, LIST = "figures", "drawn.json"
 DOTS_PER_INCH = 150
-"""Of what the page shows; the same figures are there as SVG."""
+"""Resolution of the PNG files on the page; the same figures are there as SVG."""
 COLOURS_PER_PNG = 128
 """Plain figures have no more, but for the edges of letters."""
 
@@ -32,7 +32,7 @@ class Picture:
     section: str
     """Heading of the page that it belongs to."""
     name: str
-    """Of its files."""
+    """Name of its files."""
     caption: str
     figure: "Figure"
 

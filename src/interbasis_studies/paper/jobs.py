@@ -85,7 +85,7 @@ def ablate_missing(opened: Run, request: AblateRequest) -> bool:
 
 
 def common_result(job: Job, opened: Run, settings: Settings) -> JobResult:
-    """What the results of all tasks have in common, once the run is ablated."""
+    """Return the fields that the results of all tasks share, of a run that is ablated."""
     ablation = opened.stored(AblationResult)
     assert ablation is not None
     graph = opened.graph

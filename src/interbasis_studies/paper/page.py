@@ -65,8 +65,8 @@ def _verdicts(r: Reproduction[J], task: Task[J]) -> str:
 
 def _with_figures(part: str, figures: Sequence[SavedFigure]) -> str:
     """A part of the page, and below its tables the figures that belong to it."""
-    own = [figure for figure in figures if part.startswith(f"## {figure.section}\n")]
-    return "\n\n".join([part, *map(_figure, own)])
+    shown = [figure for figure in figures if part.startswith(f"## {figure.section}\n")]
+    return "\n\n".join([part, *map(_figure, shown)])
 
 
 def _other_figures(parts: Sequence[str], figures: Sequence[SavedFigure]) -> list[str]:

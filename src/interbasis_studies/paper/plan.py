@@ -89,7 +89,7 @@ class LanguageSettings(Record):
     """Settings of the measures of a language model."""
 
     tokens: int
-    """Of the basis: the first windows of the training set that hold so many."""
+    """Tokens of the basis: the first windows of the training set that hold so many."""
     edge_tokens: int
     test_tokens: int
     tolerance: float = 0.1
@@ -112,7 +112,7 @@ class LanguageSettings(Record):
 
 
 Settings = ClassifierSettings | LanguageSettings
-"""What a finished job was measured with; with other settings it is measured again."""
+"""Settings of the measures of a job; with other settings it is measured again."""
 LANGUAGE_OPTIONS = (
     "model", "tokens", "edge_tokens", "test_tokens", "tolerance", "norms", "queries", "edge_group",
     "edge_positions", "skip_positions", "norm_limit",

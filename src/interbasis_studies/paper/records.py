@@ -16,7 +16,7 @@ class Seconds(Record):
 
     wall: float
     processor: float
-    """Of all threads together."""
+    """Sum over all threads."""
 
 
 class JobTimes(Result):
@@ -30,7 +30,7 @@ class JobTimes(Result):
     """Most memory of the process, if the system tells."""
     threads: int = 0
     phases: dict[str, float] = Field(default_factory=dict)
-    """Of the build, in seconds by the wall."""
+    """Wall-clock seconds of the phases of the build."""
 
 
 class JobResult(Result):

@@ -21,7 +21,7 @@ class Task(ABC, Generic[J]):
 
     title: ClassVar[str]
     quick_form: ClassVar[str]
-    """What the quick form leaves out, in a sentence."""
+    """Sentence about the parts that the quick form leaves out."""
     result_type: type[J]
 
     def __init__(self, plan: Plan):

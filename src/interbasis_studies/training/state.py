@@ -27,7 +27,7 @@ class TrainingState:
     weights: Weights
     optimizer: torch.optim.Optimizer
     buffers: Weights = field(default_factory=dict)
-    """What is not trained but changes, a batch norm's running statistics, say."""
+    """Tensors that change without being trained, such as a batch norm's running statistics."""
 
     def save(self, **counters: int) -> None:
         """Write it; ``counters`` hold ``step`` and what else is counted."""

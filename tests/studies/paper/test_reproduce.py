@@ -34,7 +34,7 @@ def verdicts(plan, result, jobs):
 
 def test_every_seed_and_basis_is_a_run(additions):
     plan, result = additions
-    assert open_task(plan).weights.seeds() == (0, 1)
+    assert open_task(plan).seeds() == (0, 1)
     assert {(job.seed, job.basis) for job in result.jobs} == {
         (seed, basis) for seed in (0, 1) for basis in ("lib", "pca", "gib")
     }
@@ -146,7 +146,7 @@ def test_a_run_of_other_weights_or_settings_is_in_the_way(additions):
     task = open_task(plan)
     lib, pca = (next(job for job in task.jobs() if job.basis == basis) for basis in ("lib", "pca"))
     request = task.build_request(lib, lambda *arguments: None)
-    weights = f"modadd:{task.weights.path(1)}"
+    weights = f"modadd:{task.checkpoint(1)}"
     with pytest.raises(interbasis.InterbasisError, match="built from other weights; name a new folder"):
         build_by_name(request.model_copy(update={"model": weights}), lib.folder)
     with pytest.raises(interbasis.InterbasisError, match="built with basis = pca, not lib"):
@@ -192,7 +192,7 @@ def test_images_get_directions_and_verdicts(pictures):
 def test_a_quick_plan_is_small_and_uses_the_model_that_is_shipped(tmp_path):
     quick = make_plan("modadd", tmp_path, quick=True)
     assert (quick.seeds, quick.bases, quick.settings.stable) == ((0,), ("lib", "pca"), False)
-    assert open_task(quick).weights.path(0).is_file()
+    assert open_task(quick).checkpoint(0).is_file()
     assert make_plan("modadd", tmp_path, quick=True, seeds="3").seeds == (3,)
     jobs = open_task(make_plan("modadd", tmp_path, seeds="0,1")).jobs()
     assert [f"{job.basis}{job.seed}" for job in jobs] == [
@@ -214,13 +214,13 @@ def test_models_that_are_not_given_are_trained_once(tmp_path, monkeypatch):
         path.write_bytes(b"weights")
 
     monkeypatch.setattr(training, "train", train)
-    weights, told = open_task(make_plan("modadd", tmp_path)).weights, []
+    task, told = open_task(make_plan("modadd", tmp_path)), []
     for _ in range(2):
-        path = weights.path(3, lambda *arguments: told.append(arguments))
+        path = task.checkpoint(3, lambda *arguments: told.append(arguments))
     assert path.read_bytes() == b"weights"
     assert trained == [3]
     assert told == [("training, seed 3", 60_000, 60_000)]
-    assert weights.seeds() == (0, 1, 2, 3, 4)
+    assert task.seeds() == (0, 1, 2, 3, 4)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class AblateRequest(Record):
-    """What is to be ablated, and how much the metric may change."""
+    """Request for an ablation: its parts, its data, and the change of the metric that is allowed."""
 
     edges: bool = True
     """Find the edges required."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ControlsRequest(Record):
-    """Which controls are made."""
+    """Request for controls."""
 
     data: str | None = None
     """Data to evaluate on; default: the test set of what the run was built on."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CurvesRequest(Record):
-    """What the metric is measured on."""
+    """Request for curves: data and metric."""
 
     data: str | None = None
     """Data to evaluate on; default: the test set of what the run was built on."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FeaturesRequest(Record):
-    """How many features, and how many examples of each."""
+    """Request for descriptions of features: their number, and examples of each."""
 
     data: str | None = None
     """Data to use; default: what the run was built on."""

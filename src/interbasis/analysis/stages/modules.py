@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ModulesRequest(Record):
-    """How features are grouped, and how the partition is tested."""
+    """Request for a partition of the features and tests of it."""
 
     resolution: float = Field(1.0, gt=0, allow_inf_nan=False)
     """γ: larger values give more and smaller modules."""

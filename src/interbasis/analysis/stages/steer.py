@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class SteerRequest(Record):
-    """Which feature, how far, on which prompt."""
+    """Request to change one feature on one prompt."""
 
     feature: str
     """The feature, as LAYER:NUMBER; TransformerLens names of layers are accepted."""

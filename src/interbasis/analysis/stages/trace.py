@@ -21,7 +21,7 @@ MAX_NAME = 48
 
 
 class TraceRequest(TraceSettings):
-    """What to trace: a prompt or a sample of the data, and the output or feature to explain."""
+    """Request for a trace: a prompt or a sample of the data, and the output or feature to explain."""
 
     prompt: str | None = None
     """Text, for a model with a tokenizer."""

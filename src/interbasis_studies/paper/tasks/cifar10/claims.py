@@ -18,7 +18,7 @@ CLEARLY_LOWER = 0.08
 """AUROC that PCA's best direction has to be below LIB's."""
 CLOSE_EXPLAINED, NEAR_EXPLAINED = 0.05, 0.15
 MIN_GAIN = 0.05
-"""Of accuracy, by setting the direction."""
+"""Gains of accuracy by setting the direction."""
 
 C1 = PaperClaim(
     "C1", "test accuracy", f"{100 * ACCURACY[0]:.1f}–{100 * ACCURACY[1]:.1f} %",

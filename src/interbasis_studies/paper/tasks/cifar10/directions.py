@@ -55,7 +55,7 @@ class Direction(Record):
     explained: float
     """The attribute's share of the best feature's variance."""
     accuracy_before: float
-    """Of the ten classes."""
+    """Accuracy over the ten classes."""
     accuracy_after: float
     """With the best feature set to its training mean given the true attribute."""
 
@@ -64,10 +64,10 @@ class WholeModel(Record):
     """The model's own classifier of the attribute."""
 
     auroc: float
-    """Of log P(animal)."""
+    """Area under the ROC curve of log P(animal)."""
     attribute_accuracy: float
     accuracy: float
-    """Of the ten classes."""
+    """Accuracy over the ten classes."""
 
 
 class Cifar10Result(ClassifierResult):
@@ -79,7 +79,7 @@ class Cifar10Result(ClassifierResult):
 
     @property
     def last_hidden(self) -> Direction:
-        """That of the layer which the paper gives numbers of."""
+        """Direction of the layer for which the paper gives numbers."""
         return self.directions[self.layers[-2]]
 
 

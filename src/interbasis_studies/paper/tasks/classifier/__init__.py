@@ -14,15 +14,15 @@ from interbasis.analysis.stages import modules
 from interbasis.analysis.stages.ablate import AblateRequest
 from interbasis.analysis.stages.modules import ModulesRequest, ModulesResult
 from interbasis.base.errors import InterbasisError
-from interbasis.base.progress import Progress
+from interbasis.base.progress import Progress, silent
 from interbasis.base.records import Record
+from interbasis.graph.named_models import SHIPPED
 from interbasis.graph.settings import BuildRequest
 from interbasis.run.run import Run
 from interbasis_studies.paper.jobs import Job, JobClock, ablate_missing, common_result
 from interbasis_studies.paper.plan import CENTRAL_BASES, SEEDS, ClassifierSettings
 from interbasis_studies.paper.records import JobResult, Reproduction
 from interbasis_studies.paper.task import Task
-from interbasis_studies.paper.tasks.classifier.weights import Weights
 
 RESOLUTIONS = (0.5, 1.0)
 MAX_EDGES_FOR_MODULES = 100_000
@@ -87,16 +87,47 @@ class ClassifierTask(Task[C]):
         assert isinstance(self.plan.settings, ClassifierSettings)
         return self.plan.settings
 
-    @property
-    def weights(self) -> Weights:
-        return Weights(self.plan.task, self.plan.request, self.plan.seeds, self.train)
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds that there are weights for, or that can be trained."""
+        folder, wanted = self.plan.request.checkpoints, self.plan.seeds or SEEDS
+        if folder is None:
+            return wanted
+        if not folder.is_dir():
+            raise InterbasisError(f"expected a folder of checkpoints at {folder}, but there is none")
+        available = tuple(seed for seed in wanted if any(path.is_file() for path in self._given(seed)))
+        missing = [seed for seed in self.plan.seeds or () if seed not in available]
+        if missing or not available:
+            seed = missing[0] if missing else 0
+            names = " or ".join(path.name for path in self._given(seed))
+            raise InterbasisError(f"{folder} has no checkpoint of seed {seed}; expected {names}")
+        return available
+
+    def checkpoint(self, seed: int, progress: Progress = silent) -> Path:
+        """The checkpoint of a seed; its training is started, or resumed, where it is not there yet."""
+        task, request = self.plan.task, self.plan.request
+        if request.checkpoints is not None:
+            path = next((path for path in self._given(seed) if path.is_file()), None)
+            if path is None:
+                raise InterbasisError(f"{request.checkpoints} has no checkpoint of seed {seed}")
+            return path.absolute()
+        if request.quick and task == "modadd" and seed == 0:
+            return SHIPPED
+        path = request.out / "checkpoints" / f"{task}-seed{seed}.safetensors"
+        if not path.is_file():
+            self.train(seed, path, progress)
+        return path.absolute()
+
+    def _given(self, seed: int) -> list[Path]:
+        """Files that may hold the weights of a seed in the user's folder."""
+        names = f"{self.plan.task}-seed{seed}.safetensors", f"seed{seed}.safetensors"
+        return [(self.plan.request.checkpoints or Path()) / name for name in names]
 
     def train(self, seed: int, path: Path, progress: Progress) -> None:
         """Train the model of a seed."""
         raise NotImplementedError
 
     def jobs(self) -> list[Job]:
-        available = self.weights.seeds()
+        available = self.seeds()
         first = [basis for basis in self.plan.bases if basis in CENTRAL_BASES]
         second = [basis for basis in self.plan.bases if basis not in CENTRAL_BASES]
         return [
@@ -107,13 +138,14 @@ class ClassifierTask(Task[C]):
 
     def build_request(self, job: Job, progress: Progress) -> BuildRequest:
         assert job.seed is not None
-        model = f"{'modadd' if self.plan.task == 'modadd' else 'mlp'}:{self.weights.path(job.seed, progress)}"
+        family = "modadd" if self.plan.task == "modadd" else "mlp"
+        model = f"{family}:{self.checkpoint(job.seed, progress)}"
         return BuildRequest(
             model=model, data=self.plan.data, basis=job.basis, seed=job.seed, **self.build_settings
         )
 
     def measure_common(self, job: Job, opened: Run, clock: JobClock) -> ClassifierResult:
-        """What is measured of both tasks' models."""
+        """Measure the quantities that both tasks share."""
         request = AblateRequest(
             nodes=self.settings.nodes, metric="accuracy", tolerance=DEFAULT_TOLERANCE["accuracy"],
             stable=self.settings.stable,

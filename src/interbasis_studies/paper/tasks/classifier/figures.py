@@ -75,9 +75,9 @@ def _tried(
 ) -> Iterator[Picture]:
     rows: dict[str, dict[str, list[figures.Tried | None]]] = {}
     for job in by_seed_and_basis(r):
-        found, least = required(job), job.ablation.baseline - job.ablation.tolerance
+        results, least = required(job), job.ablation.baseline - job.ablation.tolerance
         tried = [
-            figures.Tried(found[name].trials, found[name].count, least) if name in found else None
+            figures.Tried(results[name].trials, results[name].count, least) if name in results else None
             for name in names
         ]
         if any(tried):

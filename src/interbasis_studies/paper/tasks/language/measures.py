@@ -150,7 +150,7 @@ def layer_norms(graph: InteractionGraph, kinds: dict[str, Kind]) -> dict[str, No
 
 
 def reach(opened: Run, kinds: dict[str, Kind]) -> dict[str, Reach]:
-    """How far the first two inputs, and a median one, of every ablated attention reach."""
+    """Reach of the first two inputs, and of a median one, of every ablated attention."""
     tensors, targets, rows = opened.stored_tensors(AblationResult), opened.graph.layer_names[1:], {}
     for (name, kind), target in zip(kinds.items(), targets, strict=True):
         mask = tensors.get(f"edge_mask.{name}")
@@ -226,7 +226,7 @@ def _largest_share(squares: Tensor) -> Tensor:  # [rows, columns] -> [rows]
 
 
 def examples(opened: Run, layer: str) -> tuple[ShownExamples, ...]:
-    """Where some features of a layer are most positive and most negative, as text."""
+    """Text around the most positive and most negative values of some features of a layer."""
     examples, features = opened.stored(ExamplesResult), opened.stored(FeaturesResult)
     if examples is None or features is None or examples.kind != "tokens" or layer not in examples.layers:
         return ()

@@ -34,7 +34,7 @@ def introduction(r: R, plan: Plan, settings: LanguageSettings) -> str:
 
 
 def _counted(settings: LanguageSettings) -> str:
-    """Which tokens count in bases and edges."""
+    """Sentence about the tokens that count in bases and edges."""
     if not settings.skip_positions and not settings.norm_limit:
         return "All tokens count in bases and edges, as in the paper."
     parts = [f"the first {settings.skip_positions} positions"] if settings.skip_positions else []

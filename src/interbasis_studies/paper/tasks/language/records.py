@@ -8,7 +8,7 @@ from interbasis.base.records import Dtype, Record
 from interbasis_studies.paper.records import JobResult
 
 Kind = Literal["attention", "MLP", "norm in", "norm out", "other"]
-"""What a section is; norm in computes the variance, norm out divides by it."""
+"""Kinds of sections; norm in computes the variance, norm out divides by it."""
 CENTRAL_KINDS: tuple[Kind, ...] = ("attention", "MLP")
 """The sections that the paper's claims are about."""
 
@@ -21,17 +21,17 @@ class TokensUsed(Record):
     test: int
     test_windows: int
     described: int
-    """That features were described from."""
+    """Tokens that features were described from."""
 
 
 class CombinedAblation(Record):
     """The cross-entropy with the accepted masks of several sections in force at once."""
 
     sections: str
-    """Which they are, in words."""
+    """Description of the sections."""
     number: int
     edges: int
-    """That are kept."""
+    """Edges that are kept."""
     value: float
     baseline: float
 
@@ -54,7 +54,7 @@ class MeasuredLayer(Record):
 
     summary: LayerSummary
     variance: float | None
-    """Of all directions kept."""
+    """Sum over all directions kept."""
     positional: tuple[float, ...]
     """Shares of the first features' variance that position explains."""
 
@@ -86,11 +86,11 @@ class Reach(Record):
     source: str
     target: str
     first: tuple[float, ...]
-    """Of the first two inputs."""
+    """Shares of the first two inputs."""
     ranks: tuple[int, ...]
-    """Of these among all inputs."""
+    """Ranks of these among all inputs."""
     median: float
-    """Of a median input."""
+    """Share of a median input."""
     inputs: int
 
     @property
@@ -115,7 +115,7 @@ class Profile(Record):
 
     feature: int
     share: float
-    """Of its variance that position explains."""
+    """Share of its variance that position explains."""
     shape: ProfileShape
     means: tuple[float, ...]
 
