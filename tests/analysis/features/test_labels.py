@@ -39,7 +39,7 @@ def text():
 
 
 def sums_of(tokens, values, cuts) -> tuple[TokenSums, TokenIndex]:
-    sums, index = TokenSums(), TokenIndex()
+    sums, index = TokenSums(values.shape[2]), TokenIndex()
     for start in range(0, len(tokens), cuts):
         some = tokens[start : start + cuts]
         sums.add(FeatureChunk(start, some, None, values[start : start + cuts]), index.groups(some))
@@ -103,7 +103,7 @@ def test_chunks_and_resumed_passes_give_the_same(text):
     whole, index = sums_of(tokens, values, 60)
     cut, other = sums_of(tokens, values, 7)
     assert torch.equal(index.tokens, other.tokens)
-    resumed, again = TokenSums(), TokenIndex()
+    resumed, again = TokenSums(values.shape[2]), TokenIndex()
     half, known = sums_of(tokens[:30], values[:30], 30)
     resumed.restore(half.state())
     again.restore(known.tokens)

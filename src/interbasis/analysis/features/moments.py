@@ -1,12 +1,12 @@
 """Means and scatters of features by group (a class, a position), as sums that merge."""
 
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
 
 from interbasis.analysis.features.activations import Source, chunks
-from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress, silent
 from interbasis.data.batches import Data
 from interbasis.data.samples import IGNORED_LABEL
@@ -40,10 +40,13 @@ class GroupMoments:
         n, S, _ = values.shape
         return cls.from_values(values.flatten(0, 1), torch.arange(S).repeat(n), S)
 
-    def merge(self, earlier: "GroupMoments | None") -> "GroupMoments":
-        """Moments of earlier data, if any, and these; one may know more groups than the other."""
-        if earlier is None:
-            return self
+    @classmethod
+    def empty(cls, features: int) -> "GroupMoments":
+        """Moments of no data."""
+        return cls.from_values(torch.zeros(0, features), torch.zeros(0))
+
+    def merge(self, earlier: "GroupMoments") -> "GroupMoments":
+        """Moments of earlier data and these; one may know more groups than the other."""
         number = max(len(self.counts), len(earlier.counts))
         a, b = earlier._padded(number), self._padded(number)
         counts = a.counts + b.counts
@@ -104,9 +107,6 @@ def positions(source: Source, data: Data, progress: Progress = silent) -> GroupM
     Raises:
         InterbasisError: There are no samples.
     """
-    moments: GroupMoments | None = None
-    for chunk in chunks(source, data, progress=progress, phase="positions"):
-        moments = GroupMoments.by_position(chunk.values).merge(moments)
-    if moments is None:
-        raise InterbasisError("there are no samples to take positions from")
-    return moments
+    parts = chunks(source, data, progress=progress, phase="positions")
+    moments = (GroupMoments.by_position(chunk.values) for chunk in parts)
+    return reduce(lambda earlier, later: later.merge(earlier), moments)

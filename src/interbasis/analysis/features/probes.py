@@ -169,10 +169,10 @@ def probe(
                 f"probes are for one label per sample, received labels of shape {list(chunk.labels.shape)}"
             )
         parts.append((chunk.values[:, -1], chunk.labels))
-    areas = class_areas(parts)
+    values, labels = known_labels(parts)
+    areas = class_areas(values, labels)
     if areas is None:
         raise InterbasisError("probes need samples of at least two classes")
-    values, labels = known_labels(parts)
     probed = Probe(*areas, GroupMoments.from_values(values, labels))
     if positive is None:
         return probed
@@ -190,11 +190,8 @@ def known_labels(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor
     return values[labels != IGNORED_LABEL], labels[labels != IGNORED_LABEL].long()
 
 
-def class_areas(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[tuple[int, ...], Tensor] | None:
+def class_areas(values: Tensor, labels: Tensor) -> tuple[tuple[int, ...], Tensor] | None:
     """(classes, AUROC [classes, features]) of each class against the others; None for fewer than two."""
-    if not parts:
-        return None
-    values, labels = known_labels(parts)
     classes = labels.unique()
     if len(classes) < 2:
         return None

@@ -9,10 +9,11 @@ no token: shares are taken over the positions that have one, and count with thes
 variance.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,32 +34,26 @@ class TokenIndex:
     """Numbers of tokens in the order in which they occur; 0 is no token, or one beyond `MAX_TOKENS`."""
 
     def __init__(self) -> None:
-        self.tokens = torch.zeros(1, dtype=torch.int64)  # token of each group; entry 0 means nothing
-        self._groups = torch.zeros(0, dtype=torch.int64)  # group of each token
+        self._numbers: dict[int, int] = {}
+
+    @property
+    def tokens(self) -> Tensor:
+        """Token of each group; entry 0 means nothing."""
+        return torch.tensor([0, *self._numbers])
 
     def groups(self, inputs: Tensor) -> Tensor:  # [n, T] -> [n, T]
         """The group of every token; new tokens get the next number, in order of their first appearance."""
-        inputs = inputs.detach().cpu().long()
-        top = int(inputs.max()) + 1
-        if top > len(self._groups):
-            self._groups = torch.nn.functional.pad(self._groups, (0, top - len(self._groups)))
-        flat = inputs.flatten()
-        new = flat[self._groups[flat] == 0]
-        if len(new) and len(self.tokens) <= MAX_TOKENS:
-            unique, inverse = new.unique(return_inverse=True)
-            first = torch.full((len(unique),), len(new)).scatter_reduce(
-                0, inverse, torch.arange(len(new)), "amin"
-            )
-            unique = unique[first.argsort()][: MAX_TOKENS + 1 - len(self.tokens)]
-            self._groups[unique] = torch.arange(len(self.tokens), len(self.tokens) + len(unique))
-            self.tokens = torch.cat([self.tokens, unique])
-        return self._groups[flat].view(inputs.shape)
+        flat = inputs.detach().cpu().flatten().numpy()
+        distinct, first, inverse = np.unique(flat, return_index=True, return_inverse=True)
+        for token in distinct[first.argsort()].tolist():
+            if len(self._numbers) < MAX_TOKENS:
+                self._numbers.setdefault(token, len(self._numbers) + 1)
+        numbers = torch.tensor([self._numbers.get(token, 0) for token in distinct.tolist()])
+        return numbers[torch.from_numpy(inverse)].view(inputs.shape)
 
     def restore(self, tokens: Tensor) -> None:
         """Resume from the tokens known so far."""
-        self.tokens = tokens
-        self._groups = torch.zeros(int(tokens.max()) + 1, dtype=torch.int64)
-        self._groups[tokens[1:]] = torch.arange(1, len(tokens))
+        self._numbers = {token: number for number, token in enumerate(tokens[1:].tolist(), 1)}
 
 
 @dataclass(frozen=True)
@@ -71,87 +66,75 @@ class TokenShare:
 
 
 class TokenSums:
-    """Counts and sums of values by token, of one layer."""
+    """Counts and sums of values by kind of token and token, of one layer."""
 
-    def __init__(self) -> None:
-        self.counts: dict[TokenKind, Tensor] = {kind: torch.zeros(1, dtype=torch.float64) for kind in KINDS}
-        self.sums: dict[TokenKind, Tensor] = {}
-        self.totals: dict[TokenKind, Tensor] = {}
-        """[3, features]: count, sum and sum of squares, over positions that have such a token."""
+    def __init__(self, features: int):
+        shapes = (1,), (1, features), (3, features)
+        self.counts, self.sums, self.totals = (torch.zeros(len(KINDS), *s).double() for s in shapes)
+        """[kinds, groups]; [kinds, groups, features]; [kinds, 3, features]: count, sum and sum of squares over
+        positions that have such a token."""
 
     def add(self, chunk: FeatureChunk, groups: Tensor) -> None:
         """Values [n, S, features] of the last S positions of ``groups`` [n, T]."""
-        values, pad = chunk.values, torch.nn.functional.pad
-        known = max(int(groups.max()) + 1, len(self.counts["token"]))
-        for kind in KINDS:
-            self.counts[kind] = pad(self.counts[kind], (0, known - len(self.counts[kind])))
-            sums = self.sums.get(kind, values.new_zeros(0, values.shape[2]))
-            self.sums[kind] = pad(sums, (0, 0, 0, known - len(sums)))
-        start = groups.shape[1] - values.shape[1]
+        values, pad, T = chunk.values, torch.nn.functional.pad, groups.shape[1]
+        more = max(0, int(groups.max()) + 1 - self.counts.shape[1])
+        self.counts, self.sums = pad(self.counts, (0, more)), pad(self.sums, (0, 0, 0, more))
+        start = T - values.shape[1]
         first = int(start == 0)  # position 0 has no token before it
         behind = values[:, first:]
         # [n, T] each: the token so many positions before, 0 where there is none
-        lags = [pad(groups, (lag, 0))[:, : groups.shape[1]] for lag in range(1, WINDOW + 1)]
-        self._add("token", groups[:, start:], values)
-        self._add("previous", lags[0][:, start + first :], behind)
-        self._add("next", groups[:, start + 1 :], values[:, :-1])
+        lags = [pad(groups, (lag, 0))[:, :T] for lag in range(1, WINDOW + 1)]
+        context = []
         for lag, token in enumerate(lags):
             for nearer in lags[:lag]:  # a token that is there twice is there
                 token = token.where(token != nearer, 0)
-            self._add("context", token[:, start + first :], behind)
-        for kind, part in zip(KINDS, (values, behind, values[:, :-1], behind), strict=True):
-            flat = part.flatten(0, 1)
-            count = torch.full_like(values[0, 0], len(flat))
-            total = torch.stack([count, flat.sum(0), flat.square().sum(0)])
-            self.totals[kind] = self.totals[kind] + total if kind in self.totals else total
+            context.append(token[:, start + first :])
+        self._add("token", values, [groups[:, start:]])
+        self._add("previous", behind, [lags[0][:, start + first :]])
+        self._add("next", values[:, :-1], [groups[:, start + 1 :]])
+        self._add("context", behind, context)
 
-    def _add(self, kind: TokenKind, groups: Tensor, values: Tensor) -> None:
-        flat = groups.flatten()
-        self.counts[kind].index_add_(0, flat, torch.ones(len(flat), dtype=torch.float64))
-        self.sums[kind].index_add_(0, flat, values.flatten(0, 1))
+    def _add(self, kind: TokenKind, values: Tensor, tokens: Sequence[Tensor]) -> None:
+        k, flat = KINDS.index(kind), values.flatten(0, 1)
+        for token in tokens:
+            self.counts[k].index_add_(0, token.flatten(), torch.ones(len(flat)).double())
+            self.sums[k].index_add_(0, token.flatten(), flat)
+        count = flat.new_full((flat.shape[1],), len(flat))
+        self.totals[k] += torch.stack([count, flat.sum(0), flat.square().sum(0)])
 
     def shares(self, index: TokenIndex, top: int = 3) -> dict[TokenKind, list[TokenShare]]:
         """Share of each feature that every kind of token explains."""
-        variation = {kind: _variation(total) for kind, total in self.totals.items()}
-        _, _, scatter = variation["token"]  # of all positions
-        constant = scatter <= 1e-13 * self.totals["token"][2] + 1e-300
-        shares: dict[TokenKind, list[TokenShare]] = {}
-        for kind in KINDS:
-            counts, sums = self.counts[kind], self.sums[kind]
-            n, mean, within = variation[kind]
+        count = self.totals[:, 0, 0]  # [kinds]
+        means = self.totals[:, 1] / self.totals[:, 0].clamp_min(1)  # [kinds, features]
+        scatters = (self.totals[:, 2] - self.totals[:, 1] * means).clamp_min(0)  # Σ (x − mean)²
+        constant = scatters[0] <= 1e-13 * self.totals[0, 2] + 1e-300  # over all positions
+        names, shares = index.tokens.tolist(), {}
+        for kind, n, mean, within, counts, sums in zip(
+            KINDS, count.tolist(), means, scatters, self.counts, self.sums, strict=True
+        ):
             shift = sums / counts.clamp_min(1)[:, None] - mean  # [groups, features]
+            explained, groups = counts[:, None] * shift.square(), int((counts > 0).sum())
             if kind == "context":
-                explained = counts[:, None] * shift.square() * (n / (n - counts).clamp_min(1))[:, None]
+                explained *= (n / (n - counts).clamp_min(1))[:, None]
                 explained[(counts < MIN_COUNT) | (n - counts < MIN_COUNT)] = 0
-                explained[0] = 0
-                raw, groups = explained.amax(0) / within.clamp_min(1e-300), 2
-            else:
-                raw = (counts[:, None] * shift.square()).sum(0) / within.clamp_min(1e-300)
-                groups = int((counts > 0).sum())
-            share = adjusted_share(raw, n, groups) * within / scatter.clamp_min(1e-300)
-            share[constant] = 0
+                explained[0], groups = 0, 2
+            raw = explained.amax(0) if kind == "context" else explained.sum(0)
+            share = adjusted_share(raw / within.clamp_min(1e-300), n, groups)
+            share = (share * within / scatters[0].clamp_min(1e-300)).clamp(0, 1).where(~constant, 0)
             tokens = _standing_out(counts, shift, 1 if kind == "context" else top)
             shares[kind] = [
-                TokenShare(value, tuple(int(index.tokens[group]) for group in chosen if group))
-                for value, chosen in zip(share.clamp(0, 1).tolist(), tokens, strict=True)
+                TokenShare(value, tuple(names[group] for group in chosen if group))
+                for value, chosen in zip(share.tolist(), tokens, strict=True)
             ]
         return shares
 
     def state(self) -> dict[str, Tensor]:
         """Tensors to resume from."""
-        return {f"{kind}.{name}": part[kind] for name, part in vars(self).items() for kind in self.sums}
+        return dict(vars(self))
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Resume from a state."""
-        for key, tensor in state.items():
-            kind, _, name = key.partition(".")
-            vars(self)[name][kind] = tensor
-
-
-def _variation(total: Tensor) -> tuple[float, Tensor, Tensor]:  # [3, features]
-    """Number, mean [features] and scatter Σ (x − mean)² [features]."""
-    mean = total[1] / total[0].clamp_min(1)
-    return total[0, 0].item(), mean, (total[2] - total[1] * mean).clamp_min(0)
+        vars(self).update(state)
 
 
 def _standing_out(counts: Tensor, shift: Tensor, top: int) -> list[list[int]]:  # [G], [G, F]

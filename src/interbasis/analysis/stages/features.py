@@ -96,7 +96,8 @@ def _run(opened: "Workspace", request: FeaturesRequest) -> FeaturesResult:
 
 def analyse(opened: "Workspace", request: FeaturesRequest) -> tuple[FeaturesResult, ExamplesResult]:
     """Compute the results without storing them, some layers in each process, in one pass over the data."""
-    from interbasis.analysis.features.analysis import Analysis, Presentation
+    from interbasis.analysis.features.analysis import Analysis
+    from interbasis.analysis.features.contexts import Presentation
     from interbasis.analysis.features.dataset_examples import ExamplePlan
     from interbasis.data.batches import Batches
 

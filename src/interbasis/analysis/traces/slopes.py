@@ -16,10 +16,8 @@ from torch.utils.checkpoint import checkpoint
 
 from interbasis.analysis.traces.rows import MAX_ROW_ELEMENTS, LayerState
 from interbasis.analysis.traces.targets import Target
-from interbasis.network.cores.attention import Attention
-from interbasis.network.cores.attention.paths import QueryPaths
-from interbasis.network.network import Network, Section
-from interbasis.numerics.integration import Rule, rule
+from interbasis.network.network import Network
+from interbasis.numerics.integration import rule
 
 GRADIENT = rule("gradient")
 MAX_HELD_POSITIONS = 256
@@ -34,7 +32,10 @@ def target_gradients(
     slope = target.row(state.f, state.first, GRADIENT)
     yield target.index, slope
     for layer in range(target.index - 1, -1, -1):
-        slope = slope_before(network.sections[layer], states[layer].f, slope, GRADIENT)
+        with torch.enable_grad():
+            f = states[layer].f.detach().requires_grad_()
+            output = network.sections[layer](f[None])[0]
+        (slope,) = torch.autograd.grad(output, f, slope)
         yield layer, slope
 
 
@@ -61,45 +62,3 @@ def averaged_slopes(
                 value = target.value(f, first - f.shape[1]).sum()
             total[block] += weight * torch.autograd.grad(value, at)[0][here, block]
     return total[positions]
-
-
-def slope_before(section: Section, f: Tensor, slope: Tensor, rule: Rule) -> Tensor:
-    """D at a section's source from D at its target; f [T, d_in], slope [S, d_out] -> [T, d_in]."""
-    outputs = section.positions_out(len(f))
-    back = torch.zeros_like(f)
-    back[outputs] = slope @ section.skip
-    inner = slope @ section.write
-    if isinstance(section.core, Attention):
-        return back + _through_attention(section, f, inner, rule)
-    if section.core.mixes_positions:
-        return back + _by_autograd(section, f, inner, rule)
-    back[outputs] += section.core.pull_back(section.read_outs(f[outputs]), inner, rule) @ section.read
-    return back
-
-
-def _through_attention(section: Section, f: Tensor, inner: Tensor, rule: Rule) -> Tensor:
-    core = section.core
-    assert isinstance(core, Attention)
-    shape, u = core.shape, section.read_outs(f)
-    q = u.new_zeros(shape.heads, len(f), shape.width)
-    k, v = u.new_zeros(2, shape.groups, len(f), shape.width)
-    touched = inner.ne(0).any(1).nonzero()[:, 0]  # queries that the target depends on
-    start = section.positions_out(len(f)).start
-    for block in touched.split(max(1, MAX_ROW_ELEMENTS // (3 * shape.heads * len(f)))):
-        paths = QueryPaths.from_cotangents(shape, u, inner[block], block + start, rule)
-        on_values, on_keys, on_queries = paths.gradients()
-        v += on_values
-        k += on_keys
-        q[:, block + start] += on_queries
-    return torch.cat([part.transpose(0, 1).flatten(1) for part in (q, k, v)], dim=1) @ section.read
-
-
-def _by_autograd(section: Section, f: Tensor, inner: Tensor, rule: Rule) -> Tensor:
-    u, outputs = section.read_outs(f), section.positions_out(len(f))
-    total = torch.zeros_like(u)
-    for node, weight in zip(rule.nodes, rule.weights, strict=True):
-        with torch.enable_grad():
-            at = (node * u).detach().requires_grad_()
-            output = section.core(at[None], outputs)[0]
-        total += weight * torch.autograd.grad(output, at, inner)[0]
-    return total @ section.read
