@@ -16,19 +16,15 @@ from interbasis.analysis.features import records
 from interbasis.analysis.features.activations import FeatureChunk, FeatureReader, chunk_size, input_chunks
 from interbasis.analysis.features.contexts import ImageRendering, Presentation, TokenRendering, lookup, short
 from interbasis.analysis.features.dataset_examples import ExamplePlan, ExampleSums, nested, within
-from interbasis.analysis.features.effects import direct_effects, idle
-from interbasis.analysis.features.fourier_labels import fourier
+from interbasis.analysis.features.effects import direct_effects, idle, mean_effect_records, mean_jacobians
+from interbasis.analysis.features.fourier_labels import fourier, monosemantic
 from interbasis.analysis.features.histograms import HistogramSums
-from interbasis.analysis.features.labels import evidence, label
-from interbasis.analysis.features.mean_effects import mean_effect_records, mean_jacobians
-from interbasis.analysis.features.moments import GroupMoments
-from interbasis.analysis.features.monosemanticity import monosemantic
-from interbasis.analysis.features.probes import class_areas, known_labels
+from interbasis.analysis.features.labels import TokenIndex, TokenSums, evidence, label
+from interbasis.analysis.features.probes import GroupMoments, class_areas, known_labels
 from interbasis.analysis.features.records import FeatureExamples, LayerFeatures, MeanEffects
-from interbasis.analysis.features.token_groups import TokenIndex, TokenSums
 from interbasis.base.errors import InterbasisError
-from interbasis.base.progress import Progress, silent
-from interbasis.compute.checkpoints import NO_CHECKPOINTS, Checkpoints, State
+from interbasis.base.progress import Progress
+from interbasis.compute.checkpoints import Checkpoints, State
 from interbasis.data.batches import Batches
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.lib.counted_tokens import CountedTokens
@@ -51,27 +47,21 @@ class Analysis:
         top: int | None,
         plan: ExamplePlan,
         presentation: Presentation,
-        mean_effect_samples: int = 0,
+        mean_effect_samples: int,
     ):
-        self.graph, self.presentation = graph, presentation
-        self.mean_effect_samples = mean_effect_samples
+        self.graph, self.presentation, self.mean_effect_samples = graph, presentation, mean_effect_samples
         self.network = network.to(graph.config.torch_dtype)
         readers = [FeatureReader(self.network, layer) for layer in graph.layers]
         self.layers = [LayerAnalysis(reader, top, plan, presentation) for reader in readers]
         self.counted = CountedTokens.from_graph(self.network, graph)
 
     def run(
-        self,
-        batches: Batches,
-        progress: Progress = silent,
-        checkpoints: Checkpoints = NO_CHECKPOINTS,
-        numbers: Sequence[int] | None = None,
+        self, batches: Batches, progress: Progress, checkpoints: Checkpoints, numbers: Sequence[int]
     ) -> dict[str, LayerFeatures]:
-        """Describe the layers with these numbers; default: all.
+        """Describe the layers with these numbers.
 
         Unfinished work is stored chunk by chunk, then layer by layer.
         """
-        numbers = range(len(self.layers)) if numbers is None else numbers
         layers = [self.layers[k] for k in numbers]
         if not layers:
             return {}
@@ -114,8 +104,7 @@ class Analysis:
         activations = self.network.activations(inputs.to(self.network.device))
         for layer in layers:
             index, basis = layer.reader.index, layer.basis
-            f = activations[index]
-            values = basis.to_features(f)
+            f, values = activations[index], basis.to_features(activations[index])
             if not self.counted.all and basis.mean is not None:
                 counts = self.counted.at(index, self.network.nodes[index], f)
                 values = torch.where(counts[..., None], values, basis.to_features(basis.mean.to(f)))
@@ -157,9 +146,7 @@ class LayerAnalysis:
 
     def __init__(self, reader: FeatureReader, top: int | None, plan: ExamplePlan, presentation: Presentation):
         self.reader, self.basis, self.presentation = reader, reader.layer, presentation
-        first = self.basis.first_feature
-        last = self.basis.features if top is None else first + top
-        self.chosen = list(range(first, min(last, self.basis.features)))
+        self.chosen = list(range(self.basis.first_feature, self.basis.features))[:top]
         rendering = presentation.rendering
         if isinstance(rendering, ImageRendering):  # with the part that each of the layer's positions sees
             fields = receptive_fields(reader.network, reader.index)
@@ -196,7 +183,7 @@ class LayerAnalysis:
             {
                 "examples": self.examples.state(),
                 "histograms": self.histograms.state(),
-                "tokens": self.tokens.state(),
+                "tokens": vars(self.tokens),
                 "positions": vars(self.positions),
                 "classes": vars(self.classes),
                 "probed": {"values": values, "labels": labels},
@@ -207,7 +194,7 @@ class LayerAnalysis:
         """Resume from a state."""
         self.examples.restore(within("examples", tensors))
         self.histograms.restore(within("histograms", tensors))
-        self.tokens.restore(within("tokens", tensors))
+        vars(self.tokens).update(within("tokens", tensors))
         self.positions = GroupMoments(**within("positions", tensors))
         self.classes = GroupMoments(**within("classes", tensors))
         self.probed = [(tensors["probed.values"], tensors["probed.labels"])]
@@ -239,20 +226,14 @@ class LayerAnalysis:
             shares = {kind: shares[k] for kind, shares in tokens.items()}
             feature = feature.model_copy(update={"evidence": evidence(feature, shares, name, isolated)})
             features.append(feature.model_copy(update={"label": label(feature, examples[k])}))
-        counts = None
-        if labels is not None:
-            counted = monosemantic(labels, constant=basis.constant)
-            counts = records.MonosemanticCount(**counted.model_dump(exclude={"shares"}))
+        counts = monosemantic(labels, constant=basis.constant) if labels else None
         described = LayerFeatures(name=basis.name, features=tuple(features), monosemantic=counts)
         return {}, described.model_dump(mode="json")
 
     def shown(self) -> tuple[FeatureExamples, ...]:
         """Examples of the features that are chosen."""
-        examples = self.examples.result(range(len(self.chosen)))
-        return tuple(
-            FeatureExamples(index=j, bands=feature.bands)
-            for j, feature in zip(self.chosen, examples, strict=True)
-        )
+        shown = zip(self.chosen, self.examples.result(range(len(self.chosen))), strict=True)
+        return tuple(feature.model_copy(update={"index": j}) for j, feature in shown)
 
     def _is_output(self) -> bool:
         """Whether the features are the outputs themselves, each of which would push itself."""

@@ -1,10 +1,9 @@
 """Rendering of dataset examples (tokens, images, rows), and fingerprints that tell equal contexts."""
 
 import base64
-import struct
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -63,16 +62,15 @@ class TokenRendering:
         first = max(0, occurrence.position - self.before)
         shown = occurrence.inputs[first : occurrence.position + self.after + 1]
         start, values = occurrence.around
-        activations = [0.0] * len(shown)  # a position that the layer does not have counts for nothing
-        for k, value in enumerate(values.tolist(), start - first):
-            if 0 <= k < len(shown):
-                activations[k] = short(value)
+        near = dict(enumerate(map(short, values.tolist()), start - first))
         return TokenExample(
             value=short(occurrence.value),
             sample=occurrence.sample,
             position=occurrence.position,
             tokens=tuple(self.decode(token) for token in shown.tolist()),
-            activations=tuple(activations),
+            activations=tuple(
+                near.get(k, 0.0) for k in range(len(shown))
+            ),  # 0 where the layer has no position
             active=occurrence.position - first,
         )
 
@@ -235,15 +233,11 @@ def thumbnail(pixels: Tensor, seen: Tensor | None) -> Tensor:  # [c, h, w] -> ui
 
 def png(image: np.ndarray) -> str:
     """Encode a uint8 image [height, width, 1 or 3] as a PNG data URI."""
-    height, width, channels = image.shape
-    lines = np.pad(image.reshape(height, -1), ((0, 0), (1, 0)))  # each line says "unfiltered" first
-    header = struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2}[channels], 0, 0, 0)
-    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b"")]
-    body = b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        for name, data in parts
-    )
-    return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + body).decode()
+    from PIL import Image
+
+    file = BytesIO()
+    Image.fromarray(image[..., 0] if image.shape[2] == 1 else image).save(file, "png")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
 def fingerprints(inputs: Tensor, positions: int, kind: ExampleKind, before: int) -> Tensor:  # [n, positions]

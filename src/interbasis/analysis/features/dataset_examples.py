@@ -89,18 +89,16 @@ class Candidates:
         Of values in one sample whose surroundings overlap, the largest counts.
         """
         peaks = _peaks(values, max(map(abs, window))).flatten(0, 1)  # [N, features]
-        flat = contexts.flatten()
-        rows = largest(peaks, POOL * k)
-        pool = _first_of_each_context(peaks.gather(0, rows), flat[rows])
-        exhausted = ~peaks.gather(0, rows[-1:]).isfinite() | (len(rows) == len(peaks))
-        if (exhausted | (pool.isfinite().sum(0) >= k)).all():
-            best = largest(pool, k)
-            rows, chosen = rows.gather(0, best), pool.gather(0, best)
-        else:  # some context repeats so often that it fills the pool
-            peaks = _largest_of_each_context(peaks, flat)
-            rows = largest(peaks, k)
-            chosen = peaks.gather(0, rows)
-        return cls(chosen, places.flatten()[rows], flat[rows], around(values, rows, window))
+        flat, size, enough = contexts.flatten(), k, False
+        while not enough:  # more candidates where contexts repeat
+            size *= POOL
+            rows = largest(peaks, size)
+            pool = _first_of_each_context(peaks.gather(0, rows), flat[rows])
+            exhausted = ~peaks.gather(0, rows[-1:]).isfinite() | (len(rows) == len(peaks))
+            enough = bool((exhausted | (pool.isfinite().sum(0) >= k)).all())
+        best = largest(pool, k)
+        rows = rows.gather(0, best)
+        return cls(pool.gather(0, best), places.flatten()[rows], flat[rows], around(values, rows, window))
 
     def merge(self, later: "Candidates", k: int) -> "Candidates":
         """The k largest of both; ``later`` comes after this in the data."""
@@ -138,23 +136,10 @@ def _peaks(values: Tensor, radius: int) -> Tensor:  # [n, S, features]
 
 def _first_of_each_context(values: Tensor, contexts: Tensor) -> Tensor:  # [m, features], largest first
     """The first value of each context; −∞ for those that repeat it."""
-    same = contexts[:, None] == contexts[None]  # [m, m, features]
-    earlier = torch.ones(len(values), len(values), dtype=torch.bool).tril(-1)[..., None]
-    return values.masked_fill((same & earlier).any(1), -torch.inf)
-
-
-def _largest_of_each_context(values: Tensor, contexts: Tensor) -> Tensor:  # [N, features], [N]
-    """The largest value of each context, the first of equal ones; −∞ elsewhere."""
-    distinct, group = contexts.unique(return_inverse=True)
-    if len(distinct) == len(contexts):
-        return values
-    wide = group[:, None].expand_as(values)
-    best = values.new_full((len(distinct), values.shape[1]), -torch.inf)
-    best = best.scatter_reduce(0, wide, values, "amax")
-    rows = torch.arange(len(values))[:, None].expand_as(values)
-    at_best = torch.where(values == best.gather(0, wide), rows, len(values))
-    first = torch.full(best.shape, len(values)).scatter_reduce(0, wide, at_best, "amin")
-    return values.masked_fill(first.gather(0, wide) != rows, -torch.inf)
+    ordered, order = contexts.sort(dim=0, stable=True)
+    repeated = torch.zeros_like(contexts, dtype=torch.bool)
+    repeated.scatter_(0, order[1:], ordered[1:] == ordered[:-1])
+    return values.masked_fill(repeated, -torch.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,16 +192,12 @@ class ExampleSums:
             reservoir = self.held[1].merge(reservoir, self.plan.reservoir)
         self.held = ends, reservoir
         held = torch.cat([ends.places.flatten(), reservoir.places]) >> SHIFT
-        labels = chunk.labels if chunk.labels is not None and chunk.labels.ndim == 1 else None
-        samples = {}
-        for sample in held.unique().tolist():
-            if sample < chunk.first:
-                samples[sample] = self.samples[sample]
-            else:
-                row = sample - chunk.first
-                label = None if labels is None else int(labels[row])
-                samples[sample] = (chunk.inputs[row].detach().cpu().clone(), label)
-        self.samples = samples
+        indices = held.unique().tolist()
+        self.samples = {k: self.samples[k] for k in indices if k < chunk.first}
+        for row in (k - chunk.first for k in indices if k >= chunk.first):
+            inputs = chunk.inputs[row].detach().cpu().clone()
+            label = int(chunk.labels[row]) if chunk.labels is not None and chunk.labels.ndim == 1 else None
+            self.samples[chunk.first + row] = inputs, label
 
     @property
     def window(self) -> range:

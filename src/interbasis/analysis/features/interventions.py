@@ -19,7 +19,7 @@ from interbasis.analysis.features.activations import (
     input_chunks,
     outputs_from,
 )
-from interbasis.analysis.features.moments import GroupMoments
+from interbasis.analysis.features.probes import GroupMoments
 from interbasis.base.devices import double, near_sums, sums_device
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress, silent
@@ -83,11 +83,11 @@ def intervene(
     reader = FeatureReader(network, layer)
     if not 0 <= feature < layer.features:
         raise InterbasisError(f"{layer.name!r} has features 0 to {layer.features - 1}, not {feature}")
-    batches = Batches(data, predicts_next=network.predicts_next)
+    batches = means = Batches(data, predicts_next=network.predicts_next)
     labelled = value is None or batches.labelled
-    targets = torch.tensor([0.0 if value is None else value], dtype=torch.float64)
-    if value is None:
-        means = batches
+    if value is not None:
+        targets = torch.tensor([value], dtype=torch.float64)
+    else:
         if mean_data is not None:
             means = Batches(mean_data, "mean_data", predicts_next=network.predicts_next)
         moments = _class_moments(reader, feature, means, groups)

@@ -23,6 +23,7 @@ from interbasis.network.cores.attention.paths import QueryPaths
 from interbasis.network.network import Section
 from interbasis.numerics.integration import Rule
 
+Gradients = Callable[[], Iterable[tuple[slice, Tensor]]]
 MAX_ROW_ELEMENTS = 2**23
 """Edges from all positions that are held at once."""
 
@@ -96,12 +97,7 @@ class IncomingEdges:
     a node has edges from one position alone, [k', 1, width].
     """
 
-    def __init__(
-        self,
-        source: LayerState,
-        gradients: Callable[[], Iterable[tuple[slice, Tensor]]],
-        positions: Tensor | None = None,
-    ):
+    def __init__(self, source: LayerState, gradients: Gradients, positions: Tensor | None = None):
         self.source, self.gradients, self.positions = source, gradients, positions
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
@@ -167,22 +163,16 @@ class AttentionEdges(IncomingEdges):
     def at(self, nodes: NodeSet) -> EdgeBlock:
         values = self.source.features[nodes.positions, nodes.features]  # [K]
         read = self.read[:, nodes.features]
-        local = torch.arange(len(nodes), device=read.device)
-        parts: list[tuple[Tensor, ...]] = []
+        at_nodes = torch.arange(len(nodes), device=read.device), nodes.positions
+        parts = []
         for block, paths in self._paths(len(nodes) * len(self.read)):
-            coefficients = paths.onto(read)
-            here = self.queries[block][:, None] == nodes.positions
-            parts.append(
-                (
-                    self.skip[block][:, nodes.features] * here * values,
-                    coefficients.value_at(local, nodes.positions) * values,
-                    coefficients.key_at(local, nodes.positions) * values,
-                    coefficients.query() * here * values,
-                )
-            )
-        skip, value, key, query = (torch.cat(part) for part in zip(*parts, strict=True))
-        paths_by_name = {"skip": skip, "value": value, "key": key, "query": query}
-        return EdgeBlock(skip + value + key + query, paths_by_name)
+            coefficients, here = paths.onto(read), self.queries[block][:, None] == nodes.positions
+            skip, query = self.skip[block][:, nodes.features] * here, coefficients.query() * here
+            moved = coefficients.value_at(*at_nodes), coefficients.key_at(*at_nodes)
+            parts.append(torch.stack([skip, *moved, query]) * values)
+        by_path = torch.cat(parts, dim=1)  # [4, k, K]
+        names = "skip", "value", "key", "query"
+        return EdgeBlock(by_path.sum(0), dict(zip(names, by_path, strict=True)))
 
     @cached_property
     def errors(self) -> Tensor:
@@ -213,6 +203,19 @@ def edges_into(
     return IncomingEdges(source, lambda: [(slice(0, len(g)), gradient[:, None])], positions)
 
 
+def line_gradient(
+    function: Callable[[Tensor], Tensor], f: Tensor, rule: Rule, seeds: Tensor | None = None
+) -> Tensor:
+    """∫dα of the gradient of a function at α f, or of its products with each of k ``seeds``."""
+    total = f.new_zeros(())
+    for node, weight in zip(rule.nodes, rule.weights, strict=True):
+        with torch.enable_grad():
+            at = (node * f).detach().requires_grad_()
+            output = function(at)
+        total = total + weight * torch.autograd.grad(output, at, seeds, is_grads_batched=seeds is not None)[0]
+    return total
+
+
 def _autograd_gradients(
     section: Section, source: LayerState, target: LayerState, nodes: NodeSet, rule: Rule
 ) -> Iterator[tuple[slice, Tensor]]:
@@ -221,14 +224,7 @@ def _autograd_gradients(
     size = max(1, MAX_ROW_ELEMENTS // f.numel())
     for start in range(0, len(nodes), size):
         block = slice(start, min(start + size, len(nodes)))
-        g, positions = cotangents[block], nodes.positions[block]
-        total = f.new_zeros(len(g), *f.shape)
-        for node, weight in zip(rule.nodes, rule.weights, strict=True):
-            with torch.enable_grad():
-                at = (node * f).detach().requires_grad_()
-                output = section(at[None])[0]  # [S, d_out]
-            seeds = output.new_zeros(len(g), *output.shape)
-            seeds[torch.arange(len(seeds)), positions] = g
-            (gradient,) = torch.autograd.grad(output, at, seeds, is_grads_batched=True)
-            total += weight * gradient
-        yield block, total
+        g = cotangents[block]
+        seeds = g.new_zeros(len(g), section.count_out(len(f)), g.shape[1])
+        seeds[torch.arange(len(g)), nodes.positions[block]] = g
+        yield block, line_gradient(lambda at: section(at[None])[0], f, rule, seeds)

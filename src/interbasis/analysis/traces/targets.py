@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from interbasis.analysis.features.activations import outputs_from
+from interbasis.analysis.traces.rows import line_gradient
 from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Record
 from interbasis.graph.interaction_graph import InteractionGraph
@@ -54,13 +55,7 @@ class Target:
 
     def row(self, f: Tensor, first: int, rule: Rule) -> Tensor:  # [T, width] -> [T, width]
         """∫dα of its gradient at α f."""
-        total = torch.zeros_like(f)
-        for node, weight in zip(rule.nodes, rule.weights, strict=True):
-            with torch.enable_grad():
-                at = (node * f).detach().requires_grad_()
-                value = self.value(at[None], first).sum()
-            total += weight * torch.autograd.grad(value, at)[0]
-        return total
+        return line_gradient(lambda at: self.value(at[None], first)[0], f, rule)
 
     def outputs(self, f: Tensor, position: int) -> Tensor:  # [n, T, width] -> [n, outputs]
         """The model's outputs at one position."""

@@ -8,10 +8,16 @@ import torch
 from torch import Tensor
 
 from interbasis.analysis.traces import records
-from interbasis.analysis.traces.checks import Interventions, agreement, check_agreement, spread, strongest
+from interbasis.analysis.traces.checks import (
+    Interventions,
+    agreement,
+    check_agreement,
+    spread,
+    strongest,
+    target_gradients,
+)
 from interbasis.analysis.traces.records import TARGET, Trace, TraceNode, TraceSettings, error_name, node_name
 from interbasis.analysis.traces.rows import IncomingEdges, LayerState, NodeSet, edges_into
-from interbasis.analysis.traces.slopes import target_gradients
 from interbasis.analysis.traces.targets import TargetRequest, resolve
 from interbasis.analysis.traces.walk import WalkStep, prune, walk
 from interbasis.base.errors import InterbasisError
@@ -50,43 +56,7 @@ def trace(
         InterbasisError: The inputs are not one sample, the graph belongs to another network, or there is no
             such target.
     """
-    settings = settings or TraceSettings()
-    computation = Computation.from_inputs(network, graph, inputs)
-    return Tracing(computation, target or TargetRequest(), settings, names).result()
-
-
-@dataclass(frozen=True, eq=False)
-class Computation:
-    """A network at one input: the activations of every node layer, with their bases."""
-
-    network: Network
-    graph: InteractionGraph
-    inputs: Tensor
-    states: list[LayerState]
-
-    @classmethod
-    @torch.no_grad()
-    def from_inputs(cls, network: Network, graph: InteractionGraph, inputs: Tensor) -> "Computation":
-        """Run the network once, in the dtype of the build."""
-        if network.layers != graph.layer_names:
-            network = network.between(graph.layer_names)
-        network = network.to(graph.config.torch_dtype)
-        graph = replace(graph, layers=graph.centred_layers())
-        batch = torch.as_tensor(inputs, device=network.device)[None]
-        image = batch.ndim > 2 and batch.is_floating_point()
-        activations = network.activations(batch) if batch.numel() and (image or batch.ndim == 2) else []
-        positions = activations[0].shape[1] if activations else 0
-        if not positions or (image and positions > 1):
-            raise InterbasisError(
-                "expected one sample: tokens [positions], a row of numbers or, if the network flattens it, "
-                f"an image; received a tensor of shape {list(batch.shape[1:])}"
-            )
-        counted = CountedTokens.from_graph(network, graph)
-        states = [
-            LayerState(basis, f[0], positions - f.shape[1], ~counted.at(k, network.nodes[k], f)[0])
-            for k, (basis, f) in enumerate(zip(graph.layers, activations, strict=True))
-        ]
-        return cls(network, graph, batch[0], states)
+    return Tracing(network, graph, inputs, target, settings, names).result()
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,25 +87,47 @@ class TracedLayer:
 
 
 class Tracing:
-    """One target of a computation."""
+    """A network at one input: the activations of every node layer with their bases, and the target."""
 
+    @torch.no_grad()
     def __init__(
         self,
-        computation: Computation,
-        request: TargetRequest,
-        settings: TraceSettings,
-        names: Sequence[str] | None,
+        network: Network,
+        graph: InteractionGraph,
+        inputs: Tensor,
+        request: TargetRequest | None = None,
+        settings: TraceSettings | None = None,
+        names: Sequence[str] | None = None,
     ):
-        self.inputs, self.settings, self.names = computation.inputs, settings, names
-        self.network, self.states = computation.network, computation.states
-        self.rule, last = rule(settings.method, settings.quadrature), self.states[-1].f
-        self.target = resolve(self.network, computation.graph, request, last, len(self.states[0].f))
+        """Run the network once, in the dtype of the build; arguments as for `trace`."""
+        self.settings, self.names = settings or TraceSettings(), names
+        if network.layers != graph.layer_names:
+            network = network.between(graph.layer_names)
+        self.network = network = network.to(graph.config.torch_dtype)
+        graph = replace(graph, layers=graph.centred_layers())
+        batch = torch.as_tensor(inputs, device=network.device)[None]
+        image = batch.ndim > 2 and batch.is_floating_point()
+        activations = network.activations(batch) if batch.numel() and (image or batch.ndim == 2) else []
+        positions = activations[0].shape[1] if activations else 0
+        if not positions or (image and positions > 1):
+            raise InterbasisError(
+                "expected one sample: tokens [positions], a row of numbers or, if the network flattens it, "
+                f"an image; received a tensor of shape {list(batch.shape[1:])}"
+            )
+        counted, self.inputs = CountedTokens.from_graph(network, graph), batch[0]
+        self.states = [
+            LayerState(basis, f[0], positions - f.shape[1], ~counted.at(k, network.nodes[k], f)[0])
+            for k, (basis, f) in enumerate(zip(graph.layers, activations, strict=True))
+        ]
+        self.rule = rule(self.settings.method, self.settings.quadrature)
+        last = self.states[-1].f
+        self.target = resolve(network, graph, request or TargetRequest(), last, positions)
 
     @torch.no_grad()
     def result(self) -> Trace:
         """Walk back from the target, prune, check."""
         settings, states = self.settings, self.states[: self.target.index + (self.target.basis is None)]
-        steps = list(walk(self.network.sections, states, self._into_target(), self.rule, settings.max_nodes))
+        steps = list(walk(self.network, states, self._into_target(), self.rule, settings.max_nodes))
         masks = prune(steps, settings.node_threshold, settings.edge_threshold)
         slopes = dict(target_gradients(self.network, self.target, self.states))
         layers = []
@@ -231,19 +223,16 @@ class Tracing:
         count, best = self.settings.checks, strongest(nodes, self.settings.checks)
         run = Interventions(self.network, self.states, self.target, self.settings.effect_points)
         checks, sampled = run.to_the_mean(best), run.to_the_mean(spread(nodes, count))
-        other, edges = (
-            run.to_other_values(best),
-            run.through_one_section(_strongest_edges(layers, nodes, count)),
-        )
+        strongest_edges = _strongest_edges(layers, nodes, count)
+        other, edges = run.to_other_values(best), run.through_one_section(strongest_edges)
+        measured = [check.measured for check in checks]
         return records.TraceChecks(
             nodes=checks,
             spread=sampled,
             other_values=other,
             edges=edges,
             node_agreement=check_agreement(checks),
-            gradient_agreement=agreement(
-                [-node.effect for node in best], [check.measured for check in checks]
-            ),
+            gradient_agreement=agreement([-node.effect for node in best], measured),
             spread_agreement=check_agreement(sampled),
             other_agreement=check_agreement(other),
             edge_agreement=check_agreement(edges),

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from interbasis.analysis.traces.rows import EdgeBlock, IncomingEdges, LayerState, NodeSet, edges_into
 from interbasis.base.errors import InterbasisError
-from interbasis.network.network import Section
+from interbasis.network.network import Network
 from interbasis.numerics.integration import Rule
 
 
@@ -71,18 +71,14 @@ def step_back(layer: int, incoming: IncomingEdges, weights: Tensor, max_nodes: i
 
 
 def walk(
-    sections: Sequence[Section],
-    states: Sequence[LayerState],
-    incoming: IncomingEdges,
-    rule: Rule,
-    max_nodes: int,
+    network: Network, states: Sequence[LayerState], incoming: IncomingEdges, rule: Rule, max_nodes: int
 ) -> Iterator[WalkStep]:
     """All steps, from the layer that the target is read from to the first; ``incoming`` are its edges."""
     last = len(states) - 1
     step = step_back(last, incoming, states[last].f.new_ones(1), max_nodes)
     yield step
     for layer in range(last - 1, -1, -1):
-        incoming = edges_into(sections[layer], states[layer], states[layer + 1], step.nodes, rule)
+        incoming = edges_into(network.sections[layer], states[layer], states[layer + 1], step.nodes, rule)
         step = step_back(layer, incoming, step.influence, max_nodes)
         yield step
 
