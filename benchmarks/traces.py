@@ -22,7 +22,7 @@ from interbasis.analysis.prompts import Prompt, named_output, open_prompt
 from interbasis.analysis.traces.checks import check_agreement
 from interbasis.analysis.traces.records import Trace, TraceSettings
 from interbasis.analysis.traces.targets import TargetRequest
-from interbasis.analysis.traces.trace import Computation, Tracing
+from interbasis.analysis.traces.trace import Tracing
 from interbasis.data.batches import Batches
 
 PROMPTS: dict[str, tuple[tuple[str, str, str | None, str | None], ...]] = {
@@ -129,8 +129,8 @@ def main() -> None:
     signs: dict[str, list[float]] = {name: [] for name in ("averaged slopes", "gradient")}
     ranks, stored = [], []
     for kind, prompt, target in chosen(opened, options.prompts):
-        computation = Computation.from_inputs(opened.network, opened.graph, prompt.inputs)
-        cells, trace, checks = row(Tracing(computation, target, settings, prompt.names), kind, prompt)
+        tracing = Tracing(opened.network, opened.graph, prompt.inputs, target, settings, prompt.names)
+        cells, trace, checks = row(tracing, kind, prompt)
         print("| " + " | ".join(cells).replace("\n", "↵") + " |", flush=True)
         assert trace.checks is not None
         signs["averaged slopes"].append(trace.checks.node_agreement.sign_agreement)

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from interbasis.analysis.costs import profile
-from interbasis.analysis.costs.models import SHAPES
-from interbasis.analysis.costs.plan import make_plan
+from interbasis.analysis.costs.plan import SHAPES, make_plan
 from interbasis.analysis.costs.records import PlanRequest
 from pages import DOCS, README
 

@@ -14,7 +14,7 @@ from sklearn.metrics import adjusted_mutual_info_score, average_precision_score,
 from torch import Tensor
 
 from interbasis.analysis.ablation.masked_pass import ablate_nodes
-from interbasis.analysis.modules.modules import NO_MODULE, by_layer, find_modules, leiden_with_count
+from interbasis.analysis.modules.modules import NO_MODULE, by_layer, find_modules, leiden
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
@@ -26,6 +26,10 @@ Partition = Sequence[np.ndarray]
 """Per layer, the module of every feature."""
 EFFECT_SAMPLES = 1000
 """Samples on which modules are ablated."""
+MAX_LOG_RESOLUTION = 5.0
+"""Bound of |log₂ γ| in the search for a number of modules."""
+MAX_RESOLUTIONS = 12
+"""Resolutions tried in the search for a number of modules."""
 
 
 def score(known: KnownNetwork, graph: InteractionGraph, seed: int = 0) -> RecoveryScores:
@@ -128,6 +132,25 @@ def _modules(graph: InteractionGraph, seed: int, count: int) -> tuple[Partition,
         return none, none
     weighted = WeightedGraph.from_graph(graph)
     return modules.assignment, by_layer(leiden_with_count(weighted, count, seed), weighted)
+
+
+def leiden_with_count(weighted: WeightedGraph, count: int, seed: int) -> np.ndarray:
+    """The partition at the resolution that gives ``count`` modules, or nearly so; [nodes].
+
+    log γ is bisected from γ = 1 on, which stays where it gives that number already.
+    """
+    low, high = -MAX_LOG_RESOLUTION, MAX_LOG_RESOLUTION
+    nearest = np.zeros(len(weighted.connected), dtype=np.int64)
+    for _ in range(MAX_RESOLUTIONS):
+        middle = (low + high) / 2
+        labels = leiden(weighted, 2**middle, seed)
+        number = len(np.unique(labels))
+        if abs(number - count) < abs(len(np.unique(nearest)) - count):
+            nearest = labels
+        if number == count:
+            break
+        low, high = (middle, high) if number < count else (low, middle)
+    return nearest
 
 
 def _agreement(modules: Partition, labels: list[Tensor], read: list[Tensor]) -> float:

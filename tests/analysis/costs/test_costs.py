@@ -7,9 +7,8 @@ import torch
 
 import interbasis
 from interbasis.analysis.costs import profile
-from interbasis.analysis.costs.models import SHAPES, open_shapes
 from interbasis.analysis.costs.operations import Operations, Workload
-from interbasis.analysis.costs.plan import make_plan
+from interbasis.analysis.costs.plan import SHAPES, make_plan, open_shapes
 from interbasis.analysis.costs.profile import machine_profile, seconds
 from interbasis.analysis.costs.records import PlanRequest
 from interbasis.base.errors import InterbasisError

@@ -5,7 +5,16 @@ import torch
 
 from interbasis.analysis.features import explained_variance
 from interbasis.analysis.features.activations import FeatureChunk
-from interbasis.analysis.features.labels import MAX_TEXT, MIN_SHARE, evidence, label
+from interbasis.analysis.features.labels import (
+    MAX_TEXT,
+    MIN_SHARE,
+    WINDOW,
+    TokenIndex,
+    TokenShare,
+    TokenSums,
+    evidence,
+    label,
+)
 from interbasis.analysis.features.records import (
     Effects,
     Feature,
@@ -15,7 +24,6 @@ from interbasis.analysis.features.records import (
     PositionStatistics,
     Push,
 )
-from interbasis.analysis.features.token_groups import WINDOW, TokenIndex, TokenShare, TokenSums
 
 NAMES = ["the", " cat", " dog", " sat", " Lily", " Tom", "\n"]
 
@@ -39,7 +47,7 @@ def text():
 
 
 def sums_of(tokens, values, cuts) -> tuple[TokenSums, TokenIndex]:
-    sums, index = TokenSums(), TokenIndex()
+    sums, index = TokenSums(values.shape[2]), TokenIndex()
     for start in range(0, len(tokens), cuts):
         some = tokens[start : start + cuts]
         sums.add(FeatureChunk(start, some, None, values[start : start + cuts]), index.groups(some))
@@ -103,9 +111,9 @@ def test_chunks_and_resumed_passes_give_the_same(text):
     whole, index = sums_of(tokens, values, 60)
     cut, other = sums_of(tokens, values, 7)
     assert torch.equal(index.tokens, other.tokens)
-    resumed, again = TokenSums(), TokenIndex()
+    resumed, again = TokenSums(values.shape[2]), TokenIndex()
     half, known = sums_of(tokens[:30], values[:30], 30)
-    resumed.restore(half.state())
+    vars(resumed).update(vars(half))
     again.restore(known.tokens)
     resumed.add(FeatureChunk(30, tokens[30:], None, values[30:]), again.groups(tokens[30:]))
     for kind, expected in whole.shares(index).items():

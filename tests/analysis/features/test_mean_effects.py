@@ -5,8 +5,8 @@ import torch
 from scipy.linalg import hadamard
 
 import interbasis
-from interbasis.analysis.features import mean_effects
-from interbasis.analysis.features.mean_effects import mean_effect_records, mean_jacobians
+from interbasis.analysis.features import effects
+from interbasis.analysis.features.effects import mean_effect_records, mean_jacobians
 from interbasis.data.samples import Samples
 from tiny_models import configs, random_model, tokens
 
@@ -154,7 +154,7 @@ def test_with_all_signs_effects_are_exact(case, lengths, monkeypatch):
     samples = inputs if lengths is None else [x[:n] for x, n in zip(inputs, lengths, strict=True)]
     graph = interbasis.build(network, data, dtype="float64", edge_method=None).graph
     chosen = [list(range(1, min(4, layer.features))) for layer in graph.layers[:-1]]
-    monkeypatch.setattr(mean_effects, "random_signs", all_signs)
+    monkeypatch.setattr(effects, "random_signs", all_signs)
     found = mean_jacobians(network, graph.layers, data, chosen, sources=SIGNS)
     for layer, features, jacobian in list(zip(graph.layers, chosen, found, strict=False))[::5]:
         expected = exact_effects(network, layer, samples, features)
@@ -169,9 +169,9 @@ def z_scores(network, data, samples) -> torch.Tensor:
     for layer in graph.layers[:-1:5]:
         features = found.layers[layer.name].features
         truth = exact_effects(network, layer, samples, [one.index for one in features])
-        for one, effects in zip(features, truth, strict=True):
+        for one, exact in zip(features, truth, strict=True):
             for push in (*one.mean_effects.up, *one.mean_effects.down):
-                expected = effects[int(push.name)].item() * layer.deviation(one.index)
+                expected = exact[int(push.name)].item() * layer.deviation(one.index)
                 z.append((push.value - expected) / push.error)
     return torch.tensor(z)
 

@@ -9,7 +9,7 @@ from torch import nn
 import interbasis
 from cases import mlp, normal
 from interbasis import features
-from interbasis.analysis.features.moments import GroupMoments
+from interbasis.analysis.features.probes import GroupMoments
 
 
 def test_auroc_is_scikit_learns_with_ties_and_for_many_attributes():

@@ -169,8 +169,6 @@ def test_vertex_cuts_are_minimal():
     assert found.count == 2
     (cut,) = vertex_cuts(graph, found)
     assert cut.features == (("linear.1", 3),)
-    with pytest.raises(interbasis.InterbasisError, match="two different modules"):
-        vertex_cuts(graph, found, [(0, 0)])
 
 
 def test_vertex_cuts_are_networkx_s():
@@ -196,7 +194,7 @@ def test_vertex_cuts_are_networkx_s():
         ]
         offsets = dict(zip(found.layers, weighted.offsets, strict=False))
         assert [offsets[layer] + index for layer, index in cut.features] == expected
-        assert cut.size == size > 0
+        assert len(cut.features) == size > 0
 
 
 def test_bad_requests_get_a_sentence():

@@ -6,10 +6,10 @@ from torch import Tensor
 
 import interbasis
 from cases import mlp
-from interbasis.analysis.traces import checks, slopes
+from interbasis.analysis.traces import checks
 from interbasis.analysis.traces.records import TARGET, Trace, TraceSettings, error_name, node_name
 from interbasis.analysis.traces.targets import TargetRequest
-from interbasis.analysis.traces.trace import Computation, Tracing, trace
+from interbasis.analysis.traces.trace import Tracing, trace
 from interbasis.analysis.traces.trace import trace as trace_inputs
 from interbasis.numerics.integration import rule
 from reference import jacobians
@@ -164,13 +164,12 @@ def test_effects_are_activations_times_gradients(name):
 @pytest.mark.parametrize("name", ["mlp", "llama"])
 def test_averaged_slopes_are_those_between_the_mean_and_the_activations(name, monkeypatch):
     """Against a Jacobian at every point; with many points they add up to what the position is worth."""
-    monkeypatch.setattr(slopes, "MAX_HELD_POSITIONS", {"mlp": 256, "llama": 1}[name])
+    monkeypatch.setattr(checks, "MAX_HELD_POSITIONS", {"mlp": 256, "llama": 1}[name])
     case, trace = family(name), traced(name)
-    computation = Computation.from_inputs(case.network, case.graph, case.sample)
-    target = Tracing(computation, TargetRequest(), TraceSettings(), None).target
+    tracing = Tracing(case.network, case.graph, case.sample)
     layer, points = 1, {"mlp": 24, "llama": 4}[name]
-    state, basis = computation.states[layer], case.graph.layers[layer]
-    found = slopes.averaged_slopes(case.network, target, (layer, state), [0], points)[0]
+    state, basis = tracing.states[layer], case.graph.layers[layer]
+    found = checks.averaged_slopes(case.network, tracing.target, (layer, state), [0], points)[0]
     f, way, integral = state.f[None], torch.zeros_like(state.f[None]), rule("quadrature", points)
     way[0, 0] = (state.f - basis.inverse[:, 0])[0]
     expected = sum(

@@ -5,10 +5,11 @@ import torch
 
 import interbasis
 from interbasis.analysis.ablation.robust import Attack
-from interbasis.analysis.modules.modules import find_modules, leiden_with_count
+from interbasis.analysis.modules.modules import find_modules
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
 from interbasis_studies.known import PlantedSpec, fit, plant
 from interbasis_studies.known.learnt import edge_counts, halves, network_answers, shared
+from interbasis_studies.known.scores import leiden_with_count
 
 SPEC = PlantedSpec(parts=2, size=3, hidden=6, depth=1, samples=300)
 

@@ -1,1 +1,1 @@
-"""What a build costs: operations from shapes, seconds from a profile of the machine."""
+"""Costs of a build: operations from shapes, seconds from a profile of the machine."""

@@ -1,4 +1,4 @@
-"""What counting operations leaves out, phase by phase: memory that is made anew, short rows, Python.
+"""Factors for what counting operations leaves out, by phase: memory that is made anew, short rows, Python.
 
 Medians over six builds, `python benchmarks/costs.py fit`, one thread, 17 November 2026 (docs/costs.md);
 `check` compares the plan with six other builds.

@@ -7,15 +7,10 @@ PyTorch count where matrices are small.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from operator import add
 
-from interbasis.compute.executor import (
-    CHUNK_BYTES,
-    FINE_CHUNK_BYTES,
-    LAYERS_AT_ONCE,
-    TOKENS_PER_CHUNK,
-    most_blocks,
-)
+from interbasis.compute import executor
 from interbasis.graph.settings import BuildConfig
 from interbasis.lib.survey import MAX_DECOMPOSED, MAX_TOKENS
 from interbasis.network.cores import (
@@ -42,6 +37,8 @@ CALLS = {
 pair of groups. Measured on networks so small that nothing else counts."""
 PASSES_OVER_SUMS = 13.5
 """Passes over the sums of a block of data, in float64: made, added to, filled, merged. Fitted."""
+NORM = Variance | Normalize
+"""Cores of a norm, whose edges have a closed form."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +53,10 @@ class Operations:
     calls: float = 0.0
 
     def __add__(self, other: "Operations") -> "Operations":
-        return Operations(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+        return Operations(*map(add, vars(self).values(), vars(other).values()))
 
     def __mul__(self, factor: float) -> "Operations":
-        return Operations(*(factor * getattr(self, f.name) for f in fields(self)))
+        return Operations(*(factor * amount for amount in vars(self).values()))
 
     @property
     def flops(self) -> float:
@@ -96,15 +93,14 @@ class Workload:
 
     def chunks(self, fine: bool) -> float:
         """Number of chunks of a pass over the data."""
-        per_position = sum(s.source.width + s.shapes.read[0] for s in self.network.sections)
-        per_position += self.network.nodes[-1].width
-        few = max(1, FINE_CHUNK_BYTES // (8 * per_position * self.positions))
-        samples = few if fine else max(1, CHUNK_BYTES // (8 * per_position * self.positions))
+        widths = [s.source.width + s.shapes.read[0] for s in self.network.sections]
+        sample = 8 * (sum(widths) + self.network.nodes[-1].width) * self.positions  # bytes
+        samples = few = max(1, executor.FINE_CHUNK_BYTES // sample)
         if not fine:
-            widest = max(s.source.width + s.shapes.read[0] for s in self.network.sections)
-            most = LAYERS_AT_ONCE * CHUNK_BYTES // (8 * widest * self.positions)
-            samples = max(samples, min(-(-TOKENS_PER_CHUNK // self.positions), most))
-        blocks = min(most_blocks(self.network) or 1, self.tokens / (few * self.positions))
+            most = executor.LAYERS_AT_ONCE * executor.CHUNK_BYTES // (8 * max(widths) * self.positions)
+            enough = min(-(-executor.TOKENS_PER_CHUNK // self.positions), most)
+            samples = max(1, executor.CHUNK_BYTES // sample, enough)
+        blocks = min(executor.most_blocks(self.network) or 1, self.tokens / (few * self.positions))
         return max(1.0, blocks, self.tokens / (samples * self.positions))
 
     def multiplications(self, section: Section) -> tuple[int, int, int]:
@@ -114,7 +110,7 @@ class Workload:
             skip, read, write = section.skip, section.read, section.write
             return multiplications(skip), multiplications(read), multiplications(write)
         stream = self.network.nodes[0].width - 1
-        if isinstance(section.core, Variance | Normalize):
+        if isinstance(section.core, NORM):
             return d, c_in * (2 if self.centred else 1), d
         if isinstance(section.core, Linear):
             return d * w, 0, 0
@@ -131,8 +127,9 @@ class Workload:
         return self.positions if wanted is None else min(self.positions, wanted)
 
     @property
-    def samples_queries(self) -> bool:
-        return self.queries < self.positions
+    def halves(self) -> int:
+        """Number of samples of queries: two, for the error, or one of all."""
+        return 2 if self.queries < self.positions else 1
 
     @property
     def outputs(self) -> int:
@@ -153,25 +150,19 @@ class Workload:
     def statistics(self, section: Section) -> Operations:
         """Operations of a token: the pass to the next layer, the Gram of this one, and the core's sums."""
         c_in, w = section.shapes.read[0], section.source.width - 1
-        total = self.forward(section) + self.gram(section.source.name, w)
-        if isinstance(section.core, Elementwise | Gated | Variance | Normalize):
-            total += Operations(single=float(c_in**2), bytes=8.0 * self.itemsize * c_in)
-        return total
-
-    def gram(self, name: str, w: int) -> Operations:
-        """Operations of a token's Gram: coordinates that are no copies are multiplied with all."""
-        nodes = [node.name for node in self.network.nodes]
-        before = nodes.index(name) - 1
-        fresh, section = w, self.network.sections[max(0, before)]
-        if before >= 0 and isinstance(section.core, Variance | Normalize):
-            fresh = min(w, section.shapes.write[1])
-        double = fresh**2 + 2 * fresh * (w - fresh)
-        return Operations(double=float(double), bytes=8.0 * 6 * w)
+        fresh = w  # coordinates that are no copies, which are multiplied with all
+        for before in self.network.sections:
+            if before.target == section.source and isinstance(before.core, NORM):
+                fresh = min(w, before.shapes.write[1])
+        gram = Operations(double=float(fresh**2 + 2 * fresh * (w - fresh)), bytes=8.0 * 6 * w)
+        if not isinstance(section.core, Elementwise | Gated | NORM):
+            return self.forward(section) + gram
+        return self.forward(section) + gram + Operations(single=c_in**2, bytes=8.0 * self.itemsize * c_in)
 
     def statistics_by_chunk(self, section: Section) -> Operations:
         """Operations of merging a chunk's sums."""
         c_in, w = section.shapes.read[0], section.source.width
-        sums = c_in**2 if isinstance(section.core, Elementwise | Gated | Variance | Normalize) else 0
+        sums = c_in**2 if isinstance(section.core, Elementwise | Gated | NORM) else 0
         return Operations(bytes=8.0 * PASSES_OVER_SUMS * (w**2 + sums), calls=CALLS["statistics"])
 
     def jacobian(self, section: Section) -> Operations:
@@ -191,27 +182,22 @@ class Workload:
 
     def columns_read(self, section: Section) -> int:
         """Number of coordinates that read-outs depend on: of a branch, one stream of several."""
-        stream = self.network.nodes[0].width - 1
         if not section.like.is_meta:
             first, end = section.columns_read
             return end - first
-        if isinstance(section.core, Normalize):  # the variance beside the stream
-            return stream + 1
-        return 0 if isinstance(section.core, Linear) else stream
+        # Normalize reads the variance beside the stream
+        width = self.network.nodes[0].width - (not isinstance(section.core, Normalize))
+        return 0 if isinstance(section.core, Linear) else width
 
-    def jacobian_pass(self, section: Section) -> Operations:
+    def jacobian_pass(self, section: Section, core: Attention) -> Operations:
         """Operations of a token: attention's sums by pairs of heads, and the pass to them."""
-        if not isinstance(section.core, Attention):
-            return NOTHING
-        shape, T, e = section.core.shape, self.positions, self.itemsize
+        shape, T, e = core.shape, self.positions, self.itemsize
         H, h, looked_at = shape.heads, shape.width, self.queries / self.positions
-        total = self.forward(section) * (2.0 if self.limited else 1.0)
-        halves = 2 if self.samples_queries else 1
+        total, halves = self.forward(section) * (2.0 if self.limited else 1.0), self.halves
         block = max(MIN_QUERIES_PER_BLOCK, MAX_QUERIES_PER_BLOCK * self.queries // (halves * T))
         causal = self.causal(min(MAX_QUERIES_PER_BLOCK, block), self.queries / halves)
         keys = causal * T * H * looked_at
-        covariances = 2 * keys * h**2
-        pairs = 2.0 * H * (H + 1) * h**3 * looked_at
+        covariances, pairs = 2 * keys * h**2, 2.0 * H * (H + 1) * h**3 * looked_at
         products = 2.0 * H**2 * h**2 * halves + 6.0 * H**2 * h**2 * looked_at  # of values, and of queries
         moved = e * H * h**2 * (3.0 * looked_at + 3.0 * halves)
         total += Operations(single=covariances + pairs, small=products, bytes=moved)
@@ -232,27 +218,22 @@ class Workload:
         kind = rotary_moments.pair_frequencies(shape), keys, shape.shared, self.config.torch_dtype
         return rotary_moments.operations(*kind, rotary_moments.level_bounds(*kind)) / keys
 
-    def jacobian_by_chunk(self, section: Section) -> Operations:
+    def jacobian_by_chunk(self, shape: AttentionShape) -> Operations:
         """Calls of attention's sums; blocks of queries of long sequences make some of them again."""
-        if not isinstance(section.core, Attention):
-            return NOTHING
-        H, groups = section.core.shape.heads, section.core.shape.groups
-        calls = CALLS["attention"] + H * CALLS["head"]
-        if section.core.shape.rotary is not None:
-            calls += groups * (groups + 1) // 2 * CALLS["turned pair"]
-        halves = 2 if self.samples_queries else 1
-        return Operations(calls=calls * halves * max(1.0, self.queries / halves / MAX_QUERIES_PER_BLOCK))
+        calls = CALLS["attention"] + shape.heads * CALLS["head"]
+        if shape.rotary is not None:
+            calls += shape.groups * (shape.groups + 1) // 2 * CALLS["turned pair"]
+        return Operations(calls=calls * max(self.halves, self.queries / MAX_QUERIES_PER_BLOCK))
 
     def jacobians(self) -> Operations:
         """Operations of all Jacobians; before sampled queries there are two of each, for the error."""
-        sections = self.network.sections
-        attention = [k for k, section in enumerate(sections) if isinstance(section.core, Attention)]
-        total = NOTHING
-        for k, section in enumerate(sections):
-            twice = self.samples_queries and bool(attention) and k <= attention[-1]
-            total += self.jacobian(section) * (2.0 if twice else 1.0)
-            total += self.jacobian_pass(section) * self.tokens
-            total += self.jacobian_by_chunk(section) * self.chunks(fine=True)
+        total, count = NOTHING, 1
+        for section in reversed(self.network.sections):
+            if isinstance(section.core, Attention):
+                count = self.halves
+                total += self.jacobian_pass(section, section.core) * self.tokens
+                total += self.jacobian_by_chunk(section.core.shape) * self.chunks(fine=True)
+            total += self.jacobian(section) * count
         return total
 
     def basis(self, section: Section) -> Operations:
@@ -277,22 +258,18 @@ class Workload:
         r_in, r_out, e = self.features(w), self.features(d), self.itemsize
         total = Operations(single=2.0 * (w * r_in + c_in * r_in), bytes=e * 3.0 * (w + c_in))
         group, signs, looked_at = self.group, float(self.config.edge_sources), self.outputs / self.positions
-        if isinstance(section.core, Variance | Normalize):
+        if isinstance(section.core, NORM):
             return (total + Operations(single=2.0 * c_out * r_out, bytes=8.0 * 8 * r_in)) * looked_at
         if isinstance(section.core, Attention):
-            inner, group = self._attention_edges(section.core, r_in), min(group, self.outputs)
+            group = min(group, self.outputs)
             signs = 1.0 if group == 1 else signs
-            total += inner * signs
+            total += self._attention_edges(section.core, r_in) * signs
         else:
+            signs = 1.0 if group == 1 else signs
             total += Operations(single=2.0 * signs * c_in * r_in if group > 1 else 0.0)
             total *= looked_at
-        signs = 1.0 if group == 1 else signs
-        written = Operations(
-            single=2.0 * r_out * c_out * r_in,
-            bytes=e * (5.0 * c_in * r_in + 3.0 * r_out * r_in)
-            + (8.0 * 4 * r_out * r_in if group > 1 else 0.0),
-            calls=2.0,
-        )
+        moved = e * (5.0 * c_in * r_in + 3.0 * r_out * r_in) + (8.0 * 4 * r_out * r_in if group > 1 else 0.0)
+        written = Operations(single=2.0 * r_out * c_out * r_in, bytes=moved, calls=2.0)
         return total + written * (signs * looked_at / group)
 
     def _attention_edges(self, core: Attention, r: int) -> Operations:
@@ -313,10 +290,8 @@ class Workload:
                 return per_head * H + Operations(calls=H * 60 * looked_at / min(self.outputs, self.group))
             turned = self.causal(MAX_QUERIES_PER_BLOCK, self.outputs)
             brackets, sides = core.shape.turned * h, looked_at + groups  # of queries and of keys
-            per_head = Operations(
-                single=4 * turned * self.outputs * brackets + 2 * sides * r * brackets,
-                bytes=e * 6.0 * brackets,
-            )
+            products = 4 * turned * self.outputs * brackets + 2 * sides * r * brackets
+            per_head = Operations(single=products, bytes=e * 6.0 * brackets)
             if still := h - core.shape.turned:  # coordinates that are summed as without rotary positions
                 slow = turned * self.outputs * r + sides / 2 * still * r
                 per_head += Operations(single=4 * slow, bytes=e * 6.0 * r)
@@ -344,7 +319,7 @@ class Workload:
         (d, w), (c_in, _), (_, c_out) = section.shapes
         r_in, r_out = self.features(w), self.features(d)
         to_bases = 2.0 * (d * w * r_in + r_out * d * r_in + c_in * w * r_in + r_out * d * c_out)
-        closed_form = isinstance(section.core, Variance | Normalize)  # multiplied out at the end
+        closed_form = isinstance(section.core, NORM)  # multiplied out at the end
         once, chunk = (28.0, 0.0) if closed_form else (0.0, 3.0)
         by_chunk = Operations(bytes=8 * chunk * r_in * r_out, calls=CALLS["edges of a chunk"])
         by_section = Operations(single=to_bases, bytes=8 * once * r_in * r_out, calls=CALLS["edges"])

@@ -13,29 +13,26 @@ if TYPE_CHECKING:
     from interbasis.analysis.features.contexts import ImageRendering, RowRendering, TokenRendering
     from interbasis.analysis.features.dataset_examples import ExamplePlan, examples
     from interbasis.analysis.features.effects import direct_effects, idle
-    from interbasis.analysis.features.fourier_labels import fourier, label
+    from interbasis.analysis.features.fourier_labels import compare, fourier, label, monosemantic
     from interbasis.analysis.features.interventions import intervene
-    from interbasis.analysis.features.moments import positions
-    from interbasis.analysis.features.monosemanticity import compare, monosemantic
     from interbasis.analysis.features.probes import (
         auroc,
         best,
         explained_variance,
+        positions,
         probe,
         r_squared,
         separation,
-    )
+    )  # fmt: skip
 
 _MODULES = {
     "activations": ("FeatureReader", "collect"),
     "contexts": ("ImageRendering", "RowRendering", "TokenRendering"),
     "dataset_examples": ("ExamplePlan", "examples"),
     "effects": ("direct_effects", "idle"),
-    "fourier_labels": ("fourier", "label"),
+    "fourier_labels": ("compare", "fourier", "label", "monosemantic"),
     "interventions": ("intervene",),
-    "moments": ("positions",),
-    "monosemanticity": ("compare", "monosemantic"),
-    "probes": ("auroc", "best", "explained_variance", "probe", "r_squared", "separation"),
+    "probes": ("auroc", "best", "explained_variance", "positions", "probe", "r_squared", "separation"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

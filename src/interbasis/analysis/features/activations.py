@@ -70,10 +70,35 @@ class FeatureChunk:
     labels: Tensor | None  # [n] or [n, T]
     values: Tensor  # [n, S, features]
 
+    @classmethod
+    def validated(
+        cls, first: int, inputs: Tensor, labels: Tensor | None, values: Tensor, data: str
+    ) -> "FeatureChunk":
+        """The chunk with values as float64 on the CPU, of the shape [n, S, features] and finite.
 
+        Rows without positions become [n, 1, ·]; ``data`` is the name of the data.
+        """
+        if values.ndim == 2:
+            values = values[:, None]
+        if values.ndim != 3 or len(values) != len(inputs):
+            raise InterbasisError(
+                f"expected values of shape [samples, positions, features] for {len(inputs)} samples from the "
+                f"source, received {list(values.shape)}"
+            )
+        values = values.detach().cpu().double()
+        if not values.isfinite().all():
+            sample = first + int((~values.isfinite()).flatten(1).any(1).int().argmax())
+            raise InterbasisError(
+                f"features are not finite (NaN or infinite), first for sample {sample} of the {data}; "
+                "look at that input or at the model's weights"
+            )
+        return cls(first, inputs, labels, values)
+
+
+@torch.no_grad()
 def chunks(
     source: Source,
-    data: Data,
+    data: Data | Batches,
     *,
     labelled: bool = False,
     progress: Progress = silent,
@@ -83,7 +108,7 @@ def chunks(
     batches = data if isinstance(data, Batches) else Batches(data)
     samples = input_chunks(batches, chunk_size(source, batches), labelled)
     for first, inputs, labels in batches.tracked(samples, phase, progress):
-        yield FeatureChunk(first, inputs, labels, read_values(source, inputs, batches.name, first))
+        yield FeatureChunk.validated(first, inputs, labels, source(inputs), batches.name)
 
 
 def input_chunks(
@@ -96,40 +121,16 @@ def input_chunks(
         yield from ((first, inputs, None) for first, inputs in batches.chunks(size, start))
 
 
+@torch.no_grad()
 def chunk_size(source: Source, batches: Batches) -> int:
     """Samples per chunk that keep values, inputs and the network's activations small."""
     sample = batches.first()
-    weight = read_values(source, sample, batches.name, 0).numel()
+    weight = FeatureChunk.validated(0, sample, None, source(sample), batches.name).values.numel()
     if isinstance(source, FeatureReader):
         sections = source.network.sections[: source.index]
         weight += sum(node.width * math.prod(node.grid or ()) for node in source.network.nodes)
         weight += sum(len(s.read) * math.prod(s.target.grid or ()) for s in sections)
     return max(1, CHUNK_BYTES // (8 * max(weight, sample.numel())))
-
-
-@torch.no_grad()
-def read_values(source: Source, inputs: Tensor, name: str, first: int) -> Tensor:  # [n, S, features]
-    """Values of a source, validated; rows without positions become [n, 1, ·]."""
-    return validated_values(source(inputs), inputs, name, first)
-
-
-def validated_values(values: Tensor, inputs: Tensor, name: str, first: int) -> Tensor:  # [n, S, features]
-    """Values of the samples from index ``first`` on as float64 on the CPU, checked for shape and NaN."""
-    if values.ndim == 2:
-        values = values[:, None]
-    if values.ndim != 3 or len(values) != len(inputs):
-        raise InterbasisError(
-            f"expected values of shape [samples, positions, features] for {len(inputs)} samples from the "
-            f"source, received {list(values.shape)}"
-        )
-    values = values.detach().cpu().double()
-    if not values.isfinite().all():
-        sample = first + int((~values.isfinite()).flatten(1).any(1).int().argmax())
-        raise InterbasisError(
-            f"features are not finite (NaN or infinite), first for sample {sample} of the {name}; "
-            "look at that input or at the model's weights"
-        )
-    return values
 
 
 def collect(source: Source, data: Data) -> Tensor:  # [n · S, features]

@@ -6,44 +6,26 @@ The sums of the pass can be stored as tensors and restored, so that an interrupt
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from interbasis.analysis.features import records
-from interbasis.analysis.features.activations import (
-    FeatureChunk,
-    FeatureReader,
-    chunk_size,
-    input_chunks,
-    validated_values,
-)
-from interbasis.analysis.features.contexts import (
-    ImageRendering,
-    Rendering,
-    RowRendering,
-    TokenRendering,
-    default_rendering,
-    renderings,
-    short,
-)
+from interbasis.analysis.features.activations import FeatureChunk, FeatureReader, chunk_size, input_chunks
+from interbasis.analysis.features.contexts import ImageRendering, Presentation, TokenRendering, lookup, short
 from interbasis.analysis.features.dataset_examples import ExamplePlan, ExampleSums, nested, within
-from interbasis.analysis.features.effects import direct_effects, idle
-from interbasis.analysis.features.fourier_labels import fourier
+from interbasis.analysis.features.effects import direct_effects, idle, mean_effect_records, mean_jacobians
+from interbasis.analysis.features.fourier_labels import fourier, monosemantic
 from interbasis.analysis.features.histograms import HistogramSums
-from interbasis.analysis.features.labels import evidence, label
-from interbasis.analysis.features.mean_effects import mean_effect_records, mean_jacobians
-from interbasis.analysis.features.moments import GroupMoments
-from interbasis.analysis.features.monosemanticity import monosemantic
-from interbasis.analysis.features.probes import class_areas
-from interbasis.analysis.features.records import Feature, FeatureExamples, LayerFeatures, MeanEffects
-from interbasis.analysis.features.token_groups import TokenIndex, TokenSums
+from interbasis.analysis.features.labels import TokenIndex, TokenSums, evidence, label
+from interbasis.analysis.features.probes import GroupMoments, class_areas, known_labels
+from interbasis.analysis.features.records import FeatureExamples, LayerFeatures, MeanEffects
 from interbasis.base.errors import InterbasisError
-from interbasis.base.progress import Progress, silent
-from interbasis.compute.checkpoints import NO_CHECKPOINTS, Checkpoints, State
-from interbasis.data.batches import Batches, Data
+from interbasis.base.progress import Progress
+from interbasis.compute.checkpoints import Checkpoints, State
+from interbasis.data.batches import Batches
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.lib.counted_tokens import CountedTokens
 from interbasis.network.network import Network
@@ -53,27 +35,6 @@ MAX_CLASSES = 64
 """Labels with more different values than this (modular addition's, tokens) are not treated as classes."""
 MAX_PROBED_SAMPLES = 2**16
 """Samples that AUROC is taken from: the first of the data, since ranks need all values at once."""
-
-
-@dataclass(frozen=True)
-class Presentation:
-    """Rendering of samples, and names of classes and outputs."""
-
-    rendering: Rendering
-    classes: Sequence[str] = ()
-    outputs: Sequence[str] | None = None
-
-    @classmethod
-    def from_data(cls, network: Network, data: Data, batches: Batches) -> "Presentation":
-        """The presentation that follows from the network and the data."""
-        if names := network.token_names:
-            return cls(TokenRendering(lambda token: names[token]), outputs=names)
-        rendering, classes, outputs = renderings(data)
-        if rendering is None:
-            rendering = default_rendering(batches.first())
-            if isinstance(rendering, RowRendering | ImageRendering):
-                rendering = replace(rendering, classes=classes)
-        return cls(rendering, classes, outputs)
 
 
 class Analysis:
@@ -86,49 +47,40 @@ class Analysis:
         top: int | None,
         plan: ExamplePlan,
         presentation: Presentation,
-        mean_effect_samples: int = 0,
+        mean_effect_samples: int,
     ):
-        self.graph, self.presentation = graph, presentation
-        self.mean_effect_samples = mean_effect_samples
+        self.graph, self.presentation, self.mean_effect_samples = graph, presentation, mean_effect_samples
         self.network = network.to(graph.config.torch_dtype)
         readers = [FeatureReader(self.network, layer) for layer in graph.layers]
         self.layers = [LayerAnalysis(reader, top, plan, presentation) for reader in readers]
         self.counted = CountedTokens.from_graph(self.network, graph)
 
     def run(
-        self,
-        batches: Batches,
-        progress: Progress = silent,
-        checkpoints: Checkpoints = NO_CHECKPOINTS,
-        numbers: Sequence[int] | None = None,
+        self, batches: Batches, progress: Progress, checkpoints: Checkpoints, numbers: Sequence[int]
     ) -> dict[str, LayerFeatures]:
-        """Describe the layers with these numbers; default: all.
+        """Describe the layers with these numbers.
 
         Unfinished work is stored chunk by chunk, then layer by layer.
         """
-        numbers = range(len(self.layers)) if numbers is None else numbers
         layers = [self.layers[k] for k in numbers]
         if not layers:
             return {}
         checkpoint, index = checkpoints.checkpoint("sums", len(batches)), TokenIndex()
-        for k, layer in enumerate(layers):
-            layer.restore(within(str(k), checkpoint.tensors))
-        if "token_index" in checkpoint.tensors:
+        if checkpoint.done:
             index.restore(checkpoint.tensors["token_index"])
+            for k, layer in enumerate(layers):
+                layer.restore(within(str(k), checkpoint.tensors))
 
         def state() -> State:
-            tensors = {"token_index": index.tokens}
-            for k, layer in enumerate(layers):
-                tensors |= nested(str(k), layer.state())
-            return tensors, {}
+            sums = {str(k): layer.state() for k, layer in enumerate(layers)}
+            return nested(sums) | {"token_index": index.tokens}, {}
 
         text = self.network.predicts_next and self.presentation.rendering.kind == "tokens"
         size = min(chunk_size(layer.reader, batches) for layer in self.layers)
         for first, inputs, labels in input_chunks(batches, size, _has_classes(batches), checkpoint.done):
             groups = index.groups(inputs) if text else None
             for layer, values in zip(layers, self._values(layers, inputs), strict=True):
-                values = validated_values(values, inputs, batches.name, first)
-                layer.add(FeatureChunk(first, inputs, labels, values), groups)
+                layer.add(FeatureChunk.validated(first, inputs, labels, values, batches.name), groups)
             done = first + len(inputs) - batches.offset
             checkpoint.save(done, state)
             progress("features", done, len(batches))
@@ -136,7 +88,7 @@ class Analysis:
         described = {}
         for done, (k, layer) in enumerate(zip(numbers, layers, strict=True), 1):
             name = layer.basis.name
-            describe = partial(_described, layer, index if text else None, moved.get(name))
+            describe = partial(layer.describe, index if text else None, moved.get(name))
             _, record = checkpoints.remember(f"layer.{k}", describe)
             described[name] = LayerFeatures.model_validate(record)
             progress("direct effects", done, len(layers))
@@ -152,8 +104,7 @@ class Analysis:
         activations = self.network.activations(inputs.to(self.network.device))
         for layer in layers:
             index, basis = layer.reader.index, layer.basis
-            f = activations[index]
-            values = basis.to_features(f)
+            f, values = activations[index], basis.to_features(activations[index])
             if not self.counted.all and basis.mean is not None:
                 counts = self.counted.at(index, self.network.nodes[index], f)
                 values = torch.where(counts[..., None], values, basis.to_features(basis.mean.to(f)))
@@ -177,12 +128,6 @@ class Analysis:
         return {self.layers[k].basis.name: self.layers[k].shown() for k in numbers}
 
 
-def _described(
-    layer: "LayerAnalysis", index: TokenIndex | None, mean_effects: Sequence[MeanEffects] | None
-) -> State:
-    return {}, layer.describe(index, mean_effects).model_dump(mode="json")
-
-
 def _has_classes(batches: Batches) -> bool:
     """Whether samples have one label each, of few different ones; looked at in the first of the data."""
     try:
@@ -201,24 +146,22 @@ class LayerAnalysis:
 
     def __init__(self, reader: FeatureReader, top: int | None, plan: ExamplePlan, presentation: Presentation):
         self.reader, self.basis, self.presentation = reader, reader.layer, presentation
-        first = self.basis.first_feature
-        last = self.basis.features if top is None else first + top
-        self.chosen = list(range(first, min(last, self.basis.features)))
+        self.chosen = list(range(self.basis.first_feature, self.basis.features))[:top]
         rendering = presentation.rendering
         if isinstance(rendering, ImageRendering):  # with the part that each of the layer's positions sees
             fields = receptive_fields(reader.network, reader.index)
             if fields is not None and fields.shape[1] == 2:
                 rendering = replace(rendering, fields=fields)
-        self.examples = ExampleSums(plan, rendering)
-        self.histograms, self.tokens = HistogramSums(), TokenSums()
-        self.positions: GroupMoments | None = None
-        self.classes: GroupMoments | None = None
-        self.probed: list[tuple[Tensor, Tensor]] = []  # values [n, chosen], labels [n]
+        self.columns = self.chosen or [0]  # a layer of the constant alone has a column, but nothing to show
+        self.examples, self.histograms = ExampleSums(plan, rendering), HistogramSums()
+        self.tokens = TokenSums(len(self.columns))
+        self.positions = self.classes = GroupMoments.empty(len(self.columns))
+        self.probed = [(torch.zeros(0, len(self.columns)).double(), torch.zeros(0).long())]
+        """Values [n, columns] and labels [n]."""
 
     def add(self, chunk: FeatureChunk, groups: Tensor | None = None) -> None:
         """Add samples; ``groups`` [n, T] are the numbers of their tokens, where they are text."""
-        columns = self.chosen or [0]  # a layer of the constant alone has nothing to show, but has a column
-        values = chunk.values[:, :, columns]
+        values = chunk.values[:, :, self.columns]
         chunk = replace(chunk, values=values)
         self.examples.add(chunk)
         self.histograms.add(chunk)
@@ -235,32 +178,29 @@ class LayerAnalysis:
 
     def state(self) -> dict[str, Tensor]:
         """Tensors to resume from."""
-        parts: dict[str, Mapping[str, Tensor]] = {
-            "examples": self.examples.state(),
-            "histograms": self.histograms.state(),
-            "tokens": self.tokens.state(),
-        }
-        for name, moments in (("positions", self.positions), ("classes", self.classes)):
-            parts[name] = {} if moments is None else vars(moments)
-        if self.probed:
-            values, labels = (torch.cat(column) for column in zip(*self.probed, strict=True))
-            parts["probed"] = {"values": values, "labels": labels}
-        return {key: tensor for name, part in parts.items() for key, tensor in nested(name, part).items()}
+        values, labels = (torch.cat(column) for column in zip(*self.probed, strict=True))
+        return nested(
+            {
+                "examples": self.examples.state(),
+                "histograms": self.histograms.state(),
+                "tokens": vars(self.tokens),
+                "positions": vars(self.positions),
+                "classes": vars(self.classes),
+                "probed": {"values": values, "labels": labels},
+            }
+        )
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Resume from a state."""
         self.examples.restore(within("examples", tensors))
         self.histograms.restore(within("histograms", tensors))
-        self.tokens.restore(within("tokens", tensors))
-        if positions := within("positions", tensors):
-            self.positions = GroupMoments(**positions)
-        if classes := within("classes", tensors):
-            self.classes = GroupMoments(**classes)
-        if probed := within("probed", tensors):
-            self.probed = [(probed["values"], probed["labels"])]
+        vars(self.tokens).update(within("tokens", tensors))
+        self.positions = GroupMoments(**within("positions", tensors))
+        self.classes = GroupMoments(**within("classes", tensors))
+        self.probed = [(tensors["probed.values"], tensors["probed.labels"])]
 
-    def describe(self, index: TokenIndex | None, mean_effects: Sequence[MeanEffects] | None) -> LayerFeatures:
-        """Records of the features that are chosen."""
+    def describe(self, index: TokenIndex | None, mean_effects: Sequence[MeanEffects] | None) -> State:
+        """The record `LayerFeatures` of the features that are chosen, as plain values."""
         network, basis, rendering = self.reader.network, self.basis, self.presentation.rendering
         labels = fourier(network, basis) if network.modulus else None
         effects: list[records.Effects | None] = [None] * len(self.chosen)
@@ -272,7 +212,7 @@ class LayerAnalysis:
         name = rendering.decode if isinstance(rendering, TokenRendering) else str
         features = []
         for k, j in enumerate(self.chosen):
-            feature = Feature(
+            feature = records.Feature(
                 index=j,
                 label="",
                 histogram=histograms[k],
@@ -286,19 +226,14 @@ class LayerAnalysis:
             shares = {kind: shares[k] for kind, shares in tokens.items()}
             feature = feature.model_copy(update={"evidence": evidence(feature, shares, name, isolated)})
             features.append(feature.model_copy(update={"label": label(feature, examples[k])}))
-        counts = None
-        if labels is not None:
-            counted = monosemantic(labels, constant=basis.constant)
-            counts = records.MonosemanticCount(**counted.model_dump(exclude={"shares"}))
-        return LayerFeatures(name=basis.name, features=tuple(features), monosemantic=counts)
+        counts = monosemantic(labels, constant=basis.constant) if labels else None
+        described = LayerFeatures(name=basis.name, features=tuple(features), monosemantic=counts)
+        return {}, described.model_dump(mode="json")
 
     def shown(self) -> tuple[FeatureExamples, ...]:
         """Examples of the features that are chosen."""
-        examples = self.examples.result(range(len(self.chosen)))
-        return tuple(
-            FeatureExamples(index=j, bands=feature.bands)
-            for j, feature in zip(self.chosen, examples, strict=True)
-        )
+        shown = zip(self.chosen, self.examples.result(range(len(self.chosen))), strict=True)
+        return tuple(feature.model_copy(update={"index": j}) for j, feature in shown)
 
     def _is_output(self) -> bool:
         """Whether the features are the outputs themselves, each of which would push itself."""
@@ -310,35 +245,28 @@ class LayerAnalysis:
 
     def _positions(self) -> list[records.PositionStatistics | None]:
         """Statistics by position of every chosen feature; None where the layer has a single position."""
-        if self.positions is None or len(self.positions.means) < 2:
+        means, shares = self.positions.means.T.tolist(), self.positions.adjusted_explained.tolist()
+        if len(self.positions.means) < 2:
             return [None] * len(self.chosen)
-        columns = zip(
-            self.positions.means.T.tolist(), self.positions.adjusted_explained.tolist(), strict=True
-        )
         return [
-            records.PositionStatistics(means=tuple(map(short, means)), share=short(share))
-            for means, share in columns
+            records.PositionStatistics(means=tuple(map(short, mean)), share=short(share))
+            for mean, share in zip(means, shares, strict=True)
         ]
 
     def _classes(self) -> list[records.ClassStatistics | None]:
         """Statistics by class of every chosen feature; None where samples do not have several classes."""
-        areas = class_areas(self.probed)
-        if self.classes is None or areas is None:
+        areas = class_areas(*known_labels(self.probed))
+        if areas is None:
             return [None] * len(self.chosen)
-        classes, area = areas
-        names = self.presentation.classes
-        columns = zip(
-            self.classes.means[list(classes)].T.tolist(),
-            area.T.tolist(),
-            self.classes.adjusted_explained.tolist(),
-            strict=True,
-        )
+        (classes, area), name = areas, lookup(self.presentation.classes)
+        means = self.classes.means[list(classes)].T.tolist()
+        shares = self.classes.adjusted_explained.tolist()
         return [
             records.ClassStatistics(
-                names=tuple(names[c] if c < len(names) else str(c) for c in classes),
-                means=tuple(map(short, means)),
+                names=tuple(map(name, classes)),
+                means=tuple(map(short, mean)),
                 auroc=tuple(map(short, areas)),
                 explained=short(explained),
             )
-            for means, areas, explained in columns
+            for mean, areas, explained in zip(means, area.T.tolist(), shares, strict=True)
         ]

@@ -1,10 +1,9 @@
 """Rendering of dataset examples (tokens, images, rows), and fingerprints that tell equal contexts."""
 
 import base64
-import struct
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +13,8 @@ from torch import Tensor
 
 from interbasis.analysis.features.records import Example, ExampleKind, ImageExample, RowExample, TokenExample
 from interbasis.base.errors import InterbasisError
+from interbasis.data.batches import Batches, Data
+from interbasis.network.network import Network
 
 MAX_THUMBNAIL = 96
 """Pixels of the longer side of a thumbnail."""
@@ -61,16 +62,15 @@ class TokenRendering:
         first = max(0, occurrence.position - self.before)
         shown = occurrence.inputs[first : occurrence.position + self.after + 1]
         start, values = occurrence.around
-        activations = [0.0] * len(shown)  # a position that the layer does not have counts for nothing
-        for k, value in enumerate(values.tolist(), start - first):
-            if 0 <= k < len(shown):
-                activations[k] = short(value)
+        near = dict(enumerate(map(short, values.tolist()), start - first))
         return TokenExample(
             value=short(occurrence.value),
             sample=occurrence.sample,
             position=occurrence.position,
             tokens=tuple(self.decode(token) for token in shown.tolist()),
-            activations=tuple(activations),
+            activations=tuple(
+                near.get(k, 0.0) for k in range(len(shown))
+            ),  # 0 where the layer has no position
             active=occurrence.position - first,
         )
 
@@ -130,7 +130,7 @@ class RowRendering:
         )
 
 
-def default_rendering(inputs: Tensor) -> Rendering:
+def default_rendering(inputs: Tensor, classes: Sequence[str] = ()) -> Rendering:
     """Render integer sequences as tokens, arrays [n, 1 or 3, height, width] as images, others as rows.
 
     The pixels of images range from the smallest to the largest of these inputs.
@@ -138,9 +138,26 @@ def default_rendering(inputs: Tensor) -> Rendering:
     if inputs.ndim == 4 and inputs.shape[1] in (1, 3) and inputs.numel():
         low, high = inputs.min().item(), inputs.max().item()
         channels, height, width = inputs.shape[1:]
-        return ImageRendering((channels, height, width), low=low, high=high if high > low else low + 1)
+        return ImageRendering((channels, height, width), classes, low, high if high > low else low + 1)
     integers = not inputs.is_floating_point() and inputs.dtype != torch.bool
-    return TokenRendering() if integers and inputs.ndim == 2 else RowRendering()
+    return TokenRendering() if integers and inputs.ndim == 2 else RowRendering(classes)
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """Rendering of samples, and names of classes and outputs."""
+
+    rendering: Rendering
+    classes: Sequence[str] = ()
+    outputs: Sequence[str] | None = None
+
+    @classmethod
+    def from_data(cls, network: Network, data: Data, batches: Batches) -> "Presentation":
+        """The presentation that follows from the network and the data."""
+        if names := network.token_names:
+            return cls(TokenRendering(lambda token: names[token]), outputs=names)
+        rendering, classes, outputs = renderings(data)
+        return cls(rendering or default_rendering(batches.first(), classes), classes, outputs)
 
 
 def renderings(data: object) -> tuple[Rendering | None, Sequence[str], Sequence[str] | None]:
@@ -154,7 +171,7 @@ def renderings(data: object) -> tuple[Rendering | None, Sequence[str], Sequence[
     rendering: Rendering | None = None
     if kind == "tokens" and folder is not None:
         texts = vocabulary(Path(folder))
-        return TokenRendering(_lookup(texts)), (), texts or None
+        return TokenRendering(lookup(texts)), (), texts or None
     if kind == "images" and shape is not None:
         low, high = getattr(data, "pixel_range", (-1.0, 1.0))
         rendering = ImageRendering(tuple(shape), classes, low, high, getattr(data, "channels_last", False))
@@ -184,13 +201,13 @@ def _token_text(tokenizer: Any, token: int, bytewise: bool) -> str:
     return text if UNREADABLE not in text else piece.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "\n")
 
 
-def _lookup(texts: Sequence[str]) -> Callable[[int], str]:
+def lookup(texts: Sequence[str]) -> Callable[[int], str]:
     """Function from a token to its text, or to its number where there is none."""
     return lambda token: texts[token] if 0 <= token < len(texts) else str(token)
 
 
 def _class_name(label: int | None, classes: Sequence[str]) -> str:
-    return "" if label is None else _lookup(classes)(label)
+    return "" if label is None else lookup(classes)(label)
 
 
 def short(value: float) -> float:
@@ -216,15 +233,11 @@ def thumbnail(pixels: Tensor, seen: Tensor | None) -> Tensor:  # [c, h, w] -> ui
 
 def png(image: np.ndarray) -> str:
     """Encode a uint8 image [height, width, 1 or 3] as a PNG data URI."""
-    height, width, channels = image.shape
-    lines = np.pad(image.reshape(height, -1), ((0, 0), (1, 0)))  # each line says "unfiltered" first
-    header = struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2}[channels], 0, 0, 0)
-    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b"")]
-    body = b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        for name, data in parts
-    )
-    return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + body).decode()
+    from PIL import Image
+
+    file = BytesIO()
+    Image.fromarray(image[..., 0] if image.shape[2] == 1 else image).save(file, "png")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
 def fingerprints(inputs: Tensor, positions: int, kind: ExampleKind, before: int) -> Tensor:  # [n, positions]

@@ -60,25 +60,15 @@ class ExamplePlan:
             )
 
 
-@dataclass(frozen=True)
-class TokenWindow:
-    """Numbers of positions before and after a position."""
+def around(values: Tensor, rows: Tensor, window: Sequence[int]) -> Tensor:
+    """Values [n, S, features] near flat rows [k, features] (sample · S + position): [k, features, window].
 
-    before: int = 0
-    after: int = 0
-
-    def around(self, values: Tensor, rows: Tensor) -> Tensor:
-        """Values [n, S, features] near flat rows [k, features] (sample · S + position): [k, features, width].
-
-        Positions outside the sample give 0.
-        """
-        _, S, F = values.shape
-        sample, position = rows // S, rows % S
-        near = position[..., None] + torch.arange(-self.before, self.after + 1)
-        inside = (near >= 0) & (near < S)
-        feature = torch.arange(F)[None, :, None]
-        nearby = values[sample[..., None], near.clamp(0, S - 1), feature]
-        return nearby.where(inside, 0.0).float()
+    ``window`` are the distances of the positions near by; those outside the sample give 0.
+    """
+    _, S, F = values.shape
+    near = (rows % S)[..., None] + torch.tensor(window)
+    nearby = values[(rows // S)[..., None], near.clamp(0, S - 1), torch.arange(F)[:, None]]
+    return nearby.where((near >= 0) & (near < S), 0.0).float()
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,25 +82,23 @@ class Candidates:
 
     @classmethod
     def from_values(
-        cls, values: Tensor, places: Tensor, contexts: Tensor, k: int, window: TokenWindow
+        cls, values: Tensor, places: Tensor, contexts: Tensor, k: int, window: Sequence[int]
     ) -> "Candidates":
         """The k largest of values [n, S, features] at places and in contexts [n, S].
 
         Of values in one sample whose surroundings overlap, the largest counts.
         """
-        peaks = _peaks(values, max(window.before, window.after)).flatten(0, 1)  # [N, features]
-        flat = contexts.flatten()
-        rows = largest(peaks, POOL * k)
-        pool = _first_of_each_context(peaks.gather(0, rows), flat[rows])
-        exhausted = ~peaks.gather(0, rows[-1:]).isfinite() | (len(rows) == len(peaks))
-        if (exhausted | (pool.isfinite().sum(0) >= k)).all():
-            best = largest(pool, k)
-            rows, chosen = rows.gather(0, best), pool.gather(0, best)
-        else:  # some context repeats so often that it fills the pool
-            peaks = _largest_of_each_context(peaks, flat)
-            rows = largest(peaks, k)
-            chosen = peaks.gather(0, rows)
-        return cls(chosen, places.flatten()[rows], flat[rows], window.around(values, rows))
+        peaks = _peaks(values, max(map(abs, window))).flatten(0, 1)  # [N, features]
+        flat, size, enough = contexts.flatten(), k, False
+        while not enough:  # more candidates where contexts repeat
+            size *= POOL
+            rows = largest(peaks, size)
+            pool = _first_of_each_context(peaks.gather(0, rows), flat[rows])
+            exhausted = ~peaks.gather(0, rows[-1:]).isfinite() | (len(rows) == len(peaks))
+            enough = bool((exhausted | (pool.isfinite().sum(0) >= k)).all())
+        best = largest(pool, k)
+        rows = rows.gather(0, best)
+        return cls(pool.gather(0, best), places.flatten()[rows], flat[rows], around(values, rows, window))
 
     def merge(self, later: "Candidates", k: int) -> "Candidates":
         """The k largest of both; ``later`` comes after this in the data."""
@@ -148,23 +136,10 @@ def _peaks(values: Tensor, radius: int) -> Tensor:  # [n, S, features]
 
 def _first_of_each_context(values: Tensor, contexts: Tensor) -> Tensor:  # [m, features], largest first
     """The first value of each context; −∞ for those that repeat it."""
-    same = contexts[:, None] == contexts[None]  # [m, m, features]
-    earlier = torch.ones(len(values), len(values), dtype=torch.bool).tril(-1)[..., None]
-    return values.masked_fill((same & earlier).any(1), -torch.inf)
-
-
-def _largest_of_each_context(values: Tensor, contexts: Tensor) -> Tensor:  # [N, features], [N]
-    """The largest value of each context, the first of equal ones; −∞ elsewhere."""
-    distinct, group = contexts.unique(return_inverse=True)
-    if len(distinct) == len(contexts):
-        return values
-    wide = group[:, None].expand_as(values)
-    best = values.new_full((len(distinct), values.shape[1]), -torch.inf)
-    best = best.scatter_reduce(0, wide, values, "amax")
-    rows = torch.arange(len(values))[:, None].expand_as(values)
-    at_best = torch.where(values == best.gather(0, wide), rows, len(values))
-    first = torch.full(best.shape, len(values)).scatter_reduce(0, wide, at_best, "amin")
-    return values.masked_fill(first.gather(0, wide) != rows, -torch.inf)
+    ordered, order = contexts.sort(dim=0, stable=True)
+    repeated = torch.zeros_like(contexts, dtype=torch.bool)
+    repeated.scatter_(0, order[1:], ordered[1:] == ordered[:-1])
+    return values.masked_fill(repeated, -torch.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,127 +172,98 @@ def random_keys(places: Tensor, seed: int) -> Tensor:  # int64 -> int64
     return torch.from_numpy((z >> np.uint64(1)).astype(np.int64))
 
 
-@dataclass(frozen=True, eq=False)
-class HeldPlaces:
-    """Places that are held between chunks."""
-
-    highest: Candidates
-    lowest: Candidates
-    """The largest of the negated values."""
-    reservoir: Reservoir
-
-    def merge(self, later: "HeldPlaces", plan: ExamplePlan) -> "HeldPlaces":
-        return HeldPlaces(
-            self.highest.merge(later.highest, plan.ends),
-            self.lowest.merge(later.lowest, plan.ends),
-            self.reservoir.merge(later.reservoir, plan.reservoir),
-        )
-
-    def samples(self) -> list[int]:
-        """Indices of the samples that hold these places."""
-        parts = (self.highest.places, self.lowest.places, self.reservoir.places)
-        return torch.cat([(places >> SHIFT).flatten() for places in parts]).unique().tolist()
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {k: v for part, held in vars(self).items() for k, v in nested(part, vars(held)).items()}
-
-
 class ExampleSums:
     """Collects the examples of all features of one layer, chunk by chunk."""
 
     def __init__(self, plan: ExamplePlan | None = None, rendering: Rendering | None = None):
         self.plan = plan or ExamplePlan()
         self.rendering = rendering
-        self.held: HeldPlaces | None = None
+        self.held: tuple[Candidates, Reservoir] | None = None
+        """Places held between chunks; candidates are of the values of all features, then of the negated."""
         self.samples: dict[int, tuple[Tensor, int | None]] = {}
         """(inputs, label) of the samples that hold examples, by index."""
 
     def add(self, chunk: FeatureChunk) -> None:
         if self.rendering is None:
             self.rendering = default_rendering(chunk.inputs)
-        held = self._places(chunk, self.rendering.kind)
-        self.held = held if self.held is None else self.held.merge(held, self.plan)
-        labels = chunk.labels if chunk.labels is not None and chunk.labels.ndim == 1 else None
-        samples = {}
-        for sample in self.held.samples():
-            if sample < chunk.first:
-                samples[sample] = self.samples[sample]
-            else:
-                row = sample - chunk.first
-                label = None if labels is None else int(labels[row])
-                samples[sample] = (chunk.inputs[row].detach().cpu().clone(), label)
-        self.samples = samples
+        ends, reservoir = self._places(chunk, self.rendering.kind)
+        if self.held is not None:
+            ends = self.held[0].merge(ends, self.plan.ends)
+            reservoir = self.held[1].merge(reservoir, self.plan.reservoir)
+        self.held = ends, reservoir
+        held = torch.cat([ends.places.flatten(), reservoir.places]) >> SHIFT
+        indices = held.unique().tolist()
+        self.samples = {k: self.samples[k] for k in indices if k < chunk.first}
+        for row in (k - chunk.first for k in indices if k >= chunk.first):
+            inputs = chunk.inputs[row].detach().cpu().clone()
+            label = int(chunk.labels[row]) if chunk.labels is not None and chunk.labels.ndim == 1 else None
+            self.samples[chunk.first + row] = inputs, label
 
     @property
-    def window(self) -> TokenWindow:
-        """The same for all chunks, whose samples may be of different lengths."""
+    def window(self) -> range:
+        """Distances of the positions shown; the same for all chunks, whose samples may differ in length."""
         if isinstance(self.rendering, TokenRendering):
-            return TokenWindow(self.rendering.before, self.rendering.after)
-        return TokenWindow()
+            return range(-self.rendering.before, self.rendering.after + 1)
+        return range(1)
 
-    def _places(self, chunk: FeatureChunk, kind: ExampleKind) -> HeldPlaces:
-        values, window, k = chunk.values, self.window, self.plan.ends
-        n, S, _ = values.shape
+    def _places(self, chunk: FeatureChunk, kind: ExampleKind) -> tuple[Candidates, Reservoir]:
+        values, window = chunk.values, self.window
+        n, S, F = values.shape
         positions = (chunk.inputs.shape[1] if kind == "tokens" else S) - S + torch.arange(S)
         places = ((chunk.first + torch.arange(n)) << SHIFT)[:, None] + positions  # [n, S]
-        contexts = fingerprints(chunk.inputs, S, kind, window.before)
+        contexts = fingerprints(chunk.inputs, S, kind, -window[0])
         keys = random_keys(places.flatten(), self.plan.seed)
         rows = keys.sort(stable=True).indices[: self.plan.reservoir]  # [R]
-        drawn = values.flatten(0, 1)[rows]
-        around = window.around(values, rows[:, None].expand(len(rows), values.shape[2]))
-        return HeldPlaces(
-            Candidates.from_values(values, places, contexts, k, window),
-            Candidates.from_values(-values, places, contexts, k, window),
-            Reservoir(keys[rows], places.flatten()[rows], contexts.flatten()[rows], drawn, around),
-        )
+        drawn = places.flatten()[rows], contexts.flatten()[rows], values.flatten(0, 1)[rows]
+        nearby = around(values, rows[:, None].expand(-1, F), window)
+        both = torch.cat([values, -values], dim=2)
+        ends = Candidates.from_values(both, places, contexts, self.plan.ends, window)
+        return ends, Reservoir(keys[rows], *drawn, nearby)
 
     def state(self) -> dict[str, Tensor]:
         """Tensors to resume from."""
         if self.held is None:
             return {}
         inputs = [torch.atleast_1d(inputs) for inputs, _ in self.samples.values()]
-        tensors = self.held.tensors() | {
+        labels = [label for _, label in self.samples.values() if label is not None]
+        return nested({"ends": vars(self.held[0]), "reservoir": vars(self.held[1])}) | {
             "samples": torch.tensor(list(self.samples)),
             "lengths": torch.tensor([len(sample) for sample in inputs]),  # documents differ in length
             "inputs": torch.cat(inputs),
+            "labels": torch.tensor(labels, dtype=torch.int64),
         }
-        labels = [label for _, label in self.samples.values() if label is not None]
-        return tensors | ({"labels": torch.tensor(labels)} if labels else {})
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Resume from a state."""
         if not tensors:
             return
-        self.held = HeldPlaces(
-            Candidates(**within("highest", tensors)),
-            Candidates(**within("lowest", tensors)),
-            Reservoir(**within("reservoir", tensors)),
-        )
+        self.held = Candidates(**within("ends", tensors)), Reservoir(**within("reservoir", tensors))
         samples, inputs = tensors["samples"].tolist(), tensors["inputs"].split(tensors["lengths"].tolist())
-        labels = tensors["labels"].tolist() if "labels" in tensors else [None] * len(samples)
+        labels = tensors["labels"].tolist() or [None] * len(samples)
         self.samples = dict(zip(samples, zip(inputs, labels, strict=True), strict=True))
 
     def result(self, features: Sequence[int] | None = None) -> tuple[FeatureExamples, ...]:
         """The examples of each feature, or of those named."""
         if self.held is None:
             raise InterbasisError("there are no samples to take examples from")
-        highest, lowest, reservoir = self.held.highest, self.held.lowest, self.held.reservoir
-        lowest = replace(lowest, values=-lowest.values, around=-lowest.around)
+        ends, reservoir = self.held
+        F = reservoir.values.shape[1]
         return tuple(
             FeatureExamples(
                 index=j,
                 bands=(
-                    Band(name="most positive", examples=self._end(highest, j)),
+                    Band(name="most positive", examples=self._end(ends, j, 1)),
                     *self._bands(reservoir, j),
-                    Band(name="most negative", examples=self._end(lowest, j)),
+                    Band(name="most negative", examples=self._end(ends, F + j, -1)),
                 ),
             )
-            for j in (range(highest.values.shape[1]) if features is None else features)
+            for j in (range(F) if features is None else features)
         )
 
-    def _end(self, ends: Candidates, j: int) -> tuple[Example, ...]:
-        rows = ends.values[:, j].isfinite().nonzero().flatten().tolist()
-        return tuple(self._show(ends.values[r, j], int(ends.places[r, j]), ends.around[r, j]) for r in rows)
+    def _end(self, ends: Candidates, column: int, sign: int) -> tuple[Example, ...]:
+        values, places, _, around = (part[:, column] for part in vars(ends).values())
+        rows = values.isfinite().nonzero().flatten().tolist()
+        return tuple(self._show(sign * values[r], int(places[r]), sign * around[r]) for r in rows)
 
     def _bands(self, sample: Reservoir, j: int) -> list[Band]:
         """From the highest band to the lowest; within a band, places in random order, contexts once."""
@@ -344,17 +290,17 @@ class ExampleSums:
     def _show(self, value: Tensor, place: int, around: Tensor) -> Example:
         assert self.rendering is not None
         sample, position = place >> SHIFT, place & (2**SHIFT - 1)
-        nearby = position - self.window.before, around
+        nearby = position + self.window[0], around
         return self.rendering.show(Occurrence(value.item(), sample, position, *self.samples[sample], nearby))
 
 
-def nested(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors of a state as part ``name`` of a larger state."""
-    return {f"{name}.{key}": tensor for key, tensor in tensors.items()}
+def nested(states: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """States by name as one state."""
+    return {f"{name}.{key}": tensor for name, state in states.items() for key, tensor in state.items()}
 
 
 def within(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Part ``name`` of a state."""
+    """State that is called ``name`` in a state of several."""
     start = f"{name}."
     return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
 

@@ -20,15 +20,21 @@ phases α = (φ₊ + φ₋)/2 on x and β = (φ₊ − φ₋)/2 on y:
 Which form is written is chosen once per feature. `leading` takes the form with the larger leading share:
 it is for people. `paper` takes the sum form iff ΣA₊²/ΣA₋² > Σ(A₊+A₋)²/Σ(A₊−A₋)², for comparison with the
 paper. At the highest frequency of an even p the two forms coincide, and the sum form is written.
+
+A feature is monosemantic where its leading term has nearly all of it; the shares of bases are compared.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
+from scipy.stats import ks_2samp, norm
 from torch import Tensor
 
 from interbasis.analysis.features.activations import FeatureReader
-from interbasis.analysis.features.records import FourierLabel, FourierTerm
+from interbasis.analysis.features.records import FourierLabel, FourierTerm, MonosemanticCount
 from interbasis.base.errors import InterbasisError
 from interbasis.data.modadd import pairs
 from interbasis.graph.layer_basis import LayerBasis
@@ -135,21 +141,21 @@ class Spectrum:
 
     def labels(self, form: Form, terms: int) -> list[FourierLabel]:
         """The largest terms of every feature, in sums or products of cosines."""
-        in_sums = self.prefers_sums() if form == "paper" else self.leads_in_sums()
+        # the paper's rule, or the form whose largest term of two variables is larger
+        in_sums = self.prefers_sums() if form == "paper" else self.sums.amax(1) >= self.products.amax(1)
         shares = torch.cat([self.single, torch.where(in_sums[:, None], self.sums, self.products)], dim=1)
         largest = shares.topk(min(terms, shares.shape[1]), dim=1)
+        rows = zip(largest.values.tolist(), largest.indices.tolist(), in_sums.tolist(), strict=True)
         return [
             FourierLabel(
                 form="sum" if sums else "product",
                 terms=tuple(
-                    self.term(feature, slot, sums)
-                    for place, slot in enumerate(slots)
-                    if place == 0 or shares[feature, slot] > 0
+                    self.term(feature, slot, share, sums)
+                    for place, (share, slot) in enumerate(zip(values, slots, strict=True))
+                    if place == 0 or share > 0
                 ),
             )
-            for feature, (slots, sums) in enumerate(
-                zip(largest.indices.tolist(), in_sums.tolist(), strict=True)
-            )
+            for feature, (values, slots, sums) in enumerate(rows)
         ]
 
     def prefers_sums(self) -> Tensor:  # [features] bool
@@ -159,57 +165,38 @@ class Spectrum:
         cosines, sines = (a + b).square().sum((1, 2)), (a - b).square().sum((1, 2))
         return plus * sines > cosines * minus
 
-    def leads_in_sums(self) -> Tensor:  # [features] bool
-        """Whether the largest term of two variables is larger in the sum form."""
-        return self.sums.amax(1) >= self.products.amax(1)
-
-    def term(self, feature: int, slot: int, in_sums: bool) -> FourierTerm:
-        """The term at a slot of one feature's shares."""
+    def term(self, feature: int, slot: int, share: float, in_sums: bool) -> FourierTerm:
+        """The term at a slot of one feature, which has this share."""
         K = self.K
-        if slot <= 2 * K:
-            return self._single_term(feature, slot)
-        slot -= 1 + 2 * K
-        second, (row, column) = slot >= K * K, divmod(slot % (K * K), K)
-        plus, minus = self.plus[feature, row, column], self.minus[feature, row, column]
-        frequencies = row + 1, column + 1
-        if in_sums or not self.both[row, column]:
-            value = minus if second else plus
-            times = max(self.times[row], self.times[column]).item()
-            return FourierTerm(
-                text=f"cos({row + 1}x{'-' if second else '+'}{column + 1}y)",
-                share=self.sums[feature, slot].item(),
-                frequencies=frequencies,
-                phases=(_phase(value),),
-                amplitudes=(times * value.abs().item(),),
-            )
-        a, b = plus.abs().item(), minus.abs().item()
-        wave, amplitude = ("sin", -2 * (a - b)) if second else ("cos", 2 * (a + b))
-        return FourierTerm(
-            text=f"{wave}({row + 1}x)·{wave}({column + 1}y)",
-            share=self.products[feature, slot].item(),
-            frequencies=frequencies,
-            phases=((_phase(plus) + _phase(minus)) / 2, (_phase(plus) - _phase(minus)) / 2),
-            amplitudes=(amplitude,),
-        )
-
-    def _single_term(self, feature: int, slot: int) -> FourierTerm:
-        """Term of const, of x, of y, or of x and y together."""
+        phases: tuple[float, ...]
+        amplitudes: tuple[float, ...]
+        second, (row, column) = slot > K * (K + 2), divmod((slot - 1 - 2 * K) % (K * K), K)
         if slot == 0:
-            text, frequencies = "const", (0, 0)
-            phases: tuple[float, ...] = (0.0,)
-            amplitudes: tuple[float, ...] = (self.transform[feature, 0, 0].real.item(),)
-        else:
-            row = (slot - 1) % self.K
-            k, x, y = row + 1, self.x[feature, row], self.y[feature, row]
-            if slot > self.K:
-                text, frequencies, values = f"cos({k}y)", (0, k), [y]
-            elif self.together[feature, row]:
-                text, frequencies, values = f"cos({k}x)+cos({k}y)", (k, k), [x, y]
+            text, frequencies, phases = "const", (0, 0), (0.0,)
+            amplitudes = (self.transform[feature, 0, 0].real.item(),)
+        elif slot <= 2 * K:
+            k = (slot - 1) % K
+            x, y = self.x[feature, k], self.y[feature, k]
+            if slot > K:
+                text, frequencies, waves = f"cos({k + 1}y)", (0, k + 1), [y]
+            elif self.together[feature, k]:
+                text, frequencies, waves = f"cos({k + 1}x)+cos({k + 1}y)", (k + 1, k + 1), [x, y]
             else:
-                text, frequencies, values = f"cos({k}x)", (k, 0), [x]
-            phases = tuple(_phase(value) for value in values)
-            amplitudes = tuple((self.times[row] * value.abs()).item() for value in values)
-        share = self.single[feature, slot].item()
+                text, frequencies, waves = f"cos({k + 1}x)", (k + 1, 0), [x]
+            phases = tuple(_phase(wave) for wave in waves)
+            amplitudes = tuple((self.times[k] * wave.abs()).item() for wave in waves)
+        elif in_sums or not self.both[row, column]:
+            value = (self.minus if second else self.plus)[feature, row, column]
+            text, frequencies = f"cos({row + 1}x{'-' if second else '+'}{column + 1}y)", (row + 1, column + 1)
+            phases = (_phase(value),)
+            amplitudes = (max(self.times[row], self.times[column]).item() * value.abs().item(),)
+        else:
+            plus, minus = self.plus[feature, row, column], self.minus[feature, row, column]
+            a, b = plus.abs().item(), minus.abs().item()
+            name, amplitude = ("sin", -2 * (a - b)) if second else ("cos", 2 * (a + b))
+            text, frequencies = f"{name}({row + 1}x)·{name}({column + 1}y)", (row + 1, column + 1)
+            phases = (_phase(plus) + _phase(minus)) / 2, (_phase(plus) - _phase(minus)) / 2
+            amplitudes = (amplitude,)
         return FourierTerm(
             text=text, share=share, frequencies=frequencies, phases=phases, amplitudes=amplitudes
         )
@@ -217,3 +204,93 @@ class Spectrum:
 
 def _phase(value: Tensor) -> float:
     return value.angle().item()
+
+
+THRESHOLD = 0.9
+
+
+class Monosemanticity(MonosemanticCount):
+    """Leading shares of a layer's features, and the number of those that are mostly one term."""
+
+    shares: tuple[float, ...]
+    """The leading term's share of all features, the constant left out."""
+
+
+def monosemantic(
+    labels: Sequence[FourierLabel], top: int = 10, threshold: float = THRESHOLD, constant: bool = True
+) -> Monosemanticity:
+    """Count features whose leading share, rounded to whole per cent, exceeds the threshold.
+
+    Args:
+        labels: Labels of the features of one layer, in order.
+        top: Number of features that are considered.
+        threshold: Threshold of the leading term's share.
+        constant: Whether the first feature is the constant.
+
+    Returns:
+        The counts, with and without the constant, and all shares.
+
+    Raises:
+        InterbasisError: ``top`` or ``threshold`` is out of range.
+    """
+    if top < 1 or not 0 <= threshold <= 1:
+        raise InterbasisError(
+            f"expected at least one feature and a threshold between 0 and 1, received top={top} and "
+            f"threshold={threshold}"
+        )
+    shares = [label.share for label in labels]
+    above = [round(100 * share) > round(100 * threshold) for share in shares]
+    first = int(constant)
+    counts = sum(above[:top]), sum(above[first:][:top])
+    shown = tuple(shares[first:])
+    return Monosemanticity(paper=counts[0], without_constant=counts[1], top=top, shares=shown)
+
+
+@dataclass(frozen=True)
+class ShareComparison:
+    """The leading shares of several bases side by side, over a grid of shares."""
+
+    grid: tuple[float, ...]
+    density: dict[str, tuple[float, ...]]
+    """Kernel density estimate (Gaussian, reflected at 0 and 1) per basis; its integral over the grid is 1."""
+    cumulative: dict[str, tuple[float, ...]]
+    """Fraction of features with at most this share, per basis."""
+    distance: dict[tuple[str, str], float]
+    """Kolmogorov–Smirnov distance of every pair of bases."""
+    p_value: dict[tuple[str, str], float]
+
+
+def compare(shares: dict[str, Sequence[float]], points: int = 101) -> ShareComparison:
+    """Compare the leading shares of features in different bases.
+
+    Args:
+        shares: Leading shares of the features of each basis, {"lib": …, "pca": …}.
+        points: Points of the grid that densities are given at.
+
+    Returns:
+        Densities, cumulative distributions, and Kolmogorov–Smirnov tests between bases.
+
+    Raises:
+        InterbasisError: A basis has no shares, or there are fewer than two points.
+    """
+    if points < 2 or not shares or any(len(values) == 0 for values in shares.values()):
+        raise InterbasisError("expected at least two points, and at least one share for each basis")
+    grid = np.linspace(0, 1, points)
+    arrays = {name: np.asarray(values, dtype=float) for name, values in shares.items()}
+    names = list(arrays)
+    tests = {(a, b): ks_2samp(arrays[a], arrays[b]) for i, a in enumerate(names) for b in names[i + 1 :]}
+    return ShareComparison(
+        tuple(grid.tolist()),
+        {name: tuple(_density(values, grid).tolist()) for name, values in arrays.items()},
+        {name: tuple((values[:, None] <= grid).mean(0).tolist()) for name, values in arrays.items()},
+        {pair: float(test.statistic) for pair, test in tests.items()},
+        {pair: float(test.pvalue) for pair, test in tests.items()},
+    )
+
+
+def _density(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """Kernel density with the mass beyond 0 and 1 folded back; the kernel's width is at least 1 %."""
+    spread = values.std(ddof=1) if len(values) > 1 else 0.0
+    width = max(spread * len(values) ** -0.2, 0.01)  # Scott's rule
+    folded = np.stack([grid, -grid, 2 - grid])[..., None]  # [3, points, 1]
+    return norm.pdf(folded, values, width).mean(2).sum(0)

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 
 from interbasis.analysis.features.activations import (
     FeatureReader,
     chunk_size,
+    chunks,
     input_chunks,
     outputs_from,
-    read_values,
 )
-from interbasis.analysis.features.moments import GroupMoments
+from interbasis.analysis.features.probes import GroupMoments
 from interbasis.base.devices import double, near_sums, sums_device
 from interbasis.base.errors import InterbasisError
 from interbasis.base.progress import Progress, silent
@@ -82,19 +83,19 @@ def intervene(
     reader = FeatureReader(network, layer)
     if not 0 <= feature < layer.features:
         raise InterbasisError(f"{layer.name!r} has features 0 to {layer.features - 1}, not {feature}")
-    batches = Batches(data, predicts_next=network.predicts_next)
+    batches = means = Batches(data, predicts_next=network.predicts_next)
     labelled = value is None or batches.labelled
-    targets = torch.tensor([0.0 if value is None else value], dtype=torch.float64)
-    if value is None:
-        means = batches
+    if value is not None:
+        targets = torch.tensor([value], dtype=torch.float64)
+    else:
         if mean_data is not None:
             means = Batches(mean_data, "mean_data", predicts_next=network.predicts_next)
         moments = _class_moments(reader, feature, means, groups)
         targets = moments.means[:, 0].where(moments.counts > 0, torch.nan)
     scores = torch.zeros(2, 3, dtype=torch.float64)  # before and after
     results: list[tuple[Tensor, Tensor]] = []
-    chunks = input_chunks(batches, chunk_size(reader, batches), labelled)
-    for _, inputs, labels in batches.tracked(chunks, "intervention", progress):
+    samples = input_chunks(batches, chunk_size(reader, batches), labelled)
+    for _, inputs, labels in batches.tracked(samples, "intervention", progress):
         if labels is None:  # a label 0 for each sample, or for each position of a model that answers at each
             labels = torch.zeros(inputs.shape[:2] if network.predicts_next else len(inputs)).long()
         inputs, labels = inputs.to(network.device), labels.to(network.device)
@@ -105,7 +106,10 @@ def intervene(
             scores += torch.stack([_scores(untouched, labels), _scores(changed, labels)])
         if outputs:
             results.append((untouched.cpu(), changed.cpu()))
-    columns = [_joined(column) for column in zip(*results, strict=True)]
+    columns = [  # filled up with NaN to the longest sample
+        pad_sequence([sample for part in column for sample in part], True, torch.nan)
+        for column in zip(*results, strict=True)
+    ]
     count, right, nats = scores.T
     return Intervention(
         layer=layer.name,
@@ -118,29 +122,19 @@ def intervene(
     )
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:  # [n, outputs] or [n, T, outputs] each, T may differ
-    """Concatenate the samples, filled up with NaN to the longest."""
-    if parts[0].ndim == 3:
-        longest, pad = max(part.shape[1] for part in parts), torch.nn.functional.pad
-        parts = [pad(part, (0, 0, 0, longest - part.shape[1]), value=torch.nan) for part in parts]
-    return torch.cat(list(parts))
-
-
 def _class_moments(
     reader: FeatureReader, feature: int, data: Batches, groups: Sequence[int] | None
 ) -> GroupMoments:
     """Moments of a feature given the true class, or the group of the class; positions count alike."""
     layer = reader.layer  # which may have thousands of features
     basis = LayerBasis(layer.name, layer.rows([feature]), layer.directions([feature]), constant=False)
-    source = FeatureReader(reader.network, basis)
-    total: GroupMoments | None = None
-    for first, inputs, labels in data.labelled_chunks(chunk_size(source, data)):
-        values = read_values(source, inputs, data.name, first)
-        group = _groups(labels, groups)
+    total = GroupMoments.empty(1)
+    for chunk in chunks(FeatureReader(reader.network, basis), data, labelled=True):
+        assert chunk.labels is not None
+        group, values = _groups(chunk.labels, groups), chunk.values
         group = group[:, None] if group.ndim == 1 else group[:, -values.shape[1] :]
         moments = GroupMoments.from_values(values.flatten(0, 1), group.expand(values.shape[:2]).flatten())
         total = moments.merge(total)
-    assert total is not None
     return total
 
 

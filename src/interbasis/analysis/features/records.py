@@ -41,11 +41,9 @@ class Effects(Record):
     """Share of its squared effect on all outputs that goes to the first of ``up`` and of ``down``."""
 
 
-class MeanPush(Record):
+class MeanPush(Push):
     """Mean change of one output by a feature, with the estimate's standard error."""
 
-    name: str
-    value: float
     error: float
 
 
@@ -64,7 +62,7 @@ class FourierTerm(Record):
 
     text: str
     share: float
-    """Of the feature's power."""
+    """Share of the feature's power."""
     frequencies: tuple[int, int]
     """(k_x, k_y), 0 where the variable does not occur."""
     phases: tuple[float, ...]
@@ -116,18 +114,8 @@ class PositionStatistics(Record):
     """Share of the feature's variance that the position explains, adjusted for the number of positions."""
 
 
-EvidenceKind = Literal[
-    "position",
-    "variance",
-    "token",
-    "previous",
-    "next",
-    "context",
-    "class",
-    "fourier",
-    "direct effect",
-    "mean effect",
-]
+TokenKind = Literal["token", "previous", "next", "context"]
+EvidenceKind = Literal["position", "variance", TokenKind, "class", "fourier", "direct effect", "mean effect"]
 
 
 class Evidence(Record):
@@ -197,11 +185,16 @@ class Idle(Record):
         return len(self.features)
 
 
-class TokenExample(Record):
-    """A place in a text."""
+class ExampleBase(Record):
+    """A value of a feature, and the sample that it occurs in."""
 
     value: float
     sample: int
+
+
+class TokenExample(ExampleBase):
+    """A place in a text."""
+
     position: int
     """In the sample's inputs."""
     tokens: tuple[str, ...]
@@ -217,11 +210,9 @@ class TokenExample(Record):
         return self
 
 
-class ImageExample(Record):
+class ImageExample(ExampleBase):
     """An image, as a PNG data URI."""
 
-    value: float
-    sample: int
     image: str
     """A thumbnail, dimmed outside the field where there is one."""
     label: str
@@ -229,11 +220,9 @@ class ImageExample(Record):
     """Receptive field (left, top, right, bottom) as shares of the picture; None is all of it."""
 
 
-class RowExample(Record):
+class RowExample(ExampleBase):
     """The first inputs of a sample."""
 
-    value: float
-    sample: int
     inputs: tuple[float, ...]
     label: str
 
@@ -260,6 +249,3 @@ class Examples(Record):
 
     kind: ExampleKind
     features: tuple[FeatureExamples, ...]
-
-    def by_index(self) -> dict[int, FeatureExamples]:
-        return {feature.index: feature for feature in self.features}

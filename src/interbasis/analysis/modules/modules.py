@@ -26,10 +26,6 @@ NO_MODULE = -1
 
 TRIALS = 10
 """Independent Leiden runs, of which the best is taken."""
-MAX_LOG_RESOLUTION = 5.0
-"""Bound of |log₂ γ| in the search for a number of modules."""
-MAX_RESOLUTIONS = 12
-"""Resolutions tried in the search for a number of modules."""
 
 
 @dataclass(frozen=True)
@@ -132,40 +128,19 @@ def find_modules(
 
 def leiden(weighted: WeightedGraph, resolution: float, seed: int) -> np.ndarray:
     """The module of every node that has an edge, [nodes]; the same seed gives the same partition."""
-    edges = [
-        (str(a), str(b), float(w))
-        for a, b, w in zip(weighted.sources, weighted.targets, weighted.weights, strict=True)
-    ]
+    edges = zip(
+        map(str, weighted.sources), map(str, weighted.targets), weighted.weights.tolist(), strict=True
+    )
     _, partition = graspologic_native.leiden(
-        edges, resolution=resolution, seed=seed, iterations=2, trials=TRIALS, use_modularity=True
+        list(edges), resolution=resolution, seed=seed, iterations=2, trials=TRIALS, use_modularity=True
     )
     return np.array([partition[str(node)] for node in weighted.connected], dtype=np.int64)
 
 
-def leiden_with_count(weighted: WeightedGraph, count: int, seed: int) -> np.ndarray:
-    """The partition at the resolution that gives ``count`` modules, or nearly so; [nodes].
-
-    log γ is bisected from γ = 1 on, which stays where it gives that number already.
-    """
-    low, high = -MAX_LOG_RESOLUTION, MAX_LOG_RESOLUTION
-    nearest = np.zeros(len(weighted.connected), dtype=np.int64)
-    for _ in range(MAX_RESOLUTIONS):
-        middle = (low + high) / 2
-        labels = leiden(weighted, 2**middle, seed)
-        number = len(np.unique(labels))
-        if abs(number - count) < abs(len(np.unique(nearest)) - count):
-            nearest = labels
-        if number == count:
-            break
-        low, high = (middle, high) if number < count else (low, middle)
-    return nearest
-
-
 def modularity(weighted: WeightedGraph, labels: np.ndarray, resolution: float = 1.0) -> float:
     """Q of a partition of the connected nodes."""
-    place = np.searchsorted(weighted.connected, (weighted.sources, weighted.targets))
     total = weighted.weights.sum()
-    a, b = labels[place[0]], labels[place[1]]
+    a, b = labels[weighted.ends]
     inside = weighted.weights[a == b].sum()
     size = int(labels.max()) + 1
     strengths = np.bincount(a, weighted.weights, size) + np.bincount(b, weighted.weights, size)
@@ -195,8 +170,7 @@ def _leidenalg(
         raise InterbasisError(
             "the cross-check requires leidenalg, which is not installed; pip install 'interbasis[leidenalg]'"
         ) from error
-    place = np.searchsorted(weighted.connected, (weighted.sources, weighted.targets))
-    network = igraph.Graph(n=len(weighted.connected), edges=list(zip(*place.tolist(), strict=True)))
+    network = igraph.Graph(n=len(weighted.connected), edges=weighted.ends.T.tolist())
     partition = leidenalg.find_partition(
         network, leidenalg.RBConfigurationVertexPartition, weights=weighted.weights.tolist(),
         resolution_parameter=resolution, seed=seed, n_iterations=-1,
@@ -210,10 +184,7 @@ def _number_by_size(partition: np.ndarray) -> np.ndarray:
     _, first, inverse, counts = np.unique(
         partition, return_index=True, return_inverse=True, return_counts=True
     )
-    order = np.lexsort((first, -counts))
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return rank[inverse]
+    return np.lexsort((first, -counts)).argsort()[inverse]
 
 
 def by_layer(labels: np.ndarray, weighted: WeightedGraph) -> list[np.ndarray]:

@@ -14,7 +14,6 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from interbasis.analysis.modules.modules import Modules
 from interbasis.analysis.modules.weighted_graph import WeightedGraph
-from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
 
 
@@ -26,34 +25,20 @@ class MinimumCut:
     features: tuple[tuple[str, int], ...]
     """(layer, feature) of each."""
 
-    @property
-    def size(self) -> int:
-        return len(self.features)
 
-
-def vertex_cuts(
-    graph: InteractionGraph, modules: Modules, pairs: list[tuple[int, int]] | None = None
-) -> list[MinimumCut]:
-    """Find the minimum vertex cuts between pairs of modules; edges above ε count.
+def vertex_cuts(graph: InteractionGraph, modules: Modules) -> list[MinimumCut]:
+    """Find the minimum vertex cuts between all pairs of modules; edges above ε count.
 
     Args:
         graph: The graph that the modules were found in.
         modules: A partition from `find_modules`.
-        pairs: Pairs of modules; default: all pairs.
 
     Returns:
         The fewest features that separate each pair.
-
-    Raises:
-        InterbasisError: A pair is not two different modules of the partition.
     """
     weighted = WeightedGraph.from_graph(graph, modules.epsilons)
     labels = np.concatenate(modules.assignment)
-    for pair in pairs or []:
-        if len(set(pair)) != 2 or not all(0 <= module < modules.count for module in pair):
-            raise InterbasisError(f"expected two different modules below {modules.count}, received {pair}")
-    wanted = list(combinations(range(modules.count), 2)) if pairs is None else pairs
-    return [_cut(weighted, labels, modules, pair) for pair in wanted]
+    return [_cut(weighted, labels, modules, pair) for pair in combinations(range(modules.count), 2)]
 
 
 def _cut(weighted: WeightedGraph, labels: np.ndarray, modules: Modules, pair: tuple[int, int]) -> MinimumCut:
@@ -63,7 +48,7 @@ def _cut(weighted: WeightedGraph, labels: np.ndarray, modules: Modules, pair: tu
     so n + 1 is as good as infinite.
     """
     nodes, n = weighted.connected, len(weighted.connected)
-    a, b = np.searchsorted(nodes, (weighted.sources, weighted.targets))
+    a, b = weighted.ends
     first, second = (np.flatnonzero(labels[nodes] == module) for module in pair)
     source, sink = np.full(len(first), 2 * n), np.full(len(second), 2 * n + 1)
     rows = np.concatenate([np.arange(n), n + a, n + b, source, n + second])

@@ -41,6 +41,11 @@ class WeightedGraph:
     def __post_init__(self) -> None:
         object.__setattr__(self, "connected", np.unique(np.concatenate([self.sources, self.targets])))
 
+    @property
+    def ends(self) -> np.ndarray:  # [2, edges]
+        """Sources and targets as indices into ``connected``."""
+        return np.searchsorted(self.connected, (self.sources, self.targets))
+
     @classmethod
     def from_graph(cls, graph: InteractionGraph, epsilons: Sequence[float] | None = None) -> "WeightedGraph":
         if not graph.edges:
@@ -60,27 +65,24 @@ class WeightedGraph:
             )
         offsets = tuple(accumulate((layer.features for layer in graph.layers), initial=0))
         parts = []
-        for k, edges in enumerate(graph.edges):
-            if not filled[k]:
-                continue
-            matrix = edges.double().cpu().numpy()
+        for k in np.flatnonzero(filled).tolist():
+            matrix = graph.edges[k].double().cpu().numpy()
             weights = np.log(np.maximum(matrix, chosen[k]) / chosen[k])
             weights[: graph.layers[k + 1].first_feature] = 0
             weights[:, : graph.layers[k].first_feature] = 0
             rows, columns = weights.nonzero()
-            parts.append(
-                (offsets[k] + columns, offsets[k + 1] + rows, weights[rows, columns], np.full(len(rows), k))
-            )
-        joined = [np.concatenate(column) for column in zip(*parts, strict=True)]
-        if not len(joined[0]):
+            places = offsets[k] + columns, offsets[k + 1] + rows
+            parts.append((*places, weights[rows, columns], np.full(len(rows), k)))
+        sources, targets, weights, sections = map(np.concatenate, zip(*parts, strict=True))
+        if not len(sources):
             raise InterbasisError("no edge is larger than its section's ε, so there is nothing to group")
-        return cls(joined[0], joined[1], joined[2], joined[3], offsets, chosen)
+        return cls(sources, targets, weights, sections, offsets, chosen)
 
     def rewire(self, generator: np.random.Generator) -> "WeightedGraph":
         """A random graph with these degrees."""
         targets = self.targets.copy()
         for section in np.unique(self.sections):
-            here = np.flatnonzero(self.sections == section)
+            here = self.sections == section
             targets[here] = _swap_targets(self.sources[here], targets[here], generator)
         return replace(self, targets=targets)
 
@@ -91,9 +93,8 @@ def _swap_targets(sources: np.ndarray, targets: np.ndarray, generator: np.random
         order = generator.permutation(len(sources))
         half = len(order) // 2
         first, second = order[:half], order[half : 2 * half]
-        proposed = np.concatenate(
-            [sources[first] * nodes + targets[second], sources[second] * nodes + targets[first]]
-        )
+        swapped = sources[first] * nodes + targets[second], sources[second] * nodes + targets[first]
+        proposed = np.concatenate(swapped)
         taken = np.isin(proposed, sources * nodes + targets)
         _, inverse, counts = np.unique(proposed, return_inverse=True, return_counts=True)
         free = ~(taken | (counts[inverse] > 1))
@@ -109,9 +110,7 @@ def default_epsilons(graph: InteractionGraph) -> list[float]:
     for k in range(len(graph.edges)):
         inner = graph.inner_edges(k).double().flatten()
         values = inner[inner > 0].sort(descending=True).values
-        if not len(values):
-            epsilons.append(0.0)
-            continue
         shares = values.square().cumsum(0) / values.square().sum()
-        epsilons.append(values[min(int((shares < CARRIED_SHARE).sum()), len(values) - 1)].item())
+        last = min(int((shares < CARRIED_SHARE).sum()), len(values) - 1)
+        epsilons.append(values[last].item() if len(values) else 0.0)
     return epsilons

@@ -81,7 +81,8 @@ def run(workspace: "Workspace", request: FeaturesRequest) -> FeaturesResult:
     Raises:
         InterbasisError: The data do not fit the network.
     """
-    from interbasis.analysis.features.analysis import Analysis, Presentation
+    from interbasis.analysis.features.analysis import Analysis
+    from interbasis.analysis.features.contexts import Presentation
     from interbasis.analysis.features.dataset_examples import ExamplePlan
     from interbasis.data.batches import Batches
 

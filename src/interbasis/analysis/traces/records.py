@@ -209,8 +209,7 @@ class TraceSettings(Record):
     """Settings of tracing and pruning."""
 
     method: Method = "exact"
-    """How the integral along the straight line is computed; with exact, the edges into a node add up to
-    it."""
+    """Method of the integral along the straight line; with exact, the edges into a node add up to it."""
     quadrature: int = Field(16, ge=1)
     """Points of the integration rule where there is no closed form."""
     max_nodes: int = Field(64, ge=1)
@@ -223,7 +222,7 @@ class TraceSettings(Record):
     """Points between the mean and the activations of a position at which slopes are averaged to predict what
     setting a feature to its mean does; 0 uses the gradient at the activations, which is fastest."""
     checks: int = Field(20, ge=0)
-    """How many of the strongest nodes, of nodes of all sizes, and of edges are checked by interventions."""
+    """Number of the strongest nodes, of nodes of all sizes, and of edges, checked by interventions."""
 
 
 class Trace(Record):
@@ -264,7 +263,7 @@ class Trace(Record):
 
 
 MIN_SIGN_AGREEMENT = 0.75
-"""Of the strongest nodes; below it the first line of a trace says that its predictions fail."""
+"""Share of the strongest nodes; below it the first line of a trace says that its predictions fail."""
 MIN_RANK_CORRELATION = 0.5
 """Over nodes of all sizes; likewise."""
 

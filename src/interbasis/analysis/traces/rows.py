@@ -10,8 +10,7 @@ edges from its own position alone. Where they do, edges from all positions are c
 and summed; only those of selected nodes are ever stored.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -24,6 +23,7 @@ from interbasis.network.cores.attention.paths import QueryPaths
 from interbasis.network.network import Section
 from interbasis.numerics.integration import Rule
 
+Gradients = Callable[[], Iterable[tuple[slice, Tensor]]]
 MAX_ROW_ELEMENTS = 2**23
 """Edges from all positions that are held at once."""
 
@@ -90,83 +90,51 @@ class EdgeBlock:
     paths: dict[str, Tensor] | None = None  # [k, K] each
 
 
-class IncomingEdges(ABC):
-    """The edges into k nodes."""
+class IncomingEdges:
+    """The edges into k nodes, from gradients of the nodes that are computed in blocks.
 
-    source: LayerState
+    ``gradients()`` yields blocks of nodes with their gradients [k', T, width]; with ``positions`` [k], where
+    a node has edges from one position alone, [k', 1, width].
+    """
 
-    positions: Tensor | None = None  # [k]
-    """The position that each node has edges from; None where it has them from all."""
+    def __init__(self, source: LayerState, gradients: Gradients, positions: Tensor | None = None):
+        self.source, self.gradients, self.positions = source, gradients, positions
 
-    @abstractmethod
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
         """Blocks of nodes with their edges [k', T, r], or [k', 1, r] from their own position; the constant's
         among them."""
+        for block, gradients in self.gradients():
+            yield block, self.source.on_features(gradients) * self._before(self.source.features, block)
 
-    @abstractmethod
     def at(self, nodes: NodeSet) -> EdgeBlock:
         """The edges from these sources alone."""
-
-    @property
-    @abstractmethod
-    def errors(self) -> Tensor:  # [k, T]
-        """Edges from the dropped directions of every position."""
-
-
-class GradientEdges(IncomingEdges):
-    """Edges from gradients [k', T, width] of the nodes, which are computed in blocks."""
-
-    def __init__(self, source: LayerState, gradients: Callable[[], Iterator[tuple[slice, Tensor]]]):
-        self.source, self.gradients = source, gradients
-
-    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        for block, gradients in self.gradients():
-            yield block, self.source.on_features(gradients) * self.source.features
-
-    def at(self, nodes: NodeSet) -> EdgeBlock:
-        return EdgeBlock(torch.cat([edges[:, nodes.positions, nodes.features] for _, edges in self.blocks()]))
+        if self.positions is None:
+            parts = [edges[:, nodes.positions, nodes.features] for _, edges in self.blocks()]
+            return EdgeBlock(torch.cat(parts))
+        edges = torch.cat([edges[:, 0, nodes.features] for _, edges in self.blocks()])
+        return EdgeBlock(edges * (self.positions[:, None] == nodes.positions))
 
     @cached_property
-    def errors(self) -> Tensor:
+    def errors(self) -> Tensor:  # [k, T]
+        """Edges from the dropped directions of every position."""
         dropped = self.source.dropped
-        return torch.cat([(gradients * dropped).sum(2) for _, gradients in self.gradients()])
+        errors = torch.cat([(g * self._before(dropped, block)).sum(2) for block, g in self.gradients()])
+        if self.positions is None:
+            return errors
+        return errors.new_zeros(len(errors), len(dropped)).scatter_(1, self.positions[:, None], errors)
 
-
-class PositionwiseEdges(IncomingEdges):
-    """Edges through a section that does not mix positions: a node's sources stand where it stands."""
-
-    positions: Tensor
-
-    def __init__(self, section: Section, source: LayerState, target: LayerState, nodes: NodeSet, rule: Rule):
-        self.source = source
-        self.positions = nodes.positions + section.positions_out(len(source.f)).start
-        g = target.cotangents(nodes.features)
-        u = section.read_outs(source.f[self.positions])
-        self.gradient = g @ section.skip + section.core.pull_back(u, g @ section.write, rule) @ section.read
-        self.edges = source.on_features(self.gradient) * source.features[self.positions]  # [k, r]
-
-    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        yield slice(0, len(self.edges)), self.edges[:, None].clone()
-
-    def at(self, nodes: NodeSet) -> EdgeBlock:
-        here = self.positions[:, None] == nodes.positions
-        return EdgeBlock(self.edges[:, nodes.features] * here)
-
-    @property
-    def errors(self) -> Tensor:
-        errors = self.edges.new_zeros(len(self.edges), len(self.source.f))
-        dropped = self.source.dropped[self.positions]
-        errors[torch.arange(len(errors)), self.positions] = (self.gradient * dropped).sum(1)
-        return errors
+    def _before(self, values: Tensor, block: slice) -> Tensor:  # [T, d] -> [T, d] or [k', 1, d]
+        """Values at the positions that a block of nodes has edges from."""
+        return values if self.positions is None else values[self.positions[block], None]
 
 
 class AttentionEdges(IncomingEdges):
     """Edges through attention, in value, key and query paths and the skip."""
 
     def __init__(self, section: Section, source: LayerState, target: LayerState, nodes: NodeSet, rule: Rule):
-        core = section.core
-        assert isinstance(core, Attention)
-        self.source, self.section, self.shape, self.rule = source, section, core.shape, rule
+        assert isinstance(section.core, Attention)
+        self.source, self.positions, self.section, self.rule = source, None, section, rule
+        self.shape = section.core.shape
         self.queries = nodes.positions + section.positions_out(len(source.f)).start
         g = target.cotangents(nodes.features)
         self.skip_gradient = g @ section.skip
@@ -195,22 +163,16 @@ class AttentionEdges(IncomingEdges):
     def at(self, nodes: NodeSet) -> EdgeBlock:
         values = self.source.features[nodes.positions, nodes.features]  # [K]
         read = self.read[:, nodes.features]
-        local = torch.arange(len(nodes), device=read.device)
-        parts: list[tuple[Tensor, ...]] = []
+        at_nodes = torch.arange(len(nodes), device=read.device), nodes.positions
+        parts = []
         for block, paths in self._paths(len(nodes) * len(self.read)):
-            coefficients = paths.onto(read)
-            here = self.queries[block][:, None] == nodes.positions
-            parts.append(
-                (
-                    self.skip[block][:, nodes.features] * here * values,
-                    coefficients.value_at(local, nodes.positions) * values,
-                    coefficients.key_at(local, nodes.positions) * values,
-                    coefficients.query() * here * values,
-                )
-            )
-        skip, value, key, query = (torch.cat(part) for part in zip(*parts, strict=True))
-        paths_by_name = {"skip": skip, "value": value, "key": key, "query": query}
-        return EdgeBlock(skip + value + key + query, paths_by_name)
+            coefficients, here = paths.onto(read), self.queries[block][:, None] == nodes.positions
+            skip, query = self.skip[block][:, nodes.features] * here, coefficients.query() * here
+            moved = coefficients.value_at(*at_nodes), coefficients.key_at(*at_nodes)
+            parts.append(torch.stack([skip, *moved, query]) * values)
+        by_path = torch.cat(parts, dim=1)  # [4, k, K]
+        names = "skip", "value", "key", "query"
+        return EdgeBlock(by_path.sum(0), dict(zip(names, by_path, strict=True)))
 
     @cached_property
     def errors(self) -> Tensor:
@@ -233,9 +195,25 @@ def edges_into(
     """The edges into nodes of a section's target."""
     if isinstance(section.core, Attention):
         return AttentionEdges(section, source, target, nodes, rule)
-    if not section.core.mixes_positions:
-        return PositionwiseEdges(section, source, target, nodes, rule)
-    return GradientEdges(source, partial(_autograd_gradients, section, source, target, nodes, rule))
+    if section.core.mixes_positions:
+        return IncomingEdges(source, partial(_autograd_gradients, section, source, target, nodes, rule))
+    positions = nodes.positions + section.positions_out(len(source.f)).start
+    g, u = target.cotangents(nodes.features), section.read_outs(source.f[positions])
+    gradient = g @ section.skip + section.core.pull_back(u, g @ section.write, rule) @ section.read
+    return IncomingEdges(source, lambda: [(slice(0, len(g)), gradient[:, None])], positions)
+
+
+def line_gradient(
+    function: Callable[[Tensor], Tensor], f: Tensor, rule: Rule, seeds: Tensor | None = None
+) -> Tensor:
+    """∫dα of the gradient of a function at α f, or of its products with each of k ``seeds``."""
+    total = f.new_zeros(())
+    for node, weight in zip(rule.nodes, rule.weights, strict=True):
+        with torch.enable_grad():
+            at = (node * f).detach().requires_grad_()
+            output = function(at)
+        total = total + weight * torch.autograd.grad(output, at, seeds, is_grads_batched=seeds is not None)[0]
+    return total
 
 
 def _autograd_gradients(
@@ -246,14 +224,7 @@ def _autograd_gradients(
     size = max(1, MAX_ROW_ELEMENTS // f.numel())
     for start in range(0, len(nodes), size):
         block = slice(start, min(start + size, len(nodes)))
-        g, positions = cotangents[block], nodes.positions[block]
-        total = f.new_zeros(len(g), *f.shape)
-        for node, weight in zip(rule.nodes, rule.weights, strict=True):
-            with torch.enable_grad():
-                at = (node * f).detach().requires_grad_()
-                output = section(at[None])[0]  # [S, d_out]
-            seeds = output.new_zeros(len(g), *output.shape)
-            seeds[torch.arange(len(seeds)), positions] = g
-            (gradient,) = torch.autograd.grad(output, at, seeds, is_grads_batched=True)
-            total += weight * gradient
-        yield block, total
+        g = cotangents[block]
+        seeds = g.new_zeros(len(g), section.count_out(len(f)), g.shape[1])
+        seeds[torch.arange(len(g)), nodes.positions[block]] = g
+        yield block, line_gradient(lambda at: section(at[None])[0], f, rule, seeds)

@@ -1,12 +1,13 @@
 """Target of a trace: an output of the model, the difference of two, or a feature, at one position."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from interbasis.analysis.features.activations import outputs_from
+from interbasis.analysis.traces.rows import line_gradient
 from interbasis.base.errors import InterbasisError
 from interbasis.base.records import Record
 from interbasis.graph.interaction_graph import InteractionGraph
@@ -48,21 +49,13 @@ class Target:
         """Its value for these activations of its layer."""
         position = self.position - first
         if self.basis is not None:
-            if self.basis.identity:
-                return f[:, position, self.feature]
-            return f[:, position] @ self.basis.transform[self.feature].to(f)
+            return f[:, position] @ self.basis.rows([self.feature])[0].to(f)
         outputs = self.outputs(f, position)
         return outputs[:, self.output] - (outputs.mean(1) if self.minus is None else outputs[:, self.minus])
 
     def row(self, f: Tensor, first: int, rule: Rule) -> Tensor:  # [T, width] -> [T, width]
         """∫dα of its gradient at α f."""
-        total = torch.zeros_like(f)
-        for node, weight in zip(rule.nodes, rule.weights, strict=True):
-            with torch.enable_grad():
-                at = (node * f).detach().requires_grad_()
-                value = self.value(at[None], first).sum()
-            total += weight * torch.autograd.grad(value, at)[0]
-        return total
+        return line_gradient(lambda at: self.value(at[None], first)[0], f, rule)
 
     def outputs(self, f: Tensor, position: int) -> Tensor:  # [n, T, width] -> [n, outputs]
         """The model's outputs at one position."""
@@ -72,12 +65,11 @@ class Target:
         outputs = outputs_from(self.network, len(self.network.sections), f)
         return outputs[:, position if outputs.shape[1] > position else -1]
 
-    def label(self, names: Sequence[str] | None) -> str:
-        """Text for people: a feature's name, or outputs in quotes."""
+    def label(self, name: Callable[[int], str]) -> str:
+        """Text for people: a feature's name, or outputs in quotes, each by its ``name``."""
         if self.basis is not None:
             return f"{self.basis.name}:{self.feature}"
-        words = [str(i) if names is None else names[i] for i in (self.output, self.minus) if i is not None]
-        return " − ".join(f"“{word}”" for word in words)
+        return " − ".join(f"“{name(i)}”" for i in (self.output, self.minus) if i is not None)
 
 
 def resolve(
@@ -105,19 +97,14 @@ def resolve(
         if index is not None and not 0 <= index < len(outputs):
             raise InterbasisError(f"expected {name} from 0 to {len(outputs) - 1}, received {index}")
     output = int(outputs.argmax()) if request.output is None else request.output
-    return Target(network, len(network.sections), position, output=output, minus=request.minus)
+    return replace(target, output=output, minus=request.minus)
 
 
 def _feature(network: Network, graph: InteractionGraph, request: TargetRequest, position: int) -> Target:
     names, feature = graph.layer_names, request.feature
     layer = None if request.layer is None else layer_name(request.layer, names)
-    if (
-        layer is None
-        or layer not in names[1:]
-        or feature is None
-        or request.output is not None
-        or request.minus is not None
-    ):
+    outputs = request.output, request.minus
+    if layer is None or layer not in names[1:] or feature is None or outputs != (None, None):
         raise InterbasisError(
             f"a feature is named by its layer, one of {', '.join(names[1:])}, and its number, without an "
             f"output; received layer {request.layer!r}, feature {feature}"

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from interbasis.analysis.traces.rows import EdgeBlock, IncomingEdges, LayerState, NodeSet, edges_into
 from interbasis.base.errors import InterbasisError
-from interbasis.network.network import Section
+from interbasis.network.network import Network
 from interbasis.numerics.integration import Rule
 
 
@@ -38,7 +38,6 @@ class WalkStep:
     constants: Tensor  # [k] edges from the constant, over all positions
     shares: Tensor  # [k, K + T] of the absolute edges, features first
     coverage: float
-    non_error: Tensor  # [k] share of features in what comes into each node
 
 
 def step_back(layer: int, incoming: IncomingEdges, weights: Tensor, max_nodes: int) -> WalkStep:
@@ -57,76 +56,57 @@ def step_back(layer: int, incoming: IncomingEdges, weights: Tensor, max_nodes: i
             mass += torch.einsum("k,ktj->tj", scale, size)
         else:
             mass.index_add_(0, incoming.positions[block], scale[:, None] * size[:, 0])
-    nodes = _largest(mass, max_nodes, start)
+    top = mass.flatten().topk(min(max_nodes, mass.numel()))  # without those that have no influence
+    chosen = top.indices[top.values > 0].sort().values  # in the order of positions and features
+    nodes = NodeSet(chosen % mass.shape[1] + start, chosen // mass.shape[1])
     selected = incoming.at(nodes)
     sizes = torch.cat([selected.total, errors], dim=1).abs()  # [k, K + T]
     sums, tiny = sizes.sum(1), torch.finfo(sizes.dtype).tiny
     covered = (weights * sums / totals.clamp_min(tiny)).sum() / weights.sum()
     shares = sizes / sums[:, None].clamp_min(tiny)
-    influence = weights @ shares
-    count = len(nodes)
+    influence, error_influence = (weights @ shares).split([len(nodes), len(source.f)])
     return WalkStep(
-        layer, nodes, influence[:count], influence[count:], selected, errors, constants, shares,
-        covered.item(), shares[:, :count].sum(1),
-    )  # fmt: skip
-
-
-def _largest(mass: Tensor, count: int, first: int) -> NodeSet:  # [T, r]
-    """The features with most influence, in the order of positions and features; those with none left out."""
-    top = mass.flatten().topk(min(count, mass.numel()))
-    chosen = top.indices[top.values > 0].sort().values
-    return NodeSet(chosen % mass.shape[1] + first, chosen // mass.shape[1])
+        layer, nodes, influence, error_influence, selected, errors, constants, shares, covered.item()
+    )
 
 
 def walk(
-    sections: Sequence[Section],
-    states: Sequence[LayerState],
-    incoming: IncomingEdges,
-    rule: Rule,
-    max_nodes: int,
+    network: Network, states: Sequence[LayerState], incoming: IncomingEdges, rule: Rule, max_nodes: int
 ) -> Iterator[WalkStep]:
     """All steps, from the layer that the target is read from to the first; ``incoming`` are its edges."""
     last = len(states) - 1
     step = step_back(last, incoming, states[last].f.new_ones(1), max_nodes)
     yield step
     for layer in range(last - 1, -1, -1):
-        incoming = edges_into(sections[layer], states[layer], states[layer + 1], step.nodes, rule)
+        incoming = edges_into(network.sections[layer], states[layer], states[layer + 1], step.nodes, rule)
         step = step_back(layer, incoming, step.influence, max_nodes)
         yield step
 
 
-@dataclass(frozen=True, eq=False)
-class StepMasks:
-    """Nodes, errors and edges of one step that pruning leaves."""
-
-    nodes: Tensor  # [K] bool
-    errors: Tensor  # [T] bool
-    edges: Tensor  # [k, K + T] bool, features first
-
-
-def prune(steps: Sequence[WalkStep], node_threshold: float, edge_threshold: float) -> list[StepMasks]:
+def prune(steps: Sequence[WalkStep], node_threshold: float, edge_threshold: float) -> list[Tensor]:
     """Select the fewest nodes with a share of all influence, then the fewest edges among them likewise.
 
-    Steps run from the target to the first layer, as a walk gives them.
+    Steps run from the target to the first layer, as a walk gives them. Returns a mask [k, K + T] of the edges
+    of each that are left.
 
     Raises:
         InterbasisError: Nothing is left.
     """
     influences = [torch.cat([step.influence, step.errors]) for step in steps]
-    chosen = _split(holding(torch.cat(influences), node_threshold), influences)
+    chosen = holding(influences, node_threshold)
     chosen[-1][: len(steps[-1].nodes)] = True
-    scores = _edge_scores(steps, chosen)
-    edges = _split(holding(torch.cat([score.flatten() for score in scores]), edge_threshold), scores)
-    _remove_dead_ends(edges)
+    edges = holding(_edge_scores(steps, chosen), edge_threshold)
+    pairs = list(pairwise(edges))
+    for after, before in pairs:  # nodes from which no edge leads on
+        before &= after.any(0)[: len(before), None]
+    for after, before in reversed(pairs):  # then those that none leads into
+        after[:, : len(before)] &= before.any(1)
     if not edges[0].any():
         raise InterbasisError(
             "no path from the inputs to the target holds enough influence at node_threshold "
             f"{node_threshold} and edge_threshold {edge_threshold}; raise them"
         )
-    return [
-        StepMasks(mask.any(0)[: len(step.nodes)], mask.any(0)[len(step.nodes) :], mask)
-        for step, mask in zip(steps, edges, strict=True)
-    ]
+    return edges
 
 
 def _edge_scores(steps: Sequence[WalkStep], chosen: Sequence[Tensor]) -> list[Tensor]:  # [k, K + T] each
@@ -142,27 +122,14 @@ def _edge_scores(steps: Sequence[WalkStep], chosen: Sequence[Tensor]) -> list[Te
     return scores
 
 
-def _remove_dead_ends(edges: Sequence[Tensor]) -> None:
-    """Clear, in place, the edges of nodes from which none leads on, then of those that none leads into."""
-    pairs = list(pairwise(edges))
-    for after, before in pairs:
-        before &= after.any(0)[: len(before), None]
-    for after, before in reversed(pairs):
-        after[:, : len(before)] &= before.any(1)
-
-
-def _split(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    parts = flat.split([tensor.numel() for tensor in like])
-    return [part.view(tensor.shape).clone() for part, tensor in zip(parts, like, strict=True)]
-
-
-def holding(values: Tensor, share: float) -> Tensor:
-    """The fewest values that add up to a share of all, as a mask; values of 0 are never among them."""
-    order = values.flatten().argsort(descending=True, stable=True)
-    ranked = values.flatten()[order]
-    before = ranked.cumsum(0) - ranked
-    mask = torch.zeros(values.numel(), dtype=torch.bool, device=values.device)
+def holding(values: Sequence[Tensor], share: float) -> list[Tensor]:
+    """Masks of the fewest values that add up to a share of all; values of 0 are never among them."""
+    flat = torch.cat([part.flatten() for part in values])
+    order = flat.argsort(descending=True, stable=True)
+    ranked = flat[order]
     # rounding of the sum must not make the whole need less than all of it
-    wanted = torch.inf if share == 1 else share * values.sum()
-    mask[order] = (before < wanted) & (ranked > 0)
-    return mask.view(values.shape)
+    wanted = torch.inf if share == 1 else share * flat.sum()
+    mask = torch.zeros_like(flat, dtype=torch.bool)
+    mask[order] = (ranked.cumsum(0) - ranked < wanted) & (ranked > 0)
+    parts = mask.split([part.numel() for part in values])
+    return [part.view_as(like).clone() for part, like in zip(parts, values, strict=True)]

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from interbasis.analysis.features.monosemanticity import ShareComparison, compare
+from interbasis.analysis.features.fourier_labels import ShareComparison, compare
 from interbasis.base.errors import InterbasisError
 from interbasis.show.figures.style import add_legend, looks, new_figure, note, panel_grid, plain, styled
 

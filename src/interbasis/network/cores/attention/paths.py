@@ -66,15 +66,6 @@ class QueryPaths:
             q = self.shape.rotary.turn(q, positions, back=True)
         return self.attended[..., positions, None] * q
 
-    def gradients(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients summed over queries: on values and keys [groups, T, h], and on each query [H, k, h]."""
-        values, keys = self.moved.mT @ self.cotangents, self.attended.mT @ self.turned_q
-        if self.shape.rotary is not None:
-            positions = torch.arange(keys.shape[1], device=keys.device)
-            keys = self.shape.rotary.turn(keys, positions, back=True)
-        groups = self.shape.groups, self.shape.shared
-        return values.unflatten(0, groups).sum(1), keys.unflatten(0, groups).sum(1), self.query
-
     def on_vectors(self, u: Tensor) -> Tensor:  # [T, c_in] -> [k, T]
         """Contributions of a vector of read-outs at every key; the query's own counts at its position."""
         _, k, v = (part.transpose(0, 1) for part in self.shape.parts(u, 1))  # [H, T, h]

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from sklearn.metrics import adjusted_mutual_info_score
 
-from interbasis.analysis.features.fourier_labels import fourier
-from interbasis.analysis.features.monosemanticity import Monosemanticity, monosemantic
+from interbasis.analysis.features.fourier_labels import Monosemanticity, fourier, monosemantic
 from interbasis.analysis.features.records import FourierLabel
 from interbasis.run.run import Run
 from interbasis_studies.paper.tasks.classifier import ClassifierResult, Frequencies

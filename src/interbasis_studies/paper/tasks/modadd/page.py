@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from interbasis.analysis.features.monosemanticity import compare
+from interbasis.analysis.features.fourier_labels import compare
 from interbasis.show.tables import Cell, markdown_table
 from interbasis_studies.paper import published
 from interbasis_studies.paper.plan import BASIS_LABELS
