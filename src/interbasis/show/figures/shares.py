@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from interbasis.analysis.features.monosemanticity import ShareComparison, compare
+from interbasis.analysis.features.monosemanticity import compare
 from interbasis.base.errors import InterbasisError
 from interbasis.show.figures.style import add_legend, looks, new_figure, note, panel_grid, plain, styled
 
@@ -84,25 +84,25 @@ def _share_axis(panel: Axes, end: float, term: str) -> None:
 
 
 @styled
-def monosemanticity(shares: Mapping[str, Sequence[float]] | ShareComparison, title: str = "") -> Figure:
+def monosemanticity(shares: Mapping[str, Sequence[float]], title: str = "") -> Figure:
     """Density and cumulative distribution of the leading term's share of every feature's variance.
 
     Args:
-        shares: The shares of the features of each basis, or what `interbasis.features.compare` made of them.
+        shares: The shares of the features of each basis.
         title: Written in the note below.
 
     Returns:
         The figure.
     """
-    comparison = shares if isinstance(shares, ShareComparison) else compare(dict(shares))
+    comparison = compare(dict(shares))
     figure = new_figure(height=2.6)
     left, right = figure.subplots(1, 2)
     styles = looks(comparison.density)
     grid = comparison.grid
     for name, heights in comparison.density.items():
         style = styles[name] | {"marker": "None"}
-        size = "" if isinstance(shares, ShareComparison) else f" ({len(shares[name])} features)"
-        left.plot(grid, heights, label=plain(f"{name}{size}"), gid=f"density:{name}", **style)
+        label = plain(f"{name} ({len(shares[name])} features)")
+        left.plot(grid, heights, label=label, gid=f"density:{name}", **style)
         style |= {"drawstyle": "steps-post"}
         right.plot(grid, comparison.cumulative[name], gid=f"cumulative:{name}", **style)
     left.set(title="density", ylabel="density of features")

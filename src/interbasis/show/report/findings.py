@@ -5,30 +5,21 @@ Every number comes from the run's results; where a stage was not run, its senten
 
 from collections.abc import Mapping
 
-from interbasis.analysis.ablation.records import Control
 from interbasis.analysis.features.labels import MIN_SHARE
-from interbasis.analysis.features.records import Evidence, EvidenceKind
-from interbasis.analysis.stages.curves import CurvesResult
-from interbasis.analysis.stages.modules import MIN_MODULARITY_Z, NullModularity
+from interbasis.analysis.features.records import EvidenceKind
+from interbasis.analysis.stages.modules import MIN_MODULARITY_Z
 from interbasis.show.report.claims import claims
 from interbasis.show.report.measurements import does_something, scrambled_counts, share_that_does_most
 from interbasis.show.report.record import ReportedRun
+from interbasis.show.tables import percent
 
 MAX_SECTIONS_LISTED = 4
 """Sections that are listed one by one; of more, the extremes."""
-EXPLAINED_AS: Mapping[EvidenceKind, str] = {
-    "position": "{}",
-    "variance": "{}",
-    "token": "the token {}",
-    "previous": "{}",
-    "next": "{}",
-    "context": "{}",
-    "class": "the class {}",
-    "fourier": "{}",
-    "direct effect": "its direct effect {}",
-    "mean effect": "its mean effect {}",
-}
-"""How a sentence names each kind of evidence."""
+NOUNS: Mapping[EvidenceKind, str] = {
+    "token": "the token ", "class": "the class ", "direct effect": "its direct effect ",
+    "mean effect": "its mean effect ",
+}  # fmt: skip
+"""Words before the text of some kinds of evidence."""
 
 
 def findings(run: ReportedRun) -> tuple[str, str, str]:
@@ -81,8 +72,7 @@ def _listed(counts: dict[str, tuple[int, int]]) -> str:
 def _percent(part: int, whole: int) -> str:
     if not whole:
         return "none"
-    share = part / whole
-    return f"{share:.1%}".replace("%", " %") if share >= 0.001 or not part else "less than 0.1 %"
+    return percent(part / whole, 1) if part / whole >= 0.001 or not part else "less than 0.1 %"
 
 
 def _features(run: ReportedRun) -> str:
@@ -108,63 +98,46 @@ def _features(run: ReportedRun) -> str:
             "of what it responds to or does."
         )
     (name, index), strongest = max(explained.items(), key=lambda item: item[1].share)
+    several = strongest.kind == "token" and " / " in strongest.text
+    noun = "the tokens " if several else NOUNS.get(strongest.kind, "")
     return (
         f"For {len(explained):,} of the {len(examined):,} features examined, one explanation covers at "
         f"least half of what they respond to or do; the clearest is feature {index} of {name}, "
-        f"{_explanation(strongest)}."
+        f"{noun}{strongest.text} ({percent(strongest.share, 0)})."
     )
-
-
-def _explanation(evidence: Evidence) -> str:
-    share = f"{evidence.share:.0%}".replace("%", " %")
-    named = EXPLAINED_AS[evidence.kind]
-    if evidence.kind == "token" and " / " in evidence.text:
-        named = "the tokens {}"
-    return f"{named.format(evidence.text)} ({share})"
 
 
 def _trust(run: ReportedRun) -> str:
     """Controls say most, then modules beyond chance, then curves; else how little may be said."""
-    record = run.record
-    control = run.trained_control
-    if control is not None and record.controls is not None:
-        counted = scrambled_counts(record.controls.rows.values())
-        if control.required and counted:
-            return _against_scrambled(control, counted)
+    record, control = run.record, run.trained_control
+    counted = scrambled_counts(record.controls.rows.values()) if record.controls else {}
+    if control is not None and control.required and counted:
+        needed = sum(section.count for section in control.required.values())
+        name, fewest = min(counted.items(), key=lambda item: item[1])
+        verdict = "was learnt" if needed < fewest else "is no evidence of learning"
+        return (
+            f"The control [{name}] requires {fewest:,} edges where this run requires {needed:,}, so the "
+            f"sparsity {verdict}."
+        )
     if record.modules and (null := record.modules.null):
-        return _against_rewired(record.modules.modules, record.modules.modularity, null)
+        numbers = (
+            f"(modularity {record.modules.modularity:.3f}, in rewired graphs {null.mean:.3f} ± "
+            f"{null.deviation:.3f}, z = {null.z:.1f})"
+        )
+        if null.z < MIN_MODULARITY_Z:
+            return f"The graph is no more modular than chance {numbers}."
+        return f"The features form {record.modules.modules} modules, more than chance explains {numbers}."
     if record.curves and does_something(record.curves.curves.whole):
-        return _all_at_once(record.curves)
+        curves = record.curves.curves
+        fraction, value = share_that_does_most(curves)
+        return (
+            f"In all sections at once, the largest {percent(fraction, 1)} of the edges give a "
+            f"{curves.metric.replace('_', '-')} of {value:.4g}, against {curves.baseline:.4g} for the "
+            "untouched model."
+        )
     listed = claims(run)
     forbidden = sum(not claim.allowed for claim in listed)
     return (
         f"No controls, modules or curves were measured, so {forbidden} of the {len(listed)} statements below "
         "may not be made."
-    )
-
-
-def _against_scrambled(control: Control, counted: dict[str, int]) -> str:
-    needed = sum(section.count for section in control.required.values())
-    name, fewest = min(counted.items(), key=lambda item: item[1])
-    verdict = "was learnt" if needed < fewest else "is no evidence of learning"
-    return (
-        f"The control [{name}] requires {fewest:,} edges where this run requires {needed:,}, so the sparsity "
-        f"{verdict}."
-    )
-
-
-def _against_rewired(modules: int, modularity: float, null: NullModularity) -> str:
-    numbers = f"modularity {modularity:.3f}, in rewired graphs {null.mean:.3f} ± {null.deviation:.3f}"
-    if null.z < MIN_MODULARITY_Z:
-        return f"The graph is no more modular than chance ({numbers}, z = {null.z:.1f})."
-    return f"The features form {modules} modules, more than chance explains ({numbers}, z = {null.z:.1f})."
-
-
-def _all_at_once(result: CurvesResult) -> str:
-    metric = result.curves.metric.replace("_", "-")
-    fraction, value = share_that_does_most(result.curves)
-    share = f"{fraction:.1%}".replace("%", " %")
-    return (
-        f"In all sections at once, the largest {share} of the edges give a {metric} of {value:.4g}, against "
-        f"{result.curves.baseline:.4g} for the untouched model."
     )

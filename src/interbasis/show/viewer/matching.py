@@ -13,7 +13,6 @@ from torch import Tensor
 
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.show.viewer.payload import floats, indices
 from interbasis.show.viewer.schema import PageMatch
 
 
@@ -34,10 +33,10 @@ def matches(a: InteractionGraph, b: InteractionGraph) -> tuple[PageMatch, ...]:
         matched.append(
             PageMatch(
                 layer=layer.name,
-                first=indices(first.indices),
-                first_overlap=floats(first.values),
-                second=indices(second.indices),
-                second_overlap=floats(second.values),
+                first=first.indices,
+                first_overlap=first.values,
+                second=second.indices,
+                second_overlap=second.values,
             )
         )
     return tuple(matched)

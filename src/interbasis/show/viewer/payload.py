@@ -1,14 +1,8 @@
 """The page's records of a run, made from its stored results."""
 
-import base64
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from interbasis.analysis.ablation.records import Curve
 from interbasis.analysis.features.contexts import short
 from interbasis.analysis.features.records import Effects, Feature, MeanEffects, MeanPush
 from interbasis.analysis.run_record import RunRecord, read_results, read_run
@@ -18,28 +12,20 @@ from interbasis.analysis.traces.records import ErrorNode, Trace, TraceNode
 from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.show.rows import EDGE_LIMIT, LayerRows, SectionRows, layer_rows, section_rows
+from interbasis.show.rows import EDGE_LIMIT, LayerRows, layer_rows, section_rows
 from interbasis.show.viewer.notes import NO_NOTES, Notes, notes_version
 from interbasis.show.viewer.schema import (
-    Floats,
-    Indices,
     PageAblation,
     PageAbout,
-    PageCurve,
     PageCurves,
-    PageEdgesRequired,
     PageEffects,
     PageFeature,
     PageLayer,
     PagePush,
     PageRun,
     PageSection,
-    PageTerm,
     PageTrace,
-    PageTraceChecks,
-    PageTraceEdge,
     PageTraceNode,
-    PageTraceScores,
     PageTraceTarget,
 )
 
@@ -86,7 +72,7 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:
         model=graph.provenance.model,
         basis=graph.config.basis,
         layers=tuple(_layer(graph, rows, summary.layers[rows.name]) for rows in layer_rows(record)),
-        sections=tuple(_section(graph, rows) for rows in section_rows(record, limit)),
+        sections=tuple(map(PageSection.model_validate, section_rows(record, limit))),
         about=PageAbout(
             **summary.model_dump(include={"samples", "seconds", "versions"}),
             settings=graph.config.model_dump(mode="json"),
@@ -156,8 +142,8 @@ def _layer(graph: InteractionGraph, rows: LayerRows, summary: LayerSummary) -> P
         output_names=output_names(rows),
         folded=is_folded(graph, rows.index),
         ranked_by=ranked_by(graph, rows.index),
-        eigenvalues=optional_floats(basis.eigenvalues),
-        eigenvalue_errors=optional_floats(basis.eigenvalue_errors),
+        eigenvalues=basis.eigenvalues,
+        eigenvalue_errors=basis.eigenvalue_errors,
         modules=rows.modules,
         features=tuple(map(_feature, rows.features.values())),
         examples=tuple(rows.examples.values()),
@@ -166,7 +152,7 @@ def _layer(graph: InteractionGraph, rows: LayerRows, summary: LayerSummary) -> P
 
 def _feature(feature: Feature) -> PageFeature:
     shown = {
-        "fourier": feature.fourier and tuple(map(PageTerm.model_validate, feature.fourier.terms)),
+        "fourier": feature.fourier and feature.fourier.terms,
         "effects": feature.effects and _effects(feature.effects),
         "mean_effects": feature.mean_effects and _effects(feature.mean_effects),
         "evidence": tuple(
@@ -186,34 +172,6 @@ def _effects(effects: Effects | MeanEffects) -> PageEffects:
         for push in (*effects.up[:EFFECTS], *effects.down[:EFFECTS])
     }
     return PageEffects(rows=tuple(sorted(rows, key=lambda row: -row.value)), share=effects.share)
-
-
-def _section(graph: InteractionGraph, rows: SectionRows) -> PageSection:
-    source = graph.layers[rows.index]
-    edges = graph.inner_edges(rows.index)
-    norms = edges.double().square().sum(0).sqrt()
-    return PageSection(
-        source=rows.source,
-        target=rows.target,
-        nonzero=rows.nonzero,
-        held=rows.held,
-        held_share=rows.share_of_squares,
-        sum_of_squares=rows.sum_of_squares,
-        sources=indices(rows.sources),
-        targets=indices(rows.targets),
-        values=floats(rows.strengths),
-        errors=optional_floats(rows.errors),
-        constant=floats(graph.edges[rows.index][:, 0]) if source.constant else None,
-        into_all=floats(torch.cat([norms.new_zeros(source.first_feature), norms])),
-        edges_required=rows.edges_required and PageEdgesRequired.model_validate(rows.edges_required),
-        curve=rows.curve and _curve(rows.curve, edges.numel()),
-    )
-
-
-def _curve(curve: Curve, edges: int) -> PageCurve:
-    """The page's curve; runs of version 0.1 may count more edges than there are."""
-    counts = tuple(min(count, edges) for count in curve.counts)
-    return PageCurve(counts=counts, values=curve.values, area=curve.area)
 
 
 def page_trace(name: str, trace: Trace) -> PageTrace:
@@ -239,34 +197,9 @@ def page_trace(name: str, trace: Trace) -> PageTrace:
         target=target,
         layers=tuple(layer.name for layer in trace.layers),
         nodes=tuple(nodes),
-        edges=tuple(map(PageTraceEdge.model_validate, trace.edges)),
-        scores=PageTraceScores.model_validate(trace.scores),
-        checks=checks
-        and PageTraceChecks(
-            strongest=checks.node_agreement.count,
-            signs=checks.node_agreement.sign_agreement,
-            signs_by_gradient=checks.gradient_agreement.sign_agreement,
-            spread=checks.spread_agreement.count,
-            ranks=checks.spread_agreement.rank_correlation,
-            edges=checks.edge_agreement.count,
-            edge_signs=checks.edge_agreement.sign_agreement,
-        ),
+        edges=trace.edges,
+        scores=trace.scores,
+        checks=checks,
         groups=trace.groups,
         settings=trace.settings.model_dump(mode="json"),
     )
-
-
-def optional_floats(values: Tensor | None) -> Floats | None:
-    return None if values is None else floats(values)
-
-
-def floats(values: Tensor) -> Floats:
-    return _base64(values.detach().cpu().double().numpy().astype("<f4"))
-
-
-def indices(values: Tensor) -> Indices:
-    return _base64(values.cpu().numpy().astype("<u4"))
-
-
-def _base64(array: np.ndarray) -> str:
-    return base64.b64encode(array.tobytes()).decode("ascii")

@@ -3,13 +3,16 @@
 The page is given one `PageData` as JSON. Stored records are used where the page shows all of their fields;
 the others take the fields that it shows from the attributes of stored ones (`PageRecord`). A field that is
 renamed here is renamed in `static/`, and SCHEMA is raised: the page refuses data of another version. Numbers
-by the thousand travel as base64 of little-endian arrays (`Floats`, `Indices`). Results that were not computed
-are null.
+by the thousand travel as base64 of little-endian arrays, made from tensors (`Floats`, `Indices`). Results
+that were not computed are null.
 """
 
-from typing import Literal
+from base64 import b64encode
+from functools import partial
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import AliasPath, BeforeValidator, ConfigDict, Field
+from torch import Tensor
 
 from interbasis.analysis.features.records import (
     ClassStatistics,
@@ -26,16 +29,29 @@ from interbasis.show.viewer.notes import Notes
 SCHEMA = 6
 """Version of these records; `static/data.js` names the same."""
 
-Floats = str
+
+def _base64(kind: str, values: object) -> object:
+    """A tensor as base64 of an array of this kind; text as it is."""
+    if not isinstance(values, Tensor):
+        return values
+    return b64encode(values.detach().cpu().numpy().astype(kind).tobytes()).decode("ascii")
+
+
+Floats = Annotated[str, BeforeValidator(partial(_base64, "<f4"))]
 """Base64 of little-endian float32."""
-Indices = str
+Indices = Annotated[str, BeforeValidator(partial(_base64, "<u4"))]
 """Base64 of little-endian uint32."""
 
 
 class PageRecord(Record):
     """A record that can be made from any object with the attributes that it shows."""
 
-    model_config = ConfigDict(from_attributes=True)
+    model_config = ConfigDict(from_attributes=True, populate_by_name=True)
+
+
+def _at(*path: str) -> Any:
+    """A field that is taken from an attribute of an attribute."""
+    return Field(validation_alias=AliasPath(*path))
 
 
 class PageTerm(PageRecord):
@@ -141,7 +157,7 @@ class PageCurve(PageRecord):
     area: Measured
 
 
-class PageSection(Record):
+class PageSection(PageRecord):
     """The strongest edges between two layers, in descending order."""
 
     source: str
@@ -239,20 +255,20 @@ class PageTraceScores(PageRecord):
     error_share: float
 
 
-class PageTraceChecks(Record):
+class PageTraceChecks(PageRecord):
     """Predictions compared with measurements; None where that is undefined."""
 
-    strongest: int
+    strongest: int = _at("node_agreement", "count")
     """Nodes with the largest |effect|, set to their mean."""
-    signs: Measured
+    signs: Measured = _at("node_agreement", "sign_agreement")
     """Share of them that change the target in the predicted direction."""
-    signs_by_gradient: Measured
-    spread: int
+    signs_by_gradient: Measured = _at("gradient_agreement", "sign_agreement")
+    spread: int = _at("spread_agreement", "count")
     """Nodes of all sizes, set to their mean."""
-    ranks: Measured
+    ranks: Measured = _at("spread_agreement", "rank_correlation")
     """Rank correlation over these."""
-    edges: int
-    edge_signs: Measured
+    edges: int = _at("edge_agreement", "count")
+    edge_signs: Measured = _at("edge_agreement", "sign_agreement")
 
 
 class PageTrace(Record):
