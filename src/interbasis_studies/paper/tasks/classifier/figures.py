@@ -12,6 +12,7 @@ from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stored_results import load_tensors
 from interbasis.base.records import Basis
 from interbasis.graph.store import load
+from interbasis_studies.paper import seed_figures
 from interbasis_studies.paper.figures import Picture
 from interbasis_studies.paper.plan import BASIS_LABELS
 from interbasis_studies.paper.records import Reproduction
@@ -55,7 +56,7 @@ def range_in_words(r: Reproduction[C]) -> str:
 def edges_tried(r: Reproduction[C], names: Mapping[str, str]) -> Iterator[Picture]:
     """Accuracy against the number of edges, as far as the search went; ``names`` by source layer."""
 
-    def tried(job: C) -> list[figures.Tried | None]:
+    def tried(job: C) -> list[seed_figures.Tried | None]:
         rows = [job.ablation.sections.get(source) for source in names]
         return [_tried(row.trials, row.count, job.ablation) if row else None for row in rows]
 
@@ -69,7 +70,7 @@ def edges_tried(r: Reproduction[C], names: Mapping[str, str]) -> Iterator[Pictur
 def nodes_tried(r: Reproduction[C], names: Mapping[str, str]) -> Iterator[Picture]:
     """Accuracy against the number of features; ``names`` by layer."""
 
-    def tried(job: C) -> list[figures.Tried | None]:
+    def tried(job: C) -> list[seed_figures.Tried | None]:
         rows = [job.ablation.layers.get(layer) for layer in names]
         return [_tried(row.trials, row.count, job.ablation) if row else None for row in rows]
 
@@ -80,18 +81,21 @@ def nodes_tried(r: Reproduction[C], names: Mapping[str, str]) -> Iterator[Pictur
         )  # fmt: skip
 
 
-def _tried(trials: Sequence[Trial], count: int | None, ablation: AblationResult) -> figures.Tried:
-    return figures.Tried(trials, count, ablation.baseline - ablation.tolerance)
+def _tried(trials: Sequence[Trial], count: int | None, ablation: AblationResult) -> seed_figures.Tried:
+    return seed_figures.Tried(trials, count, ablation.baseline - ablation.tolerance)
 
 
 def _all_tried(
-    r: Reproduction[C], tried: Callable[[C], list[figures.Tried | None]], places: Iterable[str], what: str
+    r: Reproduction[C],
+    tried: Callable[[C], list[seed_figures.Tried | None]],
+    places: Iterable[str],
+    what: str,
 ) -> Figure | None:
-    rows: dict[str, dict[str, list[figures.Tried | None]]] = {}
+    rows: dict[str, dict[str, list[seed_figures.Tried | None]]] = {}
     for job in by_seed_and_basis(r):
         if any(trials := tried(job)):
             rows.setdefault(f"seed {job.seed}", {})[BASIS_LABELS[job.basis]] = trials
-    return figures.tried_counts(rows, list(places), "accuracy", what) if rows else None
+    return seed_figures.tried_counts(rows, list(places), "accuracy", what) if rows else None
 
 
 def by_seed_and_basis(r: Reproduction[C]) -> list[C]:
@@ -110,16 +114,16 @@ def modularity(r: Reproduction[C]) -> Iterator[Picture]:
     }
     yield Picture(
         "Modules", "modularity", "Modularity of the needed edges at both resolutions, and of rewired graphs.",
-        figures.modularity_bars(panels, [f"seed {seed}" for seed in r.seeds]),
+        seed_figures.modularity_bars(panels, [f"seed {seed}" for seed in r.seeds]),
     )  # fmt: skip
 
 
-def _modularity(job: ClassifierResult | None, resolution: float) -> figures.Modularity | None:
+def _modularity(job: ClassifierResult | None, resolution: float) -> seed_figures.Modularity | None:
     partition = job and job.partition(resolution)
     result = partition.result if partition else None
     if result is None or result.null is None:
         return None
-    return figures.Modularity(result.modularity, result.null.mean, result.null.deviation, result.modules)
+    return seed_figures.Modularity(result.modularity, result.null.mean, result.null.deviation, result.modules)
 
 
 def graphs(r: Reproduction[C], labels: Callable[[C], Labels]) -> Iterator[Picture]:
