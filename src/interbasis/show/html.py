@@ -20,9 +20,9 @@ def escaped(value: object) -> Markup:
     return escape(encodable(str(value)))
 
 
-def render(template: str, **values: object) -> Markup:
+def render(template: str, **values: object) -> str:
     """HTML from the source of a template; only what is HTML already (`Markup`) is not escaped."""
-    return Markup(encodable(_environment.from_string(template).render(values)))
+    return encodable(_environment.from_string(template).render(values))
 
 
 def _with_contents(html: Markup) -> tuple[Markup, list[tuple[str, str, Markup]]]:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from markupsafe import Markup
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
@@ -84,7 +83,7 @@ class ResultTable:
         gap = ("…", *[""] * (len(self.columns) - 1))
         return replace(self, rows=(*self.rows[: count // 2], gap, *self.rows[-(count // 2) :]))
 
-    def to_html(self) -> Markup:
+    def to_html(self) -> str:
         """HTML with a heading of the third level; cells of a table with columns of text may be broken."""
         from interbasis.show.html import render  # here, since terminals do without it
 
