@@ -38,10 +38,10 @@ OUTPUTS_SHOWN = 3
 NODES_SHOWN = 20
 """Nodes of a trace shown, those with the largest effects."""
 
-NOTES: dict[str, str] = tomllib.loads(
-    (Path(__file__).parent / "table_notes.toml").read_text(encoding="utf-8")
+TEXTS: dict[str, str] = tomllib.loads(
+    (Path(__file__).parent / "result_texts.toml").read_text(encoding="utf-8")
 )
-"""Notes below the tables."""
+"""Notes below the tables, and lines between them."""
 
 Parts = list[str | ResultTable]
 
@@ -54,20 +54,15 @@ def summary_tables(summary: RunSummary, folder: str, all_rows: bool = False) -> 
     """
     layers, sections = list(summary.layers.values()), list(summary.sections.values())
     count = len(layers) if all_rows or len(layers) <= MAX_WHOLE_TABLE_ROWS else ROWS_SHOWN
-    parts: Parts = [
-        f"\n{summary.basis.upper()} of {summary.model or summary.family} · {summary.samples['data']:,} "
-        f"samples · {sum(summary.seconds.values()):.1f} s · saved in {folder}\n",
-        _layer_table(layers).first_and_last(count),
-    ]
+    basis, model, seconds = summary.basis.upper(), summary.model or summary.family, summary.seconds.values()
+    line = TEXTS["run"].format(basis=basis, model=model, summary=summary, seconds=sum(seconds), folder=folder)
+    parts: Parts = [line, _layer_table(layers).first_and_last(count)]
     if any(layer.largest_direction for layer in layers):
         parts.append(_direction_table(summary, count))
     if sections:
         parts.append(_edge_table(sections).first_and_last(count))
     if count < len(layers):
-        parts.append(
-            f"\nThe tables show {count} of {len(layers)} node layers; to see all: "
-            f"interbasis show {folder} --all"
-        )
+        parts.append(TEXTS["rows_shown"].format(count=count, layers=len(layers), folder=folder))
     return parts
 
 
@@ -81,9 +76,9 @@ def _layer_table(layers: Sequence[LayerSummary]) -> ResultTable:
         ]
         for layer in layers
     ]  # fmt: skip
-    note = NOTES["layers"]
+    note = TEXTS["layers"]
     if any(layer.eigenvalue_error is not None for layer in layers):
-        head, note = [*head, "error of Λ"], note + NOTES["eigenvalue_errors"]
+        head, note = [*head, "error of Λ"], note + TEXTS["eigenvalue_errors"]
         rows = [[*row, _percent(layer.eigenvalue_error)] for row, layer in zip(rows, layers, strict=True)]
     if any(layer.hook for layer in layers):
         head = [*head, "TransformerLens"]
@@ -119,8 +114,8 @@ def _direction_table(summary: RunSummary, count: int) -> ResultTable:
         parts.append(f"{unit} whose norm exceeds {summary.norm_limit:g} times the median of their layer")
     left_out = f"Left out of all sums: {' and '.join(parts)}." if parts else f"All {unit} count in the sums."
     left_out += " The largest direction is a feature of its own." if summary.isolate_largest else ""
-    carrying = NOTES["carriers"].format(kinds=" and ".join(carriers).capitalize()) if carriers else ""
-    note = NOTES["directions"].format(unit=unit, carriers=carrying, left_out=left_out)
+    carrying = TEXTS["carriers"].format(kinds=" and ".join(carriers).capitalize()) if carriers else ""
+    note = TEXTS["directions"].format(unit=unit, carriers=carrying, left_out=left_out)
     head = ["layer", "share", "counted", "left out", "max norm", *carriers]
     return ResultTable.from_cells(title, head, cells, note)
 
@@ -135,7 +130,7 @@ def _edge_table(sections: Sequence[SectionSummary]) -> ResultTable:
         ]
         for row in sections
     ]  # fmt: skip
-    note = NOTES["edges"] + (NOTES["edge_errors"] if estimated else "")
+    note = TEXTS["edges"] + (TEXTS["edge_errors"] if estimated else "")
     return ResultTable.from_cells("Interaction edges Ê", head, rows, note)
 
 
@@ -168,29 +163,23 @@ def plan_tables(plan: CostPlan) -> Parts:
         for name, cost in (plan.phases | {"one forward pass": plan.forward}).items()
     ]  # fmt: skip
     threads = f"{plan.machine.threads} thread{'s' if plan.machine.threads > 1 else ''}"
-    note = NOTES["plan"].format(time=_duration(plan.seconds), threads=threads, plan=plan)
+    note = TEXTS["plan"].format(time=_duration(plan.seconds), threads=threads, plan=plan)
     head = ("phase", "operations", "bytes moved", "time", "forward passes")
     gpus = ", ".join(f"{hours:,.2g} hours on one {name}" for name, hours in plan.gpu_hours.items())
-    return [
-        f"\n{plan.basis.upper()} of {plan.model} · {plan.tokens:,} tokens in sequences of {plan.context:,} · "
-        f"{plan.dtype} · edges: {plan.edges}\n",
-        ResultTable.from_cells("Phases", head, rows, note),
-        f"\nMemory: {format_bytes(plan.memory)} without a limit; with --memory at least "
-        f"{format_bytes(plan.least_memory)}.\n"
-        f"On GPUs (computed from {GPU_EFFICIENCY:.0%} of their peak rates, not measured): {gpus}, and "
-        f"{_duration(3600 * plan.decompositions)} of decompositions on this machine's CPU.\n",
-    ]
+    machines = TEXTS["machines"].format(
+        memory=format_bytes(plan.memory), least_memory=format_bytes(plan.least_memory), gpus=gpus,
+        efficiency=GPU_EFFICIENCY, decompositions=_duration(3600 * plan.decompositions),
+    )  # fmt: skip
+    line = TEXTS["build"].format(basis=plan.basis.upper(), plan=plan)
+    return [line, ResultTable.from_cells("Phases", head, rows, note), machines]
 
 
 def ablation_tables(result: AblationResult) -> Parts:
     """Edges, robust counts and nodes required, as far as they were measured."""
     metric, sections = result.metric.replace("_", "-"), result.sections.values()
-    parts: Parts = [
-        f"\n{metric} of the untouched model {result.baseline:.5f} on {result.data.samples:,} "
-        f"samples; {result.limit:.5f} or better passes\n"
-    ]
+    parts: Parts = [TEXTS["ablation"].format(metric=metric, result=result)]
     if not result.all_tokens:
-        parts.append("Tokens that the build left out are not masked (--all-tokens masks them, too).\n")
+        parts.append(TEXTS["all_tokens"])
     if sections:
         parts.append(_required_table(sections, metric))
     if robust := [(row.name, row.robust) for row in sections if row.robust]:
@@ -200,13 +189,13 @@ def ablation_tables(result: AblationResult) -> Parts:
              f"{row.worst_per_input:.5f}")
             for name, row in robust
         ]  # fmt: skip
-        parts.append(ResultTable.from_cells("Robust counts", head, rows, NOTES["robust"]))
+        parts.append(ResultTable.from_cells("Robust counts", head, rows, TEXTS["robust"]))
     if result.layers:
         nodes = [
             (row.layer, "more than there are" if row.count is None else str(row.count), str(row.features))
             for row in result.layers.values()
         ]
-        note = NOTES["nodes_required"]
+        note = TEXTS["nodes_required"]
         parts.append(ResultTable.from_cells("Nodes required", ("layer", "nodes", "of"), nodes, note))
     return parts
 
@@ -221,7 +210,7 @@ def _required_table(sections: Iterable[EdgesRequired], metric: str) -> ResultTab
         for row in sections
     ]  # fmt: skip
     head = ("section", "edges", "of", "ε", metric, "all larger pass from")
-    return ResultTable.from_cells("Edges required", head, rows, NOTES["edges_required"])
+    return ResultTable.from_cells("Edges required", head, rows, TEXTS["edges_required"])
 
 
 def curve_tables(result: CurvesResult) -> Parts:
@@ -237,11 +226,11 @@ def curve_tables(result: CurvesResult) -> Parts:
         (f"worst mask, {names[source]}", *(f"{value:.3f}" for value in worst), "", "")
         for source, worst in result.worst.items()
     ]
-    note = NOTES["curves"].format(
+    note = TEXTS["curves"].format(
         metric=metric,
         curves=curves,
-        tokens="" if curves.all_tokens else NOTES["unmasked_tokens"],
-        worst=NOTES["worst_mask"] if result.worst else "",
+        tokens="" if curves.all_tokens else TEXTS["unmasked_tokens"],
+        worst=TEXTS["worst_mask"] if result.worst else "",
     )
     head = ("section", *(f"{100 * fraction:g} %" for fraction in curves.fractions), "area", "distance")
     table = ResultTable.from_cells(f"{metric} with the largest edges kept", head, rows, note)
@@ -260,7 +249,7 @@ def control_tables(result: ControlsResult) -> Parts:
     head = ("control", *sections, "all at once")
     return [
         "",
-        ResultTable.from_cells("Area under the faithfulness curve", head, areas, NOTES["areas"]),
+        ResultTable.from_cells("Area under the faithfulness curve", head, areas, TEXTS["areas"]),
         _stress_table(controls),
         *(
             _sparsity_table(
@@ -287,7 +276,7 @@ def _stress_table(controls: Iterable[Control]) -> ResultTable:
                 f"{stress.worst_half:.5f}", f"{stress.failed} of {stress.tried}",
             ))  # fmt: skip
     head = ("section", "kept", "removed", "all ablated", "random halves", "worst half", "failed")
-    return ResultTable.from_cells("Subsets of the removed edges", head, rows, NOTES["subsets"])
+    return ResultTable.from_cells("Subsets of the removed edges", head, rows, TEXTS["subsets"])
 
 
 def _sparsity_table(title: str, first: str, measured: Iterable[tuple[str, Sparsity]]) -> ResultTable:
@@ -299,36 +288,22 @@ def _sparsity_table(title: str, first: str, measured: Iterable[tuple[str, Sparsi
         for name, row in measured
     ]  # fmt: skip
     head = (first, "inputs", "Gini", "Hoyer", "> 0.5 %", "> 1 %", "> 2 %", "> 4 %", "kurtosis")
-    return ResultTable.from_cells(title, head, rows, NOTES["sparsity"])
+    return ResultTable.from_cells(title, head, rows, TEXTS["sparsity"])
 
 
 def module_tables(result: ModulesResult) -> Parts:
     """The partition, its tests, and where the modules lie."""
-    lines: Parts = [
-        f"\n{result.modules} modules at resolution {result.resolution:g}, of {list(result.sizes)} "
-        f"features; modularity {result.modularity:.4f}"
-    ]
+    lines: Parts = [TEXTS["modules"].format(result=result, sizes=list(result.sizes))]
     if result.agreement_over_seeds is not None:
-        lines.append(
-            f"Partitions with other seeds agree to {result.agreement_over_seeds:.3f} "
-            "(1 is the same, 0 is chance)"
-        )
+        lines.append(TEXTS["agreement"].format(result=result))
     if null := result.null:
         beyond = abs(null.z) >= MIN_MODULARITY_Z
         verdict = f"{null.z:+.1f} standard deviations away" if beyond else "no more modular than chance"
-        lines.append(
-            f"Rewired graphs with the same degrees have {null.mean:.4f} ± {null.deviation:.4f}: {verdict}"
-        )
+        lines.append(TEXTS["rewired"].format(null=null, verdict=verdict))
     if check := result.leidenalg:
-        lines.append(
-            f"leidenalg finds modularity {check.modularity:.4f}; its partition agrees "
-            f"to {check.agreement:.3f}"
-        )
+        lines.append(TEXTS["leidenalg"].format(check=check))
     if not result.epsilons_from_ablation:
-        lines.append(
-            "The edges that carry 99 % of Ê² were used; to use the edges required, run 'interbasis "
-            "ablate' first"
-        )
+        lines.append(TEXTS["no_ablation"])
     modules = range(result.modules)
     rows = [
         (name, *(str(assignment.count(module)) for module in (*modules, -1)))
@@ -338,18 +313,13 @@ def module_tables(result: ModulesResult) -> Parts:
     lines += ["", ResultTable.from_cells("Features per layer and module", head, rows)]
     if result.cuts:
         cuts = [("{} and {}".format(*cut.modules), str(len(cut.features))) for cut in result.cuts]
-        lines.append(ResultTable.from_cells("Vertex cuts", ("modules", "features"), cuts, NOTES["cuts"]))
+        lines.append(ResultTable.from_cells("Vertex cuts", ("modules", "features"), cuts, TEXTS["cuts"]))
     return lines
 
 
 def feature_tables(result: FeaturesResult) -> Parts:
     """The first features of every layer, and those that nothing uses."""
-    idle = [
-        f"{row.layer}: {row.count} of the first {row.considered} features have incoming but no "
-        f"outgoing edges above the threshold (Ê over {row.incoming:.3g}, {row.outgoing:.3g})"
-        for row in result.idle
-        if row.count
-    ]
+    idle = [TEXTS["idle"].format(row=row) for row in result.idle if row.count]
     return [*map(_feature_table, result.layers.values()), *idle]
 
 
@@ -362,7 +332,7 @@ def _feature_table(layer: LayerFeatures) -> ResultTable:
         effects = feature.effects
         pushed = [_outputs(effects.up), _outputs(effects.down)] if effects else ["", ""]
         rows.append((str(feature.index), feature.label, *(pushed if pushing else ())))
-    note = NOTES["monosemantic"].format(counts=layer.monosemantic) if layer.monosemantic else ""
+    note = TEXTS["monosemantic"].format(counts=layer.monosemantic) if layer.monosemantic else ""
     return ResultTable.from_cells(layer.name, ("feature", *names), rows, note, text=names)
 
 
@@ -373,18 +343,9 @@ def _outputs(pushes: tuple[Push, ...]) -> str:
 def trace_tables(result: TraceResult) -> Parts:
     """The first line, scores, and the nodes with most influence beside what was measured."""
     trace, scores = result.trace, result.trace.scores
-    whole = (
-        f" ({scores.whole_share:.1%} at whole tokens, whose massive activations the bases leave out)"
-        if scores.whole_share
-        else ""
-    )
-    return [
-        trace.summary,
-        f"{len(trace.nodes)} nodes, {len(trace.edges)} edges; replacement {scores.replacement:.3f}, "
-        f"completeness {scores.completeness:.3f}, {scores.error_share:.1%} of the influence ends at dropped "
-        f"directions{whole}; in every layer the features followed hold {scores.coverage:.0%} of it or more",
-        _node_table(trace),
-    ]
+    whole = TEXTS["whole_tokens"].format(scores=scores) if scores.whole_share else ""
+    counts = {"nodes": len(trace.nodes), "edges": len(trace.edges)}
+    return [trace.summary, TEXTS["scores"].format(scores=scores, whole=whole, **counts), _node_table(trace)]
 
 
 def _node_table(trace: Trace) -> ResultTable:
@@ -399,7 +360,7 @@ def _node_table(trace: Trace) -> ResultTable:
             f"{node.effect:+.3g}", *changes, node.label,
         ))  # fmt: skip
     head = ("node", "token", "activation", "influence", "effect", "predicted", "measured", "what it is")
-    return ResultTable.from_cells("", head, rows, NOTES["trace"], text=("token", "what it is"))
+    return ResultTable.from_cells("", head, rows, TEXTS["trace"], text=("token", "what it is"))
 
 
 def steer_tables(result: SteerResult) -> Parts:
@@ -443,9 +404,8 @@ def comparison_tables(result: Comparison) -> Parts:
     head = ("layer", "width", "features", "effective", "shared", "nodes required")
     section_head = ("section", "edges", "90 % of Ê²", "99 % of Ê²", "required")
     parts: Parts = [
-        f"\n{a.run} ({a.summary.basis}) / {b.run} ({b.summary.basis}) · {result.model} · {same}"
-        f" · {changed or 'the same settings'}\n",
-        ResultTable.from_cells("Node layers", head, layers, NOTES["comparison"]),
+        TEXTS["compared"].format(a=a, b=b, result=result, data=same, changed=changed or "the same settings"),
+        ResultTable.from_cells("Node layers", head, layers, TEXTS["comparison"]),
         ResultTable.from_cells("Interaction edges Ê", section_head, sections),
     ]
     if result.not_compared:
@@ -463,18 +423,13 @@ def comparison_tables(result: Comparison) -> Parts:
 
 def shard_lines(written: "ShardWritten") -> list[str]:
     """One line on the shard that a job has written."""
-    return [
-        f"round {written.round} of {written.rounds} ({' and '.join(written.passes)}): "
-        f"shard {written.shard} of {written.shards} is in {written.file}"
-    ]
+    return [TEXTS["shard"].format(written=written, passes=" and ".join(written.passes))]
 
 
 def merge_lines(merged: "RoundMerged", run: Path) -> list[str]:
     """One line on the round that is merged and the next one."""
-    return [
-        f"round {merged.round} of {merged.rounds} is merged in {run}; run the same {merged.shards} jobs "
-        f"again for round {merged.round + 1} ({' and '.join(merged.following)})"
-    ]
+    passes = " and ".join(merged.following)
+    return [TEXTS["merged"].format(merged=merged, run=run, following=merged.round + 1, passes=passes)]
 
 
 def job_list(jobs: "ShardJobs") -> str:

@@ -3,7 +3,9 @@
 Every number comes from the run's results; where a stage was not run, its sentence says so.
 """
 
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 
 from interbasis.analysis.features.labels import MIN_SHARE
 from interbasis.analysis.features.records import EvidenceKind
@@ -15,6 +17,9 @@ from interbasis.show.tables import percent
 
 MAX_SECTIONS_LISTED = 4
 """Sections that are listed one by one; of more, the extremes."""
+SENTENCES: dict[str, str] = tomllib.loads(
+    Path(__file__).with_name("findings.toml").read_text(encoding="utf-8")
+)
 NOUNS: Mapping[EvidenceKind, str] = {
     "token": "the token ", "class": "the class ", "direct effect": "its direct effect ",
     "mean effect": "its mean effect ",
@@ -30,14 +35,11 @@ def findings(run: ReportedRun) -> tuple[str, str, str]:
 def _edges(run: ReportedRun) -> str:
     ablation = run.record.ablation
     if not run.graph.edges:
-        return "No edges were computed, so the run says nothing about interactions."
+        return SENTENCES["no_edges"]
     if ablation is None or not ablation.sections:
         sections = run.summary.sections.values()
         carrying = {section.name: (section.edges_for_90_percent, section.edges) for section in sections}
-        return (
-            f"{_edge_share(carrying)} carry 90 % of all interaction (Ê²){_listed(carrying)}; whether these "
-            "edges suffice was not measured."
-        )
+        return SENTENCES["carrying"].format(share=_edge_share(carrying), listed=_listed(carrying))
     counts = {
         section.name: (section.count, run.summary.sections[source].edges)
         for source, section in ablation.sections.items()
@@ -45,11 +47,8 @@ def _edges(run: ReportedRun) -> str:
     listed = _listed(counts)
     if len(counts) == 1 < len(run.summary.sections):
         listed = f" ({next(iter(counts))}, the only section that was ablated)"
-    return (
-        f"{_edge_share(counts)} are enough to keep {ablation.metric.replace('_', '-')} within "
-        f"{ablation.tolerance:g} of the untouched model's {ablation.baseline:.4f}, one section at a "
-        f"time{listed}."
-    )
+    share, metric = _edge_share(counts), ablation.metric.replace("_", "-")
+    return SENTENCES["enough"].format(share=share, metric=metric, ablation=ablation, listed=listed)
 
 
 def _edge_share(counts: dict[str, tuple[int, int]]) -> str:
@@ -80,12 +79,9 @@ def _features(run: ReportedRun) -> str:
     if not examined:
         layers = [layer for layer in run.summary.layers.values() if layer.features > 1]
         if not layers:
-            return "The basis keeps nothing but the constant."
+            return SENTENCES["nothing_kept"]
         layer = min(layers, key=lambda layer: layer.effective_features / layer.features)
-        return (
-            f"Importance is most concentrated in {layer.name}, whose {layer.features:,} features count as "
-            f"much as {layer.effective_features:.1f} equally important ones; what they mean was not examined."
-        )
+        return SENTENCES["concentrated"].format(layer=layer)
     best = {(name, feature.index): feature.evidence[0] for name, feature in examined if feature.evidence}
     explained = {
         place: evidence
@@ -93,18 +89,14 @@ def _features(run: ReportedRun) -> str:
         if evidence.share >= MIN_SHARE and evidence.kind != "variance"
     }
     if not explained:
-        return (
-            f"For none of the {len(examined):,} features examined does one explanation cover at least half "
-            "of what it responds to or does."
-        )
+        return SENTENCES["unexplained"].format(examined=len(examined))
     (name, index), strongest = max(explained.items(), key=lambda item: item[1].share)
     several = strongest.kind == "token" and " / " in strongest.text
     noun = "the tokens " if several else NOUNS.get(strongest.kind, "")
-    return (
-        f"For {len(explained):,} of the {len(examined):,} features examined, one explanation covers at "
-        f"least half of what they respond to or do; the clearest is feature {index} of {name}, "
-        f"{noun}{strongest.text} ({percent(strongest.share, 0)})."
-    )
+    return SENTENCES["explained"].format(
+        explained=len(explained), examined=len(examined), index=index, name=name, noun=noun,
+        evidence=strongest, share=percent(strongest.share, 0),
+    )  # fmt: skip
 
 
 def _trust(run: ReportedRun) -> str:
@@ -115,29 +107,16 @@ def _trust(run: ReportedRun) -> str:
         needed = sum(section.count for section in control.required.values())
         name, fewest = min(counted.items(), key=lambda item: item[1])
         verdict = "was learnt" if needed < fewest else "is no evidence of learning"
-        return (
-            f"The control [{name}] requires {fewest:,} edges where this run requires {needed:,}, so the "
-            f"sparsity {verdict}."
-        )
-    if record.modules and (null := record.modules.null):
-        numbers = (
-            f"(modularity {record.modules.modularity:.3f}, in rewired graphs {null.mean:.3f} ± "
-            f"{null.deviation:.3f}, z = {null.z:.1f})"
-        )
-        if null.z < MIN_MODULARITY_Z:
-            return f"The graph is no more modular than chance {numbers}."
-        return f"The features form {record.modules.modules} modules, more than chance explains {numbers}."
+        return SENTENCES["scrambled"].format(name=name, fewest=fewest, needed=needed, verdict=verdict)
+    if (modules := record.modules) and (null := modules.null):
+        numbers = SENTENCES["rewired"].format(modules=modules, null=null)
+        name = "not_modular" if null.z < MIN_MODULARITY_Z else "modular"
+        return SENTENCES[name].format(modules=modules, numbers=numbers)
     if record.curves and does_something(record.curves.curves.whole):
         curves = record.curves.curves
         fraction, value = share_that_does_most(curves)
-        return (
-            f"In all sections at once, the largest {percent(fraction, 1)} of the edges give a "
-            f"{curves.metric.replace('_', '-')} of {value:.4g}, against {curves.baseline:.4g} for the "
-            "untouched model."
-        )
+        share, metric = percent(fraction, 1), curves.metric.replace("_", "-")
+        return SENTENCES["all_at_once"].format(share=share, metric=metric, value=value, curves=curves)
     listed = claims(run)
     forbidden = sum(not claim.allowed for claim in listed)
-    return (
-        f"No controls, modules or curves were measured, so {forbidden} of the {len(listed)} statements below "
-        "may not be made."
-    )
+    return SENTENCES["unmeasured"].format(forbidden=forbidden, statements=len(listed))
