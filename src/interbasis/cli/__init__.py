@@ -143,12 +143,12 @@ def _messages(quiet: bool, verbose: bool) -> Iterator[None]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; bad input ends with one sentence on standard error and exit code 2."""
+    from interbasis.base import output
     from interbasis.base.errors import InterbasisError
     from interbasis.base.messages import clear_line, show_line
-    from interbasis.base.output import discard_output, is_out_of_memory, output_failure, prepare_streams
     from interbasis.compute.signals import disable_end_notice, enable_end_notice, torchrun_number
 
-    prepare_streams()
+    output.prepare_streams()
     atexit.register(gc.freeze)  # Python need not look through everything for unused objects when it ends
     process = 0  # of those that torchrun started; the first one prints
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -162,8 +162,11 @@ def main(arguments: list[str] | None = None) -> None:
         if named and not QUIET.intersection(arguments):
             show_line(f"{arguments[0]}: loading …")
         try:
-            if named:
-                _check_memory()
+            if named and not output.can_load_torch():
+                raise InterbasisError(
+                    "PyTorch does not fit into the memory that this process may use; raise the limit, as "
+                    "with ulimit -v unlimited"
+                )
             chosen = app if named else _make_app(listing=True)
             chosen.meta(arguments, exit_on_error=False, print_error=False)
         finally:
@@ -179,16 +182,16 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"interrupted{resumes}", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # whoever read the output has had enough, as head has
-        discard_output()
+        output.discard_output()
         sys.exit(141)
     except Exception as error:
-        if isinstance(error, OSError) and (reason := output_failure()):
-            discard_output()
+        if isinstance(error, OSError) and (reason := output.output_failure()):
+            output.discard_output()
             _fail(f"could not write to standard output ({reason}); what the command stores in files is there")
         if isinstance(error, OSError) and error.filename is not None:  # about a file that was named
             disable_end_notice()
             _refuse(f"could not use {_shortened(str(error.filename))} ({error.strerror})", process)
-        if not is_out_of_memory(error):
+        if not output.is_out_of_memory(error):
             raise
         _fail("the memory ran out; limit it with --memory where the command has it, or use fewer samples")
 
@@ -222,18 +225,6 @@ def _refuse(sentence: str, process: int) -> NoReturn:
 
 def _shortened(name: str) -> str:
     return name if len(name) <= MAX_NAME_SHOWN else f"{name[:MAX_NAME_SHOWN]}…"
-
-
-def _check_memory() -> None:
-    """PyTorch fits into the memory that this process may use."""
-    from interbasis.base.errors import InterbasisError
-    from interbasis.base.output import can_load_torch
-
-    if not can_load_torch():
-        raise InterbasisError(
-            "PyTorch does not fit into the memory that this process may use; raise the limit, as with "
-            "ulimit -v unlimited"
-        )
 
 
 def _fail(sentence: str) -> NoReturn:

@@ -37,9 +37,6 @@ class LayerRows:
     def name(self) -> str:
         return self.basis.name
 
-    def is_constant(self, feature: int) -> bool:
-        return self.basis.constant and feature == 0
-
 
 @dataclass(frozen=True, eq=False)
 class SectionRows:

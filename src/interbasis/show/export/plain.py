@@ -155,7 +155,7 @@ def _nodes(layer: LayerRows) -> Iterator[NodeRow]:
     )
     modules = layer.modules or unknown
     for j in range(basis.features):
-        constant = layer.is_constant(j)
+        constant = basis.constant and j == 0
         label = "constant" if constant else layer.features[j].label if j in layer.features else ""
         yield NodeRow(
             f"{k}_{j}", layer.name, k, j, constant, encodable(label) or None, values[j], errors[j], modules[j]
