@@ -411,13 +411,13 @@ def comparison_tables(result: Comparison) -> Parts:
     if result.not_compared:
         parts.append(result.not_compared.capitalize() + ".")
     if a.modules is not None or b.modules is not None:
-        found = [
+        modules = [
             "not searched for"
             if run.modules is None
             else f"{run.modules} modules, modularity {run.modularity:.3f}"
             for run in (a, b)
         ]
-        parts.append(f"Modules: {' / '.join(found)}")
+        parts.append(f"Modules: {' / '.join(modules)}")
     return parts
 
 

@@ -63,7 +63,7 @@ class SectionNote(Record):
     written: int
     smallest_written: float | None
     share_of_squares: float
-    """Of the section's Σ Ê² in the edges that are written."""
+    """Share of the section's Σ Ê² in the edges that are written."""
 
     @property
     def sentence(self) -> str:

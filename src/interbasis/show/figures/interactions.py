@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
@@ -25,7 +26,7 @@ merged output."""
 WIDEST, THINNEST = 4.0, 0.25
 """Points: the widest curve of every section, and what the faintest are raised to."""
 OPAQUE, FAINTEST = 0.75, 0.2
-"""How opaque curves are, and what part of it is left to those that would be thinner than the thinnest."""
+"""Opacity of curves, and the part of it that those keep which would be thinner than the thinnest."""
 LABEL_POINTS = 6
 """Size of the letters of labels."""
 
@@ -232,21 +233,19 @@ def interaction_graph(
 def _curves(shown: Selection, k: int, power: float, colours: dict[int, str]) -> PathCollection:
     """All edges of a section, weak ones below strong ones."""
     edges = sorted(shown.sections[k], key=lambda edge: edge.strength)
-    largest = edges[-1].strength
-    paths, widths, shades, opacity = [], [], [], []
+    widths = WIDEST * (np.array([edge.strength for edge in edges]) / edges[-1].strength) ** power
+    paths, shades = [], []
     for edge in edges:
         x0, y0 = shown.left(k) + shown.width(k), shown.height(k, edge.source)
         x1, y1 = shown.left(k + 1), shown.height(k + 1, edge.target)
         bent = [(x0, y0), ((2 * x0 + x1) / 3, y0), ((x0 + 2 * x1) / 3, y1), (x1, y1)]
         paths.append(Path(bent, [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]))
-        width = WIDEST * (edge.strength / largest) ** power
-        widths.append(max(THINNEST, width))
-        opacity.append(OPAQUE * max(FAINTEST, min(1.0, width / THINNEST)))
         source, target = shown.columns[k][edge.source], shown.columns[k + 1][edge.target]
         inside = source.module == target.module or target.index is None
         shades.append(colours.get(source.module, GREY) if inside else GREY)
-    look = {"linewidths": widths, "edgecolors": shades, "facecolors": "none", "alpha": opacity}
-    return PathCollection(paths, gid=f"edges:{k}", zorder=1, **look)
+    drawn = PathCollection(paths, linewidths=widths.clip(THINNEST), edgecolors=shades, facecolors="none")
+    drawn.set(alpha=OPAQUE * (widths / THINNEST).clip(FAINTEST, 1), gid=f"edges:{k}", zorder=1)
+    return drawn
 
 
 def _draw_column(axes: Axes, shown: Selection, k: int, colours: dict[int, str]) -> None:

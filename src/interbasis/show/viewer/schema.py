@@ -59,7 +59,7 @@ class PageTerm(PageRecord):
 
     text: str
     share: float
-    """Of the feature's variance."""
+    """Share of the feature's variance."""
 
 
 class PagePush(PageRecord):
@@ -76,7 +76,7 @@ class PageEffects(Record):
 
     rows: tuple[PagePush, ...]
     share: float
-    """Of its squared effect on all outputs, the part on the first and the last of them."""
+    """Share of its squared effect on all outputs that goes to the first and the last of them."""
 
 
 class PageFeature(Record):
@@ -101,7 +101,7 @@ class PageLayer(Record):
 
     name: str
     hook: str | None
-    """What TransformerLens calls the place; None where it has no name for it."""
+    """Name of the place in TransformerLens; None where it has none."""
     width: int
     """Coordinates before any were dropped, the constant among them."""
     size: int
@@ -113,7 +113,7 @@ class PageLayer(Record):
     outputs: bool
     """Whether its features are the network's outputs themselves."""
     output_names: tuple[str, ...] | None
-    """What the outputs are called, one for each feature; None for other layers, and where it is not known."""
+    """Names of the outputs, one for each feature; None for other layers, and where they are not known."""
     folded: bool
     """Whether the page leaves it out at first: part of a layer norm, almost 1 to 1 with the next layer as far
     as edges tell."""
@@ -165,7 +165,7 @@ class PageSection(PageRecord):
     nonzero: int
     """Edges above 0, those of the constant left out."""
     held: int
-    """How many of them the page holds."""
+    """Number of them that the page holds."""
     held_share: float
     """Share of Σ Ê² in those."""
     sum_of_squares: float
@@ -217,7 +217,7 @@ class PageTraceTarget(PageRecord):
     output: int | None
     """The token or class; None for a feature."""
     probability: float = 0.0
-    """What the model gives it; 0 where it is not among its largest outputs."""
+    """Probability that the model gives it; 0 where it is not among its largest outputs."""
 
 
 class PageTraceNode(PageRecord):
@@ -295,7 +295,7 @@ class PageRun(Record):
     """Everything the page shows of a run."""
 
     name: str
-    """Of its folder; empty for a graph in memory."""
+    """Name of its folder; empty for a graph in memory."""
     digest: str
     """SHA-256 of the graph's tensors; empty for a graph in memory."""
     family: str
@@ -339,7 +339,7 @@ class PageData(Record):
     format: Literal["interbasis-page"] = "interbasis-page"
     schema_version: int = SCHEMA
     token: str | None
-    """What the server accepts notes with; null for a page without a server."""
+    """Token that the server accepts notes with; null for a page without a server."""
     runs: tuple[PageRun, ...]
     matches: tuple[PageMatch, ...] = ()
     """By layer, for two runs of one model."""
