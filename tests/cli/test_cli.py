@@ -156,10 +156,9 @@ def test_the_help_lists_every_command_in_groups_with_its_first_line(cli):
     shown = " ".join(cli("--help").out.replace("│", " ").split())
     for package, title, commands in command_groups():
         assert f"─ {title} ─" in shown
-        for name, line in commands.items():
+        for name in commands:
             function = getattr(importlib.import_module(f"{package}.{name}"), name)
-            assert inspect.getdoc(function).splitlines()[0] == line
-            assert f"{name} {line}" in shown
+            assert f"{name} {inspect.getdoc(function).splitlines()[0]}" in shown
     packages = (interbasis.cli, interbasis_studies.cli)
     files = {path.stem for package in packages for path in Path(package.__file__).parent.glob("*.py")}
     assert set(names()) == files - {"__init__", "common"}

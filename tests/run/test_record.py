@@ -26,7 +26,7 @@ def test_results_stand_at_the_sections_and_layers_they_are_about(opened):
         rows = sections[name]
         assert rows.edges_required.source == name
         assert int(rows.needed.sum()) == rows.edges_required.count
-        needed = rows.strengths[rows.needed]
+        needed = rows.values[rows.needed]
         assert needed.min().item() == rows.edges_required.epsilon
     assert sections["linear.1"].needed is None
     for rows in layer_rows(record):
@@ -39,11 +39,11 @@ def test_edges_are_the_strongest_and_what_is_left_out_is_counted(opened):
     record = read_run(opened.folder)
     for whole, part in zip(section_rows(record, None), section_rows(record, 12), strict=True):
         assert part.held == 4 < whole.held == whole.nonzero == part.nonzero
-        assert part.strengths.tolist() == whole.strengths.tolist()[:4]
+        assert part.values.tolist() == whole.values.tolist()[:4]
         edges = record.graph.edges[part.index]
-        assert edges[part.targets, part.sources].tolist() == part.strengths.tolist()
-        assert part.share_of_squares == pytest.approx(
-            (part.strengths.square().sum() / whole.strengths.square().sum()).item()
+        assert edges[part.targets, part.sources].tolist() == part.values.tolist()
+        assert part.held_share == pytest.approx(
+            (part.values.square().sum() / whole.values.square().sum()).item()
         )
 
 

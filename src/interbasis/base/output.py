@@ -45,7 +45,7 @@ def prepare_streams() -> None:
 
 
 def output_failure() -> str | None:
-    """Why standard output could not be written to; None where it could."""
+    """Reason why standard output could not be written to; None where it could."""
     return sys.stdout.failure if isinstance(sys.stdout, _WatchedStream) else None
 
 

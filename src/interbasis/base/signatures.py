@@ -123,7 +123,7 @@ def user_key(make: bool = False) -> bytes:
 
 
 def why_no_key() -> str:
-    """Why this user can have no key, as the end of a sentence; empty where there is one or can be one."""
+    """Reason why this user can have no key, as the end of a sentence; empty where there is or can be one."""
     try:
         user_key()
     except NoKeyError as error:

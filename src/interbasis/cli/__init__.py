@@ -1,5 +1,6 @@
 """The command line: parse, call, print. A command is a file, imported when it is called."""
 
+import ast
 import atexit
 import gc
 import logging
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated, NoReturn
 
@@ -19,37 +21,13 @@ from rich.markup import escape
 from interbasis.base.version import VERSION
 
 COMMANDS = {
-    "First steps": {
-        "demo": "Find the interaction graph of a transformer that comes with interbasis.",
-        "doctor": "Show what is installed and what works on this machine.",
-    },
-    "From a model to its graph": {
-        "show": "Summarise a run, or list the sections of a model before anything is built.",
-        "plan": "Estimate what a build costs: operations, memory and time per phase.",
-        "build": "Build the interaction graph of a model and save it as a run.",
-        "shards": "List the jobs that build a run in shards, or print a script for SLURM.",
-        "merge": "Join the shards of one round of a build; after the last round, save the run.",
-    },
-    "What matters": {
-        "ablate": "Find the fewest edges of every section that keep the model's accuracy.",
-        "curves": "Measure the metric with 0.1 to 100 % of the edges kept, per section and in all at once.",
-        "modules": "Group the features of all layers into modules.",
-    },
-    "What it means": {
-        "features": "Find out what the features of a run respond to and what they do.",
-        "trace": "Trace one computation: which features, at which positions, made an output what it is.",
-        "steer": "Change a feature on one prompt and compare the outputs before and after.",
-        "view": "Show a run as a page in the browser, served on this machine only, until Ctrl+C.",
-    },
-    "What may be claimed": {
-        "controls": "Compare the run with other bases, scrambled weights and random rankings.",
-        "compare": "Compare two runs of one model: features, edges, ablation, modules.",
-        "report": "Write a report: the numbers, the figures, and what may be claimed from them.",
-        "figures": "Write every figure of a run as SVG, PDF or PNG.",
-        "export": "Export a run as HTML, GraphML, parquet or JSON.",
-    },
-}  # fmt: skip
-"""In groups, in the order of work, with the first line of each one's help."""
+    "First steps": ("demo", "doctor"),
+    "From a model to its graph": ("show", "plan", "build", "shards", "merge"),
+    "What matters": ("ablate", "curves", "modules"),
+    "What it means": ("features", "trace", "steer", "view"),
+    "What may be claimed": ("controls", "compare", "report", "figures", "export"),
+}
+"""In groups, in the order of work; command NAME is the function NAME in the module NAME."""
 RESUMING = {"build", "ablate", "features", "controls"}
 """Commands that resume when they are run again."""
 PLUGINS = "interbasis.commands"
@@ -65,11 +43,19 @@ def plugins() -> list[ModuleType]:
     return [point.load() for point in entry_points(group=PLUGINS)]
 
 
-def command_groups() -> list[tuple[str, str, dict[str, str]]]:
-    """(package of the commands, title of the group, first line of help by command), in the order of help."""
+def command_groups() -> list[tuple[str, str, tuple[str, ...]]]:
+    """(package of the commands, title of the group, names of its commands), in the order of help."""
     groups = [(__name__, title, commands) for title, commands in COMMANDS.items()]
     plugged = [(plugin.__name__, *group) for plugin in plugins() for group in plugin.COMMANDS.items()]
     return [*groups, *plugged]
+
+
+def _first_line(package: str, name: str) -> str:
+    """First line of a command's help, read without importing its module, which takes time."""
+    file = Path(sys.modules[package].__file__ or "").with_name(f"{name}.py")
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    functions = (node for node in body if isinstance(node, ast.FunctionDef) and node.name == name)
+    return (ast.get_docstring(next(functions)) or "").partition("\n")[0]
 
 
 def _make_app(listing: bool = False) -> App:
@@ -83,11 +69,9 @@ def _make_app(listing: bool = False) -> App:
     )
     for number, (package, title, commands) in enumerate(command_groups()):
         group = Group(title, sort_key=number)
-        for place, (name, line) in enumerate(commands.items()):
-            app.command(
-                f"{package}.{name}:{name}", name=name, help=line if listing else None, group=group,
-                sort_key=place,
-            )  # fmt: skip
+        for place, name in enumerate(commands):
+            line = _first_line(package, name) if listing else None
+            app.command(f"{package}.{name}:{name}", name=name, help=line, group=group, sort_key=place)
     options = Group("Options", sort_key=LAST)
     app.register_install_completion_command(
         help="Install completion of commands and options for bash, zsh or fish.", group=options
@@ -143,12 +127,12 @@ def _messages(quiet: bool, verbose: bool) -> Iterator[None]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; bad input ends with one sentence on standard error and exit code 2."""
+    from interbasis.base import output
     from interbasis.base.errors import InterbasisError
     from interbasis.base.messages import clear_line, show_line
-    from interbasis.base.output import discard_output, is_out_of_memory, output_failure, prepare_streams
     from interbasis.compute.signals import disable_end_notice, enable_end_notice, torchrun_number
 
-    prepare_streams()
+    output.prepare_streams()
     atexit.register(gc.freeze)  # Python need not look through everything for unused objects when it ends
     process = 0  # of those that torchrun started; the first one prints
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -162,8 +146,11 @@ def main(arguments: list[str] | None = None) -> None:
         if named and not QUIET.intersection(arguments):
             show_line(f"{arguments[0]}: loading …")
         try:
-            if named:
-                _check_memory()
+            if named and not output.can_load_torch():
+                raise InterbasisError(
+                    "PyTorch does not fit into the memory that this process may use; raise the limit, as "
+                    "with ulimit -v unlimited"
+                )
             chosen = app if named else _make_app(listing=True)
             chosen.meta(arguments, exit_on_error=False, print_error=False)
         finally:
@@ -179,16 +166,16 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"interrupted{resumes}", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # whoever read the output has had enough, as head has
-        discard_output()
+        output.discard_output()
         sys.exit(141)
     except Exception as error:
-        if isinstance(error, OSError) and (reason := output_failure()):
-            discard_output()
+        if isinstance(error, OSError) and (reason := output.output_failure()):
+            output.discard_output()
             _fail(f"could not write to standard output ({reason}); what the command stores in files is there")
         if isinstance(error, OSError) and error.filename is not None:  # about a file that was named
             disable_end_notice()
             _refuse(f"could not use {_shortened(str(error.filename))} ({error.strerror})", process)
-        if not is_out_of_memory(error):
+        if not output.is_out_of_memory(error):
             raise
         _fail("the memory ran out; limit it with --memory where the command has it, or use fewer samples")
 
@@ -222,18 +209,6 @@ def _refuse(sentence: str, process: int) -> NoReturn:
 
 def _shortened(name: str) -> str:
     return name if len(name) <= MAX_NAME_SHOWN else f"{name[:MAX_NAME_SHOWN]}…"
-
-
-def _check_memory() -> None:
-    """PyTorch fits into the memory that this process may use."""
-    from interbasis.base.errors import InterbasisError
-    from interbasis.base.output import can_load_torch
-
-    if not can_load_torch():
-        raise InterbasisError(
-            "PyTorch does not fit into the memory that this process may use; raise the limit, as with "
-            "ulimit -v unlimited"
-        )
 
 
 def _fail(sentence: str) -> NoReturn:

@@ -3,17 +3,7 @@
 from typing import Annotated
 
 from interbasis.analysis.stages.ablate import AblateRequest
-from interbasis.base.records import Record
 from interbasis.cli import common
-
-
-class AblateOptions(Record):
-    """Device and memory of the masked passes."""
-
-    device: str | None = None
-    """Device to compute on: cpu, cuda, cuda:1 or mps; default: cpu."""
-    memory: str | None = None
-    """Maximum memory to use, such as 8GB; default: no limit."""
 
 
 def ablate(
@@ -21,7 +11,8 @@ def ablate(
     /,
     *,
     request: Annotated[AblateRequest | None, common.Flat] = None,
-    options: Annotated[AblateOptions | None, common.Flat] = None,
+    device: common.Device = None,
+    memory: common.Memory = None,
     model: common.ModelName = None,
     trust: common.Trust = False,
     as_json: common.AsJson = False,
@@ -39,7 +30,5 @@ def ablate(
     request = request or AblateRequest()
     if request.nodes and "edges" not in request.model_fields_set:
         request = request.model_copy(update={"edges": False})
-    options = options or AblateOptions()
-    opened = common.open_run(run, model, trust, options.memory)
-    result = stage.run(opened.on(options.device), request)
+    result = stage.run(common.open_run(run, model, trust, memory).on(device), request)
     common.show(result, as_json, ablation_tables, run)

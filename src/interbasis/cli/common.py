@@ -26,6 +26,9 @@ Device = Annotated[
     str | None,
     Parameter(name="--device", help="Device to compute on: cpu, cuda, cuda:1 or mps; default: cpu."),
 ]
+Memory = Annotated[
+    str | None, Parameter(name="--memory", help="Maximum memory to use, such as 8GB; default: no limit.")
+]
 
 
 def flag(text: str, name: str | None = None) -> Parameter:

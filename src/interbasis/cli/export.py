@@ -67,24 +67,18 @@ def export(
 
         files.append(write_page([run] if other is None else [run, other], request.html))
     if any(tables):
-        written, left_out = _tables(run, request)
-        files += written
+        from interbasis.show.export import plain_graph, write_graphml, write_neuronpedia, write_parquet
+
+        graph = plain_graph(run, request.edges or None)
+        left_out = graph.left_out
+        if request.graphml is not None:
+            files.append(write_graphml(graph, request.graphml))
+        if request.parquet is not None:
+            files += write_parquet(graph, request.parquet)
+        if request.neuronpedia is not None:
+            files.append(write_neuronpedia(graph, request.neuronpedia))
     result = ExportResult(
         files=tuple(WrittenFile(file=file, bytes=file.stat().st_size) for file in files), left_out=left_out
     )
     lines = [f"{row.file}  ({row.bytes:,} bytes)" for row in result.files]
     common.show(result, as_json, lambda _: [*lines, left_out] if left_out else lines)
-
-
-def _tables(run: Path, request: ExportRequest) -> tuple[list[Path], str]:
-    from interbasis.show.export import plain_graph, write_graphml, write_neuronpedia, write_parquet
-
-    graph = plain_graph(run, request.edges or None)
-    files: list[Path] = []
-    if request.graphml is not None:
-        files.append(write_graphml(graph, request.graphml))
-    if request.parquet is not None:
-        files += write_parquet(graph, request.parquet)
-    if request.neuronpedia is not None:
-        files.append(write_neuronpedia(graph, request.neuronpedia))
-    return files, graph.left_out

@@ -96,8 +96,14 @@ def _write(graph: InteractionGraph, entries: list[Entry], folder: Path, signed: 
     write_atomically(staged, lambda path: write_tensors(path, entries, {"format": FORMAT}))
     digest = file_sha256(staged)
     file = staged.replace(folder / f"graph-{digest[:12]}.safetensors")
-    if signed:
-        _sign(graph, digest, folder)
+    sources = NamedSources.from_provenance(graph.provenance, digest)
+    if signed and sources.unsafe():
+        try:
+            sign(folder, sources.content, sources.places)
+        except NoKeyError as error:
+            logger.warning(
+                f"{folder} is not signed, so its model and data are opened with --trust only: {error}"
+            )
     header = GraphHeader(
         tensors=TensorFile(file=file.name, sha256=digest),
         layers=tuple(map(LayerHeader.from_layer, graph.layers)),
@@ -109,17 +115,6 @@ def _write(graph: InteractionGraph, entries: list[Entry], folder: Path, signed: 
     write_text_atomically(folder / CONFIG, header.to_json(indent=2) + "\n")
     clear_older(folder)
     return digest
-
-
-def _sign(graph: InteractionGraph, digest: str, folder: Path) -> None:
-    """Sign the models and data that a graph names."""
-    sources = NamedSources.from_provenance(graph.provenance, digest)
-    if not sources.unsafe():
-        return
-    try:
-        sign(folder, sources.content, sources.places)
-    except NoKeyError as error:
-        logger.warning(f"{folder} is not signed, so its model and data are opened with --trust only: {error}")
 
 
 def load(folder: str | Path) -> InteractionGraph:
@@ -155,9 +150,12 @@ def load_identified(folder: str | Path, *, in_memory: bool = True) -> tuple[Inte
     except OSError as error:
         raise InterbasisError(f"could not read {folder} ({error.strerror or error})") from error
     try:
-        graph = _assemble(header, tensors)
+        layers = [spec.to_layer(f"layers.{k}.", tensors) for k, spec in enumerate(header.layers)]
+        edges = [tensors[f"edges.{k}"] for k in range(header.edges)]
+        errors = [tensors[f"edge_errors.{k}"] for k in range(header.edge_errors)]
     except KeyError as error:
         raise InterbasisError(f"{folder} is damaged: {error} is missing; build the run again") from error
+    graph = InteractionGraph(layers, edges, header.config, header.provenance, errors)
     _check_shapes(folder, graph)
     return graph if in_memory else _left_in_file(graph, folder, header.tensors), header.tensors.sha256
 
@@ -296,13 +294,6 @@ def graph_entries(graph: InteractionGraph) -> list[Entry]:
 
 def _edge_matrices(graph: InteractionGraph) -> dict[str, Sequence[Tensor]]:
     return {"edges": graph.edges, "edge_errors": graph.edge_errors}
-
-
-def _assemble(header: GraphHeader, tensors: dict[str, Tensor]) -> InteractionGraph:
-    layers = [spec.to_layer(f"layers.{k}.", tensors) for k, spec in enumerate(header.layers)]
-    edges = [tensors[f"edges.{k}"] for k in range(header.edges)]
-    errors = [tensors[f"edge_errors.{k}"] for k in range(header.edge_errors)]
-    return InteractionGraph(layers, edges, header.config, header.provenance, errors)
 
 
 def _read_tensors(folder: Path, header: GraphHeader, in_memory: bool) -> dict[str, Tensor]:

@@ -28,7 +28,7 @@ NOT_SHARED = ("threads", "python")
 
 @dataclass(frozen=True)
 class Execution:
-    """How a build is carried out, and what is remembered; the graph is the same up to its last digits."""
+    """Resources, folder and processes of a build; the graph is the same up to its last digits."""
 
     resources: Resources = field(default_factory=Resources)
     folder: Path | None = None

@@ -10,18 +10,10 @@ from interbasis.base.progress import Progress
 from interbasis.compute.locks import building, working
 from interbasis.compute.team import ALONE, Resources, Team, torchrun_team
 from interbasis.data.samples import Samples
+from interbasis.graph import store
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.named_models import Model, at_one_commit, open_model
 from interbasis.graph.settings import BuildRequest
-from interbasis.graph.store import (
-    CONFIG,
-    check_is_free,
-    clear_older,
-    graph_digest,
-    load_identified,
-    reopened,
-    save,
-)
 from interbasis.graph.trust import trust
 from interbasis.lib.build_data import BuildData
 from interbasis.network.network import Network
@@ -56,7 +48,7 @@ def build_by_name(
     """
     team = torchrun_team()
     progress = progress if team.is_first else False
-    check_is_free(folder)
+    store.check_is_free(folder)
     check_writable(folder)
     resources = resources or Resources()
     prepared = prepare(request, resources.bytes, team)
@@ -73,18 +65,18 @@ def build_by_name(
             execution = Execution(resources, folder, overwrite, progress, team, request.model, resolved)
             graph = execute(network, prepared.data, request.settings, execution)
             if team.is_first:
-                save(graph, folder, signed=True)
+                store.save(graph, folder, signed=True)
             team.wait_for_all()
-            digest = graph_digest(folder)
+            digest = store.graph_digest(folder)
             if resources.bytes is not None:
-                graph = reopened(graph, folder)
+                graph = store.reopened(graph, folder)
         team.wait_for_all()
     return prepared.run(graph, folder, digest, progress)
 
 
 def _is_run(folder: Path, team: Team) -> bool:
     """Whether there is a run already, as the first process sees it."""
-    _, answer = team.once("run", lambda: ({}, {"exists": (folder / CONFIG).is_file()}))
+    _, answer = team.once("run", lambda: ({}, {"exists": (folder / store.CONFIG).is_file()}))
     return bool(answer["exists"])
 
 
@@ -142,10 +134,10 @@ def _built_already(
     folder: Path, request: BuildRequest, model: str, remedy: str
 ) -> tuple[InteractionGraph, str]:
     """The graph that is there and its digest, if it is what was asked for; another one is in the way."""
-    graph, digest = load_identified(folder)
+    graph, digest = store.load_identified(folder)
     if difference := _difference(graph, request, model):
         raise InterbasisError(f"{folder} exists already, built {difference}; {remedy}")
-    clear_older(folder)  # as after a kill at the very end
+    store.clear_older(folder)  # as after a kill at the very end
     trust(folder)  # the user has given the same names just now
     return graph, digest
 

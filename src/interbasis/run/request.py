@@ -28,12 +28,6 @@ def make_request(values: dict[str, Any]) -> BuildRequest:
     return BuildRequest.validated(**values)
 
 
-def read_request(path: Path) -> dict[str, Any]:
-    """Return the values in a file of settings (TOML, YAML or JSON), or those a run was built with."""
-    values = _read(path)
-    return values if isinstance(values, dict) else _header_values(values, path)
-
-
 def requested(
     settings: Mapping[str, object],
     config: Path | None = None,

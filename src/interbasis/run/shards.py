@@ -33,6 +33,7 @@ from interbasis.compute.shards import (
 )
 from interbasis.compute.team import torchrun_team
 from interbasis.graph.interaction_graph import InteractionGraph
+from interbasis.graph.named_models import open_model
 from interbasis.graph.named_sources import NamedSources
 from interbasis.graph.settings import BuildRequest
 from interbasis.graph.store import check_is_free, save
@@ -57,9 +58,6 @@ def shard_jobs(request: BuildRequest, out: Path, shards: int) -> ShardJobs:
     Raises:
         InterbasisError: The model cannot be opened, or there is no shard.
     """
-    from interbasis.graph.named_models import open_model
-    from interbasis.lib.rounds import rounds
-
     if shards < 1:
         raise InterbasisError(f"expected at least one shard, received {shards}")
     network = open_model(request.model).network
@@ -144,35 +142,29 @@ def merge(
     """
     _check_unfinished(folder)
     with building(folder, "merge"):
-        return _merge(shards, folder, progress, trust)
-
-
-def _merge(
-    shards: Sequence[Path], folder: Path, progress: Progress | bool | None, trust: bool
-) -> Run | RoundMerged:
-    files = shard_files(shards)
-    team = ShardMerge(folder / SHARDS, files)
-    if not team.first.header.request:
-        raise InterbasisError(
-            "these shards were computed from Python and do not name their model and data; merge them with "
-            "interbasis.build(…, team=interbasis.compute.shards.ShardMerge(…))"
-        )
-    request = _request(team.first)
-    sources, places = _sources(request, team.first), [folder / SHARDS, *(path.parent for path in files)]
-    signed = [place for place in places if standing(place, sources.content, sources.places) == "signed"]
-    place = signed[0] if signed else team.first.path.parent
-    if trust:
-        trust_names(place, sources)
-    require_trust(place, sources, sources.names)
-    prepared = prepare(request)
-    merged = team.round
-    try:
-        graph = _build(prepared, folder, team, progress)
-    except RoundFinishedError as end:
-        return RoundMerged(round=merged, rounds=_rounds(prepared), shards=team.size, following=end.passes)
-    digest = save(graph, folder, signed=True)
-    rmtree(folder / SHARDS, ignore_errors=True)
-    return prepared.run(graph, folder, digest, progress)
+        files = shard_files(shards)
+        team = ShardMerge(folder / SHARDS, files)
+        if not team.first.header.request:
+            raise InterbasisError(
+                "these shards were computed from Python and do not name their model and data; merge them "
+                "with interbasis.build(…, team=interbasis.compute.shards.ShardMerge(…))"
+            )
+        request = _request(team.first)
+        sources, places = _sources(request, team.first), [folder / SHARDS, *(path.parent for path in files)]
+        signed = [place for place in places if standing(place, sources.content, sources.places) == "signed"]
+        place = signed[0] if signed else team.first.path.parent
+        if trust:
+            trust_names(place, sources)
+        require_trust(place, sources, sources.names)
+        prepared = prepare(request)
+        merged = team.round
+        try:
+            graph = _build(prepared, folder, team, progress)
+        except RoundFinishedError as end:
+            return RoundMerged(round=merged, rounds=_rounds(prepared), shards=team.size, following=end.passes)
+        digest = save(graph, folder, signed=True)
+        rmtree(folder / SHARDS, ignore_errors=True)
+        return prepared.run(graph, folder, digest, progress)
 
 
 def _build(

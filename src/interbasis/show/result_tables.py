@@ -1,12 +1,13 @@
 """Results as tables and lines for a terminal: one function per kind of result."""
 
 import math
+import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interbasis.analysis.ablation.records import Control, Curve, EdgesRequired, Sparsity
-from interbasis.analysis.compare import ComparedRun, Comparison
+from interbasis.analysis.compare import Comparison
 from interbasis.analysis.costs.records import GPU_EFFICIENCY, CostPlan
 from interbasis.analysis.features.records import LayerFeatures, Push
 from interbasis.analysis.stages.ablate import AblationResult
@@ -21,7 +22,7 @@ from interbasis.analysis.traces.records import Trace
 from interbasis.base.memory import format_bytes
 from interbasis.graph.interaction_graph import Carrier, LargestDirection
 from interbasis.network.summary import NetworkSummary
-from interbasis.show.tables import MISSING, ResultTable
+from interbasis.show.tables import MISSING, Cell, ResultTable
 
 if TYPE_CHECKING:
     from interbasis.compute.shards import RoundMerged, ShardJobs, ShardWritten
@@ -37,6 +38,11 @@ OUTPUTS_SHOWN = 3
 NODES_SHOWN = 20
 """Nodes of a trace shown, those with the largest effects."""
 
+TEXTS: dict[str, str] = tomllib.loads(
+    (Path(__file__).parent / "result_texts.toml").read_text(encoding="utf-8")
+)
+"""Notes below the tables, and lines between them."""
+
 Parts = list[str | ResultTable]
 
 
@@ -48,26 +54,21 @@ def summary_tables(summary: RunSummary, folder: str, all_rows: bool = False) -> 
     """
     layers, sections = list(summary.layers.values()), list(summary.sections.values())
     count = len(layers) if all_rows or len(layers) <= MAX_WHOLE_TABLE_ROWS else ROWS_SHOWN
-    parts: Parts = [
-        f"\n{summary.basis.upper()} of {summary.model or summary.family} · {summary.samples['data']:,} "
-        f"samples · {sum(summary.seconds.values()):.1f} s · saved in {folder}\n",
-        _layer_table(layers).first_and_last(count),
-    ]
+    basis, model, seconds = summary.basis.upper(), summary.model or summary.family, summary.seconds.values()
+    line = TEXTS["run"].format(basis=basis, model=model, summary=summary, seconds=sum(seconds), folder=folder)
+    parts: Parts = [line, _layer_table(layers).first_and_last(count)]
     if any(layer.largest_direction for layer in layers):
         parts.append(_direction_table(summary, count))
     if sections:
         parts.append(_edge_table(sections).first_and_last(count))
     if count < len(layers):
-        parts.append(
-            f"\nThe tables show {count} of {len(layers)} node layers; to see all: "
-            f"interbasis show {folder} --all"
-        )
+        parts.append(TEXTS["rows_shown"].format(count=count, layers=len(layers), folder=folder))
     return parts
 
 
 def _layer_table(layers: Sequence[LayerSummary]) -> ResultTable:
     head = ["layer", "width", "features", "noise", "unused", "margin", "effective", "largest"]
-    rows = [
+    rows: list[list[Cell]] = [
         [
             layer.name, str(layer.width), str(layer.features), str(layer.dropped_as_noise),
             str(layer.dropped_as_unused), layer.last_kept_over_floor, f"{layer.effective_features:.1f}",
@@ -75,21 +76,13 @@ def _layer_table(layers: Sequence[LayerSummary]) -> ResultTable:
         ]
         for layer in layers
     ]  # fmt: skip
-    note = (
-        "Features count the constant. Noise: directions whose variance is rounding; unused: "
-        "directions without effect on the next layer. Margin: the last value kept, divided by its noise "
-        "floor. Effective: participation ratio of what ranks the features "
-        "(Λ; variance in PCA and at the end).\n"
-    )
+    note = TEXTS["layers"]
     if any(layer.eigenvalue_error is not None for layer in layers):
-        head.append("error of Λ")
-        for row, layer in zip(rows, layers, strict=True):
-            row.append(_percent(layer.eigenvalue_error))
-        note += "Error of Λ: relative standard error, since queries were sampled.\n"
+        head, note = [*head, "error of Λ"], note + TEXTS["eigenvalue_errors"]
+        rows = [[*row, _percent(layer.eigenvalue_error)] for row, layer in zip(rows, layers, strict=True)]
     if any(layer.hook for layer in layers):
-        head.append("TransformerLens")
-        for row, layer in zip(rows, layers, strict=True):
-            row.append(layer.hook)
+        head = [*head, "TransformerLens"]
+        rows = [[*row, layer.hook] for row, layer in zip(rows, layers, strict=True)]
     return ResultTable.from_cells("Node layers", head, rows, note)
 
 
@@ -116,33 +109,20 @@ def _direction_table(summary: RunSummary, count: int) -> ResultTable:
         ]
         for name, row in rows
     ]  # fmt: skip
-    note = (
-        f"Share of the layer's variance along its largest direction, over the first {unit} of the data, all "
-        "of them and those that count in the sums. Max norm: as a multiple of the layer's median. "
-        + (
-            f"{' and '.join(carriers).capitalize()}: which carry most of it, with their shares. "
-            if carriers
-            else ""
-        )
-        + f"{_left_out(summary, unit)}\n"
-    )
-    return ResultTable.from_cells(
-        title, ["layer", "share", "counted", "left out", "max norm", *carriers], cells, note
-    )
-
-
-def _left_out(summary: RunSummary, unit: str) -> str:
-    """A sentence about what the sums of the build left out."""
     parts = [f"the first {summary.skip_positions} positions"] if summary.skip_positions else []
     if summary.norm_limit:
         parts.append(f"{unit} whose norm exceeds {summary.norm_limit:g} times the median of their layer")
     left_out = f"Left out of all sums: {' and '.join(parts)}." if parts else f"All {unit} count in the sums."
-    return left_out + (" The largest direction is a feature of its own." if summary.isolate_largest else "")
+    left_out += " The largest direction is a feature of its own." if summary.isolate_largest else ""
+    carrying = TEXTS["carriers"].format(kinds=" and ".join(carriers).capitalize()) if carriers else ""
+    note = TEXTS["directions"].format(unit=unit, carriers=carrying, left_out=left_out)
+    head = ["layer", "share", "counted", "left out", "max norm", *carriers]
+    return ResultTable.from_cells(title, head, cells, note)
 
 
 def _edge_table(sections: Sequence[SectionSummary]) -> ResultTable:
     estimated = sections[0].median_relative_error is not None
-    head = ["section", "edges", "largest", "90 % of Ê²", "99 % of Ê²"]
+    head = ["section", "edges", "largest", "90 % of Ê²", "99 % of Ê²", *(["error"] if estimated else [])]
     rows = [
         [
             row.name, row.edges, row.largest, row.edges_for_90_percent, row.edges_for_99_percent,
@@ -150,10 +130,7 @@ def _edge_table(sections: Sequence[SectionSummary]) -> ResultTable:
         ]
         for row in sections
     ]  # fmt: skip
-    note = "The constant's edges are left out. 90 % of Ê²: how many of the largest edges carry that share."
-    if estimated:
-        head.append("error")
-        note += " Error: median relative standard error of Ê."
+    note = TEXTS["edges"] + (TEXTS["edge_errors"] if estimated else "")
     return ResultTable.from_cells("Interaction edges Ê", head, rows, note)
 
 
@@ -185,34 +162,24 @@ def plan_tables(plan: CostPlan) -> Parts:
         )
         for name, cost in (plan.phases | {"one forward pass": plan.forward}).items()
     ]  # fmt: skip
-    note = (
-        f"A build takes {_duration(plan.seconds)} with {plan.machine.threads} "
-        f"thread{'s' if plan.machine.threads > 1 else ''}, as long as "
-        f"{plan.forward_passes:.1f} forward passes."
-    )
+    threads = f"{plan.machine.threads} thread{'s' if plan.machine.threads > 1 else ''}"
+    note = TEXTS["plan"].format(time=_duration(plan.seconds), threads=threads, plan=plan)
+    head = ("phase", "operations", "bytes moved", "time", "forward passes")
     gpus = ", ".join(f"{hours:,.2g} hours on one {name}" for name, hours in plan.gpu_hours.items())
-    return [
-        f"\n{plan.basis.upper()} of {plan.model} · {plan.tokens:,} tokens in sequences of {plan.context:,} · "
-        f"{plan.dtype} · edges: {plan.edges}\n",
-        ResultTable.from_cells(
-            "Phases", ("phase", "operations", "bytes moved", "time", "forward passes"), rows, note
-        ),
-        f"\nMemory: {format_bytes(plan.memory)} without a limit; with --memory at least "
-        f"{format_bytes(plan.least_memory)}.\n"
-        f"On GPUs (computed from {GPU_EFFICIENCY:.0%} of their peak rates, not measured): {gpus}, and "
-        f"{_duration(3600 * plan.decompositions)} of decompositions on this machine's CPU.\n",
-    ]
+    machines = TEXTS["machines"].format(
+        memory=format_bytes(plan.memory), least_memory=format_bytes(plan.least_memory), gpus=gpus,
+        efficiency=GPU_EFFICIENCY, decompositions=_duration(3600 * plan.decompositions),
+    )  # fmt: skip
+    line = TEXTS["build"].format(basis=plan.basis.upper(), plan=plan)
+    return [line, ResultTable.from_cells("Phases", head, rows, note), machines]
 
 
 def ablation_tables(result: AblationResult) -> Parts:
     """Edges, robust counts and nodes required, as far as they were measured."""
     metric, sections = result.metric.replace("_", "-"), result.sections.values()
-    parts: Parts = [
-        f"\n{metric} of the untouched model {result.baseline:.5f} on {result.data.samples:,} "
-        f"samples; {result.limit:.5f} or better passes\n"
-    ]
+    parts: Parts = [TEXTS["ablation"].format(metric=metric, result=result)]
     if not result.all_tokens:
-        parts.append("Tokens that the build left out are not masked (--all-tokens masks them, too).\n")
+        parts.append(TEXTS["all_tokens"])
     if sections:
         parts.append(_required_table(sections, metric))
     if robust := [(row.name, row.robust) for row in sections if row.robust]:
@@ -222,18 +189,13 @@ def ablation_tables(result: AblationResult) -> Parts:
              f"{row.worst_per_input:.5f}")
             for name, row in robust
         ]  # fmt: skip
-        note = (
-            "Robust edges: the fewest on a logarithmic grid such that no mask found within the rest misses "
-            "the limit. Worst mask: the metric with the worst mask found within what the plain count leaves "
-            "out; per input: where every input has a mask of its own.\n"
-        )
-        parts.append(ResultTable.from_cells("Robust counts", head, rows, note))
+        parts.append(ResultTable.from_cells("Robust counts", head, rows, TEXTS["robust"]))
     if result.layers:
         nodes = [
             (row.layer, "more than there are" if row.count is None else str(row.count), str(row.features))
             for row in result.layers.values()
         ]
-        note = "The smallest number of leading features that passes; the constant counts."
+        note = TEXTS["nodes_required"]
         parts.append(ResultTable.from_cells("Nodes required", ("layer", "nodes", "of"), nodes, note))
     return parts
 
@@ -247,46 +209,31 @@ def _required_table(sections: Iterable[EdgesRequired], metric: str) -> ResultTab
         )
         for row in sections
     ]  # fmt: skip
-    note = (
-        "Edges: by bisection, as in the paper; the constant's are not counted. ε: the smallest edge kept. "
-        "Last column: the smallest count on a logarithmic grid from which every larger one passes; "
-        "≠: the bisection ended elsewhere, because the metric is not monotone. [ ]: 95 % "
-        "bootstrap interval over the samples, with --intervals.\n"
-    )
     head = ("section", "edges", "of", "ε", metric, "all larger pass from")
-    return ResultTable.from_cells("Edges required", head, rows, note)
+    return ResultTable.from_cells("Edges required", head, rows, TEXTS["edges_required"])
 
 
 def curve_tables(result: CurvesResult) -> Parts:
     """The metric at each fraction of the edges, and how sparse the edges are."""
-    curves, names = (
-        result.curves,
-        {source: f"{source} → {row.target}" for source, row in result.sparsity.items()},
-    )
-    metric = curves.metric.replace("_", "-")
-    named = {names[source]: curve for source, curve in curves.sections.items()} | {
-        "all sections": curves.whole
-    }
+    curves, metric = result.curves, result.curves.metric.replace("_", "-")
+    names = {source: f"{source} → {row.target}" for source, row in result.sparsity.items()}
+    named = {names[source]: curve for source, curve in curves.sections.items()}
     rows = [
         (name, *(f"{value:.3f}" for value in curve.values), _decimals(curve.area), _decimals(curve.distance))
-        for name, curve in named.items()
+        for name, curve in (named | {"all sections": curves.whole}).items()
     ]
     rows += [
         (f"worst mask, {names[source]}", *(f"{value:.3f}" for value in worst), "", "")
         for source, worst in result.worst.items()
     ]
-    note = (
-        f"{metric} of the untouched model: {curves.baseline:.5f}. Area: under the faithfulness curve, 1 "
-        "if few edges do it all. Distance: area between the curve and 1."
-        + ("" if curves.all_tokens else " Tokens that the build left out are not masked.")
-        + (
-            " Worst mask: the worst that gradient ascent found within the edges not kept."
-            if result.worst
-            else ""
-        )
+    note = TEXTS["curves"].format(
+        metric=metric,
+        curves=curves,
+        tokens="" if curves.all_tokens else TEXTS["unmasked_tokens"],
+        worst=TEXTS["worst_mask"] if result.worst else "",
     )
     head = ("section", *(f"{100 * fraction:g} %" for fraction in curves.fractions), "area", "distance")
-    table = ResultTable.from_cells(f"{metric} with the largest edges kept", head, rows, note + "\n")
+    table = ResultTable.from_cells(f"{metric} with the largest edges kept", head, rows, note)
     measured = [(names[source], row) for source, row in result.sparsity.items()]
     return ["", table, _sparsity_table("Sparsity without a threshold", "section", measured)]
 
@@ -299,11 +246,10 @@ def control_tables(result: ControlsResult) -> Parts:
         (row.name, *map(_area, [*(row.curves.sections[name] for name in sections), row.curves.whole]))
         for row in controls
     ]
-    note = "Sections by their source layers. In brackets: 95 % bootstrap interval over the samples.\n"
     head = ("control", *sections, "all at once")
     return [
         "",
-        ResultTable.from_cells("Area under the faithfulness curve", head, areas, note),
+        ResultTable.from_cells("Area under the faithfulness curve", head, areas, TEXTS["areas"]),
         _stress_table(controls),
         *(
             _sparsity_table(
@@ -329,12 +275,8 @@ def _stress_table(controls: Iterable[Control]) -> ResultTable:
                 f"{stress.all_ablated:.5f}", f"{min(halves):.5f}–{max(halves):.5f}",
                 f"{stress.worst_half:.5f}", f"{stress.failed} of {stress.tried}",
             ))  # fmt: skip
-    note = (
-        "The metric when all of the removed edges, random halves of them, or a bad half (short search) are "
-        "ablated; failed: halves that miss the threshold, although all edges together meet it.\n"
-    )
     head = ("section", "kept", "removed", "all ablated", "random halves", "worst half", "failed")
-    return ResultTable.from_cells("Subsets of the removed edges", head, rows, note)
+    return ResultTable.from_cells("Subsets of the removed edges", head, rows, TEXTS["subsets"])
 
 
 def _sparsity_table(title: str, first: str, measured: Iterable[tuple[str, Sparsity]]) -> ResultTable:
@@ -345,41 +287,23 @@ def _sparsity_table(title: str, first: str, measured: Iterable[tuple[str, Sparsi
         )
         for name, row in measured
     ]  # fmt: skip
-    note = (
-        "Edges are divided by the norm of all edges into their output feature. Inputs: participation ratio, "
-        "how many inputs an output feature effectively has. > x %: share of edges above x % of that norm.\n"
-    )
     head = (first, "inputs", "Gini", "Hoyer", "> 0.5 %", "> 1 %", "> 2 %", "> 4 %", "kurtosis")
-    return ResultTable.from_cells(title, head, rows, note)
+    return ResultTable.from_cells(title, head, rows, TEXTS["sparsity"])
 
 
 def module_tables(result: ModulesResult) -> Parts:
     """The partition, its tests, and where the modules lie."""
-    lines: Parts = [
-        f"\n{result.modules} modules at resolution {result.resolution:g}, of {list(result.sizes)} "
-        f"features; modularity {result.modularity:.4f}"
-    ]
+    lines: Parts = [TEXTS["modules"].format(result=result, sizes=list(result.sizes))]
     if result.agreement_over_seeds is not None:
-        lines.append(
-            f"Partitions with other seeds agree to {result.agreement_over_seeds:.3f} "
-            "(1 is the same, 0 is chance)"
-        )
+        lines.append(TEXTS["agreement"].format(result=result))
     if null := result.null:
         beyond = abs(null.z) >= MIN_MODULARITY_Z
         verdict = f"{null.z:+.1f} standard deviations away" if beyond else "no more modular than chance"
-        lines.append(
-            f"Rewired graphs with the same degrees have {null.mean:.4f} ± {null.deviation:.4f}: {verdict}"
-        )
+        lines.append(TEXTS["rewired"].format(null=null, verdict=verdict))
     if check := result.leidenalg:
-        lines.append(
-            f"leidenalg finds modularity {check.modularity:.4f}; its partition agrees "
-            f"to {check.agreement:.3f}"
-        )
+        lines.append(TEXTS["leidenalg"].format(check=check))
     if not result.epsilons_from_ablation:
-        lines.append(
-            "The edges that carry 99 % of Ê² were used; to use the edges required, run 'interbasis "
-            "ablate' first"
-        )
+        lines.append(TEXTS["no_ablation"])
     modules = range(result.modules)
     rows = [
         (name, *(str(assignment.count(module)) for module in (*modules, -1)))
@@ -389,19 +313,13 @@ def module_tables(result: ModulesResult) -> Parts:
     lines += ["", ResultTable.from_cells("Features per layer and module", head, rows)]
     if result.cuts:
         cuts = [("{} and {}".format(*cut.modules), str(len(cut.features))) for cut in result.cuts]
-        note = "The fewest features whose removal separates two modules."
-        lines.append(ResultTable.from_cells("Vertex cuts", ("modules", "features"), cuts, note))
+        lines.append(ResultTable.from_cells("Vertex cuts", ("modules", "features"), cuts, TEXTS["cuts"]))
     return lines
 
 
 def feature_tables(result: FeaturesResult) -> Parts:
     """The first features of every layer, and those that nothing uses."""
-    idle = [
-        f"{row.layer}: {row.count} of the first {row.considered} features have incoming but no "
-        f"outgoing edges above the threshold (Ê over {row.incoming:.3g}, {row.outgoing:.3g})"
-        for row in result.idle
-        if row.count
-    ]
+    idle = [TEXTS["idle"].format(row=row) for row in result.idle if row.count]
     return [*map(_feature_table, result.layers.values()), *idle]
 
 
@@ -414,12 +332,7 @@ def _feature_table(layer: LayerFeatures) -> ResultTable:
         effects = feature.effects
         pushed = [_outputs(effects.up), _outputs(effects.down)] if effects else ["", ""]
         rows.append((str(feature.index), feature.label, *(pushed if pushing else ())))
-    note = ""
-    if counts := layer.monosemantic:
-        note = (
-            f"{counts.without_constant} of the first {counts.top} are over 90 % one term "
-            f"({counts.paper} in the paper's way, the constant included)."
-        )
+    note = TEXTS["monosemantic"].format(counts=layer.monosemantic) if layer.monosemantic else ""
     return ResultTable.from_cells(layer.name, ("feature", *names), rows, note, text=names)
 
 
@@ -430,18 +343,9 @@ def _outputs(pushes: tuple[Push, ...]) -> str:
 def trace_tables(result: TraceResult) -> Parts:
     """The first line, scores, and the nodes with most influence beside what was measured."""
     trace, scores = result.trace, result.trace.scores
-    whole = (
-        f" ({scores.whole_share:.1%} at whole tokens, whose massive activations the bases leave out)"
-        if scores.whole_share
-        else ""
-    )
-    return [
-        trace.summary,
-        f"{len(trace.nodes)} nodes, {len(trace.edges)} edges; replacement {scores.replacement:.3f}, "
-        f"completeness {scores.completeness:.3f}, {scores.error_share:.1%} of the influence ends at dropped "
-        f"directions{whole}; in every layer the features followed hold {scores.coverage:.0%} of it or more",
-        _node_table(trace),
-    ]
+    whole = TEXTS["whole_tokens"].format(scores=scores) if scores.whole_share else ""
+    counts = {"nodes": len(trace.nodes), "edges": len(trace.edges)}
+    return [trace.summary, TEXTS["scores"].format(scores=scores, whole=whole, **counts), _node_table(trace)]
 
 
 def _node_table(trace: Trace) -> ResultTable:
@@ -455,12 +359,8 @@ def _node_table(trace: Trace) -> ResultTable:
             node.name, repr(texts[node.position])[1:-1], node.activation, _percent(node.influence),
             f"{node.effect:+.3g}", *changes, node.label,
         ))  # fmt: skip
-    note = (
-        "Effect: activation × gradient, for small changes. Predicted and measured: the change of the target "
-        "when the feature is set to its mean there."
-    )
     head = ("node", "token", "activation", "influence", "effect", "predicted", "measured", "what it is")
-    return ResultTable.from_cells("", head, rows, note, text=("token", "what it is"))
+    return ResultTable.from_cells("", head, rows, TEXTS["trace"], text=("token", "what it is"))
 
 
 def steer_tables(result: SteerResult) -> Parts:
@@ -501,45 +401,35 @@ def comparison_tables(result: Comparison) -> Parts:
             section.name, _pair(s.edges, t.edges), _pair(s.edges_for_90_percent, t.edges_for_90_percent),
             _pair(s.edges_for_99_percent, t.edges_for_99_percent), _pair(*section.edges_required),
         ))  # fmt: skip
-    note = "Shared: how much of the space that the smaller set of features reads is also read by the other.\n"
     head = ("layer", "width", "features", "effective", "shared", "nodes required")
+    section_head = ("section", "edges", "90 % of Ê²", "99 % of Ê²", "required")
     parts: Parts = [
-        f"\n{a.run} ({a.summary.basis}) / {b.run} ({b.summary.basis}) · {result.model} · {same}"
-        f" · {changed or 'the same settings'}\n",
-        ResultTable.from_cells("Node layers", head, layers, note),
-        ResultTable.from_cells(
-            "Interaction edges Ê", ("section", "edges", "90 % of Ê²", "99 % of Ê²", "required"), sections
-        ),
+        TEXTS["compared"].format(a=a, b=b, result=result, data=same, changed=changed or "the same settings"),
+        ResultTable.from_cells("Node layers", head, layers, TEXTS["comparison"]),
+        ResultTable.from_cells("Interaction edges Ê", section_head, sections),
     ]
     if result.not_compared:
         parts.append(result.not_compared.capitalize() + ".")
     if a.modules is not None or b.modules is not None:
-        parts.append(f"Modules: {_modules(a)} / {_modules(b)}")
+        modules = [
+            "not searched for"
+            if run.modules is None
+            else f"{run.modules} modules, modularity {run.modularity:.3f}"
+            for run in (a, b)
+        ]
+        parts.append(f"Modules: {' / '.join(modules)}")
     return parts
-
-
-def _modules(run: ComparedRun) -> str:
-    if run.modules is None:
-        return "not searched for"
-    return f"{run.modules} modules, modularity {run.modularity:.3f}"
 
 
 def shard_lines(written: "ShardWritten") -> list[str]:
     """One line on the shard that a job has written."""
-    passes = " and ".join(written.passes)
-    return [
-        f"round {written.round} of {written.rounds} ({passes}): shard {written.shard} of "
-        f"{written.shards} is in {written.file}"
-    ]
+    return [TEXTS["shard"].format(written=written, passes=" and ".join(written.passes))]
 
 
 def merge_lines(merged: "RoundMerged", run: Path) -> list[str]:
     """One line on the round that is merged and the next one."""
     passes = " and ".join(merged.following)
-    return [
-        f"round {merged.round} of {merged.rounds} is merged in {run}; run the same "
-        f"{merged.shards} jobs again for round {merged.round + 1} ({passes})"
-    ]
+    return [TEXTS["merged"].format(merged=merged, run=run, following=merged.round + 1, passes=passes)]
 
 
 def job_list(jobs: "ShardJobs") -> str:
@@ -555,17 +445,15 @@ def _decimals(value: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    for unit, size in (("years", 365.25 * 86400), ("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:,.1f} {unit}"
-    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    units = {"years": 365.25 * 86400, "days": 86400, "hours": 3600, "minutes": 60}
+    texts = [f"{seconds / size:,.1f} {unit}" for unit, size in units.items() if seconds >= 2 * size]
+    return texts[0] if texts else f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def _operations(flops: float) -> str:
-    for unit, size in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
-        if flops >= size:
-            return f"{flops / size:,.1f} {unit}FLOP"
-    return f"{flops:.0f} FLOP"
+    units = {"E": 1e18, "P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6}
+    texts = [f"{flops / size:,.1f} {unit}FLOP" for unit, size in units.items() if flops >= size]
+    return texts[0] if texts else f"{flops:.0f} FLOP"
 
 
 def _pair(a: float | None, b: float | None, form: str = ",") -> str:

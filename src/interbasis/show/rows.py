@@ -37,9 +37,6 @@ class LayerRows:
     def name(self) -> str:
         return self.basis.name
 
-    def is_constant(self, feature: int) -> bool:
-        return self.basis.constant and feature == 0
-
 
 @dataclass(frozen=True, eq=False)
 class SectionRows:
@@ -52,12 +49,16 @@ class SectionRows:
     """Edges above 0."""
     sum_of_squares: float
     """Σ Ê² over all edges."""
-    share_of_squares: float
+    held_share: float
     """Share of it in the edges that are held."""
     sources: Tensor  # [held]
     """Features, as indices into their layers."""
     targets: Tensor  # [held]
-    strengths: Tensor  # [held], Ê
+    values: Tensor  # [held], Ê
+    constant: Tensor | None  # [features_out]
+    """Edges of the constant, one for each target."""
+    into_all: Tensor  # [features_in]
+    """(Σ_i Ê_ij²)^½ over all targets i, one for each source j; 0 for the constant."""
     errors: Tensor | None
     """Standard errors of Ê where it was estimated."""
     needed: Tensor | None
@@ -71,7 +72,7 @@ class SectionRows:
 
     @property
     def held(self) -> int:
-        return len(self.strengths)
+        return len(self.values)
 
 
 def layer_rows(record: RunRecord) -> list[LayerRows]:
@@ -115,27 +116,32 @@ def _section(record: RunRecord, k: int, count: int) -> SectionRows:
     graph = record.graph
     source, target = graph.layers[k], graph.layers[k + 1]
     inner = graph.inner_edges(k).double()
-    nonzero = int((inner > 0).sum())
-    strengths, places = inner.flatten().topk(count)
+    nonzero, squares = int((inner > 0).sum()), inner.square()
+    values, places = inner.flatten().topk(count)
     columns = max(inner.shape[1], 1)
     targets = torch.div(places, columns, rounding_mode="floor") + int(target.constant)
     sources = places % columns + int(source.constant)
-    total = inner.square().sum().item()
+    total = squares.sum().item()
     mask = record.edge_masks.get(source.name)
     ablated = record.ablation.sections if record.ablation else {}
-    curves = record.curves.curves.sections if record.curves else {}
+    curve = record.curves.curves.sections.get(source.name) if record.curves else None
+    if curve:  # runs of version 0.1 may count more edges than there are
+        counts = tuple(min(count, inner.numel()) for count in curve.counts)
+        curve = curve.model_copy(update={"counts": counts})
     return SectionRows(
         index=k,
         source=source.name,
         target=target.name,
         nonzero=nonzero,
         sum_of_squares=total,
-        share_of_squares=strengths.square().sum().item() / total if count < nonzero else 1.0,
+        held_share=values.square().sum().item() / total if count < nonzero else 1.0,
         sources=sources,
         targets=targets,
-        strengths=strengths,
+        values=values,
+        constant=graph.edges[k][:, 0] if source.constant else None,
+        into_all=torch.cat([inner.new_zeros(source.first_feature), squares.sum(0).sqrt()]),
         errors=graph.edge_errors[k][targets, sources].double() if graph.edge_errors else None,
         needed=None if mask is None else mask[targets, sources].bool(),
         edges_required=ablated.get(source.name),
-        curve=curves.get(source.name),
+        curve=curve,
     )

@@ -17,7 +17,6 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from interbasis.base.messages import clear_line, printable
-from interbasis.show.html import element, escaped, heading, paragraph
 
 Cell = str | int | float | None
 """Text is shown as it is, a number with thousands separated or three digits, None as a dash."""
@@ -86,23 +85,9 @@ class ResultTable:
 
     def to_html(self) -> str:
         """HTML with a heading of the third level; cells of a table with columns of text may be broken."""
-        head = element("tr", "".join(element("th", escaped(c.name), scope="col") for c in self.columns))
-        body = "".join(
-            element(
-                "tr",
-                element("th", escaped(name), scope="row")
-                + "".join(element("td", escaped(cell)) for cell in cells),
-            )
-            for name, *cells in self.rows
-        )
-        kind = "words" if any(column.text for column in self.columns[1:]) else "numbers"
-        content = element("table", element("thead", head) + element("tbody", body), class_=kind)
-        label = ", ".join(column.name for column in self.columns if column.name)
-        title = heading(3, self.title) if self.title else ""
-        note = paragraph(self.note, class_="caption") if self.note else ""
-        return (
-            title + element("div", content, class_="wide", tabindex=0, role="group", aria_label=label) + note
-        )
+        from interbasis.show.html import render  # here, since terminals do without it
+
+        return render('{% from "parts.html" import table %}{{ table(shown) }}', shown=self)
 
     def to_markdown(self) -> str:
         """Markdown without title and note; minus signs and per cents are typeset."""

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from interbasis.base.files import write_text_atomically
 from interbasis.show.figures.style import GREY, INK, STYLE, looks, note, panel_grid, styled
-from interbasis.show.html import document, element, heading, paragraph, picture
+from interbasis.show.html import render
 from interbasis.show.report.page import stylesheet
 from interbasis.show.tables import ResultTable, markdown_table
 from interbasis_studies.known.conclusions import axis_conclusions, judged_by, row_conclusion
@@ -82,9 +82,18 @@ def _rows(board: Scoreboard, axis: str, name: str) -> list[list[str]]:
 
 def page(board: Scoreboard) -> str:
     """The HTML; the same scoreboard gives the same text."""
-    title = "Scoreboard: which basis finds what is there?"
-    parts = [_breakdowns(board), *(_axis(board, axis) for axis in board.axes)]
-    return document(title, stylesheet(), _about(board), parts)
+    return render(
+        (Path(__file__).parent / "scoreboard.html").read_text(encoding="utf-8"),
+        title="Scoreboard: which basis finds what is there?",
+        css=stylesheet(),
+        words=_words(board),
+        scores=_scores(),
+        breakdowns=_breakdowns(board),
+        axes=[
+            (axis, axis_conclusions(board, axis), _data_address(draw_axis(board, axis)), _tables(board, axis))
+            for axis in board.axes
+        ],
+    )
 
 
 def _words(board: Scoreboard) -> str:
@@ -99,14 +108,14 @@ def _words(board: Scoreboard) -> str:
     )
 
 
-def _about(board: Scoreboard) -> str:
+def _scores() -> ResultTable:
     fields = RecoveryScores.model_fields
     meanings = [(name.replace("_", " "), field.description or "") for name, field in fields.items()]
     head = ("score", "what it is")
-    return paragraph(_words(board)) + ResultTable.from_cells("", head, meanings, text=head).to_html()
+    return ResultTable.from_cells("", head, meanings, text=head)
 
 
-def _breakdowns(board: Scoreboard) -> str:
+def _breakdowns(board: Scoreboard) -> ResultTable:
     rows = [
         [TITLES[basis], *(board.breakdown(axis, basis, judged_by(board, axis)) or "–" for axis in board.axes)]
         for basis in board.bases
@@ -115,24 +124,23 @@ def _breakdowns(board: Scoreboard) -> str:
         "The first value of every axis at which the score is below 0.5: that of modules, of edges for the "
         "planted transformer, which has none, of matched features for modular addition."
     )
-    table = ResultTable.from_cells("", ["", *board.axes], rows, caption)
-    return element("section", heading(2, "Where each basis breaks down") + table.to_html())
+    return ResultTable.from_cells("", ["", *board.axes], rows, caption)
 
 
-def _axis(board: Scoreboard, axis: str) -> str:
-    values = board.axes[axis]
-    content = heading(2, axis.capitalize())
-    content += "".join(paragraph(sentence) for sentence in axis_conclusions(board, axis))
-    content += picture(f"Scores against {axis}", _data_address(draw_axis(board, axis)), 7.0)
-    for name in TABULATED:
-        if _defined(board, axis, name):
-            caption = f"{name.replace('_', ' ')}: mean (95 % interval)"
-            content += ResultTable.from_cells(
-                "", [axis, *values], _rows(board, axis, name), caption
-            ).to_html()
+def _tables(board: Scoreboard, axis: str) -> list[ResultTable]:
+    values, head = board.axes[axis], (axis, "conclusion")
+    tables = [
+        ResultTable.from_cells(
+            "",
+            [axis, *values],
+            _rows(board, axis, name),
+            f"{name.replace('_', ' ')}: mean (95 % interval)",
+        )
+        for name in TABULATED
+        if _defined(board, axis, name)
+    ]
     conclusions = [(value, row_conclusion(board, axis, value)) for value in values]
-    head = (axis, "conclusion")
-    return element("section", content + ResultTable.from_cells("", head, conclusions, text=head).to_html())
+    return [*tables, ResultTable.from_cells("", head, conclusions, text=head)]
 
 
 def _defined(board: Scoreboard, axis: str, name: str) -> bool:

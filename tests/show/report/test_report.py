@@ -12,7 +12,7 @@ from cases import mlp
 from interbasis import build
 from interbasis.analysis.stored_results import save_result
 from interbasis.base.errors import InterbasisError
-from interbasis.show.html import element, escaped
+from interbasis.show.html import escaped, render
 from interbasis.show.report import claims, write_report
 from interbasis.show.report.claims import claims_about_all
 from interbasis.show.report.figures import report_figures
@@ -398,7 +398,8 @@ def test_the_command_and_what_it_refuses(tmp_path, cli):
 
 def test_everything_in_html_is_escaped():
     assert escaped("half \ud83d") == "half ?"
-    assert element("p", escaped(SCRIPT), title=SCRIPT).count("<") == 2
+    assert render("<p title='{{ text }}'>{{ text }}</p>", text=SCRIPT).count("<") == 2
+    assert render("{{ text }}", text="half \ud83d") == "half ?"
     table = ResultTable.from_cells(SCRIPT, [SCRIPT, ""], [[SCRIPT, SCRIPT]], SCRIPT).to_html()
     assert table.count("&lt;script&gt;") == 6
     assert "<script>" not in table

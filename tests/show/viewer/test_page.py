@@ -101,6 +101,7 @@ def test_a_notebook_shows_a_graph_without_a_server(lib):
     frame = open_run(lib)._repr_html_()
     inner = html.unescape(re.fullmatch(r"<iframe .*? srcdoc='([^']*)' .*></iframe>", frame, re.DOTALL)[1])
     assert 'sandbox="allow-scripts allow-downloads"' in frame
+    assert PageFiles.read().script in inner
     (run,) = data_of(inner)["runs"]
     assert sum(section["held"] for section in run["sections"]) == pages.NOTEBOOK_EDGES
     assert len(frame) < 1e6

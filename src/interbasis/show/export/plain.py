@@ -63,7 +63,7 @@ class SectionNote(Record):
     written: int
     smallest_written: float | None
     share_of_squares: float
-    """Of the section's Σ Ê² in the edges that are written."""
+    """Share of the section's Σ Ê² in the edges that are written."""
 
     @property
     def sentence(self) -> str:
@@ -137,8 +137,8 @@ def plain_graph(run: str | Path, limit: int | None = EDGE_LIMIT) -> PlainGraph:
             target=section.target,
             edges=section.nonzero,
             written=section.held,
-            smallest_written=section.strengths[-1].item() if section.held else None,
-            share_of_squares=section.share_of_squares,
+            smallest_written=section.values[-1].item() if section.held else None,
+            share_of_squares=section.held_share,
         )
         for section in sections
     )
@@ -155,7 +155,7 @@ def _nodes(layer: LayerRows) -> Iterator[NodeRow]:
     )
     modules = layer.modules or unknown
     for j in range(basis.features):
-        constant = layer.is_constant(j)
+        constant = basis.constant and j == 0
         label = "constant" if constant else layer.features[j].label if j in layer.features else ""
         yield NodeRow(
             f"{k}_{j}", layer.name, k, j, constant, encodable(label) or None, values[j], errors[j], modules[j]
@@ -166,6 +166,6 @@ def _edges(section: SectionRows) -> Iterator[EdgeRow]:
     k, unknown = section.index, [None] * section.held
     errors = unknown if section.errors is None else section.errors.tolist()
     needed = unknown if section.needed is None else section.needed.tolist()
-    columns = section.sources.tolist(), section.targets.tolist(), section.strengths.tolist(), errors, needed
+    columns = section.sources.tolist(), section.targets.tolist(), section.values.tolist(), errors, needed
     for j, i, strength, error, mark in zip(*columns, strict=True):
         yield EdgeRow(f"{k}_{j}", f"{k + 1}_{i}", k, strength, error, mark)

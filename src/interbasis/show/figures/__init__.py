@@ -4,29 +4,23 @@ Figures are made without pyplot, so nothing of a notebook's settings, backend or
 figure shows itself in a notebook; `save` writes it as SVG, PDF or PNG.
 """
 
-from interbasis.show.figures.bars import Modularity, auroc_bars, modularity_bars, spread_bars
-from interbasis.show.figures.curves import Tried, ablation_curves, tried_counts
+from interbasis.show.figures.bars import auroc_bars
+from interbasis.show.figures.curves import ablation_curves
 from interbasis.show.figures.eigenvalues import eigenvalue_spectra
 from interbasis.show.figures.interactions import interaction_graph
 from interbasis.show.figures.positions import position_profiles
 from interbasis.show.figures.required import required, required_shares
 from interbasis.show.figures.saving import save
-from interbasis.show.figures.shares import monosemanticity, share_densities
+from interbasis.show.figures.shares import monosemanticity
 
 __all__ = [
-    "Modularity",
-    "Tried",
     "ablation_curves",
     "auroc_bars",
     "eigenvalue_spectra",
     "interaction_graph",
-    "modularity_bars",
     "monosemanticity",
     "position_profiles",
     "required",
     "required_shares",
     "save",
-    "share_densities",
-    "spread_bars",
-    "tried_counts",
 ]

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
@@ -25,7 +26,7 @@ merged output."""
 WIDEST, THINNEST = 4.0, 0.25
 """Points: the widest curve of every section, and what the faintest are raised to."""
 OPAQUE, FAINTEST = 0.75, 0.2
-"""How opaque curves are, and what part of it is left to those that would be thinner than the thinnest."""
+"""Opacity of curves, and the part of it that those keep which would be thinner than the thinnest."""
 LABEL_POINTS = 6
 """Size of the letters of labels."""
 
@@ -66,14 +67,28 @@ class Selection:
     ablated: tuple[bool, ...]
     """Whether these are the edges that the ablation requires, or those that carry 99 % of Ê²."""
 
+    @property
+    def rows(self) -> int:
+        return max(1, *map(len, self.columns))
+
     def is_merged(self, k: int) -> bool:
-        """Whether a column is all outputs as one node."""
-        return is_merged(self.columns[k])
+        """Whether a column is all outputs as one node; a layer that only has a constant has an empty one."""
+        return bool(self.columns[k]) and self.columns[k][0].index is None
 
+    def width(self, k: int) -> float:
+        """Width of the boxes of a column in inches."""
+        if self.is_merged(k):
+            return MERGED
+        room = 0.15 if any(node.module >= 0 for node in self.columns[k]) else 0.0
+        return BOX if any(node.label for node in self.columns[k]) else BARE + room
 
-def is_merged(column: Sequence[Node]) -> bool:
-    """Whether a column is all outputs as one node; that of a layer with nothing but a constant is empty."""
-    return bool(column) and column[0].index is None
+    def left(self, k: int) -> float:
+        """Left edge of a column."""
+        return sum(self.width(before) + GAP for before in range(k))
+
+    def height(self, k: int, row: int) -> float:
+        """Middle of a box; the merged output stands in the middle of all rows."""
+        return -(row + ((self.rows - 1) / 2 if self.is_merged(k) else 0.0) + 0.5) * ROW
 
 
 def select(
@@ -84,7 +99,6 @@ def select(
     labels: Mapping[str, Mapping[int, str]] | None = None,
     modules: Mapping[str, Sequence[int]] | None = None,
     layers: tuple[int, int] | None = None,
-    merge_output: bool | None = None,
 ) -> Selection:
     """Select the first features of each layer and the edges between them that count.
 
@@ -103,8 +117,6 @@ def select(
     if any(mask.shape != shapes.get(name) for name, mask in needed.items()):
         raise InterbasisError("the masks of needed edges do not have the shapes of the graph's edges")
     masks = [_counting_edges(graph, k, needed.get(name)) for k, name in enumerate(graph.section_names)]
-    if merge_output is None:
-        merge_output = graph.layers[-1].identity or not graph.layers[-1].constant
     shown, sections = graph.layers[first : last + 1], range(first, last)
     columns = []
     for k, layer in enumerate(shown, first):
@@ -116,15 +128,15 @@ def select(
         texts, assignment = (labels or {}).get(layer.name, {}), (modules or {}).get(layer.name)
         columns.append(_column(layer, k, texts, assignment, used)[:top])
     features = tuple(layer.features - layer.first_feature for layer in shown)
-    if merge_output and last == len(graph.layers) - 1:
+    strengths = [graph.edges[k].double() * masks[k] for k in sections]
+    if last == len(graph.layers) - 1 and (shown[-1].identity or not shown[-1].constant):
         columns[-1] = (Node(last, None, f"all {features[-1]:,}\ntogether", -1, True),)
+        strengths[-1] = strengths[-1].norm(dim=0, keepdim=True)
     return Selection(
         tuple(layer.name for layer in shown),
         tuple(columns),
         features,
-        tuple(
-            _edges(graph.edges[k].double() * masks[k], *columns[k - first : k - first + 2]) for k in sections
-        ),
+        tuple(map(_edges, strengths, columns, columns[1:])),
         tuple(int(masks[k].sum()) for k in sections),
         tuple(graph.layers[k].name in needed for k in sections),
     )
@@ -156,9 +168,7 @@ def _column(
 
 
 def _edges(strengths: Tensor, sources: Sequence[Node], targets: Sequence[Node]) -> tuple[Edge, ...]:
-    """Edges above 0 between the nodes of two columns; to outputs as one node, norms over the outputs."""
-    if is_merged(targets):
-        strengths = strengths.norm(dim=0, keepdim=True)
+    """Edges above 0 between the nodes of two columns."""
     rows = [node.index or 0 for node in targets]
     values = strengths[rows][:, [node.index or 0 for node in sources]].tolist()
     return tuple(
@@ -175,7 +185,6 @@ def interaction_graph(
     labels: Mapping[str, Mapping[int, str]] | None = None,
     modules: Mapping[str, Sequence[int]] | None = None,
     layers: tuple[int, int] | None = None,
-    merge_output: bool | None = None,
     power: float | None = None,
     title: str = "",
 ) -> Figure:
@@ -189,7 +198,6 @@ def interaction_graph(
         labels: {layer: {feature: text}}.
         modules: The module of every feature (−1 for none), by layer.
         layers: The first and the last layer shown; default: all.
-        merge_output: Draw all outputs as one node; default: where they were not rotated.
         power: Widths of edges go with Ê to this power; default: 2, and 1 for language models.
         title: Written in the note below.
 
@@ -203,22 +211,14 @@ def interaction_graph(
         power = 1.0 if graph.provenance.predicts_next else 2.0
     if not power > 0:
         raise InterbasisError(f"line widths require a power of Ê above 0, received {power}")
-    shown = select(
-        graph,
-        top=top,
-        needed=needed,
-        labels=labels,
-        modules=modules,
-        layers=layers,
-        merge_output=merge_output,
-    )
-    rows = max(1, *(len(column) for column in shown.columns))
-    across = _left(shown, len(shown.columns) - 1) + _width(shown, len(shown.columns) - 1)
-    figure = new_figure(across + 0.1, rows * ROW + 1.3)
+    shown = select(graph, top=top, needed=needed, labels=labels, modules=modules, layers=layers)
+    last = len(shown.columns) - 1
+    across = shown.left(last) + shown.width(last)
+    figure = new_figure(across + 0.1, shown.rows * ROW + 1.3)
     axes = figure.subplots()
     axes.set_axis_off()
     axes.set_xlim(-0.02, across + 0.02)
-    axes.set_ylim(-rows * ROW, 2.4 * ROW)
+    axes.set_ylim(-shown.rows * ROW, 2.4 * ROW)
     colours = _colours(shown)
     for k, edges in enumerate(shown.sections):
         if edges:
@@ -230,61 +230,33 @@ def interaction_graph(
     return figure
 
 
-def _left(shown: Selection, k: int) -> float:
-    return sum(_width(shown, before) + GAP for before in range(k))
-
-
-def _width(shown: Selection, k: int) -> float:
-    if shown.is_merged(k):
-        return MERGED
-    room = 0.15 if any(node.module >= 0 for node in shown.columns[k]) else 0.0
-    return BOX if any(node.label for node in shown.columns[k]) else BARE + room
-
-
-def _place(shown: Selection, k: int, row: int) -> tuple[float, float]:
-    """Left edge and middle height of a box; the merged output stands in the middle."""
-    rows = max(len(column) for column in shown.columns)
-    offset = (rows - 1) / 2 if shown.is_merged(k) else 0.0
-    return _left(shown, k), -(row + offset + 0.5) * ROW
-
-
 def _curves(shown: Selection, k: int, power: float, colours: dict[int, str]) -> PathCollection:
     """All edges of a section, weak ones below strong ones."""
     edges = sorted(shown.sections[k], key=lambda edge: edge.strength)
-    largest = edges[-1].strength
-    paths, widths, shades, opacity = [], [], [], []
+    widths = WIDEST * (np.array([edge.strength for edge in edges]) / edges[-1].strength) ** power
+    paths, shades = [], []
     for edge in edges:
-        x0, y0 = _place(shown, k, edge.source)
-        x1, y1 = _place(shown, k + 1, edge.target)
-        x0 += _width(shown, k)
+        x0, y0 = shown.left(k) + shown.width(k), shown.height(k, edge.source)
+        x1, y1 = shown.left(k + 1), shown.height(k + 1, edge.target)
         bent = [(x0, y0), ((2 * x0 + x1) / 3, y0), ((x0 + 2 * x1) / 3, y1), (x1, y1)]
         paths.append(Path(bent, [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]))
-        width = WIDEST * (edge.strength / largest) ** power
-        widths.append(max(THINNEST, width))
-        opacity.append(OPAQUE * max(FAINTEST, min(1.0, width / THINNEST)))
         source, target = shown.columns[k][edge.source], shown.columns[k + 1][edge.target]
         inside = source.module == target.module or target.index is None
         shades.append(colours.get(source.module, GREY) if inside else GREY)
-    return PathCollection(
-        paths,
-        linewidths=widths,
-        edgecolors=shades,
-        facecolors="none",
-        alpha=opacity,
-        gid=f"edges:{k}",
-        zorder=1,
-    )
+    drawn = PathCollection(paths, linewidths=widths.clip(THINNEST), edgecolors=shades, facecolors="none")
+    drawn.set(alpha=OPAQUE * (widths / THINNEST).clip(FAINTEST, 1), gid=f"edges:{k}", zorder=1)
+    return drawn
 
 
 def _draw_column(axes: Axes, shown: Selection, k: int, colours: dict[int, str]) -> None:
-    left, width = _left(shown, k), _width(shown, k)
+    left, width = shown.left(k), shown.width(k)
     count, total = sum(node.index is not None for node in shown.columns[k]), shown.features[k]
     text = f"first {count} of {total:,}" if count < total else f"all {count}"
     text += " features" if width >= BOX else ""
     axes.text(left, 1.4 * ROW, plain(shown.names[k]), fontsize=8.5, fontweight="bold", va="bottom")
     axes.text(left, 0.4 * ROW, text if count else "", fontsize=6.5, color="#555555", va="bottom")
     for row, node in enumerate(shown.columns[k]):
-        _draw_node(axes, node, *_place(shown, k, row), width, colours)
+        _draw_node(axes, node, left, shown.height(k, row), width, colours)
 
 
 def _draw_node(axes: Axes, node: Node, x: float, y: float, width: float, colours: dict[int, str]) -> None:

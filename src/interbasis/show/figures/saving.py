@@ -44,15 +44,12 @@ def save(
     path = Path(path)
     suffix = path.suffix.removeprefix(".").lower()
     stem = path.with_suffix("") if suffix in DATELESS else path
-    if formats is None:
-        if suffix and suffix not in DATELESS:
-            raise InterbasisError(
-                f"figures are written as {', '.join(DATELESS)}, received the name {path.name}; end it with "
-                "one of these, or leave the suffix out and give formats"
-            )
-        formats = known_formats([suffix] if suffix else ["svg", "png"])
-    else:
-        formats = known_formats(formats)
+    if formats is None and suffix and suffix not in DATELESS:
+        raise InterbasisError(
+            f"figures are written as {', '.join(DATELESS)}, received the name {path.name}; end it with "
+            "one of these, or leave the suffix out and give formats"
+        )
+    formats = known_formats(formats if formats is not None else [suffix] if suffix else ["svg", "png"])
     make_folder(stem.parent)
     files = [stem.with_name(f"{stem.name}.{name}") for name in formats]
     layout = figure.get_layout_engine()

@@ -3,9 +3,10 @@
 import textwrap
 from collections.abc import Callable, Iterable
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec
 
-from matplotlib import rc_context
+from matplotlib import rc_context, rc_params_from_file
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -16,41 +17,14 @@ P = ParamSpec("P")
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 """Okabe and Ito's palette without black, blue and orange first."""
-BASES = ("lib", "pca", "gib", "random", "neuron", "jib")
+LOOK_ORDER = ("lib", "pca", "gib", "random", "neuron", "jib")
 """They have the first looks, in this order, in every figure."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 GREY, FAINT, INK = "#9A9A9A", "#D9D9D9", "#222222"
 WIDTH = 7.0
 """Inches across a page."""
-STYLE: Any = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 8,
-    "axes.titlesize": 8.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 8,
-    "axes.linewidth": 0.6,
-    "axes.edgecolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "text.color": INK,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "legend.fontsize": 7,
-    "legend.frameon": False,
-    "lines.linewidth": 1.3,
-    "lines.markersize": 4,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-    "svg.fonttype": "path",
-    "svg.hashsalt": "interbasis",
-    "pdf.fonttype": 42,
-}
+STYLE: Any = rc_params_from_file(Path(__file__).with_name("interbasis.mplstyle"), use_default_template=False)
 
 
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
@@ -112,7 +86,7 @@ def look(number: int) -> dict[str, Any]:
 def looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The look of every series by its name: bases have their own, the others what these leave."""
     names = list(names)
-    places = {name: BASES.index(name.lower()) for name in names if name.lower() in BASES}
+    places = {name: LOOK_ORDER.index(name.lower()) for name in names if name.lower() in LOOK_ORDER}
     free = [k for k in range(len(COLOURS)) if k not in places.values()] or list(range(len(COLOURS)))
     further = (name for name in names if name not in places)
     places |= {name: free[number % len(free)] for number, name in enumerate(further)}

@@ -5,7 +5,6 @@ from typing import TypeVar
 
 from matplotlib.figure import Figure
 
-from interbasis.analysis.features.records import ClassStatistics
 from interbasis.show import figures
 from interbasis.show.report.record import ReportedRun
 
@@ -57,11 +56,11 @@ def _grouped(items: Sequence[T], keys: Sequence[object]) -> list[list[T]]:
 def _graphs(run: ReportedRun, number: int) -> Iterator[NamedFigure]:
     if not run.graph.edges:
         return
-    last = len(run.graph.layers) - 1
-    deep = last >= MAX_LAYERS_ACROSS
-    for part, start in enumerate(range(0, last, MAX_LAYERS_ACROSS - 1) if deep else [0]):
-        end = min(start + MAX_LAYERS_ACROSS - 1, last) if deep else last
-        where = f", {run.graph.layers[start].name} to {run.graph.layers[end].name}" if deep else ""
+    last, step = len(run.graph.layers) - 1, MAX_LAYERS_ACROSS - 1
+    for part, start in enumerate(starts := range(0, last, step)):
+        end = min(start + step, last)
+        ends = f", {run.graph.layers[start].name} to {run.graph.layers[end].name}"
+        where = ends if len(starts) > 1 else ""
         figure = figures.interaction_graph(
             run.graph,
             needed=run.record.edge_masks,
@@ -92,9 +91,8 @@ def _required(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
                 counted = {place: (rows[0][place] or 0, sizes[place]) for place in places}
                 figure = figures.required_shares(counted, what, rule)
             else:
-                figure = figures.required(
-                    _counts_by_basis(alike, rows, places), places, f"{what} required", rule
-                )
+                counts = _counts_by_basis(alike, rows, places)
+                figure = figures.required(counts, places, f"{what} required", rule)
             yield f"{what}-required-{number}", f"{what.capitalize()} required", figure
 
 
@@ -125,8 +123,7 @@ def _monosemanticity(runs: Sequence[ReportedRun]) -> Iterator[NamedFigure]:
         ]
         for run in runs
     }
-    known = {name: values for name, values in shares.items() if values}
-    if known:
+    if known := {name: values for name, values in shares.items() if values}:
         title = "Features of all layers that were looked at, outputs left out."
         figure = figures.monosemanticity(known, title)
         yield "monosemanticity", "How much of a feature one term explains", figure
@@ -137,21 +134,17 @@ def _classes(run: ReportedRun, number: int) -> Iterator[NamedFigure]:
     names: dict[str, list[str]] = {}
     for layer in run.layers.values():
         known = [feature.classes for feature in layer.features.values() if feature.classes]
-        if known := known[:MAX_FEATURES_WITH_BARS]:
-            best = [_most_separated(classes) for classes in known]
-            bars[layer.name] = {run.name: [c.auroc[k] for c, k in zip(known, best, strict=True)]}
-            names[layer.name] = [c.names[k] for c, k in zip(known, best, strict=True)]
+        best = [
+            max(zip(classes.auroc, classes.names, strict=True), key=lambda pair: abs(pair[0] - 0.5))
+            for classes in known[:MAX_FEATURES_WITH_BARS]
+        ]
+        if best:
+            bars[layer.name] = {run.name: [auroc for auroc, _ in best]}
+            names[layer.name] = [name for _, name in best]
     if bars:
         figure = figures.auroc_bars(bars, "the class below the bar, each feature's best", names=names)
-        yield (
-            f"auroc-{number}",
-            f"Classes that single features of {run.name} separate from the others",
-            figure,
-        )
-
-
-def _most_separated(classes: ClassStatistics) -> int:
-    return max(range(len(classes.auroc)), key=lambda k: abs(classes.auroc[k] - 0.5))
+        title = f"Classes that single features of {run.name} separate from the others"
+        yield f"auroc-{number}", title, figure
 
 
 def _positions(run: ReportedRun, number: int) -> Iterator[NamedFigure]:

@@ -3,32 +3,28 @@
 Every number comes from the run's results; where a stage was not run, its sentence says so.
 """
 
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 
-from interbasis.analysis.ablation.records import Control
 from interbasis.analysis.features.labels import MIN_SHARE
-from interbasis.analysis.features.records import Evidence, EvidenceKind
-from interbasis.analysis.stages.curves import CurvesResult
-from interbasis.analysis.stages.modules import MIN_MODULARITY_Z, NullModularity
+from interbasis.analysis.features.records import EvidenceKind
+from interbasis.analysis.stages.modules import MIN_MODULARITY_Z
 from interbasis.show.report.claims import claims
 from interbasis.show.report.measurements import does_something, scrambled_counts, share_that_does_most
 from interbasis.show.report.record import ReportedRun
+from interbasis.show.tables import percent
 
 MAX_SECTIONS_LISTED = 4
 """Sections that are listed one by one; of more, the extremes."""
-EXPLAINED_AS: Mapping[EvidenceKind, str] = {
-    "position": "{}",
-    "variance": "{}",
-    "token": "the token {}",
-    "previous": "{}",
-    "next": "{}",
-    "context": "{}",
-    "class": "the class {}",
-    "fourier": "{}",
-    "direct effect": "its direct effect {}",
-    "mean effect": "its mean effect {}",
-}
-"""How a sentence names each kind of evidence."""
+SENTENCES: dict[str, str] = tomllib.loads(
+    Path(__file__).with_name("findings.toml").read_text(encoding="utf-8")
+)
+NOUNS: Mapping[EvidenceKind, str] = {
+    "token": "the token ", "class": "the class ", "direct effect": "its direct effect ",
+    "mean effect": "its mean effect ",
+}  # fmt: skip
+"""Words before the text of some kinds of evidence."""
 
 
 def findings(run: ReportedRun) -> tuple[str, str, str]:
@@ -39,14 +35,11 @@ def findings(run: ReportedRun) -> tuple[str, str, str]:
 def _edges(run: ReportedRun) -> str:
     ablation = run.record.ablation
     if not run.graph.edges:
-        return "No edges were computed, so the run says nothing about interactions."
+        return SENTENCES["no_edges"]
     if ablation is None or not ablation.sections:
         sections = run.summary.sections.values()
         carrying = {section.name: (section.edges_for_90_percent, section.edges) for section in sections}
-        return (
-            f"{_edge_share(carrying)} carry 90 % of all interaction (Ê²){_listed(carrying)}; whether these "
-            "edges suffice was not measured."
-        )
+        return SENTENCES["carrying"].format(share=_edge_share(carrying), listed=_listed(carrying))
     counts = {
         section.name: (section.count, run.summary.sections[source].edges)
         for source, section in ablation.sections.items()
@@ -54,11 +47,8 @@ def _edges(run: ReportedRun) -> str:
     listed = _listed(counts)
     if len(counts) == 1 < len(run.summary.sections):
         listed = f" ({next(iter(counts))}, the only section that was ablated)"
-    return (
-        f"{_edge_share(counts)} are enough to keep {ablation.metric.replace('_', '-')} within "
-        f"{ablation.tolerance:g} of the untouched model's {ablation.baseline:.4f}, one section at a "
-        f"time{listed}."
-    )
+    share, metric = _edge_share(counts), ablation.metric.replace("_", "-")
+    return SENTENCES["enough"].format(share=share, metric=metric, ablation=ablation, listed=listed)
 
 
 def _edge_share(counts: dict[str, tuple[int, int]]) -> str:
@@ -81,8 +71,7 @@ def _listed(counts: dict[str, tuple[int, int]]) -> str:
 def _percent(part: int, whole: int) -> str:
     if not whole:
         return "none"
-    share = part / whole
-    return f"{share:.1%}".replace("%", " %") if share >= 0.001 or not part else "less than 0.1 %"
+    return percent(part / whole, 1) if part / whole >= 0.001 or not part else "less than 0.1 %"
 
 
 def _features(run: ReportedRun) -> str:
@@ -90,12 +79,9 @@ def _features(run: ReportedRun) -> str:
     if not examined:
         layers = [layer for layer in run.summary.layers.values() if layer.features > 1]
         if not layers:
-            return "The basis keeps nothing but the constant."
+            return SENTENCES["nothing_kept"]
         layer = min(layers, key=lambda layer: layer.effective_features / layer.features)
-        return (
-            f"Importance is most concentrated in {layer.name}, whose {layer.features:,} features count as "
-            f"much as {layer.effective_features:.1f} equally important ones; what they mean was not examined."
-        )
+        return SENTENCES["concentrated"].format(layer=layer)
     best = {(name, feature.index): feature.evidence[0] for name, feature in examined if feature.evidence}
     explained = {
         place: evidence
@@ -103,68 +89,34 @@ def _features(run: ReportedRun) -> str:
         if evidence.share >= MIN_SHARE and evidence.kind != "variance"
     }
     if not explained:
-        return (
-            f"For none of the {len(examined):,} features examined does one explanation cover at least half "
-            "of what it responds to or does."
-        )
+        return SENTENCES["unexplained"].format(examined=len(examined))
     (name, index), strongest = max(explained.items(), key=lambda item: item[1].share)
-    return (
-        f"For {len(explained):,} of the {len(examined):,} features examined, one explanation covers at "
-        f"least half of what they respond to or do; the clearest is feature {index} of {name}, "
-        f"{_explanation(strongest)}."
-    )
-
-
-def _explanation(evidence: Evidence) -> str:
-    share = f"{evidence.share:.0%}".replace("%", " %")
-    named = EXPLAINED_AS[evidence.kind]
-    if evidence.kind == "token" and " / " in evidence.text:
-        named = "the tokens {}"
-    return f"{named.format(evidence.text)} ({share})"
+    several = strongest.kind == "token" and " / " in strongest.text
+    noun = "the tokens " if several else NOUNS.get(strongest.kind, "")
+    return SENTENCES["explained"].format(
+        explained=len(explained), examined=len(examined), index=index, name=name, noun=noun,
+        evidence=strongest, share=percent(strongest.share, 0),
+    )  # fmt: skip
 
 
 def _trust(run: ReportedRun) -> str:
     """Controls say most, then modules beyond chance, then curves; else how little may be said."""
-    record = run.record
-    control = run.trained_control
-    if control is not None and record.controls is not None:
-        counted = scrambled_counts(record.controls.rows.values())
-        if control.required and counted:
-            return _against_scrambled(control, counted)
-    if record.modules and (null := record.modules.null):
-        return _against_rewired(record.modules.modules, record.modules.modularity, null)
+    record, control = run.record, run.trained_control
+    counted = scrambled_counts(record.controls.rows.values()) if record.controls else {}
+    if control is not None and control.required and counted:
+        needed = sum(section.count for section in control.required.values())
+        name, fewest = min(counted.items(), key=lambda item: item[1])
+        verdict = "was learnt" if needed < fewest else "is no evidence of learning"
+        return SENTENCES["scrambled"].format(name=name, fewest=fewest, needed=needed, verdict=verdict)
+    if (modules := record.modules) and (null := modules.null):
+        numbers = SENTENCES["rewired"].format(modules=modules, null=null)
+        name = "not_modular" if null.z < MIN_MODULARITY_Z else "modular"
+        return SENTENCES[name].format(modules=modules, numbers=numbers)
     if record.curves and does_something(record.curves.curves.whole):
-        return _all_at_once(record.curves)
+        curves = record.curves.curves
+        fraction, value = share_that_does_most(curves)
+        share, metric = percent(fraction, 1), curves.metric.replace("_", "-")
+        return SENTENCES["all_at_once"].format(share=share, metric=metric, value=value, curves=curves)
     listed = claims(run)
     forbidden = sum(not claim.allowed for claim in listed)
-    return (
-        f"No controls, modules or curves were measured, so {forbidden} of the {len(listed)} statements below "
-        "may not be made."
-    )
-
-
-def _against_scrambled(control: Control, counted: dict[str, int]) -> str:
-    needed = sum(section.count for section in control.required.values())
-    name, fewest = min(counted.items(), key=lambda item: item[1])
-    verdict = "was learnt" if needed < fewest else "is no evidence of learning"
-    return (
-        f"The control [{name}] requires {fewest:,} edges where this run requires {needed:,}, so the sparsity "
-        f"{verdict}."
-    )
-
-
-def _against_rewired(modules: int, modularity: float, null: NullModularity) -> str:
-    numbers = f"modularity {modularity:.3f}, in rewired graphs {null.mean:.3f} ± {null.deviation:.3f}"
-    if null.z < MIN_MODULARITY_Z:
-        return f"The graph is no more modular than chance ({numbers}, z = {null.z:.1f})."
-    return f"The features form {modules} modules, more than chance explains ({numbers}, z = {null.z:.1f})."
-
-
-def _all_at_once(result: CurvesResult) -> str:
-    metric = result.curves.metric.replace("_", "-")
-    fraction, value = share_that_does_most(result.curves)
-    share = f"{fraction:.1%}".replace("%", " %")
-    return (
-        f"In all sections at once, the largest {share} of the edges give a {metric} of {value:.4g}, against "
-        f"{result.curves.baseline:.4g} for the untouched model."
-    )
+    return SENTENCES["unmeasured"].format(forbidden=forbidden, statements=len(listed))

@@ -4,7 +4,6 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -13,14 +12,15 @@ from interbasis.base.files import check_writable, make_folder, write_text_atomic
 from interbasis.base.progress import Progress, silent
 from interbasis.base.version import VERSION
 from interbasis.show.figures.saving import Format, known_formats, save
-from interbasis.show.html import document, element, escaped, heading, paragraph, picture
+from interbasis.show.html import render
 from interbasis.show.report import tables
-from interbasis.show.report.claims import ReportClaim, claims, claims_about_all
+from interbasis.show.report.claims import claims, claims_about_all
 from interbasis.show.report.figures import is_opening, report_figures
 from interbasis.show.report.findings import findings
 from interbasis.show.report.record import ReportedRun, read_runs
 
 PAGE = "report.html"
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -106,84 +106,32 @@ def _save_figures(
 
 
 def stylesheet() -> str:
-    return files("interbasis.show.report").joinpath("report.css").read_text(encoding="utf-8")
+    return (HERE / "report.css").read_text(encoding="utf-8")
 
 
 def page(runs: Sequence[ReportedRun], figures: Sequence[EmbeddedFigure], css: str, date: str) -> str:
     """The HTML: what was found, its picture, what may be said, the numbers, and where they come from."""
     title = ", ".join(f"{run.summary.basis.upper()} of {run.model}" for run in runs[:3])
-    title += f" and {len(runs) - 3} more" if len(runs) > 3 else ""
-    count = f"{len(runs)} runs" if len(runs) > 1 else "one run"
-    written = f"Report on {count}, written by interbasis {VERSION} on {date}."
-    opening, further = (
-        "".join(picture(fig.title, fig.data, fig.inches) for fig in figures if fig.opening is opening)
-        for opening in (True, False)
+    return render(
+        (HERE / "report.html").read_text(encoding="utf-8"),
+        title=title + (f" and {len(runs) - 3} more" if len(runs) > 3 else ""),
+        css=css,
+        version=VERSION,
+        date=date,
+        runs=runs,
+        figures=figures,
+        findings=findings,
+        boxes=[
+            ("The runs together", claims_about_all(runs)),
+            *((run.name if len(runs) > 1 else "", claims(run)) for run in runs),
+        ],
+        layers=tables.layer_table(runs),
+        sections=tables.section_table(runs),
+        tables=[*map(tables.control_table, runs), tables.module_table(runs), tables.monosemantic_table(runs)],
+        provenance=tables.provenance(runs),
+        commands=[
+            f"interbasis build --config {run.folder} --out NEW_FOLDER"
+            for run in runs
+            if run.graph.provenance.request
+        ],
     )
-    parts = {
-        "What was found": _findings(runs) + opening,
-        "What this evidence allows": _claims(runs),
-        "Numbers": _numbers(runs),
-        "Figures": further,
-        "Provenance": tables.provenance(runs).to_html() + heading(3, "Build it again") + _commands(runs),
-    }
-    body = [element("section", heading(2, name) + part) if part else "" for name, part in parts.items()]
-    return document(title, css, paragraph(written), body)
-
-
-def _findings(runs: Sequence[ReportedRun]) -> str:
-    """Three sentences a run."""
-    parts = []
-    for run in runs:
-        sentences = "".join(element("li", escaped(sentence)) for sentence in findings(run))
-        parts.append(
-            (heading(3, run.name) if len(runs) > 1 else "") + element("ul", sentences, class_="found")
-        )
-    return "".join(parts)
-
-
-def _numbers(runs: Sequence[ReportedRun]) -> str:
-    sections = tables.section_table(runs)
-    without = heading(3, "Interactions Ê") + paragraph("The runs were built without edges.")
-    further = [*map(tables.control_table, runs), tables.module_table(runs), tables.monosemantic_table(runs)]
-    return (
-        tables.layer_table(runs).to_html()
-        + (sections.to_html() if sections else without)
-        + "".join(table.to_html() for table in further if table)
-    )
-
-
-def _claims(runs: Sequence[ReportedRun]) -> str:
-    boxes = [("The runs together", claims_about_all(runs))]
-    boxes += [(run.name if len(runs) > 1 else "", claims(run)) for run in runs]
-    parts = []
-    for title, listed in boxes:
-        columns = _claim_column("You may say", "yes", [claim for claim in listed if claim.allowed])
-        columns += _claim_column("You may not say", "no", [claim for claim in listed if not claim.allowed])
-        content = (heading(3, title) if title else "") + element("div", columns, class_="pair")
-        parts.append(element("div", content, class_="claims") if listed else "")
-    return "".join(parts)
-
-
-def _claim_column(title: str, kind: str, listed: Sequence[ReportClaim]) -> str:
-    items = "".join(
-        element(
-            "li",
-            element("q", escaped(claim.text))
-            + " "
-            + element("span", escaped(claim.because), class_="because"),
-        )
-        for claim in listed
-    )
-    content = element("ul", items) if items else paragraph("Nothing.")
-    return element("div", heading(4, title) + content, class_=kind)
-
-
-def _commands(runs: Sequence[ReportedRun]) -> str:
-    lines = [
-        f"interbasis build --config {run.folder} --out NEW_FOLDER"
-        for run in runs
-        if run.graph.provenance.request
-    ]
-    if not lines:
-        return paragraph("The runs were built from Python and do not hold a request that builds them again.")
-    return paragraph("Builds the same graph again, bit for bit:") + element("pre", escaped("\n".join(lines)))

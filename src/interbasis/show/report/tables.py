@@ -1,32 +1,18 @@
 """Tables of a report: the numbers of runs side by side, with their uncertainty."""
 
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from interbasis.graph.settings import BuildConfig
 from interbasis.show.report.measurements import area_with_interval
 from interbasis.show.report.record import ReportedRun
 from interbasis.show.tables import MISSING, Cell, ResultTable
 
-LAYER_COLUMNS = {
-    "run": "",
-    "features": "Features: how many are kept, of the layer's width; both count the constant.",
-    "effective": "Effective: participation ratio of what ranks them.",
-    "margin": "Margin: the last value kept, divided by its noise floor.",
-    "required": "Required: nodes that keep the metric within its tolerance.",
-}
-"""Columns of the table of node layers, with their meaning."""
-SECTION_COLUMNS = {
-    "run": "",
-    "edges": "Edges: between the features kept, without the constant's.",
-    "90 % of Ê²": "90 % of Ê²: how many of the largest edges carry that share.",
-    "error of Ê": "Error: median relative standard error; exact: no stochastic sources.",
-    "required": "Required: largest edges that keep the metric within its tolerance, one section at a time.",
-    "robust": "Robust: enough that no mask found within the rest costs more than the tolerance.",
-    "metric": "Metric: with only the edges required kept.",
-    "area": "Area: under the faithfulness curve, 1 if few edges do it all; in brackets the 95 % bootstrap "
-    "interval over samples.",
-}
-"""Columns of the table of sections, with their meaning."""
+COLUMNS: dict[str, dict[str, str]] = tomllib.loads(
+    (Path(__file__).parent / "columns.toml").read_text(encoding="utf-8")
+)
+"""Columns of the tables of node layers and sections, with their meaning."""
 SETTINGS_SHOWN = {"basis", "edge_method", "edge_group", "edge_sources", "edge_positions"}
 """Settings that have a row of their own in the table of provenance."""
 
@@ -102,35 +88,31 @@ def layer_table(runs: Sequence[ReportedRun]) -> ResultTable:
         for run in runs
         if (row := run.summary.layers.get(name))
     ]  # fmt: skip
-    return _measured_columns("Node layers", "layer", LAYER_COLUMNS, rows, len(runs))
+    return _measured_columns("Node layers", "layer", COLUMNS["layers"], rows, len(runs))
 
 
 def section_table(runs: Sequence[ReportedRun]) -> ResultTable | None:
     """Edges, how many carry most, how many are required, and areas with intervals; None without edges."""
-    rows: list[Sequence[Cell]] = [
-        (name, run.name, *_section_cells(run, name))
-        for name in _union(run.sections for run in runs)
-        for run in runs
-        if name in run.sections
-    ]
+    rows: list[Sequence[Cell]] = []
+    for name in _union(run.sections for run in runs):
+        for run in runs:
+            if section := run.sections.get(name):
+                summary, ablated = run.summary.sections[section.source], section.edges_required
+                error = summary.median_relative_error
+                rows.append((
+                    name, run.name, summary.edges, summary.edges_for_90_percent,
+                    "exact" if error is None else f"{error:.1%}", ablated.count if ablated else None,
+                    ablated.robust.count if ablated and ablated.robust else None,
+                    f"{ablated.value:.5g}" if ablated else None,
+                    area_with_interval(section.curve) if section.curve else None,
+                ))  # fmt: skip
     rows += [
         ("all at once", run.name, *[None] * 6, area_with_interval(run.record.curves.curves.whole))
         for run in runs
         if run.graph.edges and run.record.curves
     ]
-    return _measured_columns("Interactions Ê", "section", SECTION_COLUMNS, rows, len(runs)) if rows else None
-
-
-def _section_cells(run: ReportedRun, name: str) -> list[Cell]:
-    section = run.sections[name]
-    summary, ablated = run.summary.sections[section.source], section.edges_required
-    error = summary.median_relative_error
-    return [
-        summary.edges, summary.edges_for_90_percent, "exact" if error is None else f"{error:.1%}",
-        ablated.count if ablated else None, ablated.robust.count if ablated and ablated.robust else None,
-        f"{ablated.value:.5g}" if ablated else None,
-        area_with_interval(section.curve) if section.curve else None,
-    ]  # fmt: skip
+    columns = COLUMNS["sections"]
+    return _measured_columns("Interactions Ê", "section", columns, rows, len(runs)) if rows else None
 
 
 def _measured_columns(
@@ -141,17 +123,16 @@ def _measured_columns(
     A name stands in the first of its rows only.
     """
     shown = [
-        k
+        (k, name)
         for k, name in enumerate(columns, start=1)
         if (runs > 1 if name == "run" else any(row[k] is not None for row in rows))
     ]
-    names = list(columns)
     cells = [
-        ("" if k and rows[k - 1][0] == row[0] else row[0], *(row[place] for place in shown))
-        for k, row in enumerate(rows)
+        ("" if number and rows[number - 1][0] == row[0] else row[0], *(row[k] for k, _ in shown))
+        for number, row in enumerate(rows)
     ]
-    note = " ".join(words for k in shown if (words := columns[names[k - 1]]))
-    return ResultTable.from_cells(title, (first, *(names[k - 1] for k in shown)), cells, note)
+    note = " ".join(filter(None, (columns[name] for _, name in shown)))
+    return ResultTable.from_cells(title, (first, *(name for _, name in shown)), cells, note)
 
 
 def module_table(runs: Sequence[ReportedRun]) -> ResultTable | None:

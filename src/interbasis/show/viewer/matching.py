@@ -13,7 +13,6 @@ from torch import Tensor
 
 from interbasis.graph.interaction_graph import InteractionGraph
 from interbasis.graph.layer_basis import LayerBasis
-from interbasis.show.viewer.payload import floats, indices
 from interbasis.show.viewer.schema import PageMatch
 
 
@@ -34,10 +33,10 @@ def matches(a: InteractionGraph, b: InteractionGraph) -> tuple[PageMatch, ...]:
         matched.append(
             PageMatch(
                 layer=layer.name,
-                first=indices(first.indices),
-                first_overlap=floats(first.values),
-                second=indices(second.indices),
-                second_overlap=floats(second.values),
+                first=first.indices,
+                first_overlap=first.values,
+                second=second.indices,
+                second_overlap=second.values,
             )
         )
     return tuple(matched)
@@ -45,17 +44,15 @@ def matches(a: InteractionGraph, b: InteractionGraph) -> tuple[PageMatch, ...]:
 
 def _overlap(a: LayerBasis, b: LayerBasis, a_free: bool, b_free: bool) -> Tensor | None:
     """|corr| [features of a, features of b]; the constants match each other. None where it is not known."""
-    spreads = [_variances(layer, free) for layer, free in ((a, a_free), (b, b_free))]
+    spreads = [  # λ where features are uncorrelated, else variances of the neurons
+        layer.eigenvalues if free and not layer.identity else layer.variances
+        for layer, free in ((a, a_free), (b, b_free))
+    ]
     if spreads[0] is None or spreads[1] is None:
         return None
     if a_free and not a.identity:
         return correlations(a, b, spreads[1])
     return correlations(b, a, spreads[0]).T if b_free and not b.identity else None
-
-
-def _variances(layer: LayerBasis, uncorrelated: bool) -> Tensor | None:
-    """Variances of the features: λ where they are uncorrelated, else those of the neurons."""
-    return layer.eigenvalues if uncorrelated and not layer.identity else layer.variances
 
 
 def correlations(a: LayerBasis, b: LayerBasis, variances: Tensor) -> Tensor:  # [features of a, features of b]

@@ -12,12 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup
+
 from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.base.files import make_folder, write_text_atomically
 from interbasis.base.records import Record
 from interbasis.graph.store import load
-from interbasis.show.html import escaped
+from interbasis.show.html import escaped, render
 from interbasis.show.viewer.matching import matches
 from interbasis.show.viewer.payload import run_payload, workspace_payload
 from interbasis.show.viewer.schema import PageData
@@ -107,32 +110,13 @@ def _add_module(name: str, modules: dict[str, str], above: tuple[str, ...]) -> N
 def _page(data: PageData, files: PageFiles) -> str:
     titles = " and ".join(f"{run.basis.upper()} of {run.model or run.family}" for run in data.runs)
     policy = files.policy("'self'" if data.token else "'none'")
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<title>{escaped(titles)} · interbasis</title>
-<link rel="icon" href="data:,">
-<style>{files.style}</style>
-</head>
-<body>
-<noscript>This page draws an interaction graph and requires JavaScript.</noscript>
-<script type="application/json" id="payload">{safe_json(data)}</script>
-<script type="module">{files.script}</script>
-</body>
-</html>
-"""
+    template = (STATIC.parent / "page.html").read_text(encoding="utf-8")
+    return render(template, title=titles, policy=policy, files=files, json=safe_json(data))
 
 
-def safe_json(record: Record) -> str:
+def safe_json(record: Record) -> Markup:
     """JSON that can stand inside an HTML script element: nothing in it can end the element."""
-    text = record.to_json()
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+    return htmlsafe_json_dumps(record, dumps=lambda value: value.to_json())
 
 
 def _digest(text: str) -> str:

@@ -1,47 +1,19 @@
 """The page's records of a run, made from its stored results."""
 
-import base64
 from pathlib import Path
-from typing import Literal
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from interbasis.analysis.ablation.records import Curve
 from interbasis.analysis.features.contexts import short
 from interbasis.analysis.features.records import Effects, Feature, MeanEffects, MeanPush
 from interbasis.analysis.run_record import RunRecord, read_results, read_run
 from interbasis.analysis.stored_results import load_result
 from interbasis.analysis.summary import LayerSummary, summarise
-from interbasis.analysis.traces.records import ErrorNode, Trace, TraceNode
+from interbasis.analysis.traces.records import Trace
 from interbasis.analysis.workspace import Workspace
 from interbasis.base.errors import InterbasisError
 from interbasis.graph.interaction_graph import InteractionGraph
-from interbasis.show.rows import EDGE_LIMIT, LayerRows, SectionRows, layer_rows, section_rows
+from interbasis.show.rows import EDGE_LIMIT, LayerRows, layer_rows, section_rows
+from interbasis.show.viewer import schema
 from interbasis.show.viewer.notes import NO_NOTES, Notes, notes_version
-from interbasis.show.viewer.schema import (
-    Floats,
-    Indices,
-    PageAblation,
-    PageAbout,
-    PageCurve,
-    PageCurves,
-    PageEdgesRequired,
-    PageEffects,
-    PageFeature,
-    PageLayer,
-    PagePush,
-    PageRun,
-    PageSection,
-    PageTerm,
-    PageTrace,
-    PageTraceChecks,
-    PageTraceEdge,
-    PageTraceNode,
-    PageTraceScores,
-    PageTraceTarget,
-)
 
 EFFECTS = 6
 """Outputs that a feature raises most, and as many that it lowers."""
@@ -51,17 +23,14 @@ MIN_ONE_TO_ONE = 0.5
 """Share of Σ Ê² in the strongest edge of every feature from which on a layer norm's section is folded."""
 
 
-def run_payload(run: str | Path, limit: int = EDGE_LIMIT) -> PageRun:
+def run_payload(run: str | Path, limit: int = EDGE_LIMIT) -> schema.PageRun:
     """Everything the page shows of a run on disk; results that cannot be read are named and left out."""
     run = Path(run)
     record = read_run(run, skip_unreadable=True, max_traces=MAX_TRACES)
     payload = record_payload(record, limit)
     version = notes_version(run)  # first: notes that are newer than their version are merged, older ones lost
-    update: dict[str, object] = {
-        "name": run.resolve().name,
-        "digest": record.digest,
-        "notes_version": version,
-    }
+    name = run.resolve().name
+    update: dict[str, object] = {"name": name, "digest": record.digest, "notes_version": version}
     try:
         update["notes"] = load_result(run, Notes, record.graph, record.digest)
     except InterbasisError as error:
@@ -69,38 +38,36 @@ def run_payload(run: str | Path, limit: int = EDGE_LIMIT) -> PageRun:
     return payload.model_copy(update=update)
 
 
-def workspace_payload(run: Workspace, limit: int = EDGE_LIMIT) -> PageRun:
+def workspace_payload(run: Workspace, limit: int = EDGE_LIMIT) -> schema.PageRun:
     """Everything the page shows of an open run, with its stored results or those in memory."""
     payload = record_payload(read_results(run, skip_unreadable=True, max_traces=MAX_TRACES), limit)
     return payload if run.folder is None else payload.model_copy(update={"name": run.folder.resolve().name})
 
 
-def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:
+def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> schema.PageRun:
     """Everything the page shows of a run whose results have been read."""
     graph, summary = record.graph, summarise(record.graph)
     ablation, curves = record.ablation, record.curves
-    return PageRun(
+    return schema.PageRun(
         name="",
         digest="",
-        family=graph.provenance.family,
-        model=graph.provenance.model,
-        basis=graph.config.basis,
+        **summary.model_dump(include={"family", "model", "basis"}),
         layers=tuple(_layer(graph, rows, summary.layers[rows.name]) for rows in layer_rows(record)),
-        sections=tuple(_section(graph, rows) for rows in section_rows(record, limit)),
-        about=PageAbout(
+        sections=tuple(map(schema.PageSection.model_validate, section_rows(record, limit))),
+        about=schema.PageAbout(
             **summary.model_dump(include={"samples", "seconds", "versions"}),
             settings=graph.config.model_dump(mode="json"),
             model_fingerprint=graph.provenance.model_fingerprint,
         ),
         ablation=ablation
-        and PageAblation(
+        and schema.PageAblation(
             metric=ablation.metric,
             tolerance=ablation.tolerance,
             baseline=ablation.baseline,
             data=ablation.data.fingerprint,
         ),
         curves=curves
-        and PageCurves(
+        and schema.PageCurves(
             metric=curves.curves.metric, baseline=curves.curves.baseline, data=curves.data.fingerprint
         ),
         labelled=record.features is not None,
@@ -111,12 +78,6 @@ def record_payload(record: RunRecord, limit: int = EDGE_LIMIT) -> PageRun:
         traces_left_out=record.traces_left_out,
         unreadable=record.unreadable,
     )
-
-
-def ranked_by(graph: InteractionGraph, k: int) -> Literal["lambda", "variance"]:
-    """The quantity that ranks a layer's features: Λ, or a variance at the end and without Jacobians."""
-    last = k + 1 == len(graph.layers)
-    return "variance" if last else graph.config.kind.ranked_by
 
 
 def is_folded(graph: InteractionGraph, k: int) -> bool:
@@ -145,9 +106,9 @@ def output_names(rows: LayerRows) -> tuple[str, ...] | None:
     return ("",) * first + names
 
 
-def _layer(graph: InteractionGraph, rows: LayerRows, summary: LayerSummary) -> PageLayer:
+def _layer(graph: InteractionGraph, rows: LayerRows, summary: LayerSummary) -> schema.PageLayer:
     basis = rows.basis
-    return PageLayer(
+    return schema.PageLayer(
         **summary.model_dump(include={"name", "hook", "width", "dropped_as_noise", "dropped_as_unused"}),
         size=basis.features,
         constant=basis.constant,
@@ -155,118 +116,58 @@ def _layer(graph: InteractionGraph, rows: LayerRows, summary: LayerSummary) -> P
         outputs=rows.outputs,
         output_names=output_names(rows),
         folded=is_folded(graph, rows.index),
-        ranked_by=ranked_by(graph, rows.index),
-        eigenvalues=optional_floats(basis.eigenvalues),
-        eigenvalue_errors=optional_floats(basis.eigenvalue_errors),
+        ranked_by="variance" if rows.index + 1 == len(graph.layers) else graph.config.kind.ranked_by,
+        eigenvalues=basis.eigenvalues,
+        eigenvalue_errors=basis.eigenvalue_errors,
         modules=rows.modules,
         features=tuple(map(_feature, rows.features.values())),
         examples=tuple(rows.examples.values()),
     )
 
 
-def _feature(feature: Feature) -> PageFeature:
+def _feature(feature: Feature) -> schema.PageFeature:
     shown = {
-        "fourier": feature.fourier and tuple(map(PageTerm.model_validate, feature.fourier.terms)),
+        "fourier": feature.fourier and feature.fourier.terms,
         "effects": feature.effects and _effects(feature.effects),
         "mean_effects": feature.mean_effects and _effects(feature.mean_effects),
         "evidence": tuple(
             evidence.model_copy(update={"share": short(evidence.share)}) for evidence in feature.evidence
         ),
     }
-    return PageFeature(**dict(feature) | shown)
+    return schema.PageFeature(**dict(feature) | shown)
 
 
-def _effects(effects: Effects | MeanEffects) -> PageEffects:
+def _effects(effects: Effects | MeanEffects) -> schema.PageEffects:
     rows = {
-        PagePush(
+        schema.PagePush(
             name=push.name,
             value=short(push.value),
             error=short(push.error) if isinstance(push, MeanPush) else None,
         )
         for push in (*effects.up[:EFFECTS], *effects.down[:EFFECTS])
     }
-    return PageEffects(rows=tuple(sorted(rows, key=lambda row: -row.value)), share=effects.share)
+    return schema.PageEffects(rows=tuple(sorted(rows, key=lambda row: -row.value)), share=effects.share)
 
 
-def _section(graph: InteractionGraph, rows: SectionRows) -> PageSection:
-    source = graph.layers[rows.index]
-    edges = graph.inner_edges(rows.index)
-    norms = edges.double().square().sum(0).sqrt()
-    return PageSection(
-        source=rows.source,
-        target=rows.target,
-        nonzero=rows.nonzero,
-        held=rows.held,
-        held_share=rows.share_of_squares,
-        sum_of_squares=rows.sum_of_squares,
-        sources=indices(rows.sources),
-        targets=indices(rows.targets),
-        values=floats(rows.strengths),
-        errors=optional_floats(rows.errors),
-        constant=floats(graph.edges[rows.index][:, 0]) if source.constant else None,
-        into_all=floats(torch.cat([norms.new_zeros(source.first_feature), norms])),
-        edges_required=rows.edges_required and PageEdgesRequired.model_validate(rows.edges_required),
-        curve=rows.curve and _curve(rows.curve, edges.numel()),
-    )
-
-
-def _curve(curve: Curve, edges: int) -> PageCurve:
-    """The page's curve; runs of version 0.1 may count more edges than there are."""
-    counts = tuple(min(count, edges) for count in curve.counts)
-    return PageCurve(counts=counts, values=curve.values, area=curve.area)
-
-
-def page_trace(name: str, trace: Trace) -> PageTrace:
+def page_trace(name: str, trace: Trace) -> schema.PageTrace:
     """The page's record of a stored trace."""
     checks = trace.checks
-    checked = {check.node: check for check in (*checks.nodes, *checks.spread)} if checks else {}
-    stored: tuple[TraceNode | ErrorNode, ...] = (*trace.nodes, *trace.errors)
-    nodes = []
-    for node in stored:
-        shown = PageTraceNode.model_validate(node)
-        if check := checked.get(node.name):
-            shown = shown.model_copy(update={"predicted": check.predicted, "measured": check.measured})
-        nodes.append(shown)
-    target = PageTraceTarget.model_validate(trace.target)
+    changes = {
+        check.node: {"predicted": check.predicted, "measured": check.measured}
+        for check in ((*checks.nodes, *checks.spread) if checks else ())
+    }
+    nodes = map(schema.PageTraceNode.model_validate, (*trace.nodes, *trace.errors))
+    target = schema.PageTraceTarget.model_validate(trace.target)
     if output := next((row for row in trace.outputs if row.index == target.output), None):
         target = target.model_copy(update={"probability": output.probability})
-    return PageTrace(
+    same = ("summary", "prompt", "tokens", "edges", "scores", "groups")
+    return schema.PageTrace(
+        **{field: getattr(trace, field) for field in same},
         name=name,
-        summary=trace.summary,
         trusted=trace.trusted or checks is None,
-        prompt=trace.prompt,
-        tokens=trace.tokens,
         target=target,
         layers=tuple(layer.name for layer in trace.layers),
-        nodes=tuple(nodes),
-        edges=tuple(map(PageTraceEdge.model_validate, trace.edges)),
-        scores=PageTraceScores.model_validate(trace.scores),
-        checks=checks
-        and PageTraceChecks(
-            strongest=checks.node_agreement.count,
-            signs=checks.node_agreement.sign_agreement,
-            signs_by_gradient=checks.gradient_agreement.sign_agreement,
-            spread=checks.spread_agreement.count,
-            ranks=checks.spread_agreement.rank_correlation,
-            edges=checks.edge_agreement.count,
-            edge_signs=checks.edge_agreement.sign_agreement,
-        ),
-        groups=trace.groups,
+        nodes=tuple(node.model_copy(update=changes.get(node.name)) for node in nodes),
+        checks=checks,
         settings=trace.settings.model_dump(mode="json"),
     )
-
-
-def optional_floats(values: Tensor | None) -> Floats | None:
-    return None if values is None else floats(values)
-
-
-def floats(values: Tensor) -> Floats:
-    return _base64(values.detach().cpu().double().numpy().astype("<f4"))
-
-
-def indices(values: Tensor) -> Indices:
-    return _base64(values.cpu().numpy().astype("<u4"))
-
-
-def _base64(array: np.ndarray) -> str:
-    return base64.b64encode(array.tobytes()).decode("ascii")

@@ -3,13 +3,16 @@
 The page is given one `PageData` as JSON. Stored records are used where the page shows all of their fields;
 the others take the fields that it shows from the attributes of stored ones (`PageRecord`). A field that is
 renamed here is renamed in `static/`, and SCHEMA is raised: the page refuses data of another version. Numbers
-by the thousand travel as base64 of little-endian arrays (`Floats`, `Indices`). Results that were not computed
-are null.
+by the thousand travel as base64 of little-endian arrays, made from tensors (`Floats`, `Indices`). Results
+that were not computed are null.
 """
 
-from typing import Literal
+from base64 import b64encode
+from functools import partial
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import AliasPath, BeforeValidator, ConfigDict, Field
+from torch import Tensor
 
 from interbasis.analysis.features.records import (
     ClassStatistics,
@@ -26,16 +29,29 @@ from interbasis.show.viewer.notes import Notes
 SCHEMA = 6
 """Version of these records; `static/data.js` names the same."""
 
-Floats = str
+
+def _base64(kind: str, values: object) -> object:
+    """A tensor as base64 of an array of this kind; text as it is."""
+    if not isinstance(values, Tensor):
+        return values
+    return b64encode(values.detach().cpu().numpy().astype(kind).tobytes()).decode("ascii")
+
+
+Floats = Annotated[str, BeforeValidator(partial(_base64, "<f4"))]
 """Base64 of little-endian float32."""
-Indices = str
+Indices = Annotated[str, BeforeValidator(partial(_base64, "<u4"))]
 """Base64 of little-endian uint32."""
 
 
 class PageRecord(Record):
     """A record that can be made from any object with the attributes that it shows."""
 
-    model_config = ConfigDict(from_attributes=True)
+    model_config = ConfigDict(from_attributes=True, populate_by_name=True)
+
+
+def _at(*path: str) -> Any:
+    """A field that is taken from an attribute of an attribute."""
+    return Field(validation_alias=AliasPath(*path))
 
 
 class PageTerm(PageRecord):
@@ -43,7 +59,7 @@ class PageTerm(PageRecord):
 
     text: str
     share: float
-    """Of the feature's variance."""
+    """Share of the feature's variance."""
 
 
 class PagePush(PageRecord):
@@ -60,7 +76,7 @@ class PageEffects(Record):
 
     rows: tuple[PagePush, ...]
     share: float
-    """Of its squared effect on all outputs, the part on the first and the last of them."""
+    """Share of its squared effect on all outputs that goes to the first and the last of them."""
 
 
 class PageFeature(Record):
@@ -85,7 +101,7 @@ class PageLayer(Record):
 
     name: str
     hook: str | None
-    """What TransformerLens calls the place; None where it has no name for it."""
+    """Name of the place in TransformerLens; None where it has none."""
     width: int
     """Coordinates before any were dropped, the constant among them."""
     size: int
@@ -97,7 +113,7 @@ class PageLayer(Record):
     outputs: bool
     """Whether its features are the network's outputs themselves."""
     output_names: tuple[str, ...] | None
-    """What the outputs are called, one for each feature; None for other layers, and where it is not known."""
+    """Names of the outputs, one for each feature; None for other layers, and where they are not known."""
     folded: bool
     """Whether the page leaves it out at first: part of a layer norm, almost 1 to 1 with the next layer as far
     as edges tell."""
@@ -141,7 +157,7 @@ class PageCurve(PageRecord):
     area: Measured
 
 
-class PageSection(Record):
+class PageSection(PageRecord):
     """The strongest edges between two layers, in descending order."""
 
     source: str
@@ -149,7 +165,7 @@ class PageSection(Record):
     nonzero: int
     """Edges above 0, those of the constant left out."""
     held: int
-    """How many of them the page holds."""
+    """Number of them that the page holds."""
     held_share: float
     """Share of Σ Ê² in those."""
     sum_of_squares: float
@@ -201,7 +217,7 @@ class PageTraceTarget(PageRecord):
     output: int | None
     """The token or class; None for a feature."""
     probability: float = 0.0
-    """What the model gives it; 0 where it is not among its largest outputs."""
+    """Probability that the model gives it; 0 where it is not among its largest outputs."""
 
 
 class PageTraceNode(PageRecord):
@@ -239,20 +255,20 @@ class PageTraceScores(PageRecord):
     error_share: float
 
 
-class PageTraceChecks(Record):
+class PageTraceChecks(PageRecord):
     """Predictions compared with measurements; None where that is undefined."""
 
-    strongest: int
+    strongest: int = _at("node_agreement", "count")
     """Nodes with the largest |effect|, set to their mean."""
-    signs: Measured
+    signs: Measured = _at("node_agreement", "sign_agreement")
     """Share of them that change the target in the predicted direction."""
-    signs_by_gradient: Measured
-    spread: int
+    signs_by_gradient: Measured = _at("gradient_agreement", "sign_agreement")
+    spread: int = _at("spread_agreement", "count")
     """Nodes of all sizes, set to their mean."""
-    ranks: Measured
+    ranks: Measured = _at("spread_agreement", "rank_correlation")
     """Rank correlation over these."""
-    edges: int
-    edge_signs: Measured
+    edges: int = _at("edge_agreement", "count")
+    edge_signs: Measured = _at("edge_agreement", "sign_agreement")
 
 
 class PageTrace(Record):
@@ -279,7 +295,7 @@ class PageRun(Record):
     """Everything the page shows of a run."""
 
     name: str
-    """Of its folder; empty for a graph in memory."""
+    """Name of its folder; empty for a graph in memory."""
     digest: str
     """SHA-256 of the graph's tensors; empty for a graph in memory."""
     family: str
@@ -323,7 +339,7 @@ class PageData(Record):
     format: Literal["interbasis-page"] = "interbasis-page"
     schema_version: int = SCHEMA
     token: str | None
-    """What the server accepts notes with; null for a page without a server."""
+    """Token that the server accepts notes with; null for a page without a server."""
     runs: tuple[PageRun, ...]
     matches: tuple[PageMatch, ...] = ()
     """By layer, for two runs of one model."""

@@ -27,6 +27,7 @@ from threading import Lock
 
 from interbasis.analysis.stages.trace import TraceResult
 from interbasis.base.errors import InterbasisError
+from interbasis.show.html import render
 from interbasis.show.viewer.notes import StaleNotesError, save_notes
 from interbasis.show.viewer.page import PageFiles, runs_html
 
@@ -39,19 +40,6 @@ TRACES = TraceResult.file
 """Folder of a run whose time changes with every trace that is stored."""
 MAX_WAITING_CONNECTIONS = 1024
 """Connections that may wait to be accepted; further ones time out."""
-
-
-FORWARD = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="referrer" content="no-referrer">
-<meta http-equiv="refresh" content="0; url={url}">
-<title>interbasis</title>
-</head>
-<body><a href="{url}">Open the page</a></body>
-</html>
-"""
 
 
 class ViewerServer(ThreadingHTTPServer):
@@ -244,9 +232,10 @@ def opened_in_browser(url: str, folder: Path) -> Iterator[None]:
     except OSError:
         handle, name = tempfile.mkstemp(prefix="interbasis-view-", suffix=".html")
     file = Path(name).resolve()
+    template = (Path(__file__).parent / "forward.html").read_text(encoding="utf-8")
     try:
         with open(handle, "w", encoding="utf-8") as forward:
-            forward.write(FORWARD.format(url=url))
+            forward.write(render(template, url=url))
         webbrowser.open(file.as_uri())
         yield
     finally:

@@ -181,11 +181,11 @@ export class GraphView {
   // An edge inside a module has its colour; any other is grey.
   edgeColours(edges, left, right) {
     if (this.state.get("colour") === "none") return null;
-    const of = (column, row) =>
+    const rank = (column, row) =>
       column.merged ? -2 : this.page.colourRank(this.run, column.layer, column.indices[row]);
     return Uint8Array.from({ length: edges.size }, (_, e) => {
-      const a = of(left, edges.from[e]);
-      const b = of(right, edges.to[e]);
+      const a = rank(left, edges.from[e]);
+      const b = rank(right, edges.to[e]);
       const same = a === b || b === -2 ? a : -1;
       return same >= 0 && same < 8 ? same + 1 : 0;
     });

@@ -123,12 +123,12 @@ export class NoteBook {
         ? `${k}.${index}`
         : null;
     };
-    const each = (list, use) =>
+    const forKnown = (list, use) =>
       Array.isArray(list) && list.forEach((item) => itemKey(item) && use(itemKey(item), item));
-    each(notes?.pinned, (key) => pinned.add(key));
-    each(notes?.names, (key, { name }) => names.set(key, String(name).slice(0, LONGEST_TEXT)));
+    forKnown(notes?.pinned, (key) => pinned.add(key));
+    forKnown(notes?.names, (key, { name }) => names.set(key, String(name).slice(0, LONGEST_TEXT)));
     for (const group of Array.isArray(notes?.groups) ? notes.groups : []) {
-      each(group?.members, (key) => groups.set(key, String(group.name).slice(0, LONGEST_TEXT)));
+      forKnown(group?.members, (key) => groups.set(key, String(group.name).slice(0, LONGEST_TEXT)));
     }
     return { pinned, names, groups };
   }

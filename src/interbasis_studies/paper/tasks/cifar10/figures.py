@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from interbasis import figures
+from interbasis_studies.paper import seed_figures
 from interbasis_studies.paper.figures import Picture
 from interbasis_studies.paper.plan import BASIS_LABELS
 from interbasis_studies.paper.published import DIRECTION, FEW_EDGES
@@ -40,7 +40,7 @@ def labels(job: Cifar10Result) -> Labels:
 
 def _edges(r: Reproduction[Cifar10Result], places: Sequence[str]) -> Picture:
     title = "edges required"
-    figure = figures.spread_bars(
+    figure = seed_figures.spread_bars(
         {title: _values(r, lambda job: job.counts)}, places, "edges, log scale", scale="log", bottom=1,
         lines={title: FEW_EDGES},
         explanation="Fewest edges that keep test accuracy within 0.1 points; "
@@ -64,7 +64,7 @@ def _auroc(r: Reproduction[Cifar10Result], layers: Mapping[str, str]) -> Picture
     whole = sum(job.whole.auroc for job in r.models) / len(r.models)
     paper = [DIRECTION["auroc"], *[None] * (ranks - 1)]
     few = "" if ranks == len(RANKS) else f" Of {len(RANKS)} features that the paper shows {ranks} were kept."
-    figure = figures.spread_bars(
+    figure = seed_figures.spread_bars(
         panels, RANKS[:ranks], "AUROC", bottom=0.5, top=1, lines=dict.fromkeys(panels, whole),
         published={layers[r.jobs[0].layers[-2]]: {"LIB": paper}},
         explanation="AUROC of single features for animal against vehicle on the test images, the features "
@@ -84,7 +84,7 @@ def _effects(r: Reproduction[Cifar10Result], layers: Mapping[str, str]) -> Itera
     over = f"{range_in_words(r).capitalize()}. Diamond: the paper's"
     yield Picture(
         ANIMALS, "explained", "Share of the best direction's variance that animal or vehicle explains.",
-        figures.spread_bars(
+        seed_figures.spread_bars(
             {"variance explained": _values(r, lambda job: [d.explained for d in job.directions.values()])},
             names, "variance explained", scale="percent",
             published={"variance explained": {"LIB": explained}},
@@ -94,7 +94,7 @@ def _effects(r: Reproduction[Cifar10Result], layers: Mapping[str, str]) -> Itera
     gains = _values(r, lambda job: [d.accuracy_after - d.accuracy_before for d in job.directions.values()])
     yield Picture(
         ANIMALS, "intervention", "Test accuracy gained when the best direction is set by the true attribute.",
-        figures.spread_bars(
+        seed_figures.spread_bars(
             {"intervention": gains}, names, "accuracy, points", scale="points",
             published={"intervention": {"LIB": raised}},
             explanation=f"{over} {DIRECTION['before']:.1%} → {DIRECTION['after']:.1%}.",

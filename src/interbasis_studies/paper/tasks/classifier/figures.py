@@ -12,6 +12,7 @@ from interbasis.analysis.stages.ablate import AblationResult
 from interbasis.analysis.stored_results import load_tensors
 from interbasis.base.records import Basis
 from interbasis.graph.store import load
+from interbasis_studies.paper import seed_figures
 from interbasis_studies.paper.figures import Picture
 from interbasis_studies.paper.plan import BASIS_LABELS
 from interbasis_studies.paper.records import Reproduction
@@ -73,17 +74,17 @@ def _tried(
     about: tuple[str, str, str],
     required: Callable[[C], Mapping[str, EdgesRequired | NodesRequired]],
 ) -> Iterator[Picture]:
-    rows: dict[str, dict[str, list[figures.Tried | None]]] = {}
+    rows: dict[str, dict[str, list[seed_figures.Tried | None]]] = {}
     for job in by_seed_and_basis(r):
         results, least = required(job), job.ablation.baseline - job.ablation.tolerance
         tried = [
-            figures.Tried(results[name].trials, results[name].count, least) if name in results else None
+            seed_figures.Tried(results[name].trials, results[name].count, least) if name in results else None
             for name in names
         ]
         if any(tried):
             rows.setdefault(f"seed {job.seed}", {})[BASIS_LABELS[job.basis]] = tried
     if rows:
-        yield Picture(*about, figures.tried_counts(rows, list(names.values()), "accuracy", what))
+        yield Picture(*about, seed_figures.tried_counts(rows, list(names.values()), "accuracy", what))
 
 
 def by_seed_and_basis(r: Reproduction[C]) -> list[C]:
@@ -102,16 +103,16 @@ def modularity(r: Reproduction[C]) -> Iterator[Picture]:
     }
     yield Picture(
         "Modules", "modularity", "Modularity of the needed edges at both resolutions, and of rewired graphs.",
-        figures.modularity_bars(panels, [f"seed {seed}" for seed in r.seeds]),
+        seed_figures.modularity_bars(panels, [f"seed {seed}" for seed in r.seeds]),
     )  # fmt: skip
 
 
-def _modularity(job: ClassifierResult | None, resolution: float) -> figures.Modularity | None:
+def _modularity(job: ClassifierResult | None, resolution: float) -> seed_figures.Modularity | None:
     partition = job and job.partition(resolution)
     result = partition.result if partition else None
     if result is None or result.null is None:
         return None
-    return figures.Modularity(result.modularity, result.null.mean, result.null.deviation, result.modules)
+    return seed_figures.Modularity(result.modularity, result.null.mean, result.null.deviation, result.modules)
 
 
 def graphs(r: Reproduction[C], labels: Callable[[C], Labels]) -> Iterator[Picture]:

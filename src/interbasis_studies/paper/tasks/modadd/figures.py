@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from interbasis import figures
-from interbasis_studies.paper import published
+from interbasis_studies.paper import published, seed_figures
 from interbasis_studies.paper.figures import Picture
 from interbasis_studies.paper.plan import BASIS_LABELS
 from interbasis_studies.paper.records import Reproduction
@@ -103,7 +103,7 @@ def _monosemanticity(r: Reproduction[ModaddResult], layers: Mapping[str, str]) -
     yield Picture(
         "Monosemanticity", "monosemanticity-density",
         "Variance of a feature that its leading Fourier term explains (the paper's KDE figure).",
-        figures.share_densities(
+        seed_figures.share_densities(
             shares, published=paper, source=AUTHORS,
             about=f"The first ten features of a layer without the constant, {seeds_in_words(r)}.",
         ),
