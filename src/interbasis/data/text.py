@@ -18,6 +18,7 @@ import numpy as np
 
 from interbasis.base.connection import hub_is_out_of_reach
 from interbasis.base.errors import InterbasisError
+from interbasis.base.lazy import optional_import
 from interbasis.data.tokens import TokenStream, cached_stream, file_identity, find_column, open_parquet
 
 SEPARATOR = "<|endoftext|>"
@@ -40,15 +41,10 @@ class Tokenizer:
 
     def chat(self) -> Callable[[list[dict[str, str]]], str]:
         """Function that writes messages, each a role and its content, by the tokenizer's chat template."""
-        try:
-            from transformers import AutoTokenizer
-        except ImportError as error:
-            raise InterbasisError(
-                "conversations need the transformers package; install it with: pip install 'interbasis[hf]'"
-            ) from error
+        transformers = optional_import("transformers", "conversations need the transformers package")
         try:
             local = Path(self.name).is_dir() or hub_is_out_of_reach()
-            tokenizer = AutoTokenizer.from_pretrained(self.name, local_files_only=local)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(self.name, local_files_only=local)
         except Exception as error:  # whatever a tokenizer's files may cause
             raise InterbasisError(
                 f"could not open the tokenizer {self.name} ({str(error).splitlines()[0]})"
@@ -80,33 +76,25 @@ class Document(NamedTuple):
 def open_tokenizer(name: str | Path) -> Tokenizer:
     """Open a tokenizer: a folder with tokenizer.json or vocab.json and merges.txt, or a Hub id."""
     folder = Path(name)
-    try:
-        import tokenizers
-    except ImportError as error:
+    tokenizers = optional_import("tokenizers", "text needs the tokenizers package")
+    whole, parts = folder / "tokenizer.json", [folder / "vocab.json", folder / "merges.txt"]
+    is_split = not whole.is_file() and all(part.is_file() for part in parts)
+    is_hub_id = not folder.exists() and len(str(name)) > 0 and str(name).count("/") <= 1
+    if not (whole.is_file() or is_split or is_hub_id):
         raise InterbasisError(
-            "text needs the tokenizers package; install it with: pip install 'interbasis[hf]'"
-        ) from error
+            f"expected a tokenizer at {folder} (tokenizer.json, or vocab.json and merges.txt), "
+            "but there is none"
+        )
     try:
-        if (folder / "tokenizer.json").is_file():
-            engine = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-        elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-            from tokenizers.implementations import ByteLevelBPETokenizer
-
-            files = [str(folder / file) for file in ("vocab.json", "merges.txt")]
-            engine = ByteLevelBPETokenizer.from_file(*files)._tokenizer
-        elif folder.exists() or not str(name) or str(name).count("/") > 1:
-            raise InterbasisError(
-                f"expected a tokenizer at {folder} (tokenizer.json, or vocab.json and merges.txt), "
-                "but there is none"
-            )
+        if is_split:
+            engine = tokenizers.implementations.ByteLevelBPETokenizer.from_file(*map(str, parts))._tokenizer
         else:
-            from huggingface_hub import hf_hub_download
+            if is_hub_id:
+                from huggingface_hub import hf_hub_download
 
-            local = hub_is_out_of_reach()
-            fetched = hf_hub_download(str(name), "tokenizer.json", local_files_only=local)
-            engine = tokenizers.Tokenizer.from_file(fetched)
-    except InterbasisError:
-        raise
+                local = hub_is_out_of_reach()
+                whole = Path(hf_hub_download(str(name), whole.name, local_files_only=local))
+            engine = tokenizers.Tokenizer.from_file(str(whole))
     except Exception as error:  # the tokenizers library raises plain Exception
         raise InterbasisError(
             f"could not open the tokenizer {name} ({str(error).splitlines()[0]}); give a folder with "

@@ -11,8 +11,7 @@ alone, and the example has rows of different sizes, so that a hook that clips or
 
 from collections.abc import Iterator
 from copy import deepcopy
-from math import prod
-from typing import TypeGuard, cast
+from typing import Any, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
@@ -41,8 +40,6 @@ its way, and in float32, for what does not run in float64 (a module with tensors
 INPUT_SIZES = (0.1, 1.0, 10.0, 100.0)
 SAMPLES = 12
 POSITIONS = 3
-MAX_IMAGE_SIDE = 64
-"""Images of 1 to so many pixels a side are tried where convolutions come first."""
 
 
 class RowPrefix(Prefix):
@@ -100,19 +97,14 @@ def is_plain(module: nn.Module) -> bool:
 def from_sequential(module: nn.Module, example: Tensor | None, *, general: bool) -> Network:
     """Network of an `nn.Sequential`; its outputs are compared with the module's own."""
     with evaluation_mode(module):
-        network, prefix = _network(module, general)
-    _check_agreement(network, prefix, module, example)
+        network = _network(module, general)
+    _check_agreement(network, module, example)
     return network
 
 
-def _network(module: nn.Module, general: bool) -> tuple[Network, RowPrefix]:
+def _network(module: nn.Module, general: bool) -> Network:
     modules = [(name, m) for name, m in _flatten(module, "") if not _computes_as(m, *IDENTITIES)]
     starts = [i for i, (_, m) in enumerate(modules) if _computes_as(m, nn.Linear)]
-    if not starts:
-        raise InterbasisError(
-            f"expected an nn.Sequential with at least one nn.Linear, received {type(module).__name__}; "
-            "put the layers of a module of your own into an nn.Sequential"
-        )
     linears = [cast(nn.Linear, modules[i][1]) for i in starts]
     nodes = [NodeLayer(f"linear.{k}", linear.in_features + 1) for k, linear in enumerate(linears)]
     sections: list[Section] = []
@@ -128,7 +120,7 @@ def _network(module: nn.Module, general: bool) -> tuple[Network, RowPrefix]:
     before = [_snapshot(m) for _, m in modules[: starts[0]]]
     rows_only = next(filter(None, (_rows_only(name, m) for name, m in modules[starts[0] :])), "")
     prefix = RowPrefix(before, linears[0].in_features, linears[0].weight.dtype, rows_only)
-    return Network(prefix, tuple(sections), family=FAMILY), prefix
+    return Network(prefix, tuple(sections), family=FAMILY)
 
 
 def _flatten(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
@@ -156,13 +148,6 @@ def _snapshot(module: nn.Module) -> nn.Module:
     return module
 
 
-def _with_features_last(module: nn.Module) -> nn.Module:
-    """A copy of a module after a Linear."""
-    if not _is_per_feature(module):
-        return _snapshot(module)
-    return PerFeaturePReLU(module) if isinstance(module, nn.PReLU) else PerFeatureNorm(module)
-
-
 @torch.no_grad()
 def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool) -> tuple[Core, Tensor]:
     """The non-linearity between one Linear and the next, and its value at 0."""
@@ -185,7 +170,10 @@ def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool
         )
     if not modules:
         return Linear(), zeros
-    steps = [_with_features_last(m) for _, m in modules]
+    steps: list[nn.Module] = []
+    for _, module in modules:
+        per_feature: Any = PerFeaturePReLU if isinstance(module, nn.PReLU) else PerFeatureNorm
+        steps.append(per_feature(module) if _is_per_feature(module) else _snapshot(module))
     function = steps[0] if len(steps) == 1 else nn.Sequential(*steps)
     if not mixing:
         return Elementwise(function), _at_zero(bare(function), zeros, modules)
@@ -278,10 +266,10 @@ def _section(linear: nn.Linear, core: Core, at_zero: Tensor, source: NodeLayer, 
     return Section(source, target, skip, affine, write, core)
 
 
-def _check_agreement(network: Network, prefix: RowPrefix, module: nn.Module, example: Tensor | None) -> None:
+def _check_agreement(network: Network, module: nn.Module, example: Tensor | None) -> None:
     """Compare outputs; where no inputs are known to do that with, refuse what hooks may have changed."""
-    inputs = random_inputs(prefix) if example is None else example
-    error = None if inputs is None else _output_error(network, prefix, module, inputs)
+    inputs = random_inputs(cast(RowPrefix, network.prefix)) if example is None else example
+    error = None if inputs is None else _output_error(network, module, inputs)
     if error is None and example is not None:
         raise InterbasisError(
             f"the module and its network could not be compared on the example {list(example.shape)}: the "
@@ -302,10 +290,10 @@ def _check_agreement(network: Network, prefix: RowPrefix, module: nn.Module, exa
         )
 
 
-def _output_error(network: Network, prefix: RowPrefix, module: nn.Module, inputs: Tensor) -> float | None:
+def _output_error(network: Network, module: nn.Module, inputs: Tensor) -> float | None:
     """Relative error of the outputs where that is more than allowed, else 0; None where it is unknown."""
     for dtype, allowed in MAX_RELATIVE_ERRORS.items():
-        converted = prefix.converted(inputs.to(network.device))
+        converted = cast(RowPrefix, network.prefix).converted(inputs.to(network.device))
         converted = converted.to(dtype) if converted.is_floating_point() else converted
         try:
             with torch.no_grad():
@@ -340,9 +328,21 @@ def _largest_error(outputs: Tensor, expected: Tensor) -> float | None:  # [n, ou
 
 
 def random_inputs(prefix: RowPrefix) -> Tensor | None:
-    """Random inputs that a prefix takes; None where there are none."""
+    """Random tokens or rows that a prefix takes; None where no inputs are known that it takes."""
     generator = torch.Generator().manual_seed(0)
-    for inputs in _candidates(prefix, generator):
+    parts = (part for part in prefix.steps.modules() if isinstance(part, (nn.Embedding, nn.Linear)))
+    first = next(parts, None)
+    shapes: list[tuple[int, ...]] = [(prefix.width,)]
+    if isinstance(first, nn.Embedding):
+        shapes = [(prefix.width // first.embedding_dim,), (POSITIONS,), ()]
+    elif first is not None:  # one with a forward of its own, which is no section
+        shapes.append((first.in_features,))
+    for shape in shapes:
+        if isinstance(first, nn.Embedding):
+            inputs = torch.randint(first.num_embeddings, (SAMPLES, *shape), generator=generator)
+        else:
+            sizes = torch.tensor(INPUT_SIZES).repeat(SAMPLES // len(INPUT_SIZES))[:, None]
+            inputs = sizes * torch.randn(SAMPLES, *shape, generator=generator)
         try:
             with torch.no_grad():
                 rows = prefix(inputs.to(prefix.like.device))
@@ -351,43 +351,3 @@ def random_inputs(prefix: RowPrefix) -> Tensor | None:
         if rows.isfinite().all():
             return inputs
     return None
-
-
-def _candidates(prefix: RowPrefix, generator: torch.Generator) -> Iterator[Tensor]:
-    kinds = (nn.Embedding, nn.Unflatten, nn.Linear, nn.modules.conv._ConvNd, nn.modules.batchnorm._BatchNorm)
-    first = next((part for part in prefix.steps.modules() if isinstance(part, kinds)), None)
-    if isinstance(first, nn.Embedding):
-        for positions in (prefix.width // first.embedding_dim, POSITIONS):
-            yield torch.randint(first.num_embeddings, (SAMPLES, positions), generator=generator)
-        yield torch.randint(first.num_embeddings, (SAMPLES,), generator=generator)
-        return
-    yield _random((prefix.width,), generator)
-    if isinstance(first, nn.Linear):  # one with a forward of its own, which is no section
-        yield _random((first.in_features,), generator)
-    elif isinstance(first, nn.Unflatten):
-        yield _random((prod(first.unflattened_size),), generator)
-    elif first is not None:
-        for shape in _images(prefix, first):
-            yield _random(shape, generator)
-
-
-def _random(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    sizes = torch.tensor(INPUT_SIZES).repeat(SAMPLES // len(INPUT_SIZES)).view(-1, *[1] * len(shape))
-    return sizes * torch.randn(SAMPLES, *shape, generator=generator)
-
-
-def _images(prefix: RowPrefix, first: nn.Module) -> Iterator[tuple[int, ...]]:
-    """Shapes [channels, side, …] of the first side that fits the first Linear."""
-    channels = getattr(first, "in_channels", getattr(first, "num_features", 1))
-    dimensions = next((d for d in (1, 2, 3) if type(first).__name__.endswith(f"{d}d")), 2)
-    for side in range(1, MAX_IMAGE_SIDE + 1):
-        shape = (channels, *[side] * dimensions)
-        try:
-            with torch.no_grad():
-                width = prefix.run(torch.zeros(1, *shape, device=prefix.like.device)).shape[-1]
-        except Exception:  # somebody else's code
-            continue
-        if width == prefix.width:
-            yield shape
-        if width >= prefix.width:
-            return
