@@ -24,7 +24,7 @@ import numpy as np
 from fsspec.spec import AbstractBufferedFile  # type: ignore[import-untyped]
 
 from interbasis.base.connection import hub_is_out_of_reach
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError, first_line
 from interbasis.base.lazy import optional_import
 from interbasis.data import tokens as token_files
 from interbasis.data.download import TIMEOUT
@@ -85,14 +85,10 @@ def _downloaded(name: str, revision: str | None) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     options = {"revision": revision, "allow_patterns": "*.parquet", "local_files_only": hub_is_out_of_reach()}
-    try:
+    remedy = "without a network, put its parquet files into a folder and name it as hf:FOLDER"
+    errors = HfHubHTTPError, HFValidationError, OSError, ValueError, RuntimeError
+    with Explained(f"could not fetch the data set {name}", *errors, remedy=remedy):
         return Path(hub.snapshot_download(name, repo_type="dataset", **options))
-    except (HfHubHTTPError, HFValidationError, OSError, ValueError, RuntimeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InterbasisError(
-            f"could not fetch the data set {name} ({reason}); without a network, put its parquet files into "
-            "a folder and name it as hf:FOLDER"
-        ) from error
 
 
 @dataclass(frozen=True)
@@ -195,7 +191,7 @@ def _attempted(work: Callable[[], T], problem: str) -> T:
             return work()
         except Exception as error:  # of requests, httpx or httpx2, by the version of huggingface_hub
             status = getattr(getattr(error, "response", None), "status_code", 0)
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            reason = first_line(error)
             refused = 400 <= status < 500 and status not in (408, 429)
             if refused or (not status and type(error).__name__ == "HFValidationError"):
                 raise InterbasisError(
@@ -232,15 +228,11 @@ class Footer:
     def read(self, group: int, column: str) -> Any:
         """Column of a row group, a pyarrow array."""
         parquet, arrow_error = parquet_module(self.file.path)
-        try:
+        with Explained(f"could not read row group {group} of {self.source}", arrow_error):
             # one request for the column: without pre_buffer, ranges are not joined to larger ones
             ranged = RangedFile(self.dataset, self.file)
             with parquet.ParquetFile(ranged, metadata=self.metadata, pre_buffer=False) as file:
                 return file.read_row_group(group, columns=[column], use_threads=False).column(0)
-        except arrow_error as error:
-            raise InterbasisError(
-                f"could not read row group {group} of {self.source} ({str(error).splitlines()[0]})"
-            ) from error
 
 
 def read_footer(dataset: PinnedDataset, file: HubFile) -> Footer:
@@ -251,13 +243,9 @@ def read_footer(dataset: PinnedDataset, file: HubFile) -> Footer:
     if tail[4:] != b"PAR1" or length > file.size - TAIL_BYTES:
         length = 0
     footer = dataset.read(file, file.size - TAIL_BYTES - length, file.size - TAIL_BYTES)
-    try:
+    problem = f"could not read {file.path} of the data set {dataset.name} as a parquet file"
+    with Explained(problem, arrow_error, ValueError, OSError):
         return Footer(dataset, file, parquet.read_metadata(io.BytesIO(b"PAR1" + footer + tail)))
-    except (arrow_error, ValueError, OSError) as error:
-        raise InterbasisError(
-            f"could not read {file.path} of the data set {dataset.name} as a parquet file "
-            f"({str(error).splitlines()[0]})"
-        ) from error
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from interbasis.base.connection import hub_is_out_of_reach
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.base.lazy import optional_import
 from interbasis.data.tokens import TokenStream, cached_stream, file_identity, find_column, open_parquet
 
@@ -42,26 +42,18 @@ class Tokenizer:
     def chat(self) -> Callable[[list[dict[str, str]]], str]:
         """Function that writes messages, each a role and its content, by the tokenizer's chat template."""
         transformers = optional_import("transformers", "conversations need the transformers package")
-        try:
+        with Explained(f"could not open the tokenizer {self.name}", Exception):
             local = Path(self.name).is_dir() or hub_is_out_of_reach()
             tokenizer = transformers.AutoTokenizer.from_pretrained(self.name, local_files_only=local)
-        except Exception as error:  # whatever a tokenizer's files may cause
-            raise InterbasisError(
-                f"could not open the tokenizer {self.name} ({str(error).splitlines()[0]})"
-            ) from error
         if not tokenizer.chat_template:
             raise InterbasisError(
                 f"{self.name} has no chat template, so conversations cannot be written out; give text instead"
             )
 
         def written(messages: list[dict[str, str]]) -> str:
-            try:
+            problem = f"the chat template of {self.name} does not take these messages"
+            with Explained(problem, Exception, remedy="expected a list of role and content"):
                 return str(tokenizer.apply_chat_template(messages, tokenize=False))
-            except Exception as error:  # a template may refuse roles or their order
-                raise InterbasisError(
-                    f"the chat template of {self.name} does not take these messages "
-                    f"({str(error).splitlines()[0]}); expected a list of role and content"
-                ) from error
 
         return written
 
@@ -85,7 +77,8 @@ def open_tokenizer(name: str | Path) -> Tokenizer:
             f"expected a tokenizer at {folder} (tokenizer.json, or vocab.json and merges.txt), "
             "but there is none"
         )
-    try:
+    remedy = "give a folder with tokenizer.json"
+    with Explained(f"could not open the tokenizer {name}", Exception, remedy=remedy):
         if is_split:
             engine = tokenizers.implementations.ByteLevelBPETokenizer.from_file(*map(str, parts))._tokenizer
         else:
@@ -95,11 +88,6 @@ def open_tokenizer(name: str | Path) -> Tokenizer:
                 local = hub_is_out_of_reach()
                 whole = Path(hf_hub_download(str(name), whole.name, local_files_only=local))
             engine = tokenizers.Tokenizer.from_file(str(whole))
-    except Exception as error:  # the tokenizers library raises plain Exception
-        raise InterbasisError(
-            f"could not open the tokenizer {name} ({str(error).splitlines()[0]}); give a folder with "
-            "tokenizer.json"
-        ) from error
     engine.no_truncation()
     engine.no_padding()
     digest = hashlib.sha256(engine.to_str().encode())
@@ -191,10 +179,8 @@ def _json_rows(path: Path, column: str | None) -> Iterator[object]:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
-            try:
+            with Explained(f"{path}, line {number} is not JSON", ValueError, RecursionError):
                 row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise InterbasisError(f"{path}, line {number} is not JSON ({error})") from error
             if not isinstance(row, dict):
                 raise InterbasisError(
                     f"{path}, line {number}: expected an object with text or messages, received "

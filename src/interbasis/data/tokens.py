@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.base.files import write_atomically
 from interbasis.base.lazy import optional_import
 from interbasis.data.download import cache_folder
@@ -145,10 +145,8 @@ def open_tokens(path: Path, column: str | None = None) -> TokenStream:
 
 def _npy_array(path: Path) -> np.ndarray:
     """Tokens of an npy file, all dimensions in one: rows follow each other."""
-    try:
+    with Explained(f"could not read {path} as an npy file of plain numbers", OSError, ValueError, EOFError):
         tokens = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InterbasisError(f"could not read {path} as an npy file of plain numbers ({error})") from error
     if tokens.dtype.kind not in "iu" or not tokens.size:
         raise InterbasisError(
             f"{path}: expected integer tokens, received {tokens.dtype} of shape {list(tokens.shape)}"
@@ -300,10 +298,8 @@ def token_count(group: Any, column: str) -> int | None:
 def open_parquet(path: Path) -> Any:
     """Open a parquet file, for reading a batch of rows at a time."""
     parquet, arrow_error = parquet_module(path)
-    try:
+    with Explained(f"could not read {path} as a parquet file", OSError, arrow_error):
         return parquet.ParquetFile(path)
-    except (OSError, arrow_error) as error:
-        raise InterbasisError(f"could not read {path} as a parquet file ({error})") from error
 
 
 def parquet_module(path: PurePath) -> tuple[Any, type[Exception]]:

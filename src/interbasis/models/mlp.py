@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.base.files import write_atomically
 from interbasis.models.module import from_torch
 from interbasis.models.sequential import ELEMENTWISE, FAMILY, IDENTITIES
@@ -124,12 +124,10 @@ def read_checkpoint(path: Path, family: str, kind: str, remedy: str) -> Contents
     """Tensors and architecture of a checkpoint of a family; ``kind`` and ``remedy`` are for messages."""
     if not path.is_file():
         raise InterbasisError(f"expected a safetensors checkpoint at {path}, but there is no such file")
-    try:
-        with safe_open(path, "pt") as file:
-            about = (file.metadata() or {}).get("architecture")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise InterbasisError(f"could not read {path} as {kind} in safetensors format ({error})") from error
+    problem = f"could not read {path} as {kind} in safetensors format"
+    with Explained(problem, OSError, SafetensorError), safe_open(path, "pt") as file:
+        about = (file.metadata() or {}).get("architecture")
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     try:
         architecture = json.loads(about or "")
         if architecture["family"] == family:

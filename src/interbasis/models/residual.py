@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.models.matrices import changed_copy
 from interbasis.models.mlp import read_checkpoint, write_checkpoint
 from interbasis.network import stencil_section as stencils
@@ -188,9 +188,7 @@ def load_module(path: str | Path) -> tuple[Residual, str]:
     """
     kind, remedy = f"a checkpoint of a {FAMILY}", "expected one that interbasis train cifar10-conv wrote"
     tensors, about = read_checkpoint(Path(path), FAMILY, kind, remedy)
-    try:
+    with Explained(f"{path} is not {kind}", ValueError, KeyError, TypeError, RuntimeError, remedy=remedy):
         module = Residual(about["channels"], about["size"], tuple(about["widths"]), about["classes"])
         module.load_state_dict(tensors)
-    except (ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise InterbasisError(f"{path} is not {kind} ({error}); {remedy}") from error
     return module.eval(), str(about.get("data") or "")

@@ -16,7 +16,7 @@ from typing import Any, TypeGuard, cast
 import torch
 from torch import Tensor, nn
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.models.own_output import evaluation_mode, own_output, parts_with_hooks
 from interbasis.network.cores import Core, Elementwise, General, Linear
 from interbasis.network.cores.activations import bare
@@ -176,7 +176,10 @@ def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool
         steps.append(per_feature(module) if _is_per_feature(module) else _snapshot(module))
     function = steps[0] if len(steps) == 1 else nn.Sequential(*steps)
     if not mixing:
-        return Elementwise(function), _at_zero(bare(function), zeros, modules)
+        names = ", ".join(f"{name!r} ({type(module).__name__})" for name, module in modules)
+        expected = f"modules that take the {len(zeros)} values of the linear layer before them"
+        with Explained(f"expected {expected}, received {names}", RuntimeError):
+            return Elementwise(function), bare(function)(zeros)
     if not _acts_on_rows(function, zeros):
         raise InterbasisError(
             f"module {mixing[0][0]!r} ({type(mixing[0][1]).__name__}) does not treat its last dimension "
@@ -185,17 +188,6 @@ def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool
     centred = _Centred(function)
     name = " → ".join(type(m).__name__ for m in steps)
     return General(centred, name, mixes_positions=False), centred.at_zero(zeros)
-
-
-def _at_zero(function: nn.Module, zeros: Tensor, modules: list[tuple[str, nn.Module]]) -> Tensor:
-    try:
-        return function(zeros)
-    except RuntimeError as error:
-        names = ", ".join(f"{name!r} ({type(module).__name__})" for name, module in modules)
-        raise InterbasisError(
-            f"expected modules that take the {len(zeros)} values of the linear layer before them, received "
-            f"{names}: {error}"
-        ) from error
 
 
 def _is_late_flatten(module: nn.Module) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.models.hf import reading, transformer_lens
 from interbasis.models.hf.assemble import assemble, entrance
 from interbasis.models.hf.encoders import Head, from_encoder, is_encoder
@@ -178,7 +178,11 @@ def _check(network: Network, model: Any) -> None:
     length = 8 if embedding.context is None else min(8, embedding.context)
     tokens = torch.arange(length, device=network.device)[None] * 7 % len(embedding.tokens)
     if any(p.is_floating_point() and p.element_size() < 4 for p in model.parameters()):
-        outputs = _in_float32(model, tokens)
+        problem = "computes in half precision and could not be run in float32 to be checked"
+        errors = RuntimeError, TypeError, ValueError  # of a hook that insists on the model's dtype, say
+        remedy = "remove its hooks, or give it as model.float()"
+        with Explained(f"{type(model).__name__} {problem}", *errors, remedy=remedy):
+            outputs = own_output(transformer_lens.called_module(model), tokens, torch.float32)
     else:
         with evaluation_mode(model):
             outputs = model(tokens)
@@ -189,17 +193,6 @@ def _check(network: Network, model: Any) -> None:
             f"{type(model).__name__} was read, but its logits are off by {error:.1e} of the largest, so some "
             f"of its modules compute something other than their class says; {GENERAL}"
         )
-
-
-def _in_float32(model: Any, tokens: Tensor) -> Any:
-    try:
-        return own_output(transformer_lens.called_module(model), tokens, torch.float32)
-    except (RuntimeError, TypeError, ValueError) as error:  # a hook that insists on the model's dtype, say
-        reason = str(error).strip().splitlines()[0].rstrip(".")
-        raise InterbasisError(
-            f"{type(model).__name__} computes in half precision and could not be run in float32 to be "
-            f"checked ({reason}); remove its hooks, or give it as model.float()"
-        ) from error
 
 
 def _cut(network: Network, blocks: Blocks, parts: ModelParts, output: bool) -> Network:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from interbasis.base.connection import hub_is_out_of_reach
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import InterbasisError, first_line
 from interbasis.base.lazy import optional_import
 from interbasis.base.memory import collecting_later
 from interbasis.models.hf.families import FAMILIES
@@ -96,7 +96,7 @@ def local_folder(name: str) -> Path:
 
 
 def _unreadable(name: str, error: Exception) -> InterbasisError:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    reason = first_line(error)
     reason = reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}…"
     if isinstance(error, UnpicklingError):
         return InterbasisError(

@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.models.hf.assemble import assemble, block_sections
 from interbasis.models.hf.parts import ModelParts
 from interbasis.network.network import Network, Section
@@ -106,19 +106,17 @@ class StoredModel:
     def _files(self) -> dict[str, Path]:
         """Files of all stored tensors by name."""
         index = self.folder / "model.safetensors.index.json"
-        try:
+        problem = (
+            "blocks are loaded one at a time from model.safetensors or the files in "
+            f"model.safetensors.index.json, but {self.folder} has none that can be read"
+        )
+        with Explained(problem, OSError, SafetensorError, ValueError, KeyError, remedy=REMEDY):
             if index.is_file():
                 places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
                 return {name: self.folder / file for name, file in places.items()}
             file = self.folder / "model.safetensors"
             with safe_open(file, "pt") as opened:
                 return dict.fromkeys(opened.keys(), file)
-        except (OSError, SafetensorError, ValueError, KeyError) as error:
-            raise InterbasisError(
-                "blocks are loaded one at a time from model.safetensors or the files in "
-                f"model.safetensors.index.json, but {self.folder} has none that can be read ({error}); "
-                f"{REMEDY}"
-            ) from error
 
     @contextmanager
     def _loaded(self, k: int | None) -> Iterator[None]:

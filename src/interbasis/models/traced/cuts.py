@@ -36,11 +36,7 @@ MAX_FOLDED_CHANNELS = 4096
 
 
 class NeedsCutError(Exception):
-    """A stream has to be in a node layer first."""
-
-    def __init__(self, stream: Stream):
-        super().__init__()
-        self.stream = stream
+    """A stream, the argument, has to be in a node layer first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +83,7 @@ class Expressions:
             for stream in streams:
                 self.expression(stream)
         except NeedsCutError as needed:
-            return needed.stream
+            return needed.args[0]
         return None
 
     def expression(self, stream: Stream) -> Expression:
@@ -231,7 +227,7 @@ class Planner:
                     self._add_core(cores[0])
                     cores = cores[1:]
                 except NeedsCutError as error:
-                    self._add_linear(error.stream, cores)
+                    self._add_linear(error.args[0], cores)
             except IrregularError:
                 cores = self._add_general(cores)
         while self.cut.streams != (self.output,):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.base.messages import logger
 from interbasis.models.custom_backward import has_custom_backward
 from interbasis.models.own_output import own_output
@@ -147,14 +147,9 @@ def _output(builder: StreamBuilder, result: StreamView) -> tuple[Stream, Callabl
 
 def _check(network: Network, module: nn.Module, traced: TracedModule) -> None:
     """Refuse a network whose output is not the module's own, in float64."""
-    try:
+    problem = f"{type(module).__name__} could not be run in float64 to be compared"
+    with Explained(problem, Exception, remedy="expected a module that computes in the type of its weights"):
         expected = own_output(module, traced.example.clone(), torch.float64)
-    except Exception as error:  # somebody else's code
-        raise InterbasisError(
-            f"{type(module).__name__} could not be run in float64 to be compared "
-            f"({str(error).splitlines()[0]}); expected a "
-            "module that computes in the type of its weights"
-        ) from error
     expected = tree_leaves(expected)[traced.output_number]
     outputs = network(traced.example)
     if outputs.shape != expected.shape:

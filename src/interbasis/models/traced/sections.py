@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.models.traced import streams as ops
 from interbasis.models.traced.cuts import Expression, PlannedSection
 from interbasis.models.traced.recognise import CHECKS, op_name
@@ -23,8 +23,10 @@ from interbasis.network.prefix import with_constant
 from interbasis.network.stencil import Stencil
 from interbasis.network.stencil_section import StencilSection, add_taps, patch_matrix
 
+Map = Callable[[Tensor], Tensor]
 UNLISTED = CHECKS | {"sym_size", "getitem", "_to_copy", "to", "clone", "mul", "eq"}
 """Operations of a prefix that its description leaves out."""
+CONSTANT = Expression(torch.ones(1, dtype=torch.float64), ())
 
 
 def make_section(planned: PlannedSection, source: NodeLayer, target: NodeLayer) -> Section:
@@ -45,8 +47,7 @@ def make_section(planned: PlannedSection, source: NodeLayer, target: NodeLayer) 
     widths, positions = [part.channels for part in inputs], planned.core.positions
     from_zero = _from_zero(lambda u: op.run(u.split(widths, dim=-1)), positions, sum(widths), op.description)
     core = General(from_zero, op.description, op.mixes_positions and positions > 1)
-    constant = Expression(torch.ones(1, dtype=torch.float64), ())
-    return _assembled(planned, (source, target), [constant, *reads], core)
+    return _assembled(planned, (source, target), [CONSTANT, *reads], core)
 
 
 def _at_tap(expression: Expression, stencil: Stencil, k: int) -> Expression:
@@ -61,29 +62,20 @@ def _assembled(
     source, target = ends
     cores = () if planned.core is None else (planned.core,)
     wider = planned.source.expressions(*cores)
-    targets = [wider.expression(stream) for stream in planned.target.streams]
+    targets = [CONSTANT, *(wider.expression(stream) for stream in planned.target.streams)]
     matrices = _Matrices(planned, [*reads, *targets])
-    read_rows = sum(len(read.bias) for read in reads)
-    read, skip = (matrices.zeros(count, source.width) for count in (read_rows, target.width))
-    row = 0
-    for expression in reads:
-        matrices.add(read, expression, row)
-        row += len(expression.bias)
-    skip[0, 0] = 1
+    read = matrices.matrix(reads)
+    direct = [replace(e, terms=tuple(t for t in e.terms if t.stream not in cores)) for e in targets]
+    skip = matrices.matrix(direct)
     write = torch.zeros(target.width, sum(stream.channels for stream in cores), dtype=torch.float64)
-    at_zero = core.at_zero(read.new_zeros(read_rows))
-    if not at_zero.isfinite().all():
-        raise _not_finite(f"{core} {cores[0].location if cores else ''}")
-    row = 1
-    for expression in targets:
-        rows = slice(row, row + len(expression.bias))
-        direct = tuple(term for term in expression.terms if term.stream not in cores)
-        matrices.add(skip, Expression(expression.bias, direct), row)
+    for rows, expression in zip(write.split([len(e.bias) for e in targets]), targets, strict=True):
         for term in expression.terms:
             if term.stream in cores:
-                write[rows] += term.taps[:, 0]
-                skip[rows, 0] += term.taps[:, 0] @ at_zero.expand(write.shape[1])
-        row = rows.stop
+                rows += term.taps[:, 0]
+    at_zero = core.at_zero(read.new_zeros(len(read)))
+    if not at_zero.isfinite().all():
+        raise _not_finite(f"{core} {cores[0].location if cores else ''}")
+    skip[:, 0] += write @ at_zero.expand(write.shape[1])
     if matrices.stencil is None:
         return Section(source, target, skip, read, write, core)
     return StencilSection(source, target, skip, read, write, core, stencil=matrices.stencil)
@@ -103,6 +95,7 @@ class _Matrices:
         source, target = planned.source, planned.target
         starts = accumulate((stream.channels for stream in source.streams), initial=1)  # after the constant
         self.columns = dict(zip(source.streams, starts, strict=False))
+        self.width = 1 + source.width
         self.stencil: Stencil | None = None
         self.taps: dict[int, list[int]] = {}
         """Taps of each expression's stencil among all, by its id; 0 is a position by itself."""
@@ -122,60 +115,49 @@ class _Matrices:
         else:
             self.stencil, self.taps[key] = self.stencil.with_taps(stencil)
 
-    def zeros(self, rows: int, width: int) -> Tensor:
-        if self.stencil is None:
-            return torch.zeros(rows, width, dtype=torch.float64)
-        return patch_matrix(self.stencil, rows, width, torch.zeros((), dtype=torch.float64))
+    def matrix(self, expressions: Sequence[Expression]) -> Tensor:
+        """Matrix on all that is read, with the rows of the expressions one below the other."""
+        starts = list(accumulate((len(e.bias) for e in expressions), initial=0))
+        matrix = torch.zeros(starts[-1], self.width, dtype=torch.float64)
+        if self.stencil is not None:
+            matrix = patch_matrix(self.stencil, len(matrix), self.width, matrix)
+        for row, expression in zip(starts, expressions, strict=False):
+            rows = slice(row, row + len(expression.bias))
+            matrix[rows, 0] += expression.bias
+            for term in expression.terms:
+                column = self.columns[term.stream]
+                if self.stencil is None:
+                    matrix[rows, column : column + term.taps.shape[2]] += term.taps[:, 0]
+                    continue
+                numbers = self.taps[0 if term.stencil is None else id(term.stencil)]
+                for number in sorted(set(numbers)):  # several taps may be the same one of the whole stencil
+                    taps = term.taps[:, [k for k, other in enumerate(numbers) if other == number]].sum(1)
+                    add_taps(matrix, self.stencil, taps[:, None], row, column, [number])
+        return matrix
 
-    def add(self, matrix: Tensor, expression: Expression, row: int) -> None:
-        """Add an expression to the rows of a matrix from ``row`` on."""
-        matrix[row : row + len(expression.bias), 0] += expression.bias
-        for term in expression.terms:
-            column = self.columns[term.stream]
-            if self.stencil is None:
-                matrix[row : row + len(term.taps), column : column + term.taps.shape[2]] += term.taps[:, 0]
-                continue
-            numbers = self.taps[0 if term.stencil is None else id(term.stencil)]
-            for number in sorted(set(numbers)):  # several taps may be the same one of the whole stencil
-                taps = term.taps[:, [k for k, other in enumerate(numbers) if other == number]].sum(1)
-                add_taps(matrix, self.stencil, taps[:, None], row, column, [number])
 
-
-class FromZero(nn.Module):
+def _from_zero(function: Map, positions: int, width: int, name: str) -> Map:
     """function(u) − (1 − c) function(0) of [c | u] with c the constant, which is 1: a map of 0 to 0.
 
-    Along the line from 0 the constant takes the share of function(0), as it does where it is a bias.
+    Along the line from 0 the constant takes the share of function(0), as it does where it is a bias. The
+    function is finite at 0 and has a derivative that autograd knows.
     """
-
-    def __init__(self, function: Callable[[Tensor], Tensor]):
-        super().__init__()
-        self.function = function
-
-    def __deepcopy__(self, memo: dict) -> "FromZero":
-        return self
-
-    def forward(self, u: Tensor) -> Tensor:  # [n, T, 1 + c_in] -> [n, T, c_out]
-        inner, constant = u[..., 1:], u[:, :1, :1]
-        return self.function(inner) - (1 - constant) * self.function(torch.zeros_like(inner[:1]))
-
-
-def _from_zero(function: Callable[[Tensor], Tensor], positions: int, width: int, name: str) -> FromZero:
-    """A map of 0 to 0, of a function that is finite there and has a derivative that autograd knows."""
     u = torch.zeros(1, positions, width, dtype=torch.float64, requires_grad=True)
     with torch.enable_grad():
         zero = function(u)
-    try:
+    remedy = "begin after it with layers=[…], or write it with operations that autograd knows"
+    with Explained(f"{name} cannot be differentiated", RuntimeError, NotImplementedError, remedy=remedy):
         if zero.requires_grad:
             cotangents = torch.ones(2, *zero.shape, dtype=zero.dtype)
             torch.autograd.grad(zero, u, cotangents, is_grads_batched=True, allow_unused=True)
-    except (RuntimeError, NotImplementedError) as error:
-        raise InterbasisError(
-            f"{name} cannot be differentiated ({str(error).splitlines()[0]}); begin after it with "
-            "layers=[…], or write it with operations that autograd knows"
-        ) from error
     if not zero.isfinite().all():
         raise _not_finite(name)
-    return FromZero(function)
+
+    def from_zero(u: Tensor) -> Tensor:  # [n, T, 1 + c_in] -> [n, T, c_out]
+        inner, constant = u[..., 1:], u[:, :1, :1]
+        return function(inner) - (1 - constant) * function(torch.zeros_like(inner[:1]))
+
+    return from_zero
 
 
 def _compute(planned: PlannedSection, f: Tensor) -> Tensor:  # [n, T, width - 1] -> [n, T, width' - 1]
@@ -195,9 +177,7 @@ class Regridded(Section):
         return slice(0, prod(self.target.grid or (1,)))
 
 
-def general_section(
-    function: Callable[[Tensor], Tensor], ends: tuple[NodeLayer, NodeLayer], name: str
-) -> Section:
+def general_section(function: Map, ends: tuple[NodeLayer, NodeLayer], name: str) -> Section:
     """A function of all streams of a node layer as a section by automatic differentiation."""
     source, target = ends
     positions, outputs = (prod(node.grid or (1,)) for node in ends)
@@ -254,14 +234,9 @@ class TracedPrefix(Prefix):
             kind = "integers" if self.takes_tokens else "real numbers"
             raise InterbasisError(f"expected {kind}, like the example, received {inputs.dtype}")
         converted = inputs.long() if self.takes_tokens else inputs.to(self.like.dtype)
-        try:
+        problem = f"inputs of shape {list(inputs.shape)} failed before the first node layer"
+        with Explained(problem, RuntimeError, IndexError, remedy=f"expected {expected}"):
             f = self.traced.in_groups(self._run, converted)
-        except (RuntimeError, IndexError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise InterbasisError(
-                f"inputs of shape {list(inputs.shape)} failed before the first node layer ({reason}); "
-                f"expected {expected}"
-            ) from error
         return with_constant(f.to(self.like.dtype))
 
     def _run(self, inputs: Tensor) -> Tensor:

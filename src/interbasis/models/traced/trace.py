@@ -26,7 +26,7 @@ from torch.export import Dim, ExportedProgram, export
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError, first_line
 from interbasis.models.own_output import evaluation_mode
 
 SAMPLES = (3, 5, 7, 11, 13)
@@ -121,14 +121,10 @@ def trace(module: nn.Module, example: Tensor, output: str | int | None = None) -
 
     ``output`` says which is meant where the module returns several tensors.
     """
-    with evaluation_mode(module):
-        try:
-            copy = deepcopy(module).double().eval()
-        except Exception as error:  # somebody else's code
-            raise InterbasisError(
-                f"{type(module).__name__} could not be copied to be traced ({_first_line(error)}); "
-                "expected a module that copy.deepcopy takes"
-            ) from error
+    problem = f"{type(module).__name__} could not be copied to be traced"
+    remedy = "expected a module that copy.deepcopy takes"
+    with evaluation_mode(module), Explained(problem, Exception, remedy=remedy):
+        copy = deepcopy(module).double().eval()
     # a prime number of samples, which no other dimension has, so that the samples can be told apart
     samples = next(n for n in SAMPLES if n not in example.shape[1:])
     example = torch.cat([example] * -(-samples // len(example)))[:samples].clone()
@@ -228,13 +224,8 @@ def _untraceable(module: nn.Module, error: Exception) -> InterbasisError:
     place = _line(last.filename, last.lineno, last.line) if last else _last_line(str(error))
     text, kind = str(error).lower(), type(error).__name__
     about_data = "data-dependent" in text or kind == "GuardOnDataDependentSymNode"
-    reason = "a branch or a number depends on the data" if about_data else _first_line(error)
+    reason = "a branch or a number depends on the data" if about_data else first_line(error)
     return InterbasisError(
         f"{type(module).__name__} could not be traced{f' at {place}' if place else ''}: {reason}; expected a "
         "forward whose operations are the same for all inputs of a shape"
     )
-
-
-def _first_line(error: Exception) -> str:
-    lines: Sequence[str] = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].strip().rstrip(".")

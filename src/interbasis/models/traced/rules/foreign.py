@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
-from interbasis.base.errors import InterbasisError
+from interbasis.base.errors import Explained, InterbasisError
 from interbasis.models.traced import values
 from interbasis.models.traced.recognise import StreamBuilder, default_axis, op_name
 from interbasis.models.traced.streams import Foreign, Stream
@@ -145,12 +145,8 @@ def foreign(builder: StreamBuilder, node: fx.Node, args: Any, kwargs: Keywords, 
     builder.fixed_lengths = True
     operation = _Operation(builder.traced, node, arguments, layouts, tuple(streams))
     zeros = [torch.zeros(builder.samples, s.positions, s.channels, dtype=torch.float64) for s in streams]
-    try:
+    with Explained(f"{name} could not be run by itself", Exception, remedy=reason):
         results = operation.results(zeros)
-    except Exception as error:  # somebody else's code
-        raise InterbasisError(
-            f"{name} could not be run by itself ({str(error).splitlines()[0]}); {reason}"
-        ) from error
     by_position = False
     if op_name(node) in BY_POSITION and isinstance(arguments[0][0], StreamView):
         x, axis = arguments[0][:2]
