@@ -43,7 +43,7 @@ class Batches:
         """The commit of data that are streamed from the Hub."""
         self._length: int | None = None
         self._fingerprint = ""
-        self.mark = ""
+        self.block_suffix = ""
         """Suffix of a block in the names of its stored files."""
         self._whole: Batches | None = None
 
@@ -58,7 +58,7 @@ class Batches:
     def _block(self, number: int, first: int, last: int) -> "Batches":
         block = copy(self)
         block.offset, block._length = self.offset + first, last - first
-        block._whole, block.mark = self, f".{number}"
+        block._whole, block.block_suffix = self, f".{number}"
         block.lengths = None if self.lengths is None else self.lengths[first:last]
         if isinstance(self._batches, Samples):  # only these are read
             block._batches = self._batches.between(first, last)
@@ -240,14 +240,13 @@ class Batches:
     def _checked(self, start: int = 0) -> Iterator[tuple[Tensor, Any]]:
         """(inputs, labels or None) of every batch that is not empty, without the first ``start`` samples."""
         first: Tensor | None = None
-        empty = start == 0 and not self.mark
+        empty = start == 0 and not self.block_suffix
         batches = self._batches
         if start and isinstance(batches, Samples):
             batches, start = batches.behind(start), 0
         for batch in batches:
-            inputs, labels = (
-                batch[:2] if isinstance(batch, (tuple, list)) and len(batch) > 1 else (batch, None)
-            )
+            is_pair = isinstance(batch, (tuple, list)) and len(batch) > 1
+            inputs, labels = batch[:2] if is_pair else (batch, None)
             inputs = inputs[0] if isinstance(inputs, (tuple, list)) else inputs
             if not isinstance(inputs, Tensor) or inputs.ndim == 0:
                 raise InterbasisError(

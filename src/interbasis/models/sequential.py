@@ -29,6 +29,7 @@ ELEMENTWISE = (
     nn.Softsign, nn.Mish, nn.Hardtanh, nn.ReLU6, nn.Hardswish, nn.LogSigmoid, nn.Tanhshrink,
     nn.Softshrink,
 )  # fmt: skip
+CLOSED_FORMS = (nn.PReLU, *ELEMENTWISE)
 IDENTITIES = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.AlphaDropout)
 """Modules that return their input in evaluation mode."""
 COMPUTING = (nn.modules.conv._ConvNd, nn.modules.rnn.RNNBase, nn.MultiheadAttention, nn.Transformer)
@@ -159,9 +160,7 @@ def _core(modules: list[tuple[str, nn.Module]], linear: nn.Linear, general: bool
                 f"module {name!r} is a {type(module).__name__} without running statistics, which takes those "
                 "of the batch in evaluation, too, so samples would mix; expected track_running_stats=True"
             )
-    mixing = [
-        (n, m) for n, m in modules if not _is_per_feature(m) and not _computes_as(m, nn.PReLU, *ELEMENTWISE)
-    ]
+    mixing = [(n, m) for n, m in modules if not _is_per_feature(m) and not _computes_as(m, *CLOSED_FORMS)]
     if mixing and not general:
         name, module = mixing[0]
         raise InterbasisError(

@@ -186,9 +186,7 @@ class Assembly:
         skip = self.carry(target, x="x")
         skip[target.slices["x"], added.slices["normalised"]] = torch.diag(after.gain)
         skip[target.slices["x"], 0] += after.bias
-        self.step(
-            target, skip, self.like.new_zeros(0, skip.shape[1]), self.like.new_zeros(len(skip), 0), Linear()
-        )
+        self.step(target, skip, skip[:0], skip[:, :0], Linear())
 
 
 def entrance(model: ModelParts, k: int) -> str:

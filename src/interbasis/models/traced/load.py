@@ -132,10 +132,8 @@ def _output(builder: StreamBuilder, result: StreamView) -> tuple[Stream, Callabl
             return _output(builder, picked)
     stream = result.stream
     positions = (stream.positions,) if stream.grid else ()
-    plain = torch.arange(result.index.numel())
-    if tuple(result.shape) == (builder.samples, *positions, stream.channels) and torch.equal(
-        result.index.flatten(), plain
-    ):
+    plain = torch.arange(builder.samples * stream.positions * stream.channels)
+    if torch.equal(result.index, plain.view(builder.samples, *positions, stream.channels)):
         return stream, None
     layout = Layout.from_view(result, builder.samples)
 

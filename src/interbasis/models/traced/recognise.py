@@ -55,7 +55,7 @@ RANDOM_ONLY_IN_TRAINING = {"scaled_dot_product_attention", "lstm", "gru", "rnn_t
 Terms = Sequence[tuple[Stream, Tensor]]
 """x_i and W_i of a sum Σ W_i x_i."""
 Attempt = Callable[..., StreamView]
-Rule = Callable[..., Value]
+OpRule = Callable[..., Value]
 """rule(builder, *arguments), the arguments in the order of the operation's schema, defaults filled in."""
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from interbasis.base.errors import InterbasisError
-from interbasis.models.traced.recognise import Rule, StreamBuilder, constant
+from interbasis.models.traced.recognise import OpRule, StreamBuilder, constant
 from interbasis.models.traced.rules.linear import apply_matrix, is_computed
 from interbasis.models.traced.streams import CoreOp, Stream, selection
 from interbasis.models.traced.trace import location
@@ -132,7 +132,7 @@ def _attended(builder: StreamBuilder, scores: AttentionScores, value: StreamView
     return StreamView(stream, sites * size + channels)
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, OpRule] = {
     "scaled_dot_product_attention": scaled_dot_product, "softmax": softmax, "_softmax": softmax,
     **dict.fromkeys(("matmul", "mm", "bmm"), matmul),
 }  # fmt: skip

@@ -154,12 +154,8 @@ def foreign(builder: StreamBuilder, node: fx.Node, args: Any, kwargs: Keywords, 
         by_position = rows is not None and len(rows.channels) == 1
     if isinstance(results, Tensor):
         return _result(builder, results, operation, name, by_position)
-    return tuple(
-        _result(builder, part, replace(operation, number=number), name, by_position)
-        if isinstance(part, Tensor)
-        else Constant(part)
-        for number, part in enumerate(results)
-    )
+    numbered = ((part, replace(operation, number=number)) for number, part in enumerate(results))
+    return tuple(_result(builder, part, chosen, name, by_position) for part, chosen in numbered)
 
 
 def _mixed_samples(name: str) -> InterbasisError:
@@ -169,10 +165,12 @@ def _mixed_samples(name: str) -> InterbasisError:
 
 
 def _result(
-    builder: StreamBuilder, result: Tensor, operation: _Operation, name: str, by_position: bool
+    builder: StreamBuilder, result: Any, operation: _Operation, name: str, by_position: bool
 ) -> Value:
     """The stream that an operation puts out, with its samples, positions and channels told apart."""
     streams = operation.streams
+    if not isinstance(result, Tensor):
+        return Constant(result)
     if not result.is_floating_point():
         return Integers(streams, operation, tuple(result.shape))
     samples_axis = next((k for k, size in enumerate(result.shape) if size == builder.samples), None)

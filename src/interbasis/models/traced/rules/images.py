@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interbasis.models.traced.recognise import Rule, StreamBuilder, constant, op_name
+from interbasis.models.traced.recognise import OpRule, StreamBuilder, constant, op_name
 from interbasis.models.traced.rules.linear import apply_matrix, by_constants
 from interbasis.models.traced.rules.norms import averaging_stencil
 from interbasis.models.traced.streams import MEAN, Convolved, Gathered, MaxPooled, Stream
@@ -161,7 +161,7 @@ def linear_in_pixels(builder: StreamBuilder, x: Value, *options: Any) -> Value:
     return _image(builder, Gathered((stream,), stencil, "a map of the pixels"))
 
 
-BY_DIMENSIONS: dict[str, Rule] = {
+BY_DIMENSIONS: dict[str, OpRule] = {
     "conv{}d": convolution, "conv_transpose{}d": transposed, "max_pool{}d": max_pool,
     "max_pool{}d_with_indices": max_pool, "avg_pool{}d": average_pool, "upsample_nearest{}d": nearest,
     "adaptive_avg_pool{}d": adaptive_average, "_adaptive_avg_pool{}d": adaptive_average,

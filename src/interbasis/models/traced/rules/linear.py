@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from interbasis.models.traced import values
-from interbasis.models.traced.recognise import Rule, StreamBuilder, constant, traced_shape
+from interbasis.models.traced.recognise import OpRule, StreamBuilder, constant, traced_shape
 from interbasis.models.traced.streams import selection
 from interbasis.models.traced.values import AttentionScores, NoRuleError, PrefixValue, StreamView, Value
 
@@ -165,7 +165,7 @@ def joined(builder: StreamBuilder, parts: Sequence[Value], where: Any, join: Cal
     return StreamView(builder.mixed(list(zip(streams, blocks, strict=True))), join(indices, where))
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, OpRule] = {
     "linear": linear, "addmm": addmm, "add": add, "sub": partial(add, sign=-1.0), "rsub": rsub, "neg": neg,
     "cat": partial(joined, join=torch.cat), "stack": partial(joined, join=torch.stack), "copy": copy,
     "slice_scatter": scattered, "select_scatter": scattered,

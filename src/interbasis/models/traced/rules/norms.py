@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interbasis.models.traced.recognise import Rule, StreamBuilder, constant
+from interbasis.models.traced.recognise import OpRule, StreamBuilder, constant
 from interbasis.models.traced.rules.linear import apply_matrix, by_constants
 from interbasis.models.traced.streams import MEAN, CoreOp, Gathered, Mixed, Stream, selection
 from interbasis.models.traced.values import NoRuleError, StreamView, Value, align, group
@@ -162,7 +162,7 @@ def norm_by_root(builder: StreamBuilder, x: StreamView, root: StreamView, name: 
     return StreamView(result, aligned.index)
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, OpRule] = {
     "layer_norm": layer_norm, "native_layer_norm": lambda *arguments: (layer_norm(*arguments),),
     "rms_norm": rms_norm, "_fused_rms_norm": lambda *arguments: (rms_norm(*arguments),), "var": variance,
     "mean": partial(reduced, is_mean=True), "sum": partial(reduced, is_mean=False),

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from interbasis.models.traced.recognise import Rule, StreamBuilder, constant, op_name, plain
+from interbasis.models.traced.recognise import OpRule, StreamBuilder, constant, op_name, plain
 from interbasis.models.traced.rules.linear import by_constants, is_computed, view_pair
 from interbasis.models.traced.rules.norms import norm_by_root
 from interbasis.models.traced.streams import CoreOp
@@ -158,7 +158,7 @@ def where(builder: StreamBuilder, condition: Any, x: Any = None, other: Any = No
     return x.masked(torch.where(constant(condition), zeros, constant(other)))
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, OpRule] = {
     **dict.fromkeys(NAMES, pointwise), "pow": power, "prelu": prelu, "_prelu_kernel": prelu, "glu": glu,
     "mul": mul, "div": div, "masked_fill": masked_fill, "where": where,
 }  # fmt: skip
