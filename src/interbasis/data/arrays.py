@@ -1,5 +1,6 @@
 """NumPy archives, never unpickled: `npz:PATH`."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 
 from interbasis.base.errors import Explained, InterbasisError
+from interbasis.base.memory import format_bytes
 from interbasis.data.samples import IGNORED_LABEL, Pair, Samples, Split
 
 NAMES = (("x", "y"), ("inputs", "labels"), ("data", "targets"))
@@ -42,7 +44,23 @@ def open_npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
             raise InterbasisError(
                 f"{path} has no array {missing[0]!r}; it has {', '.join(archive.files) or 'none'}"
             )
-        return [np.asarray(archive[name]) for name in names]
+        return [_array(archive, name) for name in names]
+
+
+def _array(archive: Any, name: str) -> np.ndarray:
+    """An array of an archive, unless its header names more numbers than its file holds."""
+    member = f"{name}.npy" if f"{name}.npy" in archive.zip.namelist() else name
+    with archive.zip.open(member) as file:
+        formats = np.lib.format
+        old = formats.read_magic(file) == (1, 0)
+        shape, _, dtype = (formats.read_array_header_1_0 if old else formats.read_array_header_2_0)(file)
+        claimed, stored = math.prod(shape) * dtype.itemsize, archive.zip.getinfo(member).file_size
+    if claimed > stored:
+        raise ValueError(
+            f"the header of {name} says {list(shape)}, {format_bytes(claimed)}, and the archive holds "
+            f"{format_bytes(stored)} of it"
+        )
+    return np.asarray(archive[name])
 
 
 def load(path: str | Path, split: Split = "train") -> Samples:
@@ -55,13 +73,13 @@ def load(path: str | Path, split: Split = "train") -> Samples:
     path = Path(path)
     with _archive(path) as archive:
         x, y, has_both = _names(path, set(archive.files), split)
-        inputs = np.asarray(archive[x])
+        inputs = _array(archive, x)
         if inputs.ndim == 0 or inputs.dtype.kind not in "iufb":
             raise InterbasisError(
                 f"{path}: expected numbers of shape [samples, …] as {x}, received {inputs.dtype} of shape "
                 f"{list(inputs.shape)}"
             )
-        labels = np.asarray(archive[y]) if y in archive.files else np.full(len(inputs), IGNORED_LABEL)
+        labels = _array(archive, y) if y in archive.files else np.full(len(inputs), IGNORED_LABEL)
     if labels.dtype.kind not in "iu" or labels.ndim not in (1, 2) or len(labels) != len(inputs):
         raise InterbasisError(
             f"{path}: expected integer labels {y} for each of the {len(inputs)} samples, received "

@@ -117,11 +117,15 @@ def training_data(path: str | Path) -> str:
 
 
 def _read(path: Path) -> Contents:
-    return read_checkpoint(path, FAMILY, "an MLP checkpoint", "save one with interbasis.mlp.save")
+    refusal = "{} is not an MLP checkpoint: {}; save one with interbasis.mlp.save"
+    return read_checkpoint(path, FAMILY, "an MLP checkpoint", refusal)
 
 
-def read_checkpoint(path: Path, family: str, kind: str, remedy: str) -> Contents:
-    """Tensors and architecture of a checkpoint of a family; ``kind`` and ``remedy`` are for messages."""
+def read_checkpoint(path: Path, family: str, kind: str, refusal: str) -> Contents:
+    """Tensors and architecture of a checkpoint of a family.
+
+    ``kind`` is its name in messages, ``refusal`` the message for another, with places for path and reason.
+    """
     if not path.is_file():
         raise InterbasisError(f"expected a safetensors checkpoint at {path}, but there is no such file")
     problem = f"could not read {path} as {kind} in safetensors format"
@@ -135,7 +139,7 @@ def read_checkpoint(path: Path, family: str, kind: str, remedy: str) -> Contents
         reason = f"its family is {architecture['family']!r}"
     except (ValueError, KeyError, TypeError):
         reason = "its metadata have no architecture"
-    raise InterbasisError(f"{path} is not {kind}: {reason}; {remedy}")
+    raise InterbasisError(refusal.format(path, reason))
 
 
 def _description(layer: nn.Module) -> dict[str, Any]:

@@ -187,7 +187,7 @@ def load_module(path: str | Path) -> tuple[Residual, str]:
         InterbasisError: The file cannot be read, or its tensors do not match its architecture.
     """
     kind, remedy = f"a checkpoint of a {FAMILY}", "expected one that interbasis train cifar10-conv wrote"
-    tensors, about = read_checkpoint(Path(path), FAMILY, kind, remedy)
+    tensors, about = read_checkpoint(Path(path), FAMILY, kind, f"{{}} is not {kind} ({{}}); {remedy}")
     with Explained(f"{path} is not {kind}", ValueError, KeyError, TypeError, RuntimeError, remedy=remedy):
         module = Residual(about["channels"], about["size"], tuple(about["widths"]), about["classes"])
         module.load_state_dict(tensors)

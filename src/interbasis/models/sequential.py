@@ -11,6 +11,7 @@ alone, and the example has rows of different sizes, so that a hook that clips or
 
 from collections.abc import Iterator
 from copy import deepcopy
+from math import prod
 from typing import Any, TypeGuard, cast
 
 import torch
@@ -41,6 +42,8 @@ its way, and in float32, for what does not run in float64 (a module with tensors
 INPUT_SIZES = (0.1, 1.0, 10.0, 100.0)
 SAMPLES = 12
 POSITIONS = 3
+MAX_IMAGE_SIDE = 64
+"""Images of 1 to so many pixels a side are tried where convolutions come first."""
 
 
 class RowPrefix(Prefix):
@@ -319,21 +322,9 @@ def _largest_error(outputs: Tensor, expected: Tensor) -> float | None:  # [n, ou
 
 
 def random_inputs(prefix: RowPrefix) -> Tensor | None:
-    """Random tokens or rows that a prefix takes; None where no inputs are known that it takes."""
+    """Random inputs that a prefix takes; None where there are none."""
     generator = torch.Generator().manual_seed(0)
-    parts = (part for part in prefix.steps.modules() if isinstance(part, (nn.Embedding, nn.Linear)))
-    first = next(parts, None)
-    shapes: list[tuple[int, ...]] = [(prefix.width,)]
-    if isinstance(first, nn.Embedding):
-        shapes = [(prefix.width // first.embedding_dim,), (POSITIONS,), ()]
-    elif first is not None:  # one with a forward of its own, which is no section
-        shapes.append((first.in_features,))
-    for shape in shapes:
-        if isinstance(first, nn.Embedding):
-            inputs = torch.randint(first.num_embeddings, (SAMPLES, *shape), generator=generator)
-        else:
-            sizes = torch.tensor(INPUT_SIZES).repeat(SAMPLES // len(INPUT_SIZES))[:, None]
-            inputs = sizes * torch.randn(SAMPLES, *shape, generator=generator)
+    for inputs in _candidates(prefix, generator):
         try:
             with torch.no_grad():
                 rows = prefix(inputs.to(prefix.like.device))
@@ -342,3 +333,43 @@ def random_inputs(prefix: RowPrefix) -> Tensor | None:
         if rows.isfinite().all():
             return inputs
     return None
+
+
+def _candidates(prefix: RowPrefix, generator: torch.Generator) -> Iterator[Tensor]:
+    kinds = (nn.Embedding, nn.Unflatten, nn.Linear, nn.modules.conv._ConvNd, nn.modules.batchnorm._BatchNorm)
+    first = next((part for part in prefix.steps.modules() if isinstance(part, kinds)), None)
+    if isinstance(first, nn.Embedding):
+        for positions in (prefix.width // first.embedding_dim, POSITIONS):
+            yield torch.randint(first.num_embeddings, (SAMPLES, positions), generator=generator)
+        yield torch.randint(first.num_embeddings, (SAMPLES,), generator=generator)
+        return
+    yield _random((prefix.width,), generator)
+    if isinstance(first, nn.Linear):  # one with a forward of its own, which is no section
+        yield _random((first.in_features,), generator)
+    elif isinstance(first, nn.Unflatten):
+        yield _random((prod(first.unflattened_size),), generator)
+    elif first is not None:
+        for shape in _images(prefix, first):
+            yield _random(shape, generator)
+
+
+def _random(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    sizes = torch.tensor(INPUT_SIZES).repeat(SAMPLES // len(INPUT_SIZES)).view(-1, *[1] * len(shape))
+    return sizes * torch.randn(SAMPLES, *shape, generator=generator)
+
+
+def _images(prefix: RowPrefix, first: nn.Module) -> Iterator[tuple[int, ...]]:
+    """Shapes [channels, side, …] of the first side that fits the first Linear."""
+    channels = getattr(first, "in_channels", getattr(first, "num_features", 1))
+    dimensions = next((d for d in (1, 2, 3) if type(first).__name__.endswith(f"{d}d")), 2)
+    for side in range(1, MAX_IMAGE_SIDE + 1):
+        shape = (channels, *[side] * dimensions)
+        try:
+            with torch.no_grad():
+                width = prefix.run(torch.zeros(1, *shape, device=prefix.like.device)).shape[-1]
+        except Exception:  # somebody else's code
+            continue
+        if width == prefix.width:
+            yield shape
+        if width >= prefix.width:
+            return

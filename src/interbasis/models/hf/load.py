@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from interbasis.base.errors import Explained, InterbasisError
+from interbasis.base.errors import InterbasisError, first_line
 from interbasis.models.hf import reading, transformer_lens
 from interbasis.models.hf.assemble import assemble, entrance
 from interbasis.models.hf.encoders import Head, from_encoder, is_encoder
@@ -178,11 +178,17 @@ def _check(network: Network, model: Any) -> None:
     length = 8 if embedding.context is None else min(8, embedding.context)
     tokens = torch.arange(length, device=network.device)[None] * 7 % len(embedding.tokens)
     if any(p.is_floating_point() and p.element_size() < 4 for p in model.parameters()):
-        problem = "computes in half precision and could not be run in float32 to be checked"
-        errors = RuntimeError, TypeError, ValueError  # of a hook that insists on the model's dtype, say
-        remedy = "remove its hooks, or give it as model.float()"
-        with Explained(f"{type(model).__name__} {problem}", *errors, remedy=remedy):
+        try:
             outputs = own_output(transformer_lens.called_module(model), tokens, torch.float32)
+        except (
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ) as error:  # a hook that insists on the dtype, say
+            raise InterbasisError(
+                f"{type(model).__name__} computes in half precision and could not be run in float32 to be "
+                f"checked ({first_line(error)}); remove its hooks, or give it as model.float()"
+            ) from error
     else:
         with evaluation_mode(model):
             outputs = model(tokens)
