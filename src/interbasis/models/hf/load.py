@@ -180,15 +180,11 @@ def _check(network: Network, model: Any) -> None:
     if any(p.is_floating_point() and p.element_size() < 4 for p in model.parameters()):
         try:
             outputs = own_output(transformer_lens.called_module(model), tokens, torch.float32)
-        except (
-            RuntimeError,
-            TypeError,
-            ValueError,
-        ) as error:  # a hook that insists on the dtype, say
+        except (RuntimeError, TypeError, ValueError) as failure:  # a hook that insists on the dtype, say
             raise InterbasisError(
                 f"{type(model).__name__} computes in half precision and could not be run in float32 to be "
-                f"checked ({first_line(error)}); remove its hooks, or give it as model.float()"
-            ) from error
+                f"checked ({first_line(failure)}); remove its hooks, or give it as model.float()"
+            ) from failure
     else:
         with evaluation_mode(model):
             outputs = model(tokens)
